@@ -1,0 +1,68 @@
+# Two commands matter: `make up` and `make test`. Both install what they need. `make help` lists the rest.
+PYTHON ?= python3
+BIN := .venv/bin
+# 2 workers fit 2 cores; tests of one real part stay together on one worker, so that it starts once
+PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
+
+.DEFAULT_GOAL := help
+.PHONY: help up check format test test-fast parts soak mutants bench docs lock clean
+
+help: ## this list
+	@echo "podpool: addresses for Pods, from subnets that are running out"; echo
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@echo "  make bench-NAME one benchmark; QUICK=1 for a minute's version"
+
+up: .venv/.runtime ## see what podpool does, in the terminal
+	@$(BIN)/podpool up
+
+test: .venv/.dev parts ## every test: fast ones, and those on a real API server, PostgreSQL and network namespaces
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
+
+test-fast: .venv/.dev ## the tests that start no other program; below a minute
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not real"
+
+parts: .venv/.dev ## fetch and build the real programs that the tests run on (once; kept in the user's cache)
+	@$(BIN)/python -m parts
+
+check: .venv/.dev ## lint, types, layers
+	@$(BIN)/ruff check
+	@$(BIN)/ruff format --check
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --cache-dir .import_linter_cache
+
+format: .venv/.dev ## put the code into its form
+	@$(BIN)/ruff check --fix
+	@$(BIN)/ruff format
+
+soak: .venv/.dev ## the random searches, long and with fresh seeds; EXAMPLES=20000 for more
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real" --timeout 0
+
+mutants: .venv/.dev ## change core in small ways and see whether the tests notice; writes docs/mutants.md
+	@$(BIN)/python -m tools.mutants
+
+bench: .venv/.dev ## every benchmark; writes docs/benchmarks.{json,md} and pictures
+	@$(BIN)/python -m bench $(if $(QUICK),--quick)
+
+bench-%: .venv/.dev
+	@$(BIN)/python -m bench $* $(if $(QUICK),--quick)
+
+docs: .venv/.dev ## the pictures and tables in docs/, made again from their sources
+	@$(BIN)/python -m bench --report-only
+
+lock: .venv/.dev ## bring the lock files in step with pyproject.toml
+	@$(BIN)/uv pip compile -q pyproject.toml --group build $(LOCKED) -o requirements.lock
+	@$(BIN)/uv pip compile -q pyproject.toml --group build --group dev -c requirements.lock $(LOCKED) -o requirements-dev.lock
+LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no-emit-index-url --no-emit-find-links \
+  --custom-compile-command "make lock"
+
+clean: ## everything made here, but not the user's cache of real programs
+	@rm -rf .venv mutants dist .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@find . -name __pycache__ -prune -exec rm -rf {} +
+
+.venv/.runtime: pyproject.toml requirements.lock tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py
+	@touch $@
+
+.venv/.dev: pyproject.toml requirements.lock requirements-dev.lock tools/bootstrap.py
+	@$(PYTHON) tools/bootstrap.py --dev
+	@touch $@ .venv/.runtime
