@@ -1,0 +1,151 @@
+"""Every number that somebody may want to change, with its default and its rule, in one place.
+
+A `Numbers` that exists is valid: making one outside the rules raises `InvalidInput` with the field, the value and the
+rule. `parse_numbers` reads them from the words of a file, the environment or a command line.
+"""
+
+import difflib
+import typing
+from collections.abc import Callable, Mapping
+from typing import Annotated
+
+import msgspec
+
+from podpool.core.batch import Rules
+from podpool.core.errors import InvalidInput
+from podpool.core.pacing import Rhythm
+from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
+from podpool.core.scaling import Scaler
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """How a number is read and written."""
+
+    parse: Callable[..., int | float]
+    show: Callable[..., str]
+
+
+Count = Annotated[int, Kind(parse_count, str)]
+Share = Annotated[int, Kind(parse_share, show_share)]
+Seconds = Annotated[float, Kind(parse_duration, show_duration)]
+
+
+class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts as they are, shares in hundredths, durations in seconds."""
+
+    batch: Count = 16
+    buffer: Share = 50
+    max_buffer: Share | None = None
+    """Reactive mode only: free addresses from which on a batch is given back; without it one batch above `buffer`."""
+    node_maximum: Count = 250
+    upper: Share = 90
+    lower: Share = 80
+    poll: Seconds = 15.0
+    """How often the controller asks for a subnet's utilisation."""
+    growth_quiet: Seconds = 0.05
+    growth_at_most: Seconds = 0.25
+    shrink_hold: Seconds = 30.0
+    spread_per_node: Seconds = 0.01
+    """While exhausted, nodes give back one after the other: this long each,"""
+    spread_at_most: Seconds = 30.0
+    """and this long altogether."""
+    step_up_margin: Share = 5
+    step_up_hold: Seconds = 60.0
+    cooldown: Seconds = 30.0
+    cooldown_floor: Seconds = 5.0
+    """The cooldown in force while the subnet is exhausted."""
+    fence: Seconds = 600.0
+    """An agent that has not confirmed its Node for this long gives no new address."""
+    confirmation: Seconds = 180.0
+    """How often it confirms it."""
+    gone: Seconds = 660.0
+    """How long a Node must have been away before its addresses are given to others."""
+    clock_error: Seconds = 30.0
+    """How far two machines' clocks may run apart within the gone time."""
+    kept_for_primaries: Count = 4
+    add_wait: Seconds = 10.0
+    """How long an ADD waits for addresses on their way."""
+    plugin_wait: Seconds = 5.0
+    """How long the plugin waits for its agent."""
+
+    def __post_init__(self) -> None:
+        for name, holds, rule in RULES:
+            if not holds(self):
+                raise InvalidInput(name, KINDS[name].show(getattr(self, name)), rule)
+
+    @property
+    def scaler(self) -> Scaler:
+        """The scaler of a subnet that has room."""
+        return Scaler(self.batch, self.buffer)
+
+    @property
+    def shrink_from(self) -> int:
+        """The reactive monitor's upper share of a batch."""
+        return self.buffer + 100 if self.max_buffer is None else self.max_buffer
+
+    @property
+    def grading(self) -> Rules:
+        """When the batch of a subnet changes."""
+        return Rules(upper=self.upper, margin=self.step_up_margin, hold=self.step_up_hold)
+
+    def rhythm(self, *, exhausted: bool, nodes: int, place: float) -> Rhythm:
+        """Tell when a node may ask; `place` is its random place in the queue, from 0 up to 1."""
+        return Rhythm(
+            quiet=self.growth_quiet,
+            at_most=self.growth_at_most,
+            hold=0.0 if exhausted else self.shrink_hold,
+            spread=place * min(nodes * self.spread_per_node, self.spread_at_most),
+        )
+
+    def cooldown_in_force(self, *, exhausted: bool) -> float:
+        """Tell how long an address rests now."""
+        return self.cooldown_floor if exhausted else self.cooldown
+
+
+def parse_numbers(words: Mapping[str, str | int]) -> Numbers:
+    """Read numbers as people write them: `{"batch": 8, "buffer": "0.25", "shrink_hold": "1m"}`."""
+    values: dict[str, int | float] = {}
+    for name, word in words.items():
+        if name not in KINDS:
+            near = difflib.get_close_matches(name, KINDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KINDS)}"
+            raise InvalidInput("number", name, f"there is none of this name; {hint}")
+        values[name] = KINDS[name].parse(str(word), what=name)
+    return Numbers(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
+
+
+def _not_negative(name: str) -> tuple[str, Callable[[Numbers], bool], str]:
+    return name, lambda numbers: getattr(numbers, name) >= 0, "must not be negative"
+
+
+def _kind(hint: object) -> Kind:
+    """Find the kind in a type: `Share`, or `Share | None`."""
+    kinds: list[Kind] = [kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())]
+    return kinds[0]
+
+
+KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(Numbers, include_extras=True).items()}
+RULES: tuple[tuple[str, Callable[[Numbers], bool], str], ...] = (
+    ("batch", lambda n: 1 <= n.batch <= 256, "must be from 1 to 256"),
+    ("buffer", lambda n: 0 <= n.buffer <= 400, "must be from 0 to 4"),
+    ("max_buffer", lambda n: n.shrink_from >= n.buffer + 100, "must be at least 1 above buffer"),
+    ("node_maximum", lambda n: n.node_maximum >= 1, "must be at least 1"),
+    ("upper", lambda n: 0 < n.upper <= 100, "must be above 0 and at most 1"),
+    ("lower", lambda n: 0 < n.lower < n.upper, "must be above 0 and below upper"),
+    ("poll", lambda n: n.poll > 0, "must be longer than 0"),
+    _not_negative("growth_quiet"),
+    ("growth_at_most", lambda n: n.growth_at_most >= n.growth_quiet, "must not be shorter than growth_quiet"),
+    _not_negative("shrink_hold"),
+    _not_negative("spread_per_node"),
+    _not_negative("spread_at_most"),
+    ("step_up_margin", lambda n: 0 <= n.step_up_margin < n.upper, "must be at least 0 and below upper"),
+    _not_negative("step_up_hold"),
+    _not_negative("cooldown_floor"),
+    ("cooldown", lambda n: n.cooldown >= n.cooldown_floor, "must not be shorter than cooldown_floor"),
+    ("confirmation", lambda n: 0 < n.confirmation < n.fence, "must be longer than 0 and shorter than fence"),
+    _not_negative("clock_error"),
+    ("gone", lambda n: n.gone > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
+    _not_negative("kept_for_primaries"),
+    _not_negative("add_wait"),
+    _not_negative("plugin_wait"),
+)

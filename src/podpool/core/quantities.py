@@ -1,0 +1,53 @@
+"""Counts, shares and durations as people write them.
+
+A share is kept in whole hundredths and read from decimal text, never from a float: 0.29 is 29, not 28.999999999999996.
+A duration is kept in seconds.
+"""
+
+import re
+
+from podpool.core.errors import InvalidInput
+
+_SHARE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{1,2})0*)?", re.ASCII)
+_DURATION = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m(?!s))?(?:([0-9]{1,6})s)?(?:([0-9]{1,6})ms)?", re.ASCII)
+_MILLISECONDS = (3_600_000, 60_000, 1_000, 1)
+
+
+def parse_count(text: str, *, what: str) -> int:
+    """Read a whole number."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 9):
+        raise InvalidInput(what, text, "not a whole number")
+    return int(text)
+
+
+def parse_share(text: str, *, what: str) -> int:
+    """Read `0.5` as 50 hundredths."""
+    found = _SHARE.fullmatch(text)
+    if not found:
+        raise InvalidInput(what, text, "not a number with at most two decimals: write it as 0.5")
+    whole, decimals = found.groups("")
+    return 100 * int(whole) + int(decimals.ljust(2, "0"))
+
+
+def show_share(hundredths: int) -> str:
+    """Write a share as people read it."""
+    return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".")
+
+
+def parse_duration(text: str, *, what: str) -> float:
+    """Read `50ms`, `30s`, `1m30s` or `2h` as seconds; `0` needs no unit."""
+    found = _DURATION.fullmatch(text)
+    if text != "0" and (not found or not text):
+        raise InvalidInput(what, text, "not a duration: write it as 50ms, 30s, 1m30s or 2h")
+    counts = found.groups("0") if found else ("0",)
+    return sum(int(number) * unit for number, unit in zip(counts, _MILLISECONDS, strict=False)) / 1_000
+
+
+def show_duration(seconds: float) -> str:
+    """Write a duration as people read it."""
+    left = round(seconds * 1_000)
+    words = ""
+    for unit, name in zip(_MILLISECONDS, ("h", "m", "s", "ms"), strict=True):
+        number, left = divmod(left, unit)
+        words += f"{number}{name}" if number else ""
+    return words or "0"

@@ -1,0 +1,187 @@
+"""Ranges of addresses: prefixes, stretches, and sets of stretches that are never enumerated.
+
+What must hold: a `RangeSet` is sorted, its ranges neither overlap nor touch, and all are of one family. Every operation
+costs time by the number of ranges, never by the number of addresses: `::/0` is as cheap as a /30.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterable
+
+import msgspec
+
+from podpool.core.addresses import Address, Family, parse_address
+from podpool.core.errors import InvalidInput, shown
+
+
+class Range(msgspec.Struct, frozen=True, order=True):
+    """A stretch of addresses, first and last included, never empty."""
+
+    family: Family
+    first: int
+    last: int
+
+    @property
+    def size(self) -> int:
+        """How many addresses it has."""
+        return self.last - self.first + 1
+
+    def __contains__(self, value: int) -> bool:
+        return self.first <= value <= self.last
+
+    def overlaps(self, other: "Range") -> bool:
+        """Tell whether an address is in both."""
+        return self.family is other.family and self.first <= other.last and other.first <= self.last
+
+    def __str__(self) -> str:
+        return f"{self.family.text(self.first)}-{self.family.text(self.last)}"
+
+
+class Prefix(msgspec.Struct, frozen=True, order=True):
+    """A network in CIDR notation, without host bits."""
+
+    family: Family
+    network: int
+    length: int
+
+    @property
+    def host_bits(self) -> int:
+        """How many bits tell its addresses apart."""
+        return self.family.bits - self.length
+
+    @property
+    def range(self) -> Range:
+        """All its addresses."""
+        return Range(self.family, self.network, self.network + (1 << self.host_bits) - 1)
+
+    @property
+    def usable(self) -> Range:
+        """All but the first and the last address, in IPv6 too: how secondary networks have always counted."""
+        if self.host_bits < 2:
+            longest = self.family.bits - 2
+            raise InvalidInput("range", str(self), f"has no usable address: use a prefix of /{longest} or shorter")
+        return Range(self.family, self.network + 1, self.range.last - 1)
+
+    def offset(self, address: Address) -> int:
+        """Count from the network address."""
+        if address.family is not self.family or address.value not in self.range:
+            raise InvalidInput("address", str(address), f"is not in {self}")
+        return address.value - self.network
+
+    def at(self, offset: int) -> Address:
+        """Find the address that has this offset."""
+        if not 0 <= offset < 1 << self.host_bits:
+            raise InvalidInput("offset", offset, f"leads out of {self}")
+        return Address(self.family, self.network + offset)
+
+    def __str__(self) -> str:
+        return f"{self.family.text(self.network)}/{self.length}"
+
+
+class RangeSet(msgspec.Struct, frozen=True):
+    """A set of addresses of one family, as sorted stretches with gaps between them."""
+
+    ranges: tuple[Range, ...] = ()
+
+    @classmethod
+    def of(cls, ranges: Iterable[Range]) -> "RangeSet":
+        """Join ranges that overlap or touch."""
+        joined: list[Range] = []
+        for each in sorted(ranges):
+            if joined and each.family is not joined[-1].family:
+                raise InvalidInput("ranges", f"{joined[-1]}, {each}", "IPv4 and IPv6 cannot be in one set: make two")
+            if joined and each.first <= joined[-1].last + 1:
+                joined[-1] = Range(each.family, joined[-1].first, max(each.last, joined[-1].last))
+            else:
+                joined.append(each)
+        return cls(tuple(joined))
+
+    @property
+    def size(self) -> int:
+        """How many addresses it has."""
+        return sum(each.size for each in self.ranges)
+
+    def __contains__(self, value: int) -> bool:
+        at = bisect_right(self.ranges, value, key=lambda each: each.first)
+        return at > 0 and value in self.ranges[at - 1]
+
+    def __sub__(self, other: "RangeSet") -> "RangeSet":
+        """Leave out what is in the other; both are walked once."""
+        left: list[Range] = []
+        cuts = [cut for cut in other.ranges if self.ranges and cut.family is self.ranges[0].family]
+        at = 0
+        for each in self.ranges:
+            first = each.first
+            while at < len(cuts) and cuts[at].last < first:
+                at += 1
+            here = at
+            while here < len(cuts) and cuts[here].first <= each.last:
+                if first < cuts[here].first:
+                    left.append(Range(each.family, first, cuts[here].first - 1))
+                first = cuts[here].last + 1
+                here += 1
+            if first <= each.last:
+                left.append(Range(each.family, first, each.last))
+        return RangeSet(tuple(left))
+
+    def within(self, bounds: Range) -> "RangeSet":
+        """Keep what lies inside the bounds."""
+        kept = (
+            Range(each.family, max(each.first, bounds.first), min(each.last, bounds.last))
+            for each in self.ranges
+            if each.overlaps(bounds)
+        )
+        return RangeSet(tuple(kept))
+
+
+def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False) -> Prefix:
+    """Read CIDR notation and drop host bits: `192.168.2.225/24` is `192.168.2.0/24`."""
+    address_text, slash, length_text = text.partition("/")
+    if not slash:
+        raise InvalidInput(what, text, "not in CIDR notation: write ADDRESS/LENGTH")
+    try:
+        address = parse_address(address_text, what=what, leading_zeros=leading_zeros)
+    except InvalidInput as error:
+        raise InvalidInput(what, text, f"{shown(address_text)} is {error.reason}") from None
+    length = _parse_length(length_text, of=text, what=what)
+    if ":" in address_text and address.family is Family.V4:
+        if length < 96:
+            address = Address(Family.V6, address.value | 0xFFFF_0000_0000)
+        else:
+            length -= 96
+    return prefix_of(address, length, what=what, text=text)
+
+
+def prefix_of(address: Address, length: int, *, what: str = "range", text: str | None = None) -> Prefix:
+    """Find the network of this length around an address."""
+    host_bits = address.family.bits - length
+    if host_bits < 0:
+        reason = f"prefix length {length} is longer than an IPv{address.family} address ({address.family.bits})"
+        raise InvalidInput(what, text or f"{address}/{length}", reason)
+    return Prefix(address.family, address.value >> host_bits << host_bits, length)
+
+
+def parse_exclusion(text: str, *, what: str = "exclude") -> Range:
+    """Read what is not to be given: a single address, or CIDR notation."""
+    if "/" in text:
+        return parse_prefix(text, what=what).range
+    address = parse_address(text, what=what)
+    return Range(address.family, address.value, address.value)
+
+
+def parse_stretch(text: str, *, what: str = "range") -> Range:
+    """Read what `str(Range)` writes: `10.0.0.4-10.0.0.9`, or one address."""
+    first_text, dash, last_text = text.partition("-")
+    try:
+        first = parse_address(first_text, what=what)
+        last = parse_address(last_text, what=what) if dash else first
+    except InvalidInput as error:
+        raise InvalidInput(what, text, f"{shown(error.value)} is {error.reason}") from None
+    if first.family is not last.family or first.value > last.value:
+        raise InvalidInput(what, text, "must run upwards within one family")
+    return Range(first.family, first.value, last.value)
+
+
+def _parse_length(text: str, *, of: str, what: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) <= 3):
+        raise InvalidInput(what, of, f"{shown(text)} is not a prefix length")
+    return int(text)

@@ -1,0 +1,36 @@
+"""The demand behind requests of agents that do not tell theirs."""
+
+from podpool.core.foreign import Reading, read_request
+from podpool.core.scaling import Scaler
+
+WHOLE, SMALL = Scaler(16, 50), Scaler(4, 50)
+
+
+def read(before: Reading | None, requested: int, offered: Scaler, *, now: float) -> Reading:
+    return read_request(before, now=now, requested=requested, offered=offered, patience=75.0)
+
+
+def test_a_request_counts_for_the_scaler_that_it_answers() -> None:
+    first = read(None, 32, WHOLE, now=0.0)
+    assert 24 == first.demand(primaries=0)
+    offered_less = read(first, 32, SMALL, now=10.0)
+    assert 24 == offered_less.demand(primaries=0)  # read with the smaller batch it would seem to be 30
+    assert not offered_less.settled
+    answered = read(offered_less, 12, SMALL, now=20.0)
+    assert 10 == answered.demand(primaries=0)
+    assert answered.settled
+
+
+def test_a_request_that_need_not_change_has_answered_when_the_time_is_over() -> None:
+    first = read(None, 32, WHOLE, now=0.0)
+    assert not read(first, 32, WHOLE, now=74.9).settled
+    patient = read(first, 32, WHOLE, now=75.0)
+    assert patient.settled
+    offered_less = read(patient, 32, SMALL, now=80.0)
+    assert not read(offered_less, 32, SMALL, now=154.9).settled
+    assert 30 == read(offered_less, 32, SMALL, now=155.0).demand(primaries=0)
+
+
+def test_what_has_answered_stays_answered() -> None:
+    settled = read(read(None, 16, WHOLE, now=0.0), 32, WHOLE, now=1.0)
+    assert read(settled, 32, WHOLE, now=2.0).settled

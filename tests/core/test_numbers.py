@@ -1,0 +1,136 @@
+"""Numbers that somebody may change, and how people write them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.core.errors import InvalidInput
+from podpool.core.numbers import Numbers, parse_numbers
+from podpool.core.quantities import parse_duration, parse_share, show_duration, show_share
+from podpool.core.scaling import Scaler
+
+
+def test_the_defaults_are_valid_and_as_documented() -> None:
+    numbers = Numbers()
+    assert Scaler(16, 50) == numbers.scaler
+    assert 150 == numbers.shrink_from
+    assert (90, 80, 15.0) == (numbers.upper, numbers.lower, numbers.poll)
+    assert (600.0, 180.0, 660.0) == (numbers.fence, numbers.confirmation, numbers.gone)
+    assert numbers == parse_numbers({})
+
+
+def test_numbers_are_read_as_people_write_them() -> None:
+    numbers = parse_numbers({"batch": 8, "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "poll": "250ms"})
+    assert (8, 25, 150, 60.0, 0.25) == (
+        numbers.batch,
+        numbers.buffer,
+        numbers.shrink_from,
+        numbers.shrink_hold,
+        numbers.poll,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ({"batch": 0}, "batch '0': must be from 1 to 256"),
+        ({"batch": 257}, "batch '257': must be from 1 to 256"),
+        ({"batch": "many"}, "batch 'many': not a whole number"),
+        ({"buffer": "4.01"}, "buffer '4.01': must be from 0 to 4"),
+        ({"buffer": "0.333"}, "at most two decimals"),
+        ({"max_buffer": "1.49"}, "max_buffer '1.49': must be at least 1 above buffer"),
+        ({"node_maximum": 0}, "at least 1"),
+        ({"upper": "1.01"}, "at most 1"),
+        ({"upper": "0"}, "above 0"),
+        ({"lower": "0.9"}, "lower '0.9': must be above 0 and below upper"),
+        ({"lower": "0"}, "above 0 and below upper"),
+        ({"poll": "0"}, "poll '0': must be longer than 0"),
+        ({"growth_quiet": "300ms"}, "growth_at_most '250ms': must not be shorter than growth_quiet"),
+        ({"step_up_margin": "0.9"}, "below upper"),
+        ({"cooldown": "4s"}, "cooldown '4s': must not be shorter than cooldown_floor"),
+        ({"confirmation": "10m"}, "shorter than fence"),
+        ({"confirmation": "0"}, "longer than 0"),
+        ({"gone": "10m30s"}, "gone '10m30s': must be longer than fence and clock_error together"),
+        ({"bach": 1}, "'bach': there is none of this name; did you mean batch?"),
+        ({"zzz": 1}, "use one of batch, buffer"),
+    ],
+)
+def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str | int], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_numbers(words)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "growth_quiet",
+        "shrink_hold",
+        "spread_per_node",
+        "spread_at_most",
+        "step_up_hold",
+        "cooldown_floor",
+        "clock_error",
+        "kept_for_primaries",
+        "add_wait",
+        "plugin_wait",
+    ],
+)
+def test_nothing_is_negative(name: str) -> None:
+    with pytest.raises(InvalidInput, match="must not be negative"):
+        Numbers(**{name: -1})
+
+
+def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() -> None:
+    numbers = Numbers()
+    assert (30.0, 5.0) == (numbers.cooldown_in_force(exhausted=False), numbers.cooldown_in_force(exhausted=True))
+    assert 30.0 == numbers.rhythm(exhausted=False, nodes=100, place=0.5).hold
+    assert (0.0, 0.5) == (
+        numbers.rhythm(exhausted=True, nodes=100, place=0.5).hold,
+        numbers.rhythm(exhausted=True, nodes=100, place=0.5).spread,
+    )
+    assert 15.0 == numbers.rhythm(exhausted=True, nodes=1_000_000, place=0.5).spread
+    assert (0.05, 0.25) == (
+        numbers.rhythm(exhausted=True, nodes=1, place=0.0).quiet,
+        numbers.rhythm(exhausted=True, nodes=1, place=0.0).at_most,
+    )
+
+
+def test_grading_follows_the_numbers() -> None:
+    rules = parse_numbers({"upper": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}).grading
+    assert (95, 10, 120.0) == (rules.upper, rules.margin, rules.hold)
+
+
+@given(st.integers(0, 99_999_999))
+def test_a_share_reads_back_exactly(hundredths: int) -> None:
+    assert hundredths == parse_share(show_share(hundredths), what="share")
+
+
+@pytest.mark.parametrize(("text", "hundredths"), [("0.29", 29), ("0.5", 50), ("4", 400), ("1.00", 100), ("0.2500", 25)])
+def test_a_share_is_never_a_float(text: str, hundredths: int) -> None:
+    assert hundredths == parse_share(text, what="share")
+
+
+@given(st.integers(0, 10**9))
+def test_a_duration_reads_back(milliseconds: int) -> None:
+    assert milliseconds / 1000 == parse_duration(show_duration(milliseconds / 1000), what="hold")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("0", 0.0), ("50ms", 0.05), ("30s", 30.0), ("1m30s", 90.0), ("2h", 7200.0), ("1h2m3s4ms", 3723.004)],
+)
+def test_durations_as_people_write_them(text: str, seconds: float) -> None:
+    assert seconds == parse_duration(text, what="hold")
+
+
+@pytest.mark.parametrize("text", ["", "1", "s", "-1s", "1.5s", "30 s", "1s1m", "1d", "٣s"])
+def test_what_is_no_duration_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="hold .* not a duration"):
+        parse_duration(text, what="hold")
+
+
+@pytest.mark.parametrize("text", ["", ".5", "0.", "1e3", "-1", "0,5", "50%", "nan", "٣"])
+def test_what_is_no_share_is_refused(text: str) -> None:
+    with pytest.raises(InvalidInput, match="buffer .* two decimals"):
+        parse_share(text, what="buffer")

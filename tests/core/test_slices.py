@@ -1,0 +1,184 @@
+"""Slices: one node, one part of a range."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.slices import Cut, NoSuchSlice, SliceTable, parse_slice_size
+
+nodes = st.sampled_from([f"node{number}" for number in range(12)])
+# cuts of one range, of a part of it, of another beside it: /28 to /31, four to sixteen slices and more nodes than that
+cuts = st.sampled_from(
+    [
+        Cut(parse_prefix(text), length)
+        for text, length in [
+            ("10.0.0.0/26", 29),
+            ("10.0.0.0/26", 28),
+            ("10.0.0.0/27", 30),
+            ("10.0.0.32/27", 29),
+            ("10.0.0.0/24", 26),
+            ("10.0.1.0/26", 29),
+            ("fd00::/60", 63),
+        ]
+    ]
+)
+
+
+def cut(text: str, size: str) -> Cut:
+    return parse_slice_size(size, of=parse_prefix(text))
+
+
+class SliceMachine(RuleBasedStateMachine):
+    """Nodes join and leave in any order, the range is cut anew, and nobody ever shares."""
+
+    @initialize(first=cuts)
+    def begin(self, first: Cut) -> None:
+        self.table = SliceTable(first)
+        self.known: dict[str, Prefix] = {}
+        self.queue: list[str] = []
+
+    @rule(node=nodes)
+    def join(self, node: str) -> None:
+        given_out = self.table.join(node)
+        if node in self.known:
+            assert self.known[node] == given_out
+        elif given_out is None:
+            self.queue += [] if node in self.queue else [node]
+        else:
+            assert [] == self.queue, "somebody was waiting before"
+            assert self.table.cut.has(given_out)
+            self.known[node] = given_out
+
+    @rule(node=nodes)
+    def leave(self, node: str) -> None:
+        if node not in self.known and node not in self.queue:
+            with pytest.raises(NoSuchSlice, match=node):
+                self.table.leave(node)
+            return
+        served = self.table.leave(node)
+        self.known.pop(node, None)
+        if node in self.queue:
+            self.queue.remove(node)
+        assert list(served) == self.queue[: len(served)], "the longest waiting first"
+        self.queue = self.queue[len(served) :]
+        self.known |= {each: self.table.held[each] for each in served}
+
+    @precondition(lambda self: self.known)
+    @rule(other=cuts, data=st.data())
+    def cut_anew(self, other: Cut, data: st.DataObject) -> None:
+        in_use = data.draw(st.sets(st.sampled_from(sorted(self.known))))
+        before, everybody = self.known, [*self.known, *self.queue]
+        self.table = self.table.recut(other, in_use=in_use)
+        self.known = dict(self.table.held)
+        self.queue = list(self.table.waiting)
+        assert sorted(everybody) == sorted([*self.known, *self.queue])
+        assert all(self.known[node] == before[node] for node in in_use)
+        assert all(self.known[node] == before[node] for node in before if other.has(before[node]))
+        assert all(node in in_use for node in self.table.misfits)
+
+    @invariant()
+    def nobody_moved(self) -> None:
+        assert self.known == self.table.held
+        assert tuple(self.queue) == self.table.waiting
+
+    @invariant()
+    def no_two_slices_overlap(self) -> None:
+        ranges = sorted(each.range for each in self.table.held.values())
+        assert not any(one.overlaps(other) for one, other in pairwise(ranges))
+
+    @invariant()
+    def nobody_waits_beside_a_free_slice(self) -> None:
+        if self.queue:
+            held = [each.range for each in self.table.held.values()]
+            free = [
+                number
+                for number in range(self.table.cut.count)
+                if not any(self.table.cut.slice(number).range.overlaps(each) for each in held)
+            ]
+            assert [] == free
+
+
+TestSlices = SliceMachine.TestCase
+TestSlices.settings = settings(max_examples=60, stateful_step_count=40)
+
+
+@pytest.mark.parametrize(
+    ("text", "size", "slices"),
+    [
+        ("10.0.0.0/8", "/10", ["10.0.0.0/10", "10.64.0.0/10", "10.128.0.0/10", "10.192.0.0/10"]),
+        ("10.0.0.0/10", "12", ["10.0.0.0/12", "10.16.0.0/12", "10.32.0.0/12", "10.48.0.0/12"]),
+        ("192.168.2.225/23", "/25", ["192.168.2.0/25", "192.168.2.128/25", "192.168.3.0/25", "192.168.3.128/25"]),
+        ("10.0.0.0/30", "/32", ["10.0.0.0/32", "10.0.0.1/32", "10.0.0.2/32", "10.0.0.3/32"]),
+        ("10.0.0.0/24", "/24", ["10.0.0.0/24"]),
+        ("fd00::/62", "/64", ["fd00::/64", "fd00:0:0:1::/64", "fd00:0:0:2::/64", "fd00:0:0:3::/64"]),
+    ],
+)
+def test_a_range_is_divided_in_order(text: str, size: str, slices: list[str]) -> None:
+    table = SliceTable(cut(text, size))
+    assert slices == [str(table.join(f"node{number}")) for number in range(len(slices))]
+    assert table.join("one too many") is None
+    assert ("one too many",) == table.waiting
+
+
+def test_all_of_ipv6_is_divided_without_being_listed() -> None:
+    table = SliceTable(cut("::/0", "/128"))
+    assert 1 << 128 == table.cut.count
+    assert ["::/128", "::1/128"] == [str(table.join(node)) for node in ("a", "b")]
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("10.0.0.0/10", "/8"), ("10.0.0.0/24", "/33"), ("fd00::/64", "/129"), ("10.0.0.0/8", "x"), ("10.0.0.0/8", "")],
+)
+def test_a_size_that_does_not_divide_is_refused(text: str, size: str) -> None:
+    with pytest.raises(InvalidInput, match="node_slice_size"):
+        cut(text, size)
+
+
+def test_a_full_table_gives_the_slice_of_a_gone_node_to_the_one_that_waits() -> None:
+    """Node and replacement seen at one moment: others leave the new one without a slice."""
+    table = SliceTable(cut("10.0.0.0/23", "/24"))
+    freed = [table.join(node) for node in ("node1", "node2", "node3")][1]
+    assert ("node3",) == table.leave("node2")
+    assert freed == table.held["node3"]
+
+
+def test_a_node_in_use_keeps_its_old_slice_until_it_lets_go() -> None:
+    table = SliceTable(cut("10.0.0.0/24", "/26"))
+    for node in ("busy", "idle"):
+        table.join(node)
+    table = table.recut(cut("10.0.0.0/24", "/25"), in_use={"busy"})
+    assert {"busy": "10.0.0.0/26", "idle": "10.0.0.128/25"} == {node: str(s) for node, s in table.held.items()}
+    assert ("busy",) == table.misfits
+    assert table.join("newcomer") is None
+    assert ("newcomer",) == table.leave("busy")
+    assert "10.0.0.0/25" == str(table.held["newcomer"])
+
+
+def test_a_table_is_taken_up_where_it_was() -> None:
+    held = {"a": parse_prefix("10.0.0.64/26"), "b": parse_prefix("10.0.0.128/25")}
+    table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, waiting=["c", "d"])
+    assert "10.0.0.0/26" == str(table.join("c"))
+    assert ("d",) == table.waiting
+
+
+def test_two_owners_of_one_address_are_refused_by_name() -> None:
+    held = {"a": parse_prefix("10.0.0.0/25"), "b": parse_prefix("10.0.0.64/26")}
+    with pytest.raises(InvalidInput, match="slice of node 'b' .* overlaps the slice of node 'a'"):
+        SliceTable(cut("10.0.0.0/24", "/26"), held=held)
+
+
+@given(st.lists(nodes), st.permutations([f"node{number}" for number in range(12)]))
+def test_a_node_keeps_its_slice_whatever_others_do(leavers: list[str], joiners: list[str]) -> None:
+    table = SliceTable(cut("10.0.0.0/16", "/24"))
+    mine = table.join("mine")
+    for node in joiners:
+        table.join(node)
+    for node in set(leavers):
+        table.leave(node)
+    assert mine == table.join("mine")
