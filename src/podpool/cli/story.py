@@ -2,8 +2,8 @@
 
 A model for the eye, on the real decisions of `core`: kubelet starts ten Pods a second, an answer to a request takes one
 second, and a Pod that finds no address is torn down and tried again 13 seconds later, as containerd and kubelet do.
-Only the `pods` mode lets it wait for the addresses that are on their way. The reactive mode is as it first came: it does
-not count the primary address, and lets nothing rest.
+Only the `pods` mode lets it wait for the addresses that are on their way. The reactive mode is as it first came: it
+does not count the primary address, and lets nothing rest.
 """
 
 import enum
