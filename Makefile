@@ -47,6 +47,7 @@ bench-%: .venv/.dev
 	@$(BIN)/python -m bench $* $(if $(QUICK),--quick)
 
 docs: .venv/.dev ## the pictures and tables in docs/, made again from their sources
+	@$(BIN)/python -m tools.docs
 	@$(BIN)/python -m bench --report-only
 
 lock: .venv/.dev ## bring the lock files in step with pyproject.toml

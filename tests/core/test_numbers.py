@@ -48,6 +48,7 @@ def test_numbers_are_read_as_people_write_them() -> None:
         ({"growth_quiet": "300ms"}, "growth_at_most '250ms': must not be shorter than growth_quiet"),
         ({"step_up_margin": "0.9"}, "below upper"),
         ({"cooldown": "4s"}, "cooldown '4s': must not be shorter than cooldown_floor"),
+        ({"fence": "0"}, "fence '0': must be longer than 0"),
         ({"confirmation": "10m"}, "shorter than fence"),
         ({"confirmation": "0"}, "longer than 0"),
         ({"gone": "10m30s"}, "gone '10m30s': must be longer than fence and clock_error together"),

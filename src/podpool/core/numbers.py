@@ -34,35 +34,47 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """Counts as they are, shares in hundredths, durations in seconds."""
 
     batch: Count = 16
+    """B: addresses move in multiples of it."""
     buffer: Share = 50
+    """mf: the share of a batch that a node keeps free."""
     max_buffer: Share | None = None
-    """Reactive mode only: free addresses from which on a batch is given back; without it one batch above `buffer`."""
+    """Mf, reactive mode only: the share of a batch from which on one is given back; without it `buffer` + 1."""
     node_maximum: Count = 250
+    """The most addresses of a node."""
     upper: Share = 90
+    """T: the share of a subnet above which it is exhausted."""
     lower: Share = 80
+    """t: the share of a subnet below which it is all clear."""
     poll: Seconds = 15.0
     """How often the controller asks for a subnet's utilisation."""
     growth_quiet: Seconds = 0.05
+    """A node asks for more when its target has not changed for this long,"""
     growth_at_most: Seconds = 0.25
+    """or after this long, whichever comes first."""
     shrink_hold: Seconds = 30.0
+    """A node asks for less when its target has been lower for this long; at once while the subnet is exhausted."""
     spread_per_node: Seconds = 0.01
     """While exhausted, nodes give back one after the other: this long each,"""
     spread_at_most: Seconds = 30.0
     """and this long altogether."""
     step_up_margin: Share = 5
+    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper`,"""
     step_up_hold: Seconds = 60.0
+    """for this long."""
     cooldown: Seconds = 30.0
+    """How long an address rests after a Pod used it."""
     cooldown_floor: Seconds = 5.0
-    """The cooldown in force while the subnet is exhausted."""
+    """The same while the subnet is exhausted."""
     fence: Seconds = 600.0
     """An agent that has not confirmed its Node for this long gives no new address."""
     confirmation: Seconds = 180.0
-    """How often it confirms it."""
+    """How often an agent confirms its Node."""
     gone: Seconds = 660.0
     """How long a Node must have been away before its addresses are given to others."""
     clock_error: Seconds = 30.0
     """How far two machines' clocks may run apart within the gone time."""
     kept_for_primaries: Count = 4
+    """Addresses of a subnet that only serve as primaries, so that a node can start when all others are taken."""
     add_wait: Seconds = 10.0
     """How long an ADD waits for addresses on their way."""
     plugin_wait: Seconds = 5.0
@@ -142,6 +154,7 @@ RULES: tuple[tuple[str, Callable[[Numbers], bool], str], ...] = (
     _not_negative("step_up_hold"),
     _not_negative("cooldown_floor"),
     ("cooldown", lambda n: n.cooldown >= n.cooldown_floor, "must not be shorter than cooldown_floor"),
+    ("fence", lambda n: n.fence > 0, "must be longer than 0"),
     ("confirmation", lambda n: 0 < n.confirmation < n.fence, "must be longer than 0 and shorter than fence"),
     _not_negative("clock_error"),
     ("gone", lambda n: n.gone > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
