@@ -67,15 +67,17 @@ class Projection:
 
     def report(self, container: Hashable, load: Load) -> None:
         """Take in what a container asks for now."""
-        self.drop(container)
-        self._loads[container] = load
+        before = self._loads.get(container)
+        self._loads[container] = load  # in place: taken out and put in again, a dict of a million stops to tidy up
         self._count(load, +1)
+        if before is not None:
+            self._count(before, -1)
 
     def drop(self, container: Hashable) -> None:
         """Leave a container out; one that is not known is left out already."""
-        gone = self._loads.pop(container, None)
-        if gone is not None:
-            self._count(gone, -1)
+        before = self._loads.pop(container, None)
+        if before is not None:
+            self._count(before, -1)
 
     def _count(self, load: Load, sign: int) -> None:
         for rung, scaler in enumerate(self.rungs):

@@ -1,0 +1,98 @@
+"""What a benchmark declares: what it sets up, what it runs for each side, and what it counts.
+
+A scenario is one `make bench-NAME`. Its `setup` brings up what all its trials share (an API server, nothing) and
+yields them. A trial runs its sides in turn; a side's own `setup` yields `run`, which does one repetition and returns
+its figure in the trial's unit. Everything here is synchronous: a side that waits keeps an `asyncio.Runner` in its
+setup and calls it in `run`, so that only its own loop turns while it is measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import Struct
+
+from bench.counts import Count, Exponent
+
+if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+Run: TypeAlias = Callable[[int], float]
+"""One repetition. Its number is new each time, warming included: good for names that must not meet again."""
+
+
+class Effort(Struct, frozen=True, kw_only=True):
+    """How long to look. A scenario asks `quick` where it must do less in a repetition to end within a minute."""
+
+    rounds: int
+    warmups: int
+    batch_seconds: float
+    quick: bool
+
+
+# 10 ms is 10^5 times what reading the clock costs.
+FULL = Effort(rounds=25, warmups=3, batch_seconds=0.010, quick=False)
+QUICK = Effort(rounds=5, warmups=1, batch_seconds=0.010, quick=True)
+
+
+class Side(Struct, frozen=True):
+    """One of those that are compared: a name, how it is brought up and taken down, and which version it is."""
+
+    name: str
+    setup: Callable[[], AbstractContextManager[Run]]
+    version: str | None = None
+
+
+class Trial(Struct, frozen=True, kw_only=True):
+    """Sides that take turns, the unit of what they return, and what is counted from it."""
+
+    sides: tuple[Side, ...]
+    unit: str
+    counts: tuple[Count, ...]
+    at_most: int | None = None
+    """Rounds, for trials that take minutes each; two at least, or nothing could be said about noise."""
+
+    def __post_init__(self) -> None:
+        names = [side.name for side in self.sides]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two sides of one trial have the same name: {', '.join(names)}")
+        if self.at_most is not None and self.at_most < 2:
+            raise ValueError(f"a trial has two rounds or more, not {self.at_most}")
+
+    def rounds(self, effort: Effort) -> int:
+        """How many rounds count."""
+        return min(effort.rounds, self.at_most or effort.rounds)
+
+    def versions(self) -> Mapping[str, str]:
+        """Who took part, where it matters which one."""
+        return {side.name: side.version for side in self.sides if side.version}
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """One `make bench-NAME`. The ids are told beforehand, so that a number can be traced to who makes it."""
+
+    name: str
+    sentence: str
+    ids: tuple[str, ...]
+    setup: Callable[[Effort], AbstractContextManager[tuple[Trial, ...]]]
+
+    @property
+    def command(self) -> str:
+        """What a person types to measure this again."""
+        return f"make bench-{self.name}"
+
+
+def growth(
+    *,
+    count: str,
+    what: str,
+    goal: str | None,
+    sizes: tuple[int, ...],
+    at: Callable[[int], AbstractContextManager[Run]],
+    unit: str = "ns",
+) -> Trial:
+    """A trial whose sides are one operation `at` several sizes; the exponent of its cost is what counts."""
+    sides = tuple(Side(str(size), partial(at, size)) for size in sizes)
+    return Trial(sides=sides, unit=unit, counts=(Exponent(id=count, what=what, goal=goal, sizes=sizes),))

@@ -1,0 +1,101 @@
+"""Nanoseconds per operation, from batches long enough for the clock.
+
+A loop does as many operations as it is told and returns the seconds that they took. `repeated` times the whole loop.
+`spotted` times each operation alone, for those that need something done before or after that must not be counted;
+what reading the clock costs is then taken off, because a constant on top would make every growth look flat.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+if TYPE_CHECKING:
+    from bench.scenario import Run
+
+T = TypeVar("T")
+R = TypeVar("R")
+Clock: TypeAlias = Callable[[], float]
+Loop: TypeAlias = Callable[[int], float]
+
+_TOO_MANY = 2**40
+
+
+def batched(loop: Loop, *, at_least: float) -> Run:
+    """A run that times the same number of operations each time; its first call finds out how many fill a batch."""
+    count = 0
+
+    def run(_repetition: int) -> float:
+        nonlocal count
+        count = count or batch_size(loop, at_least=at_least)
+        return loop(count) / count * 1e9
+
+    return run
+
+
+def batch_size(loop: Loop, *, at_least: float) -> int:
+    """The first power of two of operations that takes long enough."""
+    count = 1
+    while loop(count) < at_least:
+        count *= 2
+        if count > _TOO_MANY:
+            raise ValueError("the loop takes no time, however many operations it does: does it use its clock?")
+    return count
+
+
+def repeated(operation: Callable[[], object], *, clock: Clock = time.perf_counter) -> Loop:
+    """A loop over one operation; the turns of the loop itself are part of the figure."""
+
+    def loop(count: int) -> float:
+        turns = itertools.repeat(None, count)
+        begun = clock()
+        for _ in turns:
+            operation()
+        return clock() - begun
+
+    return loop
+
+
+def spotted(
+    operation: Callable[[T], R],
+    *,
+    before: Callable[[], T],
+    after: Callable[[R], object] | None = None,
+    clock: Clock = time.perf_counter,
+) -> Loop:
+    """A loop over an operation that is fed with what `before` returns, and whose answer goes to `after`."""
+
+    def loop(count: int) -> float:
+        seconds = -count * reading_cost(clock)
+        for _ in itertools.repeat(None, count):
+            fed = before()
+            begun = clock()
+            answer = operation(fed)
+            seconds += clock() - begun
+            if after:
+                after(answer)
+        return seconds
+
+    return loop
+
+
+def reading_cost(clock: Clock) -> float:
+    """What one reading of the clock adds to a time taken with it."""
+    return statistics.median(-clock() + clock() for _ in range(101))
+
+
+@contextmanager
+def without_gc() -> Iterator[None]:
+    """Keep the garbage collector out of what is measured."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

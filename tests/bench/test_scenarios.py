@@ -1,0 +1,36 @@
+"""Scenarios that exist."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bench.scenario import QUICK
+from bench.scenarios import ALL
+from bench.scenarios.core import SCENARIO, aiming, giving_back, grading, slicing, taking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from bench.timing import Loop
+
+
+def test_no_two_scenarios_share_a_name_or_an_id() -> None:
+    names = [scenario.name for scenario in ALL]
+    ids = [one for scenario in ALL for one in scenario.ids]
+    assert (len(names), len(ids)) == (len(set(names)), len(set(ids)))
+
+
+def test_core_counts_what_it_declares_at_three_sizes_over_four_decades() -> None:
+    with SCENARIO.setup(QUICK) as trials:
+        assert SCENARIO.ids == tuple(count.id for trial in trials for count in trial.counts)
+        sizes = [[int(side.name) for side in trial.sides] for trial in trials]
+    assert all(len(each) == 3 and each[-1] >= 8192 * each[0] for each in sizes)
+
+
+@pytest.mark.parametrize("loop", [taking, giving_back, aiming, grading, slicing])
+def test_every_core_operation_can_go_on_for_ever(loop: Callable[[int], Loop]) -> None:
+    """A loop leaves its pool or table as full as it was, so that a batch may have any length."""
+    operations = loop(128)
+    assert all(isinstance(operations(1000), float) for _ in range(3))
