@@ -1,0 +1,117 @@
+"""Objects of Kubernetes itself, as far as we look at them."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from podpool.resources.meta import Kind, Object, Slim
+
+FINISHED = frozenset({"Succeeded", "Failed"})
+
+
+class NodeSystemInfo(Slim, frozen=True, kw_only=True):
+    """What the kubelet tells of its machine."""
+
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeAddress(Slim, frozen=True, kw_only=True):
+    """One address of a node."""
+
+    type: str
+    address: str
+
+
+class NodeStatus(Slim, frozen=True, kw_only=True):
+    """The status that we use."""
+
+    node_info: NodeSystemInfo = NodeSystemInfo()
+    addresses: tuple[NodeAddress, ...] = ()
+
+
+class Node(Object, frozen=True, kw_only=True):
+    """A machine of the cluster."""
+
+    status: NodeStatus = NodeStatus()
+
+    @property
+    def boot_id(self) -> str:
+        """The boot that its kubelet reports; empty before the first report."""
+        return self.status.node_info.boot_id
+
+    @property
+    def internal_address(self) -> str:
+        """Its own address in the cluster's network; empty when none is told."""
+        return next((each.address for each in self.status.addresses if each.type == "InternalIP"), "")
+
+
+class PodSpec(Slim, frozen=True, kw_only=True):
+    """The spec that we use."""
+
+    node_name: str = ""
+    host_network: bool = False
+
+
+class PodIP(Slim, frozen=True, kw_only=True):
+    """One address of a Pod."""
+
+    ip: str = ""
+
+
+class PodStatus(Slim, frozen=True, kw_only=True):
+    """The status that we use."""
+
+    phase: str = ""
+    pod_ips: tuple[PodIP, ...] = msgspec.field(name="podIPs", default=())
+
+
+class Pod(Object, frozen=True, kw_only=True):
+    """A Pod."""
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def needs_address(self) -> bool:
+        """Tell whether it counts as demand: not on the host's network, and not finished."""
+        return not self.spec.host_network and self.status.phase not in FINISHED
+
+
+class LeaseSpec(Slim, frozen=True, kw_only=True):
+    """Who holds a lease, and until when."""
+
+    holder_identity: str | None = None
+    lease_duration_seconds: int | None = None
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int | None = None
+
+
+class Lease(Object, frozen=True, kw_only=True):
+    """A lease."""
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class Namespace(Object, frozen=True, kw_only=True):
+    """A namespace; the UID of kube-system is the cluster's own."""
+
+
+class Event(Object, frozen=True, kw_only=True):
+    """Something that happened to an object, for people to read."""
+
+    involved_object: Mapping[str, str] = {}
+    reason: str = ""
+    message: str = ""
+    type: str = ""
+    count: int = 0
+    first_timestamp: str | None = None
+    last_timestamp: str | None = None
+    reporting_component: str = ""
+
+
+NODES = Kind(group="", version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
+PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=Pod)
+NAMESPACES = Kind(group="", version="v1", plural="namespaces", kind="Namespace", type=Namespace, namespaced=False)
+EVENTS = Kind(group="", version="v1", plural="events", kind="Event", type=Event)
+LEASES = Kind(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", type=Lease)

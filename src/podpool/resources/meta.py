@@ -1,0 +1,75 @@
+"""What all Kubernetes objects have in common, and where each kind is found."""
+
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+
+
+class Slim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+    """A part of an object: camel case on the wire, and nothing written that is not set."""
+
+
+class OwnerReference(Slim, frozen=True, kw_only=True):
+    """Who an object belongs to."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+    controller: bool = False
+    block_owner_deletion: bool = False
+
+
+class Meta(Slim, frozen=True, kw_only=True):
+    """The metadata that we use."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    finalizers: tuple[str, ...] = ()
+    owner_references: tuple[OwnerReference, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class Object(Slim, frozen=True, kw_only=True):
+    """Any object, as far as its metadata goes."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Meta = Meta()
+
+    @property
+    def key(self) -> str:
+        """Its name among its kind: `namespace/name`, or the name alone."""
+        return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
+
+
+T = TypeVar("T", bound=Object)
+
+
+class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    """Where a kind is found, and what it is read into."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    type: type[T]
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        """The group and version as objects carry them."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, *, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+        """Find an object, its subresource, or all of the kind; without a namespace those of every namespace."""
+        root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+        inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
+        return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "") + (f"/{sub}" if sub else "")

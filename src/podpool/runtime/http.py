@@ -1,0 +1,122 @@
+"""HTTP under the seam: a transport to a real server, and a server for a handler. The only place that knows aiohttp."""
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+from yarl import URL
+
+from podpool.runtime.transport import Handler, Request, Response, Unreachable
+
+LARGEST_BODY = 64 * 1024 * 1024
+"""A full listing of 5,000 nodes is about a third of it."""
+
+Headers = Callable[[], Mapping[str, str]]
+"""Headers of every request, asked for each time: a token may have been renewed."""
+
+
+class HttpTransport:
+    """The road to one HTTP server; connections are kept and shared."""
+
+    def __init__(
+        self,
+        base: str,
+        *,
+        tls: ssl.SSLContext | None = None,
+        headers: Headers = dict,
+        connections: int = 32,
+        connect_timeout: float = 10.0,
+    ) -> None:
+        self.base = URL(base)
+        self._headers = headers
+        self._connections = connections
+        self._tls = tls
+        # no limit on a whole exchange: a watch lasts, and callers set their own deadlines
+        self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def send(self, request: Request) -> Response:
+        """Send a request and wait for the head of the answer."""
+        url = self.base.join(URL(request.path)).with_query(dict(request.query))
+        try:
+            answer = await self._opened().request(
+                request.method, url, data=request.body or None, headers={**self._headers(), **request.headers}
+            )
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
+        headers = {name.lower(): value for name, value in answer.headers.items()}
+        return Response(answer.status, headers=headers, stream=self._pieces(answer), close=_closer(answer))
+
+    async def close(self) -> None:
+        """Close every connection."""
+        if self._session:
+            await self._session.close()
+            self._session = None
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:  # a session belongs to the loop that it is made in
+            connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._tls or True)
+            self._session = aiohttp.ClientSession(
+                connector=connector, timeout=self._timeout, auto_decompress=True, read_bufsize=256 * 1024
+            )
+        return self._session
+
+    async def _pieces(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        try:
+            async for piece in answer.content.iter_any():
+                yield piece
+        except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
+
+
+def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
+    async def close() -> None:
+        # a body that was read to its end gives its connection back; any other must not be used again
+        if answer.content.at_eof():
+            answer.release()
+        else:
+            answer.close()
+
+    return close
+
+
+@asynccontextmanager
+async def serving(handler: Handler, *, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+    """Serve a handler; gives the port, which the system chooses when asked for 0."""
+
+    async def answer(incoming: web.Request) -> web.StreamResponse:
+        response = await handler(
+            Request(
+                method=incoming.method,
+                path=incoming.path,
+                query=dict(incoming.query),
+                headers={name.lower(): value for name, value in incoming.headers.items()},
+                body=await incoming.read(),
+            )
+        )
+        return await _reply(incoming, response)
+
+    app = web.Application(client_max_size=LARGEST_BODY)
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, ssl_context=tls, reuse_address=True)
+    await site.start()
+    try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def _reply(incoming: web.Request, response: Response) -> web.StreamResponse:
+    try:
+        reply = web.StreamResponse(status=response.status, headers=dict(response.headers))
+        await reply.prepare(incoming)
+        async for piece in response.stream:
+            await reply.write(piece)
+        await reply.write_eof()
+    finally:
+        await response.close()
+    return reply
