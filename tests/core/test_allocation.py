@@ -25,6 +25,7 @@ from podpool.core.errors import InvalidInput
         ("192.168.1.5-192.168.1.25/24", None, None, "192.168.1.5-192.168.1.25"),
         ("00192.00168.1.5-000000192.168.1.25/24", None, None, "192.168.1.5-192.168.1.25"),
         ("192.168.1.5-192.168.1.25/24", "192.168.1.7", "192.168.1.8", "192.168.1.5-192.168.1.25"),
+        ("010.000.1.0/24", "010.0.1.05", "010.0.1.09", "10.0.1.5-10.0.1.9"),
         (
             "2001:db8:480:603d:0304:0403:000:0000-2001:db8:480:603d:0304:0403:0000:0004/64",
             None,
@@ -65,6 +66,7 @@ def test_an_inverted_stretch_goes_to_the_last_usable_address() -> None:
         ("2001::1/116", ["2001::0/128", "2001::1/128", "2001::2/128"], "2001::3"),
         ("caa5::0/112", ["caa5::0/113"], "caa5::8000"),
         ("192.168.0.0/28", ["fd00::/8"], "192.168.0.1"),
+        ("192.168.0.4-192.168.0.9/28", ["192.168.0.4/31"], "192.168.0.6"),
     ],
 )
 def test_exclusions_in_any_order_leave_the_rest(text: str, exclude: list[str], first: str) -> None:
@@ -101,5 +103,5 @@ def test_a_bad_stretch_is_refused_with_the_part_that_is_wrong(text: str, reason:
 
 @pytest.mark.parametrize(("start", "end", "field"), [("bogus", None, "range_start"), (None, "bogus", "range_end")])
 def test_a_bad_bound_is_refused_by_its_key(start: str | None, end: str | None, field: str) -> None:
-    with pytest.raises(InvalidInput, match=field):
+    with pytest.raises(InvalidInput, match=f"^{field} 'bogus': not an"):
         parse_allocation("10.0.0.0/24", start=start, end=end)

@@ -1,5 +1,6 @@
 """Whatever a parser is fed, it answers, or raises `InvalidInput` that names the input and the reason."""
 
+import pickle
 from collections.abc import Callable
 
 import pytest
@@ -18,22 +19,25 @@ from podpool.core.slices import parse_slice_size
 RANGE = parse_prefix("10.0.0.0/8")
 PARSERS: dict[str, Callable[[str], object]] = {
     "address": parse_address,
-    "sloppy address": lambda text: parse_address(text, leading_zeros=True),
-    "prefix": parse_prefix,
-    "prefix usable": lambda text: parse_prefix(text).usable,
-    "exclusion": parse_exclusion,
-    "stretch": parse_stretch,
-    "allocation": lambda text: parse_allocation(text).members,
+    "range": parse_prefix,
+    "exclude": parse_exclusion,
+    "stretch": lambda text: parse_stretch(text, what="stretch"),
     "range_start": lambda text: parse_allocation("10.0.0.0/8", start=text).members,
     "range_end": lambda text: parse_allocation("10.0.0.0/8", end=text).members,
-    "exclude": lambda text: parse_allocation("10.0.0.0/8", exclude=[text]).members,
-    "slice size": lambda text: parse_slice_size(text, of=RANGE),
+    "node_slice_size": lambda text: parse_slice_size(text, of=RANGE),
     "count": lambda text: parse_count(text, what="count"),
     "share": lambda text: parse_share(text, what="share"),
     "duration": lambda text: parse_duration(text, what="duration"),
+    "span": lambda text: Pool.restore(PoolSnapshot(text, Order.LOWEST)),
+}
+"""By the name that the error gives to the input."""
+OTHERS: dict[str, Callable[[str], object]] = {
+    "sloppy address": lambda text: parse_address(text, leading_zeros=True),
+    "usable addresses": lambda text: parse_prefix(text).usable,
+    "allocation": lambda text: parse_allocation(text).members,
+    "excluding": lambda text: parse_allocation("10.0.0.0/8", exclude=[text]).members,
     "number's name": lambda text: parse_numbers({text: 1}),
-    "snapshot": lambda text: Pool.restore(PoolSnapshot(text, Order.LOWEST)),
-    "snapshot taken": lambda text: Pool.restore(PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=(text,))),
+    "snapshot": lambda text: Pool.restore(PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=(text,))),
 }
 
 # mostly made of what the grammars are made of, so that the search gets past the first character
@@ -44,21 +48,34 @@ nearly = st.tuples(
 words = st.one_of(st.text(), plausible, nearly.map("".join))
 
 
-@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("what", PARSERS)
 @given(text=words)
 @example(text="0" * 5000)
 @example(text="1/" + "9" * 5000)
 @example(text="\x00")
 @example(text="\ud800")
 @example(text="²/²")
-def test_a_parser_raises_one_typed_error(parser: str, text: str) -> None:
+def test_a_parser_raises_one_typed_error(what: str, text: str) -> None:
     try:
-        PARSERS[parser](text)
+        PARSERS[what](text)
     except InvalidInput as error:
-        assert error.what
-        assert error.reason
-        assert str(error).startswith(error.what)
-        assert len(str(error)) < 1500
+        assert (what, text) == (error.what, error.value)
+        check(error)
+
+
+@pytest.mark.parametrize("parser", OTHERS)
+@given(text=words)
+def test_so_does_what_builds_on_parsers(parser: str, text: str) -> None:
+    try:
+        OTHERS[parser](text)
+    except InvalidInput as error:
+        check(error)
+
+
+def check(error: InvalidInput) -> None:
+    assert error.reason
+    assert str(error).startswith(f"{error.what} ")
+    assert len(str(error)) < 1500
 
 
 @given(st.dictionaries(st.sampled_from(sorted(KINDS)), st.integers() | words, max_size=4))
@@ -76,3 +93,16 @@ def test_a_long_input_is_shown_in_short() -> None:
         parse_address("9" * 1000)
     assert len(str(caught.value)) < 200
     assert "9" * 1000 == caught.value.value
+
+
+@pytest.mark.parametrize(("length", "shown"), [(98, 100), (99, 100), (1000, 100)])
+def test_what_is_shown_of_an_input_ends_at_100_characters(length: int, shown: int) -> None:
+    error = InvalidInput("x", "9" * length, "y")
+    assert len("x : y") + shown == len(str(error))
+    assert (length == 98) == ("..." not in str(error))
+
+
+def test_an_error_survives_the_way_between_processes() -> None:
+    packed = pickle.dumps(InvalidInput("range", "foo", "not in CIDR notation"))
+    error = pickle.loads(packed)  # noqa: S301  our own bytes
+    assert ("range", "foo", "not in CIDR notation") == (error.what, error.value, error.reason)

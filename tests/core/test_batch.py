@@ -101,6 +101,10 @@ def test_down_at_once_up_only_with_margin_after_the_hold() -> None:
     assert Grade(0) == decide(held, room, 900, now=60.0)
 
 
+def test_where_nothing_fits_the_batch_is_1() -> None:
+    assert Scaler(1, 50) == RUNGS[decide(Grade(0), [2000, 1900, 1800, 1700, 1600, 1500], 900).rung]
+
+
 def test_a_hold_that_is_broken_begins_anew() -> None:
     room, tight = [700, 690, 680, 670, 660, 500], [900, 800, 680, 670, 660, 500]
     state = decide(Grade(1), room, 900, now=0.0)

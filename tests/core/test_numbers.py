@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers, parse_numbers
-from podpool.core.quantities import parse_duration, parse_share, show_duration, show_share
+from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
 
 
@@ -100,6 +100,20 @@ def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() 
 def test_grading_follows_the_numbers() -> None:
     rules = parse_numbers({"upper": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}).grading
     assert (95, 10, 120.0) == (rules.upper, rules.margin, rules.hold)
+
+
+@pytest.mark.parametrize(("text", "refused"), [("999999999", False), ("1000000000", True)])
+def test_a_count_has_nine_digits_at_most(text: str, refused: bool) -> None:
+    if refused:
+        with pytest.raises(InvalidInput, match="batch '1000000000': not a whole number"):
+            parse_count(text, what="batch")
+    else:
+        assert 999_999_999 == parse_count(text, what="batch")
+
+
+@pytest.mark.parametrize(("hundredths", "text"), [(1000, "10"), (50, "0.5"), (0, "0"), (5, "0.05"), (400, "4")])
+def test_a_share_is_shown_in_short(hundredths: int, text: str) -> None:
+    assert text == show_share(hundredths)
 
 
 @given(st.integers(0, 99_999_999))

@@ -3,6 +3,7 @@
 import math
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -64,6 +65,29 @@ def test_growth_that_is_over_before_the_quiet_is_not_asked_for() -> None:
     node.want(16, at=0.04)
     node.pass_time(100.0)
     assert [] == node.asked
+
+
+@pytest.mark.parametrize("between", [16, 8, 32])
+def test_each_growth_has_a_quiet_of_its_own(between: int) -> None:
+    """Whether the one before was called off, turned around, or asked for."""
+    node = Node(16)
+    node.want(32, at=0.0)
+    node.want(between, at=0.04)
+    node.pass_time(10.0)
+    node.want(64, at=10.0)
+    node.pass_time(11.0)
+    assert (10.05, 64) == node.asked[-1]
+
+
+def test_a_turn_upwards_begins_the_hold_anew() -> None:
+    node = Node(16)
+    node.want(8, at=0.0)
+    node.want(32, at=10.0)
+    node.want(8, at=10.01)
+    node.pass_time(40.0)
+    assert [] == node.asked
+    node.pass_time(40.01)
+    assert [(40.01, 8)] == node.asked
 
 
 def test_less_is_asked_for_when_it_has_lasted() -> None:

@@ -43,6 +43,8 @@ def test_host_bits_are_dropped(network: ipaddress.IPv4Network | ipaddress.IPv6Ne
         ("192.168.2.225/8", "192.0.0.0/8"),
         ("::ffff:10.0.0.0/120", "10.0.0.0/24"),
         ("::ffff:10.0.0.0/90", "::ffc0:0:0/90"),
+        ("::ffff:10.0.0.0/96", "0.0.0.0/0"),
+        ("::ffff:10.0.0.0/95", "::fffe:0:0/95"),
         ("00192.00168.1.0/24", "192.168.1.0/24"),
         ("0.0.0.0/0", "0.0.0.0/0"),
         ("::/0", "::/0"),
@@ -61,7 +63,9 @@ def test_prefixes_as_existing_configurations_write_them(text: str, prefix: str) 
         ("192.168.2.0", "CIDR notation"),
         ("foo", "CIDR notation"),
         ("foo/24", "not an IPv4 or IPv6 address"),
+        ("010.0.0.0/24", "'010.0.0.0' is not an IPv4 or IPv6 address"),
         ("10.0.0.0/33", "longer than an IPv4 address"),
+        ("10.0.0.0/0024", "'0024' is not a prefix length"),
         ("fd00::/129", "longer than an IPv6 address"),
         ("10.0.0.0/", "not a prefix length"),
         ("10.0.0.0/-1", "not a prefix length"),
@@ -70,8 +74,14 @@ def test_prefixes_as_existing_configurations_write_them(text: str, prefix: str) 
     ],
 )
 def test_what_is_no_prefix_is_refused_with_the_reason(text: str, reason: str) -> None:
-    with pytest.raises(InvalidInput, match=reason):
+    with pytest.raises(InvalidInput, match=reason) as caught:
         parse_prefix(text)
+    assert ("range", text) == (caught.value.what, caught.value.value)
+
+
+def test_a_length_that_does_not_fit_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="range '10.0.0.1/33': prefix length 33 is longer"):
+        prefix_of(parse_address("10.0.0.1"), 33)
 
 
 @pytest.mark.parametrize(
@@ -106,12 +116,11 @@ def test_offsets_lead_there_and_back(
 
 def test_offsets_stay_inside() -> None:
     prefix = parse_prefix("10.1.0.0/24")
-    with pytest.raises(InvalidInput, match="leads out of 10.1.0.0/24"):
-        prefix.at(256)
-    with pytest.raises(InvalidInput, match="leads out of 10.1.0.0/24"):
-        prefix.at(-1)
+    for offset in (-1, 256):
+        with pytest.raises(InvalidInput, match=f"^offset {offset}: leads out of 10.1.0.0/24"):
+            prefix.at(offset)
     for stranger in ("10.1.1.0", "::a01:1"):
-        with pytest.raises(InvalidInput, match="is not in 10.1.0.0/24"):
+        with pytest.raises(InvalidInput, match=f"^address '{stranger}': is not in 10.1.0.0/24"):
             prefix.offset(parse_address(stranger))
 
 
@@ -139,7 +148,8 @@ def test_difference_is_the_difference_of_the_members(one: list[Range], other: li
 @given(st.lists(small), small)
 def test_within_keeps_what_is_inside(ranges: list[Range], bounds: Range) -> None:
     united = RangeSet.of(ranges)
-    assert members(united) & members(RangeSet((bounds,))) == members(united.within(bounds))
+    inside = members(united) & members(RangeSet((bounds,)))
+    assert RangeSet.of(Range(Family.V4, each, each) for each in inside) == united.within(bounds)
 
 
 def test_difference_does_not_enumerate() -> None:
@@ -167,7 +177,7 @@ def test_an_exclusion_is_an_address_or_a_prefix(text: str, stretch: str) -> None
 
 @pytest.mark.parametrize("text", ["192.168.0.1/123", "100::2::1", "010.0.0.1", "10.0.0.1-10.0.0.9", ""])
 def test_exclusions_are_strict(text: str) -> None:
-    with pytest.raises(InvalidInput, match="exclude"):
+    with pytest.raises(InvalidInput, match="^exclude "):
         parse_exclusion(text)
 
 

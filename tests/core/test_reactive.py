@@ -62,6 +62,10 @@ def test_exhausted_it_shrinks_by_single_addresses() -> None:
     assert (16, 4) == Node(20).settle(15, exhausted=True)
 
 
+def test_exhausted_it_keeps_one_free_address_whatever_the_buffer() -> None:
+    assert (16, 4) == Node(20, shares=(300, 400)).settle(15, exhausted=True)
+
+
 def test_it_shrinks_by_one_batch() -> None:
     assert (10, 10) == Node(20).settle(5)
     node = Node(21, batch=3)

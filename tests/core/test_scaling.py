@@ -114,6 +114,15 @@ def test_a_request_bounds_the_demand_behind_it(demand: int, scaler: Scaler, prim
     assert wanted == target(demand=bound, scaler=scaler, primaries=primaries, maximum=NO_MAXIMUM)
 
 
+def test_exhausted_no_buffer_is_larger_than_one_address() -> None:
+    assert Scaler(1, 100) == Scaler(16, 400).exhausted()
+    assert Scaler(1, 50) == Scaler(16, 50).exhausted()
+
+
+def test_a_bound_is_a_whole_number_of_pods() -> None:
+    assert 1 == demand_bound(requested=3, scaler=Scaler(3, 50), primaries=0)
+
+
 def test_an_empty_request_has_no_demand_behind_it() -> None:
     assert 0 == demand_bound(requested=0, scaler=Scaler(16, 50), primaries=1)
 
@@ -179,7 +188,7 @@ def test_surplus_is_never_negative(held: int, named: int, wanted: int) -> None:
 
 @pytest.mark.parametrize(
     ("batch", "buffer", "max_buffer", "grow", "shrink"),
-    [(16, 50, 150, 8, 24), (16, 100, 200, 16, 32), (3, 50, 150, 2, 5), (1, 50, 150, 1, 2)],
+    [(16, 50, 150, 8, 24), (16, 100, 200, 16, 32), (3, 50, 150, 2, 5), (1, 50, 150, 1, 2), (1, 49, 149, 0, 1)],
 )
 def test_thresholds_round_halves_up(batch: int, buffer: int, max_buffer: int, grow: int, shrink: int) -> None:
     free = thresholds(batch=batch, buffer=buffer, max_buffer=max_buffer)

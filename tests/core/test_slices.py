@@ -132,12 +132,20 @@ def test_all_of_ipv6_is_divided_without_being_listed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "size"),
-    [("10.0.0.0/10", "/8"), ("10.0.0.0/24", "/33"), ("fd00::/64", "/129"), ("10.0.0.0/8", "x"), ("10.0.0.0/8", "")],
+    ("text", "size", "reason"),
+    [
+        ("10.0.0.0/10", "/8", "does not divide 10.0.0.0/10: use /10 to /32"),
+        ("10.0.0.0/24", "/33", "does not divide 10.0.0.0/24: use /24 to /32"),
+        ("fd00::/64", "/129", "does not divide fd00::/64: use /64 to /128"),
+        ("10.0.0.0/8", "x", "not a prefix length: write it as /24"),
+        ("10.0.0.0/8", "", "not a prefix length: write it as /24"),
+        ("10.0.0.0/8", "0024", "not a prefix length: write it as /24"),
+    ],
 )
-def test_a_size_that_does_not_divide_is_refused(text: str, size: str) -> None:
-    with pytest.raises(InvalidInput, match="node_slice_size"):
+def test_a_size_that_does_not_divide_is_refused(text: str, size: str, reason: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
         cut(text, size)
+    assert f"node_slice_size {size!r}: {reason}" == str(caught.value)
 
 
 def test_a_full_table_gives_the_slice_of_a_gone_node_to_the_one_that_waits() -> None:
@@ -169,7 +177,7 @@ def test_a_table_is_taken_up_where_it_was() -> None:
 
 def test_two_owners_of_one_address_are_refused_by_name() -> None:
     held = {"a": parse_prefix("10.0.0.0/25"), "b": parse_prefix("10.0.0.64/26")}
-    with pytest.raises(InvalidInput, match="slice of node 'b' .* overlaps the slice of node 'a'"):
+    with pytest.raises(InvalidInput, match="^slice of node 'b' '10.0.0.64-10.0.0.127': overlaps the slice of node 'a'"):
         SliceTable(cut("10.0.0.0/24", "/26"), held=held)
 
 
