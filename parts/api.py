@@ -1,0 +1,109 @@
+"""HTTP to the API server in as little code as the fixtures and their smoke tests need; podpool has its own client.
+
+One connection for each request, so that a restart of the server between two requests is no case of its own. A watch
+ends where the server ends it, in whatever way: whoever watches asks again from the last version that it saw.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class ApiError(Exception):
+    """The API server said no; `status` is the HTTP status, `reason` is Kubernetes' word for it."""
+
+    def __init__(self, status: int, reason: str, message: str) -> None:
+        super().__init__(f"{status} {reason}: {message}")
+        self.status = status
+        self.reason = reason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """The API server as one user sees it."""
+
+    port: int
+    ca: Path
+    token: str
+    timeout: float = 30.0
+
+    def get(self, path: str) -> dict[str, Any]:
+        """Read an object or a list."""
+        return self.call("GET", path)
+
+    def post(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Create an object."""
+        return self.call("POST", path, body)
+
+    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Merge into an object."""
+        return self.call("PATCH", path, body)
+
+    def delete(self, path: str) -> dict[str, Any]:
+        """Delete an object."""
+        return self.call("DELETE", path)
+
+    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        """One request; an answer that is no object comes back empty."""
+        connection = self.connect()
+        try:
+            answer = self.send(connection, method, path, body)
+            said = answer.read()
+        finally:
+            connection.close()
+        return json.loads(said) if said.startswith(b"{") else {}
+
+    def watch(self, path: str, *, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Types and objects of what happened after the version `since`, until the server ends the stream.
+
+        Raises ApiError `Expired` where the server no longer knows that version. After a restart this is the rule: its
+        memory of events begins anew, at whatever version etcd has reached by then.
+        """
+        connection = self.connect()
+        try:
+            answer = self.send(connection, "GET", f"{path}?watch=true&resourceVersion={since}")
+            while line := answer.readline():
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    raise refusal(event["object"])
+                yield event["type"], event["object"]
+        except (ConnectionError, http.client.IncompleteRead):
+            return
+        finally:
+            connection.close()
+
+    def connect(self) -> http.client.HTTPSConnection:
+        """A connection that trusts only the API server's own authority."""
+        trust = ssl.create_default_context(cafile=str(self.ca))
+        return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=self.timeout, context=trust)
+
+    def send(
+        self,
+        connection: http.client.HTTPSConnection,
+        method: str,
+        path: str,
+        body: dict[str, Any] | None = None,
+    ) -> http.client.HTTPResponse:
+        """Send a request and take the head of the answer; a refusal is raised."""
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": kind}
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers)
+        answer = connection.getresponse()
+        if answer.status >= 400:
+            said = answer.read().decode(errors="replace")
+            status = json.loads(said) if said.startswith("{") else {"message": said}
+            raise refusal({"code": answer.status, "reason": answer.reason} | status)
+        return answer
+
+
+def refusal(status: dict[str, Any]) -> ApiError:
+    """A `Status` object as an error."""
+    return ApiError(status["code"], status["reason"], status.get("message", ""))

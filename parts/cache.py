@@ -1,0 +1,67 @@
+"""The user's cache of parts: one directory for each name and version, complete or absent.
+
+A part is made in a scratch directory beside its place and renamed into it, under a lock that the kernel drops when its
+holder dies: two calls at once make a part once, and one that was interrupted leaves nothing that looks finished.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from parts.steps import alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+
+def place(name: str, version: str) -> Path:
+    """Where a part lives, whether it is there or not."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "podpool" / "parts" / f"{name}-{version}"
+
+
+def complete(home: Path, files: Sequence[str]) -> bool:
+    """Whether all that the part consists of is there: a later recipe may want more of the same version."""
+    return all((home / file).exists() for file in files)
+
+
+def keep(home: Path, files: Sequence[str], make: Callable[[Path], None]) -> None:
+    """Have `make` fill a scratch directory with `files`, then put it in place, unless another call was first."""
+    home.parent.mkdir(parents=True, exist_ok=True)
+    with locked(home):
+        if complete(home, files):
+            return
+        scratch = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
+        try:
+            make(scratch)
+            scratch.chmod(0o755)  # mkdtemp gives 0700, but a server may run as another user
+            shutil.rmtree(home, ignore_errors=True)
+            scratch.rename(home)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+@contextmanager
+def locked(home: Path) -> Iterator[None]:
+    """Hold the lock of one part; whoever waits for another call is told so, and gets signs of life."""
+    with (home.parent / f".{home.name}.lock").open("w") as lock:
+        if not taken(lock):
+            print(f"podpool: another call is at work on {home.name}, waiting for it ...", flush=True)
+            with alive():
+                fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def taken(lock: IO[str]) -> bool:
+    """Take the lock if nobody holds it."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

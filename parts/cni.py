@@ -1,0 +1,117 @@
+"""The part of a container runtime that calls CNI plugins: a chain forward for ADD, backward for DEL.
+
+A plugin gets the configuration on its standard input, with the result of the one before it, and all else in its
+environment. DEL gets the result of ADD again, and calls every plugin even if one fails, as runtimes do: a half-deleted
+Pod must not keep its addresses.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from parts.namespaces import Namespaces
+
+Json = dict[str, Any]
+
+
+class PluginFailed(Exception):
+    """A plugin said no: `code`, `msg` and `details` are the words of its error."""
+
+    def __init__(self, plugin: str, command: str, error: Json) -> None:
+        self.plugin = plugin
+        self.command = command
+        self.code: int = error.get("code", 0)
+        self.msg: str = error.get("msg", "")
+        self.details: str = error.get("details", "")
+        super().__init__(f"{plugin} {command}: {self.msg} (code {self.code}) {self.details}".rstrip())
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pod:
+    """What a runtime knows of the Pod when it calls."""
+
+    container: str
+    netns: str
+    interface: str = "eth0"
+    args: Mapping[str, str] | None = None
+    """For CNI_ARGS, such as K8S_POD_NAME."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chain:
+    """A configuration list, and the directories that hold its plugins."""
+
+    namespaces: Namespaces
+    path: Sequence[Path]
+    conflist: Json
+
+    def add(self, pod: Pod) -> Json:
+        """Connect the Pod; gives the last plugin's result. After an error, as in a runtime, the caller calls DEL."""
+        result: Json | None = None
+        for plugin in self.conflist["plugins"]:
+            result = self.call("ADD", pod, plugin, result)
+        return result or {}
+
+    def check(self, pod: Pod, result: Json) -> None:
+        """Ask each plugin whether all is as ADD left it."""
+        for plugin in self.conflist["plugins"]:
+            self.call("CHECK", pod, plugin, result)
+
+    def delete(self, pod: Pod, result: Json | None = None) -> None:
+        """Disconnect the Pod; the first error is raised after the last plugin was called."""
+        errors = []
+        for plugin in reversed(self.conflist["plugins"]):
+            try:
+                self.call("DEL", pod, plugin, result)
+            except PluginFailed as error:
+                errors.append(error)
+        if errors:
+            raise errors[0]
+
+    def call(self, command: str, pod: Pod, plugin: Json, previous: Json | None) -> Json:
+        """One call of one plugin."""
+        config = plugin | {key: self.conflist[key] for key in ("cniVersion", "name")}
+        if previous:
+            config["prevResult"] = previous
+        done = subprocess.run(
+            self.namespaces.inside([self.find(plugin["type"])]),
+            check=False,
+            input=json.dumps(config),
+            capture_output=True,
+            text=True,
+            env=self.environment(command, pod),
+        )
+        try:
+            said = json.loads(done.stdout or "{}")
+        except json.JSONDecodeError:
+            said = {"msg": done.stdout}
+        if done.returncode:
+            raise PluginFailed(plugin["type"], command, said or {"msg": done.stderr})
+        return dict(said)
+
+    def environment(self, command: str, pod: Pod) -> dict[str, str]:
+        """The environment that the CNI specification asks for."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "CNI_COMMAND": command,
+            "CNI_CONTAINERID": pod.container,
+            "CNI_NETNS": pod.netns,
+            "CNI_IFNAME": pod.interface,
+            "CNI_ARGS": ";".join(f"{name}={value}" for name, value in (pod.args or {}).items()),
+            "CNI_PATH": os.pathsep.join(map(str, self.path)),
+        }
+
+    def find(self, plugin: str) -> Path:
+        """A plugin's program, from the first directory that has it."""
+        found = (directory / plugin for directory in self.path if (directory / plugin).exists())
+        if program := next(found, None):
+            return program
+        raise PluginFailed(plugin, "find", {"msg": f"not in {', '.join(map(str, self.path))}"})

@@ -1,0 +1,154 @@
+"""A real Kubernetes control plane: etcd and kube-apiserver on loopback, with TLS, RBAC, tokens and an audit log.
+
+No controller manager: nothing makes default service accounts, so the admission that asks for them is off, and what is
+deleted stays without garbage collection. etcd does not sync to disk: tests end it by signal, never by power cut.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import trustme
+
+from parts.accounts import Accounts
+from parts.api import Api, ApiError
+from parts.audit import POLICY, AuditLog
+from parts.daemon import Daemon
+from parts.loopback import answers, free_port
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ADMIN = "admin"
+NAMESPACES = ("default", "kube-system")
+
+
+class ControlPlane:
+    """Fixture: `control_plane`. `etcd` and `apiserver` can be stopped, paused, killed and started, one call each."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.port = free_port()
+        self.ca = home / "ca.pem"
+        self.audit = AuditLog(home / "audit.log")
+        self.admin = Api(port=self.port, ca=self.ca, token=secrets.token_hex(16))
+        self.accounts = Accounts(self.admin)
+        self.write_secrets()
+        self.kubeconfig = self.kubeconfig_for(self.admin.token, name=ADMIN)
+        etcd_port = free_port()
+        self.etcd = Daemon(
+            etcd_words(home, etcd_port, peer_port=free_port()),
+            log=home / "etcd.log",
+            ready=lambda: answers(etcd_port, "/readyz"),
+        )
+        self.apiserver = Daemon(
+            apiserver_words(home, self.port, etcd_port=etcd_port),
+            log=home / "kube-apiserver.log",
+            ready=self.ready,
+        )
+
+    def start(self) -> None:
+        """Start both, and wait until requests are served and the first namespaces are there."""
+        self.etcd.start()
+        self.apiserver.start()
+
+    def stop(self) -> None:
+        """End both. The API server first: without etcd it would wait in vain."""
+        self.apiserver.kill()
+        self.etcd.kill()
+
+    def settle(self) -> None:
+        """Have both serving again, whatever a test did to them."""
+        self.etcd.settle()
+        self.apiserver.settle()
+
+    def ready(self) -> bool:
+        """Whether the API server calls itself ready and the namespaces are there."""
+        try:
+            self.admin.get("/readyz")
+            for namespace in NAMESPACES:
+                self.admin.get(f"/api/v1/namespaces/{namespace}")
+        except (ApiError, OSError):
+            return False
+        return True
+
+    def api(self, token: str) -> Api:
+        """The API server as the holder of a token sees it."""
+        return Api(port=self.port, ca=self.ca, token=token)
+
+    def kubeconfig_for(self, token: str, *, name: str) -> Path:
+        """Write a kubeconfig for the holder of a token."""
+        path = self.home / f"{name}.kubeconfig"
+        cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.ca)}
+        path.write_text(
+            json.dumps(  # which is YAML too
+                {
+                    "apiVersion": "v1",
+                    "kind": "Config",
+                    "clusters": [{"name": "bench", "cluster": cluster}],
+                    "users": [{"name": name, "user": {"token": token}}],
+                    "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": name}}],
+                    "current-context": "bench",
+                }
+            )
+        )
+        return path
+
+    def kubectl(self, *words: str, manifest: dict[str, Any] | None = None) -> str:
+        """Run kubectl as admin; `manifest` goes to its standard input, for `-f -`."""
+        return subprocess.run(
+            [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.home / "kubectl", *words],
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            input=json.dumps(manifest) if manifest else "",
+            env=os.environ | {"HOME": str(self.home)},
+        ).stdout
+
+    def write_secrets(self) -> None:
+        """Write the certificates, the key that signs tokens, the admin's token and the audit policy."""
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.ca)
+        server = authority.issue_cert("127.0.0.1", "localhost")
+        server.private_key_pem.write_to_path(self.home / "server.key")
+        server.cert_chain_pems[0].write_to_path(self.home / "server.crt")
+        authority.issue_cert("tokens.invalid").private_key_pem.write_to_path(self.home / "tokens.key")
+        (self.home / "tokens.csv").write_text(f"{self.admin.token},{ADMIN},{ADMIN},system:masters\n")
+        (self.home / "audit.json").write_text(json.dumps(POLICY))
+
+
+def etcd_words(home: Path, port: int, *, peer_port: int) -> list[str | Path]:
+    """The command line of etcd."""
+    client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
+    return [
+        *(program("etcd"), "--unsafe-no-fsync", "--log-level=warn", f"--data-dir={home / 'etcd'}"),
+        *(f"--listen-client-urls={client}", f"--advertise-client-urls={client}", f"--listen-peer-urls={peer}"),
+        *(f"--initial-advertise-peer-urls={peer}", f"--initial-cluster=default={peer}"),
+    ]
+
+
+def apiserver_words(home: Path, port: int, *, etcd_port: int) -> list[str | Path]:
+    """The command line of the API server."""
+    return [
+        *(program("kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}"),
+        *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),
+        "--endpoint-reconciler-type=none",  # it would refuse a loopback address
+        *(f"--cert-dir={home}", f"--tls-cert-file={home / 'server.crt'}"),
+        f"--tls-private-key-file={home / 'server.key'}",
+        *("--authorization-mode=Node,RBAC", f"--token-auth-file={home / 'tokens.csv'}"),
+        *(
+            "--service-account-issuer=https://kubernetes.default.svc",
+            f"--service-account-key-file={home / 'tokens.key'}",
+        ),
+        f"--service-account-signing-key-file={home / 'tokens.key'}",
+        *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true"),
+        "--shutdown-watch-termination-grace-period=2s",  # else each open watch holds up the end for a minute
+        "--service-cluster-ip-range=10.255.0.0/24",
+        *(f"--audit-policy-file={home / 'audit.json'}", f"--audit-log-path={home / 'audit.log'}"),
+        *("--audit-log-mode=blocking", "--audit-log-maxsize=10000"),  # in MB: a mark must not be rotated away
+    ]

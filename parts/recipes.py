@@ -1,0 +1,110 @@
+"""What is built from Go modules, and how: one row for each part, one directory in the cache for each row.
+
+The modules live in `go/`, with exact versions in go.mod and hashes in go.sum. A row may share its module with others.
+Parts that KUBEBUILDER_ASSETS holds are taken from there and not built.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from parts import cache, golang
+from parts.steps import PartMissing, run, told
+
+MODULES = Path(__file__).resolve().parent / "go"
+ASSETS = "KUBEBUILDER_ASSETS"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One part: the programs that one call of `go build` makes."""
+
+    name: str
+    version: str
+    module: str
+    packages: tuple[str, ...]
+    usually: str
+    stamp: str = ""
+    """The Go package whose variables hold the version, where the program tells its version from there."""
+
+    @property
+    def programs(self) -> tuple[str, ...]:
+        """The names of the programs; a package `.` is named by its module."""
+        return tuple(PurePosixPath(package).name or self.module for package in self.packages)
+
+    @property
+    def home(self) -> Path:
+        """Its directory in the cache."""
+        return cache.place(self.name, self.version)
+
+
+KUBERNETES = {"version": "1.36.3", "module": "kubernetes", "stamp": "k8s.io/component-base/version"}
+CNI = "github.com/containernetworking/plugins/plugins"
+
+# Durations: 2 cores, nothing in Go's own cache before the first; each finds there what those before it compiled.
+RECIPES = (
+    Recipe(name="etcd", version="3.6.8", module="etcd", packages=(".",), usually="1 min"),
+    Recipe(
+        name="kube-apiserver", packages=("k8s.io/kubernetes/cmd/kube-apiserver",), usually="4 to 6 min", **KUBERNETES
+    ),
+    Recipe(name="kubectl", packages=("k8s.io/kubernetes/cmd/kubectl",), usually="30 s", **KUBERNETES),
+    Recipe(
+        name="cni",
+        version="1.9.1",
+        module="cni",
+        packages=(
+            f"{CNI}/ipam/host-local",
+            f"{CNI}/main/bridge",
+            f"{CNI}/main/loopback",
+            f"{CNI}/main/macvlan",
+            f"{CNI}/main/ptp",
+        ),
+        usually="10 s",
+    ),
+)
+
+
+def build(recipe: Recipe) -> None:
+    """Build a part unless it is there."""
+    if all(given(name) for name in recipe.programs) or cache.complete(recipe.home, recipe.programs):
+        return
+    go = golang.find()
+    with told(f"building {recipe.name} {recipe.version}", usually=recipe.usually):
+        cache.keep(recipe.home, recipe.programs, lambda scratch: compile_into(scratch, recipe, go))
+
+
+def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
+    """One call of `go build`."""
+    linked = ["-s", "-w"]
+    if recipe.stamp:
+        major, minor, _ = recipe.version.split(".")
+        told_as = {"gitVersion": f"v{recipe.version}", "gitMajor": major, "gitMinor": minor}
+        linked += [f"-X {recipe.stamp}.{variable}={value}" for variable, value in told_as.items()]
+    # A directory as output needs its slash: else a single program is written under the directory's name.
+    run(
+        *(go, "build", "-ldflags", " ".join(linked), "-o", f"{scratch}/", *recipe.packages),
+        env=golang.environment(),
+        cwd=MODULES / recipe.module,
+        otherwise=f"{recipe.name} cannot be built: see whether the Go module proxy can be reached and whether "
+        f"your disk has 4 GB free, then type 'make parts' again.",
+    )
+
+
+def program(name: str) -> Path:
+    """The path of a program that must be there."""
+    recipe = next(recipe for recipe in RECIPES if name in recipe.programs)
+    path = given(name) or recipe.home / name
+    if not path.exists():
+        raise PartMissing(f"{name} {recipe.version} is not built: type 'make parts'.")
+    return path
+
+
+def given(name: str) -> Path | None:
+    """A program that the user brings."""
+    assets = os.environ.get(ASSETS)
+    if not assets:
+        return None
+    path = Path(assets) / name
+    return path if path.exists() else None

