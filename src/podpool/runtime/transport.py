@@ -4,8 +4,8 @@ A client is written against `Transport`, a service is a `Handler`. On a node HTT
 a network that delays, drops, repeats and cuts. Everything above is the same code.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
@@ -69,7 +69,7 @@ class Transport(Protocol):
         """Send a request and wait for the head of the answer; raises `Unreachable`."""
 
 
-Handler = Callable[[Request], Awaitable[Response]]
+Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 """A service: the other end of the road."""
 
 

@@ -1,0 +1,155 @@
+"""An asyncio event loop whose time is made up: it jumps from one timer to the next.
+
+Everything asyncio offers above a loop works on it (tasks, events, timeouts, sleep); sockets, threads and signals do
+not, and say so. Callbacks run in the order in which they were registered, so a run is decided by what is random above.
+
+A callback belongs to the process that registered it (`PROCESS`). Those of a dead process are dropped: from one await to
+the next it is gone, and not even its `finally` runs. Those of a paused one are kept for it.
+"""
+
+import asyncio
+import heapq
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+T = TypeVar("T")
+
+
+class Mortal(Protocol):
+    """Whoever callbacks can belong to."""
+
+    @property
+    def alive(self) -> bool:
+        """Tell whether its callbacks still run."""
+
+    @property
+    def backlog(self) -> list[asyncio.Handle] | None:
+        """Where its callbacks are kept while it is paused; None while it is not."""
+
+
+# the abstract class raises NotImplementedError for what is missing, as it should; but its stub cannot be instantiated
+if TYPE_CHECKING:
+    from asyncio import BaseEventLoop as Loop
+else:
+    from asyncio import AbstractEventLoop as Loop
+
+PROCESS: ContextVar[Mortal | None] = ContextVar("process", default=None)
+
+
+class Deadlock(Exception):
+    """Nothing is left to do, and what was awaited is not done."""
+
+
+class VirtualLoop(Loop):
+    """Time that passes when nothing else is left to do."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.failures: list[dict[str, Any]] = []
+        """What was raised where nobody awaited it."""
+        self._now = 0.0
+        self._ready: deque[asyncio.Handle] = deque()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._registered = 0
+        self._running = False
+
+    def time(self) -> float:
+        """Tell the time."""
+        return self._now
+
+    def call_soon(
+        self, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.Handle:
+        """Run a callback after those that are registered already."""
+        handle = asyncio.Handle(callback, args, self, context)
+        self._ready.append(handle)
+        return handle
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback after some time."""
+        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+
+    def call_at(
+        self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        """Run a callback at some time; of those at one moment, the first registered first."""
+        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        self._registered += 1
+        heapq.heappush(self._timers, (when, self._registered, handle))
+        return handle
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """Make a future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(
+        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+    ) -> asyncio.Task[T]:
+        """Make a task of this loop."""
+        return asyncio.Task(coro, loop=self, name=name, context=context)
+
+    def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401  the stub's own type
+        """Run until something is done, however much virtual time it takes."""
+        awaited = asyncio.ensure_future(future, loop=self)
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        self._running = True
+        try:
+            while not awaited.done():
+                self._step()
+        finally:
+            self._running = False
+            events._set_running_loop(before)
+        return awaited.result()
+
+    def _step(self) -> None:
+        """Run one callback, or let time pass to the next timer."""
+        if self._ready:
+            handle = self._ready.popleft()
+            owner = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stub
+            if handle.cancelled() or (owner is not None and not owner.alive):
+                return
+            if owner is not None and owner.backlog is not None:
+                owner.backlog.append(handle)
+                return
+            self.steps += 1
+            handle._run()
+            return
+        while self._timers and self._timers[0][2].cancelled():
+            heapq.heappop(self._timers)
+        if not self._timers:
+            raise Deadlock
+        self._now = max(self._now, self._timers[0][0])
+        while self._timers and self._timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(self._timers)[2])
+
+    def catch_up(self, backlog: list[asyncio.Handle]) -> None:
+        """Run what was kept for a process that goes on."""
+        self._ready.extend(backlog)
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Remember what nobody awaited: a background task without an owner is a fault."""
+        self.failures.append(context)
+
+    def is_running(self) -> bool:
+        """Tell whether the loop runs."""
+        return self._running
+
+    def is_closed(self) -> bool:
+        """Tell that the loop is never closed: nothing is held open."""
+        return False
+
+    def get_debug(self) -> bool:
+        """Tell that this is not asyncio's debug mode."""
+        return False
+
+    async def shutdown_asyncgens(self) -> None:
+        """Do nothing: there is nothing to give back."""
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Do nothing: cancelled timers are passed over when they are due."""

@@ -1,0 +1,181 @@
+"""The network between processes: it delays, loses, repeats, reorders and cuts.
+
+A request that is lost before it arrives has no effect; one whose answer is lost has had it, and its sender cannot tell
+the two apart. A partition is silence: what is under way does not fail, it hangs, until somebody's patience ends.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Coroutine
+from contextvars import Context
+from typing import Any, TypeVar
+
+import msgspec
+
+from podpool.runtime.transport import Handler, Request, Response, Unreachable
+from podpool.sim.loop import VirtualLoop
+from podpool.sim.machine import Process
+
+T = TypeVar("T")
+
+
+class Weather(msgspec.Struct, kw_only=True):
+    """How bad the network is: shares of messages, and seconds. It may change at any time."""
+
+    delay: float = 0.002
+    slow: float = 0.0
+    """Messages that take up to `slow_delay`,"""
+    slow_delay: float = 5.0
+    lost_before: float = 0.0
+    lost_after: float = 0.0
+    repeated: float = 0.0
+
+
+class Service:
+    """Something that answers: a handler, in the process that it runs in."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.process: Process | None = None
+        self.handler: Handler | None = None
+
+    def serve(self, handler: Handler, process: Process) -> None:
+        """Answer from now on, as this process."""
+        self.handler, self.process = handler, process
+
+    @property
+    def up(self) -> bool:
+        """Tell whether somebody answers."""
+        return self.handler is not None and self.process is not None and self.process.alive
+
+
+class Network:
+    """All roads of the world."""
+
+    def __init__(self, loop: VirtualLoop, rng: random.Random) -> None:
+        self.loop = loop
+        self.rng = rng
+        self.weather = Weather()
+        self._cuts: dict[tuple[str, str], asyncio.Event] = {}
+
+    def cut(self, one: str, other: str) -> None:
+        """Let nothing pass between two places."""
+        self._cuts.setdefault(_pair(one, other), asyncio.Event())
+
+    def mend(self, one: str, other: str) -> None:
+        """Let messages pass again, those that hung too."""
+        cut = self._cuts.pop(_pair(one, other), None)
+        if cut:
+            cut.set()
+
+    def mend_all(self) -> None:
+        """Mend every cut."""
+        for one, other in list(self._cuts):
+            self.mend(one, other)
+
+    async def passage(self, source: str, target: str) -> None:
+        """Take the time that a message takes, and hang while the road is cut."""
+        slow = self.rng.random() < self.weather.slow
+        await asyncio.sleep(self.rng.uniform(0.0, self.weather.slow_delay if slow else self.weather.delay))
+        while cut := self._cuts.get(_pair(source, target)):
+            await cut.wait()
+
+    def start(self, exchange: Coroutine[Any, Any, Response]) -> asyncio.Task[Response]:
+        """Put something under way that belongs to no process."""
+        task = self.loop.create_task(exchange, context=Context())
+        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its sender may not be there to ask
+        return task
+
+    def transport(self, source: str, target: Service) -> "Road":
+        """Make the road from a place to a service."""
+        return Road(self, source, target)
+
+
+class Road:
+    """A `Transport` through the network. What was sent is under way, whether its sender still lives or not."""
+
+    def __init__(self, network: Network, source: str, target: Service) -> None:
+        self._network = network
+        self._source = source
+        self._target = target
+
+    async def send(self, request: Request) -> Response:
+        """Carry a request there, and the head of the answer back."""
+        network, weather = self._network, self._network.weather
+        copies = 2 if network.rng.random() < weather.repeated else 1
+        answers = [network.start(self._exchange(request)) for _ in range(copies)]
+        response = await asyncio.shield(answers[0])
+        return Response(response.status, headers=response.headers, stream=self._carried(response), close=response.close)
+
+    async def _exchange(self, request: Request) -> Response:
+        network, weather = self._network, self._network.weather
+        await network.passage(self._source, self._target.name)
+        if network.rng.random() < weather.lost_before:
+            raise self._lost("the request was lost")
+        response = await self._answered(request)
+        if network.rng.random() < weather.lost_after:
+            await response.close()
+            raise self._lost("the answer was lost")
+        await network.passage(self._target.name, self._source)
+        return response
+
+    async def _answered(self, request: Request) -> Response:
+        """Have the service's own process answer."""
+        handler = self._target.handler
+        if handler is None:
+            raise self._lost("nobody listens")
+        try:
+            return await self._run(handler(request))
+        except Unreachable:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is: its caller sees a broken answer, and we remember it
+            self._network.loop.call_exception_handler({"message": f"{self._target.name} failed", "exception": error})
+            return Response(500)
+
+    async def _carried(self, response: Response) -> AsyncIterator[bytes]:
+        """Carry the body piece by piece, in order."""
+        pieces = aiter(response.stream)
+        while (piece := await self._run(_next(pieces))) is not None:
+            await self._network.passage(self._target.name, self._source)
+            yield piece
+
+    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run something in the service's process; when that dies, the connection breaks."""
+        process = self._target.process
+        if process is None or not process.alive:
+            work.close()
+            raise self._lost("nobody listens")
+        done: asyncio.Future[T] = self._network.loop.create_future()
+
+        def died() -> None:
+            if not done.done():
+                done.set_exception(self._lost("it died"))
+
+        process.on_death(died)
+        process.spawn(_into(done, work))
+        try:
+            return await done
+        finally:
+            process.forget(died)
+
+    def _lost(self, reason: str) -> Unreachable:
+        return Unreachable(self._target.name, reason)
+
+
+async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+    return await anext(pieces, None)
+
+
+async def _into(done: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
+    try:
+        result = await work
+    except Exception as error:  # noqa: BLE001  handed on to whoever waits
+        if not done.done():
+            done.set_exception(error)
+    else:
+        if not done.done():
+            done.set_result(result)
+
+
+def _pair(one: str, other: str) -> tuple[str, str]:
+    return (one, other) if one < other else (other, one)
