@@ -11,7 +11,7 @@ import asyncio
 import heapq
 from asyncio import events
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, ContextVar
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -88,10 +88,14 @@ class VirtualLoop(Loop):
         return asyncio.Future(loop=self)
 
     def create_task(
-        self, coro: Coroutine[Any, Any, T], *, name: str | None = None, context: Context | None = None
+        self,
+        coro: Generator[Any, None, T] | Coroutine[Any, Any, T],
+        *,
+        name: object = None,
+        context: Context | None = None,
     ) -> asyncio.Task[T]:
         """Make a task of this loop."""
-        return asyncio.Task(coro, loop=self, name=name, context=context)
+        return asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401  the stub's own type
         """Run until something is done, however much virtual time it takes."""
