@@ -13,20 +13,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "mutants.md"
-# mutmut 3.8 reads a private name of pytest's that 9.2 no longer has
-RUN = """
-from _pytest.nodes import Node
-Node._nodeid = property(lambda self: self.nodeid)
-from mutmut.__main__ import cli
-cli()
-"""
+MUTMUT = Path(sys.executable).parent / "mutmut"
 KILLED = {"killed", "timeout", "segfault"}
 
 
 def main() -> None:
     """Run mutmut, then count."""
     environment = os.environ | {"HYPOTHESIS_PROFILE": "mutants"}
-    ran = subprocess.run([sys.executable, "-c", RUN, "run", *sys.argv[1:]], check=False, cwd=ROOT, env=environment)
+    ran = subprocess.run([MUTMUT, "run", *sys.argv[1:]], check=False, cwd=ROOT, env=environment)
     if ran.returncode:
         raise SystemExit("podpool: mutmut stopped; what it said stands above")
     told = mutmut("results", "--all", "true")
@@ -37,7 +31,7 @@ def main() -> None:
 
 def mutmut(*words: str) -> str:
     """Ask mutmut."""
-    done = subprocess.run([sys.executable, "-c", RUN, *words], check=True, cwd=ROOT, capture_output=True, text=True)
+    done = subprocess.run([MUTMUT, *words], check=True, cwd=ROOT, capture_output=True, text=True)
     return done.stdout
 
 
