@@ -1,0 +1,35 @@
+"""Logs: one JSON object per line on standard error, or plain lines for a person at a terminal.
+
+The standard library's logging, because the agent's memory is counted: a structured logger would bring its colours
+along.
+"""
+
+import logging
+import sys
+from datetime import UTC, datetime
+
+import msgspec
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write time, level, room and sentence, and a traceback where there is one."""
+        told = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            told["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(told).decode()
+
+
+def to_stderr(*, level: str = "info") -> None:
+    """Begin to log."""
+    handler = logging.StreamHandler(sys.stderr)
+    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    handler.setFormatter(plain if sys.stderr.isatty() else JsonLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

@@ -1,0 +1,33 @@
+"""Logs are lines of JSON."""
+
+import logging
+import sys
+
+import msgspec
+
+from podpool.runtime.logs import JsonLines
+
+
+def record(**parts: object) -> logging.LogRecord:
+    made = logging.makeLogRecord({"msg": "%s rests", "args": ("10.0.0.5",), "levelno": 20, "levelname": "INFO"} | parts)
+    made.created = 0.25
+    return made
+
+
+def test_a_record_is_one_line_with_its_time() -> None:
+    line = JsonLines().format(record(name="podpool.agent"))
+    assert {
+        "time": "1970-01-01T00:00:00.250+00:00",
+        "level": "info",
+        "logger": "podpool.agent",
+        "message": "10.0.0.5 rests",
+    } == msgspec.json.decode(line)
+
+
+def test_a_traceback_stays_on_the_line() -> None:
+    try:
+        raise ValueError("torn")  # noqa: TRY301  to have a traceback
+    except ValueError:
+        line = JsonLines().format(record(exc_info=sys.exc_info()))
+    assert "\n" not in line
+    assert "ValueError: torn" in msgspec.json.decode(line)["traceback"]
