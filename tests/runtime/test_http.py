@@ -34,9 +34,9 @@ async def broken(_: Request) -> Response:
 def test_a_request_arrives_as_it_was_sent() -> None:
     async def exchange() -> tuple[int, str, str]:
         async with serving(echo, host="127.0.0.1", port=0) as port:
-            transport = HttpTransport(f"http://127.0.0.1:{port}", headers=lambda: {"x-test": "ours"})
+            transport = HttpTransport(f"http://127.0.0.1:{port}/behind", headers=lambda: {"x-test": "ours"})
             answer = await transport.send(
-                Request(method="PATCH", path="/a/b%2Fc", query={"watch": "true", "q": "a=b&c"}, body=b"{}")
+                Request(method="PATCH", path="/a/b c", query={"watch": "true", "q": "a=b&c"}, body=b"{}")
             )
             body = await answer.read()
             await transport.close()
@@ -44,7 +44,7 @@ def test_a_request_arrives_as_it_was_sent() -> None:
 
     status, header, body = asyncio.run(exchange())
     assert (201, "yes") == (status, header)
-    assert "PATCH /a/b/c {'watch': 'true', 'q': 'a=b&c'} ours {}" == body
+    assert "PATCH /behind/a/b c {'watch': 'true', 'q': 'a=b&c'} ours {}" == body
 
 
 def test_a_stream_comes_in_pieces_and_can_be_left() -> None:

@@ -29,7 +29,7 @@ class HttpTransport:
         connections: int = 32,
         connect_timeout: float = 10.0,
     ) -> None:
-        self.base = URL(base)
+        self.base = URL(base)  # may have a path of its own, behind a gateway
         self._headers = headers
         self._connections = connections
         self._tls = tls
@@ -39,7 +39,7 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Response:
         """Send a request and wait for the head of the answer."""
-        url = self.base.join(URL(request.path)).with_query(dict(request.query))
+        url = (self.base / request.path.removeprefix("/")).with_query(dict(request.query))
         try:
             answer = await self._opened().request(
                 request.method, url, data=request.body or None, headers={**self._headers(), **request.headers}
@@ -76,8 +76,10 @@ def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
         # a body that was read to its end gives its connection back; any other must not be used again
         if answer.content.at_eof():
             answer.release()
-        else:
-            answer.close()
+            return
+        if answer.connection and answer.connection.transport:
+            answer.connection.transport.abort()  # over TLS a plain close waits for the other side, past the loop's end
+        answer.close()
 
     return close
 

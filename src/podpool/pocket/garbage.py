@@ -1,0 +1,41 @@
+"""What belongs to nobody any more is deleted: an object whose owners are all gone, and then what belongs to that."""
+
+import asyncio
+
+from podpool.pocket.history import Object
+from podpool.pocket.kinds import Served
+from podpool.pocket.store import PocketStore
+
+PAUSE = 1.0
+"""Seconds between two looks."""
+
+
+def collect(store: PocketStore) -> int:
+    """Delete orphans until there are none, and tell how many they were; those with finalizers are marked."""
+    count = 0
+    while orphans := _orphans(store):
+        for served, key in orphans:
+            store.delete(served, key)
+        count += len(orphans)
+    return count
+
+
+async def collecting(store: PocketStore) -> None:
+    """Collect for ever; looks only where something was written."""
+    looked_at = -1
+    while True:
+        if store.revision != looked_at:
+            collect(store)
+            looked_at = store.revision
+        await asyncio.sleep(PAUSE)
+
+
+def _orphans(store: PocketStore) -> list[tuple[Served, str]]:
+    living = {obj["metadata"]["uid"] for _, _, obj in store.everything()}
+    return [(served, key) for served, key, obj in store.everything() if _orphaned(obj, living)]
+
+
+def _orphaned(obj: Object, living: set[str]) -> bool:
+    meta = obj["metadata"]
+    owners = [each["uid"] for each in meta.get("ownerReferences") or ()]
+    return bool(owners) and "deletionTimestamp" not in meta and not any(each in living for each in owners)

@@ -1,0 +1,78 @@
+"""How the API says no: an HTTP status, a reason of one word, a sentence."""
+
+from typing import Any
+
+from podpool.core.errors import PodpoolError
+
+
+class Refused(PodpoolError):
+    """A request that is not granted."""
+
+    def __init__(self, code: int, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.reason = reason
+        self.message = message
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """The refusal as the object that is sent."""
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+            "code": self.code,
+        }
+
+
+def bad_request(message: str) -> Refused:
+    """What is asked for makes no sense."""
+    return Refused(400, "BadRequest", message)
+
+
+def not_found(resource: str, name: str) -> Refused:
+    """There is no such object."""
+    return Refused(404, "NotFound", f'{resource} "{name}" not found')
+
+
+def no_such_path() -> Refused:
+    """There is no such kind."""
+    return Refused(404, "NotFound", "the server could not find the requested resource")
+
+
+def not_allowed() -> Refused:
+    """The kind does not know this verb."""
+    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+
+
+def already_exists(resource: str, name: str) -> Refused:
+    """The name is taken."""
+    return Refused(409, "AlreadyExists", f'{resource} "{name}" already exists')
+
+
+def conflict(resource: str, name: str, why: str) -> Refused:
+    """A precondition does not hold."""
+    return Refused(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')
+
+
+def expired(message: str) -> Refused:
+    """A version that is no longer remembered."""
+    return Refused(410, "Expired", message)
+
+
+def unsupported(media: str) -> Refused:
+    """A body in a form that is not read."""
+    return Refused(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {media}")
+
+
+def invalid(kind: str, name: str, why: str) -> Refused:
+    """An object that breaks a rule of its kind."""
+    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {why}')
+
+
+def not_yet(wanted: int, current: int) -> Refused:
+    """A version that is not reached."""
+    return Refused(504, "Timeout", f"Too large resource version: {wanted}, current: {current}")

@@ -1,0 +1,137 @@
+"""An open watch: lines that wait to be read, bookmarks in between, and an end at the time agreed."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from podpool.pocket.history import Event, Object
+from podpool.pocket.kinds import Served
+from podpool.pocket.refusals import Refused
+from podpool.pocket.rules import with_meta
+from podpool.pocket.selectors import Selects
+
+BOOKMARK_EVERY = 60.0
+"""Seconds, as the API server has it."""
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """What was agreed on: for how many seconds, and whether versions are told in between."""
+
+    lasting: float = 1800.0
+    bookmarks: bool = False
+
+
+USUAL = Terms()
+
+
+class Watch:
+    """What one client is told of one kind, from when it is made until it is closed."""
+
+    def __init__(
+        self,
+        served: Served,
+        selects: Selects,
+        *,
+        after: int,
+        revision: Callable[[], int],
+        closed: Callable[["Watch"], None],
+        terms: Terms,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + terms.lasting
+        self._bookmarks = terms.bookmarks
+        self._timer = self._loop.call_later(min(terms.lasting, BOOKMARK_EVERY), self._time_passed)
+        self.served = served
+        self._selects = selects
+        self._after = after
+        self._revision = revision
+        self._closed = closed
+        self._lines: deque[bytes] = deque()
+        self._news = asyncio.Event()
+        self._ended = False
+
+    def show(self, objects: Iterable[Object]) -> None:
+        """Tell of objects that are there already."""
+        for obj in objects:
+            if self._selects(obj):
+                self._tell("ADDED", obj)
+
+    def offer(self, event: Event) -> None:
+        """Tell of a write, as it looks through the selector, unless it is older than what was asked for."""
+        if event.revision <= self._after:
+            return
+        was = event.old is not None and self._selects(event.old)
+        fits = self._selects(event.new) and not event.gone
+        if fits:
+            self._send(_line(event, "MODIFIED" if was else "ADDED"))
+        elif was:
+            self._send(_line(event, "DELETED"))
+
+    def refuse(self, refused: Refused) -> None:
+        """Tell why there is nothing to tell, and end."""
+        self._tell("ERROR", refused.status)
+        self.end()
+
+    def end(self) -> None:
+        """Listen no more, and end the stream after what was told."""
+        self._timer.cancel()
+        self._closed(self)
+        self._ended = True
+        self._news.set()
+
+    async def close(self) -> None:
+        """Be left by the client."""
+        self.end()
+
+    def __aiter__(self) -> "Watch":
+        return self
+
+    async def __anext__(self) -> bytes:
+        """Send what was told; wait when there is nothing."""
+        while not self._lines:
+            if self._ended:
+                raise StopAsyncIteration
+            await self._news.wait()
+        return self._taken()
+
+    def _time_passed(self) -> None:
+        if self._bookmarks and self._revision() >= self._after:
+            self._bookmark()
+        left = self._until - self._loop.time()
+        if left <= 0:
+            self.end()
+        else:
+            self._timer = self._loop.call_later(min(left, BOOKMARK_EVERY), self._time_passed)
+
+    def _taken(self) -> bytes:
+        lines = b"".join(self._lines)
+        self._lines.clear()
+        self._news.clear()
+        return lines
+
+    def _bookmark(self) -> None:
+        meta = {"resourceVersion": str(self._revision()), "creationTimestamp": None}
+        self._tell("BOOKMARK", {"kind": self.served.kind, "apiVersion": self.served.api_version, "metadata": meta})
+
+    def _tell(self, kind: str, obj: Object) -> None:
+        self._send(_encoded(kind, obj))
+
+    def _send(self, line: bytes) -> None:
+        self._lines.append(line)
+        self._news.set()
+
+
+def _line(event: Event, kind: str) -> bytes:
+    if kind not in event.lines:
+        obj = event.new
+        if kind == "DELETED" and not event.gone and event.old is not None:
+            # what left the selection is shown as it was in it
+            obj = with_meta(event.old, resourceVersion=str(event.revision))
+        event.lines[kind] = _encoded(kind, obj)
+    return event.lines[kind]
+
+
+def _encoded(kind: str, obj: Object) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"

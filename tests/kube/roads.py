@@ -1,0 +1,76 @@
+"""A road to a server that a test can disturb: it notes what passes, changes it, cuts streams and stops answering."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+from podpool.runtime.transport import Request, Response, Transport, Unreachable
+
+
+class Road:
+    """A transport around another."""
+
+    def __init__(self, inner: Transport) -> None:
+        self.inner = inner
+        self.sent: list[Request] = []
+        self.change: Callable[[Request], Request] = lambda request: request
+        self.answer: Callable[[Request], Response | None] = lambda _: None
+        """Answers in the server's place, when it answers."""
+        self.hangs = False
+        self._cuts: list[asyncio.Event] = []
+        self._opened = asyncio.Event()
+
+    async def send(self, request: Request) -> Response:
+        self.sent.append(request)
+        if self.hangs:
+            await asyncio.Event().wait()
+        response = self.answer(request) or await self.inner.send(self.change(request))
+        if request.query.get("watch"):
+            cut = asyncio.Event()
+            self._cuts.append(cut)
+            self._opened.set()
+            return Response(
+                response.status, headers=response.headers, stream=_until(response.stream, cut), close=response.close
+            )
+        return response
+
+    async def cut(self) -> None:
+        """Cut all streams, in the middle, as soon as there is one."""
+        await self._opened.wait()
+        self._opened.clear()
+        for cut in self._cuts:
+            cut.set()
+        self._cuts.clear()
+
+    async def reopened(self) -> None:
+        """Wait for the next watch."""
+        self._opened.clear()
+        await self._opened.wait()
+
+    @property
+    def watched(self) -> list[str]:
+        """From which versions watches were asked for."""
+        return [each.query["resourceVersion"] for each in self.sent if each.query.get("watch")]
+
+    @property
+    def listed(self) -> list[str]:
+        """At which versions lists were asked for; nothing for a quorum read."""
+        whole = [each for each in self.sent if each.method == "GET" and "limit" in each.query]
+        return [each.query.get("resourceVersion", "") for each in whole]
+
+
+async def _until(stream: AsyncIterator[bytes], cut: asyncio.Event) -> AsyncIterator[bytes]:
+    pieces, cutting = aiter(stream), asyncio.ensure_future(cut.wait())
+    try:
+        while True:
+            piece = asyncio.ensure_future(anext(pieces))
+            await asyncio.wait([piece, cutting], return_when=asyncio.FIRST_COMPLETED)
+            if cutting.done():
+                piece.cancel()
+                await asyncio.wait([piece])
+                raise Unreachable("the server", "the connection was cut")
+            try:
+                yield piece.result()
+            except StopAsyncIteration:
+                return
+    finally:
+        cutting.cancel()

@@ -1,0 +1,120 @@
+"""Where the API server is, and who we are there."""
+
+import base64
+import json
+import os
+import ssl
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from parts.control_plane import ControlPlane
+from podpool.core.errors import InvalidInput
+from podpool.kube.client import KubeClient
+from podpool.kube.config import connect, from_file, from_kubeconfig, in_cluster
+from podpool.kube.errors import Forbidden
+from podpool.resources.builtin import NAMESPACES
+from podpool.runtime.http import serving
+from podpool.runtime.transport import Request, Response
+from tests.kube.loops import in_loop
+
+
+def kubeconfig(path: Path, *, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
+    config = {
+        "clusters": [{"name": "c", "cluster": cluster}],
+        "users": [{"name": "u", "user": user}],
+        "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "x",
+    }
+    path.write_text(json.dumps(config))
+    return path
+
+
+class TestKubeconfig:
+    def test_yaml_is_read_as_well_as_json(self, tmp_path: Path) -> None:
+        path = tmp_path / "config"
+        path.write_text(
+            """
+            apiVersion: v1
+            current-context: here
+            contexts: [{name: here, context: {cluster: c, user: u}}]
+            clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+            users: [{name: u, user: {token: t}}]
+            """
+        )
+        assert "http://127.0.0.1:1" == str(from_kubeconfig(path).base).rstrip("/")
+
+    def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
+        path = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})
+        with pytest.raises(InvalidInput, match="context 'other': .* knows x"):
+            from_kubeconfig(path, context="other")
+        with pytest.raises(InvalidInput, match="No such file"):
+            from_kubeconfig(tmp_path / "none")
+        path.write_text("[]")
+        with pytest.raises(InvalidInput, match="kubeconfig"):
+            from_kubeconfig(path)
+
+    @in_loop
+    async def test_certificates_and_keys_may_stand_in_the_file(self, tmp_path: Path) -> None:
+        authority = trustme.CA()
+        client = authority.issue_cert("client@podpool.test")
+        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        tls.verify_mode = ssl.CERT_REQUIRED
+        authority.configure_trust(tls)
+        authority.issue_cert("127.0.0.1").configure_cert(tls)
+
+        async def hello(_: Request) -> Response:
+            return Response(200, b"hello")
+
+        async with serving(hello, host="127.0.0.1", port=0, tls=tls) as port:
+            path = kubeconfig(
+                tmp_path / "config",
+                cluster={
+                    "server": f"https://127.0.0.1:{port}",
+                    "certificate-authority-data": inline(authority.cert_pem.bytes()),
+                },
+                user={
+                    "client-certificate-data": inline(client.cert_chain_pems[0].bytes()),
+                    "client-key-data": inline(client.private_key_pem.bytes()),
+                },
+            )
+            transport = from_kubeconfig(path)
+            answer = await transport.send(Request(method="GET", path="/"))
+            assert b"hello" == await answer.read()
+            await transport.close()
+
+
+def inline(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+def test_a_token_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    headers = from_file(token)
+    assert {"authorization": "Bearer first"} == headers()
+    token.write_text("second\n")
+    os.utime(token, ns=(1, 1))
+    assert {"authorization": "Bearer second"} == headers()
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("control-plane")
+class TestRealServer:
+    @in_loop
+    async def test_a_pod_finds_its_way_and_its_account(self, control_plane: ControlPlane, tmp_path: Path) -> None:
+        (tmp_path / "ca.crt").write_bytes(control_plane.ca.read_bytes())
+        (tmp_path / "token").write_text(control_plane.accounts.token("in-cluster"))
+        environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(control_plane.port)}
+        transport = in_cluster(environ, account=tmp_path)
+        with pytest.raises(Forbidden, match="list namespaces: .*serviceaccount:default:in-cluster"):
+            await KubeClient(transport).list(NAMESPACES)
+        await transport.close()
+
+    @in_loop
+    async def test_the_environment_names_the_kubeconfig(self, control_plane: ControlPlane) -> None:
+        transport = connect({"KUBECONFIG": str(control_plane.kubeconfig)})
+        assert "default" == (await KubeClient(transport).get(NAMESPACES, "default")).metadata.name
+        await transport.close()

@@ -1,0 +1,229 @@
+"""One leader at a time, and soon another when it is gone."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+import pytest
+
+from podpool.kube.client import KubeClient
+from podpool.kube.election import Elector, LeadLost
+from podpool.resources.builtin import LEASES, Lease
+from podpool.runtime.transport import Response, Transport, Unreachable
+from tests.kube.clusters import Cluster, FixedClock, pocket
+from tests.kube.loops import in_loop, in_virtual_time
+from tests.kube.roads import Road
+
+
+class Stage:
+    """Where candidates appear; notes who leads, and that nobody else does."""
+
+    def __init__(self, server: Transport, namespace: str = "kube-system") -> None:
+        self.server = server
+        self.namespace = namespace
+        self.leads: list[tuple[float, str]] = []
+        self.leader = ""
+        self.changed = asyncio.Event()
+
+    async def lead(self, name: str) -> None:
+        assert not self.leader, f"{name} leads beside {self.leader}"
+        self.leader = name
+        self.leads.append((asyncio.get_running_loop().time(), name))
+        self.changed.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.leader = ""
+
+    async def led_by(self, name: str) -> float:
+        """Wait until it leads, and tell when that was."""
+        async with asyncio.timeout(120):
+            while self.leader != name:
+                self.changed.clear()
+                await self.changed.wait()
+        return self.leads[-1][0]
+
+
+class Candidate:
+    def __init__(self, stage: Stage, name: str) -> None:
+        self.stage = stage
+        self.name = name
+        self.road = Road(stage.server)
+        self.clock = FixedClock()  # a wall clock that stands still decides nothing
+        self.elector = Elector(
+            KubeClient(self.road),
+            name="controller",
+            namespace=stage.namespace,
+            identity=name,
+            clock=self.clock,
+            rng=random.Random(name),  # noqa: S311  seeded
+        )
+        self.running = asyncio.ensure_future(self.elector.run(lambda: stage.lead(name)))
+
+    async def stop(self) -> None:
+        self.running.cancel()
+        with suppress(asyncio.CancelledError, LeadLost):  # but not what the stage has seen
+            await self.running
+
+
+@asynccontextmanager
+async def candidates(stage: Stage, *names: str) -> AsyncIterator[list[Candidate]]:
+    all_of_them = [Candidate(stage, name) for name in names]
+    try:
+        yield all_of_them
+    finally:
+        for each in all_of_them:
+            await each.stop()
+
+
+async def lease(stage: Stage) -> Lease:
+    return await KubeClient(stage.server).get(LEASES, "controller", namespace=stage.namespace)
+
+
+class TestLeading:
+    @in_loop
+    async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            stage = Stage(guest.road, guest.namespace)
+            async with candidates(stage, "a") as (first,):
+                await stage.led_by("a")
+                assert first.elector.leading
+                async with candidates(stage, "b") as (second,):
+                    assert not second.elector.leading
+                    await first.stop()
+                    freed = asyncio.get_running_loop().time()
+                    assert (await lease(stage)).spec.holder_identity == ""
+                    assert await stage.led_by("b") - freed < 10, "nobody waited for the Lease to run out"
+                    held = (await lease(stage)).spec
+                    assert ("b", 15, 1) == (held.holder_identity, held.lease_duration_seconds, held.lease_transitions)
+
+    @in_virtual_time
+    async def test_a_leader_renews_and_stays(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a", "b", "c"):
+            await asyncio.sleep(3600)
+            assert 1 == len(stage.leads)
+
+    @in_virtual_time
+    async def test_the_lead_ends_with_its_work(self) -> None:
+        stage = Stage(pocket())
+        elector = Candidate(stage, "a")
+        await elector.stop()
+
+        async def short() -> None:
+            await asyncio.sleep(30)
+
+        async def failing() -> None:
+            raise ValueError("broken")
+
+        await elector.elector.run(short)
+        assert (await lease(stage)).spec.holder_identity == ""
+        with pytest.raises(ValueError, match="broken"):
+            await elector.elector.run(failing)
+        assert (await lease(stage)).spec.holder_identity == ""
+
+
+class TestLosing:
+    @in_virtual_time
+    async def test_a_leader_that_cannot_renew_stops_before_another_starts(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a") as (first,):
+            await stage.led_by("a")
+            async with candidates(stage, "b"):
+                await asyncio.sleep(60)
+                first.road.hangs = True
+                began = asyncio.get_running_loop().time()
+                with pytest.raises(LeadLost, match="kube-system/controller"):
+                    await first.running
+                stopped = asyncio.get_running_loop().time() - began
+                assert 8 <= stopped <= 10, "counted from when the last renewal was sent"
+                assert 13 <= await stage.led_by("b") - began <= 20
+
+    @in_virtual_time
+    async def test_one_lost_answer_does_not_cost_the_lead(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a", "b") as both:
+            await asyncio.sleep(60)
+            leader = next(each for each in both if each.name == stage.leader)
+
+            def lost(_: object) -> Response | None:
+                leader.road.answer = lambda _: None
+                raise Unreachable("the server", "cut")
+
+            for _ in range(20):
+                leader.road.answer = lost
+                await asyncio.sleep(9)
+            assert 1 == len(stage.leads)
+
+    @in_virtual_time
+    async def test_a_renewal_that_was_done_but_not_answered_is_found_again(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a") as (only,):
+            await stage.led_by("a")
+            inner = only.road.inner
+
+            class Deaf:
+                async def send(self, request: object) -> Response:
+                    only.road.inner = inner
+                    await inner.send(request)  # type: ignore[arg-type]
+                    raise Unreachable("the server", "cut")
+
+            only.road.inner = Deaf()
+            await asyncio.sleep(60)
+            assert 1 == len(stage.leads)
+            assert only.elector.leading
+
+    @in_virtual_time
+    async def test_a_leader_whose_lease_is_anothers_stops_at_the_next_look(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a") as (first,):
+            await stage.led_by("a")
+            theirs = {"spec": {"holderIdentity": "b", "renewTime": "2030-01-01T00:00:00.000000Z"}}
+            await KubeClient(stage.server).merge(LEASES, "controller", theirs, namespace="kube-system")
+            began = asyncio.get_running_loop().time()
+            with pytest.raises(LeadLost):
+                await first.running
+            assert asyncio.get_running_loop().time() - began <= 4.1
+            assert (await lease(stage)).spec.holder_identity == "b", "what is another's is not given back"
+
+    @in_virtual_time
+    async def test_a_deleted_lease_is_made_again(self) -> None:
+        stage = Stage(pocket())
+        async with candidates(stage, "a"):
+            await stage.led_by("a")
+            await KubeClient(stage.server).delete(LEASES, "controller", namespace="kube-system")
+            await asyncio.sleep(10)
+            assert (await lease(stage)).spec.holder_identity == "a"
+            assert 1 == len(stage.leads)
+
+    @pytest.mark.parametrize("pause", [3.0, 3.5, 4.0, 4.5, 4.9])
+    @in_virtual_time
+    async def test_a_renewal_that_others_cannot_see_is_none(self, pause: float) -> None:
+        """A successor of the same name, whose clock stands still, writes what is there already."""
+        stage = Stage(pocket())
+        async with candidates(stage, "a") as (first,):
+            await stage.led_by("a")
+            first.road.hangs = True
+            async with candidates(stage, "b"):
+                with pytest.raises(LeadLost):
+                    await first.running
+                await asyncio.sleep(pause)
+                async with candidates(stage, "a"):
+                    await asyncio.sleep(60)
+                    assert stage.leader
+
+    @in_virtual_time
+    async def test_two_never_lead_whatever_the_roads_do(self) -> None:
+        """The stage itself asserts it; this makes sure that the lead changes hands often enough to mean something."""
+        stage, rng = Stage(pocket()), random.Random(5)  # noqa: S311  seeded
+        async with candidates(stage, "a", "b", "c") as all_three:
+            for _ in range(400):
+                each = rng.choice(all_three)
+                each.road.hangs = not each.road.hangs
+                await asyncio.sleep(rng.uniform(0, 20))
+                for index, candidate in enumerate(all_three):
+                    if candidate.running.done():
+                        assert isinstance(candidate.running.exception(), LeadLost)
+                        all_three[index] = Candidate(stage, candidate.name)
+        assert len(stage.leads) > 20

@@ -1,0 +1,93 @@
+"""What the API server refuses, and how it is told; and that it does not answer at all."""
+
+import asyncio
+
+import msgspec
+import pytest
+
+from podpool.kube import errors
+from podpool.kube.client import KubeClient
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import NODES
+from podpool.runtime.transport import Response, Unreachable
+from tests.kube.clusters import pocket
+from tests.kube.loops import in_virtual_time
+from tests.kube.roads import Road
+
+
+def client(answer: Response) -> KubeClient:
+    road = Road(pocket())
+    road.answer = lambda _: answer
+    return KubeClient(road)
+
+
+def status(code: int, reason: str) -> Response:
+    return Response(code, msgspec.json.encode({"code": code, "reason": reason, "message": "because"}))
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "expected"),
+    [
+        (400, "BadRequest", errors.Invalid),
+        (401, "Unauthorized", errors.Forbidden),
+        (403, "Forbidden", errors.Forbidden),
+        (404, "NotFound", errors.NotFound),
+        (405, "MethodNotAllowed", errors.ApiError),
+        (409, "AlreadyExists", errors.AlreadyExists),
+        (409, "Conflict", errors.Conflict),
+        (410, "Expired", errors.Gone),
+        (410, "Gone", errors.Gone),
+        (422, "Invalid", errors.Invalid),
+        (429, "TooManyRequests", errors.TooMany),
+        (500, "InternalError", errors.ServerError),
+        (504, "Timeout", errors.ServerError),
+    ],
+)
+@in_virtual_time
+async def test_a_refusal_has_its_type_and_says_what_was_asked(
+    code: int, reason: str, expected: type[errors.ApiError]
+) -> None:
+    with pytest.raises(errors.ApiError) as refused:
+        await client(status(code, reason)).get(NETWORK_CONFIGS, "node-1", namespace="kube-system")
+    assert expected is type(refused.value)
+    assert f"cannot get NodeNetworkConfig kube-system/node-1: because ({code} {reason})" == str(refused.value)
+
+
+@in_virtual_time
+async def test_a_page_of_a_proxy_is_an_error_like_any_other() -> None:
+    with pytest.raises(errors.ServerError, match="<html>"):
+        await client(Response(502, b"<html>Bad Gateway")).list(NODES)
+
+
+@in_virtual_time
+async def test_patience_is_told_when_it_was_asked_for() -> None:
+    with pytest.raises(errors.TooMany) as refused:
+        await client(Response(429, b"", headers={"retry-after": "3"})).get(NODES, "n")
+    assert 3.0 == refused.value.retry_after
+
+
+@in_virtual_time
+async def test_an_answer_that_is_not_its_kind_is_unreadable() -> None:
+    for body in (b"[]", b"{", b'{"metadata": {"name": 5}}'):
+        with pytest.raises(errors.Unreadable, match="get Node n"):
+            await client(Response(200, body)).get(NODES, "n")
+
+
+@in_virtual_time
+async def test_no_answer_within_the_deadline_is_unreachable() -> None:
+    road = Road(pocket())
+    road.hangs = True
+    with pytest.raises(Unreachable, match="within 10 s, to list nodes"):
+        await KubeClient(road).list(NODES)
+    assert 10.0 == asyncio.get_running_loop().time()
+    with pytest.raises(Unreachable):
+        await anext(KubeClient(road).watch(NODES, since="1"))
+
+
+@in_virtual_time
+async def test_who_gives_up_earlier_is_not_told_of_the_deadline() -> None:
+    road = Road(pocket())
+    road.hangs = True
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(3):
+            await KubeClient(road).list(NODES)

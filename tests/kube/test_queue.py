@@ -1,0 +1,191 @@
+"""Keys that want work."""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.core.errors import PodpoolError
+from podpool.kube.errors import TooMany
+from podpool.kube.queue import Again, WorkQueue, work
+from tests.kube.loops import in_virtual_time
+
+
+def queue() -> WorkQueue:
+    return WorkQueue(rng=random.Random(3))  # noqa: S311  seeded
+
+
+async def worked(queue: WorkQueue, reconcile: Callable[[str], Awaitable[Again | None]], seconds: float) -> None:
+    """Work for so long."""
+    working = asyncio.ensure_future(work(queue, reconcile, workers=3, failed=lambda _key, _error: None))
+    await asyncio.sleep(seconds)
+    working.cancel()
+    await asyncio.wait([working])
+    assert working.cancelled()
+
+
+class TestKeys:
+    @in_virtual_time
+    async def test_keys_come_in_order_and_one_that_waits_is_not_added_again(self) -> None:
+        keys = queue()
+        for key in ("a", "b", "a", "c", "b"):
+            keys.add(key)
+        assert ["a", "b", "c"] == [await keys.take() for _ in range(3)]
+        assert len(keys) == 0
+
+    @in_virtual_time
+    async def test_a_key_that_is_asked_for_while_worked_on_comes_back_after(self) -> None:
+        keys = queue()
+        keys.add("a")
+        assert "a" == await keys.take()
+        keys.add("a")
+        keys.add("a")
+        assert len(keys) == 0, "not twice at once"
+        keys.done("a")
+        assert "a" == await keys.take()
+        keys.done("a")
+        assert keys.idle
+
+    @in_virtual_time
+    async def test_of_several_delays_the_earliest_counts(self) -> None:
+        keys, loop = queue(), asyncio.get_running_loop()
+        for seconds in (5.0, 2.0, 8.0):
+            keys.add_after("a", seconds)
+        await keys.take()
+        keys.done("a")
+        assert loop.time() == pytest.approx(2.0)
+        await asyncio.sleep(20)
+        assert keys.idle
+
+    @in_virtual_time
+    async def test_what_fails_comes_back_later_each_time_until_it_is_forgotten(self) -> None:
+        keys, loop = queue(), asyncio.get_running_loop()
+        times = [loop.time()]
+        for _ in range(16):
+            keys.retry("a")
+            await keys.take()
+            keys.done("a")
+            times.append(loop.time())
+        waits = [later - earlier for earlier, later in itertools.pairwise(times)]
+        assert 0.025 <= waits[0] <= 0.05
+        assert all(0.5 <= wait / min(60.0, 0.05 * 2**turn) <= 1.0001 for turn, wait in enumerate(waits))
+        keys.forget("a")
+        keys.retry("a")
+        await keys.take()
+        assert loop.time() - times[-1] <= 0.05
+
+
+class TestWork:
+    @in_virtual_time
+    async def test_no_key_is_worked_on_twice_at_once_and_nothing_is_lost(self) -> None:
+        keys, busy, seen = queue(), set[str](), dict[str, int]()
+        wanted = dict[str, int]()
+
+        async def reconcile(key: str) -> None:
+            assert key not in busy
+            busy.add(key)
+            look = wanted[key]
+            await asyncio.sleep(0.3)
+            seen[key] = look
+            busy.discard(key)
+
+        async def change() -> None:
+            rng = random.Random(1)  # noqa: S311  seeded
+            for turn in range(200):
+                key = rng.choice("abcdef")
+                wanted[key] = turn
+                keys.add(key)
+                await asyncio.sleep(rng.choice([0.0, 0.01, 0.2]))
+
+        changing = asyncio.ensure_future(change())
+        await worked(keys, reconcile, 100)
+        assert changing.done()
+        assert wanted == seen, "the last change of each key was looked at"
+
+    @in_virtual_time
+    async def test_a_result_tells_when_to_look_again(self) -> None:
+        keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
+
+        async def reconcile(_: str) -> Again | None:
+            times.append(loop.time())
+            return Again(10.0) if len(times) < 3 else None
+
+        keys.add("a")
+        await worked(keys, reconcile, 100)
+        assert [0, 10, 20] == times
+
+    @in_virtual_time
+    async def test_a_failure_is_told_and_tried_again_and_does_not_hold_up_others(self) -> None:
+        keys, tries, failures = queue(), list[str](), list[str]()
+
+        async def reconcile(key: str) -> None:
+            tries.append(key)
+            if key == "bad" and tries.count("bad") < 4:
+                raise PodpoolError("not yet")
+
+        keys.add("bad")
+        keys.add("good")
+        working = asyncio.ensure_future(work(keys, reconcile, workers=1, failed=lambda key, _: failures.append(key)))
+        await asyncio.sleep(10)
+        working.cancel()
+        await asyncio.wait([working])
+        assert ["bad", "good", "bad", "bad", "bad"] == tries
+        assert ["bad"] * 3 == failures
+
+    @in_virtual_time
+    async def test_a_server_that_asks_for_patience_gets_it(self) -> None:
+        keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
+
+        async def reconcile(_: str) -> None:
+            times.append(loop.time())
+            if len(times) == 1:
+                raise TooMany("patch", retry_after=7.0)
+
+        keys.add("a")
+        await worked(keys, reconcile, 100)
+        assert [0, 7] == times
+
+    @in_virtual_time
+    async def test_what_a_listener_to_failures_raises_ends_the_work(self) -> None:
+        keys = queue()
+
+        async def reconcile(key: str) -> None:
+            raise KeyError(key)
+
+        def strict(_: str, error: Exception) -> None:
+            raise error
+
+        keys.add("a")
+        with pytest.raises(ExceptionGroup) as ended:
+            await work(keys, reconcile, failed=strict)
+        assert isinstance(ended.value.exceptions[0], KeyError)
+
+    @in_virtual_time
+    async def test_after_the_end_nothing_comes_due(self) -> None:
+        keys = queue()
+        keys.add_after("a", 50)
+        await worked(keys, lambda _: asyncio.sleep(0), 1)
+        await asyncio.sleep(100)
+        assert keys.idle
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "done"])), max_size=60))
+def test_whatever_is_added_is_taken_and_never_while_it_is_held(steps: list[tuple[str, str]]) -> None:
+    keys, held, due = queue(), list[str](), set[str]()
+    for key, step in steps:
+        if step == "add":
+            keys.add(key)
+            due.add(key)
+        elif step == "take" and len(keys):
+            taken = asyncio.run(keys.take())
+            assert taken not in held
+            assert taken in due
+            held.append(taken)
+            due.discard(taken)
+        elif step == "done" and held:
+            keys.done(held.pop(0))
+    assert len(keys) == len(due - set(held))
