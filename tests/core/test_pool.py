@@ -184,19 +184,70 @@ def test_an_error_names_the_address_and_both_states() -> None:
         pool.add(-1)
 
 
+SPAN_TEXT = "10.0.0.0-10.0.0.9"
+
+
 @pytest.mark.parametrize(
-    ("snapshot", "reason"),
+    ("snapshot", "message"),
     [
-        (PoolSnapshot("x", Order.LOWEST), "span"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=("10.0.0.9-10.0.0.10",)), "not in the span"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=("::1",)), "not in the span"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, absent=("9.0.0.1",)), "not in the span"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=("10.0.0.1",), rested=("10.0.0.1",)), "listed twice"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, rested=("10.0.0.1-10.0.0.2",)), "single"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, rested=("10.0.0.1",)), "keeps no such order"),
-        (PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, resting=(("10.0.0.1", 2.0), ("10.0.0.2", 1.0))), "order"),
+        (PoolSnapshot("x", Order.LOWEST), "span 'x': 'x' is not an IPv4 or IPv6 address"),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, taken=("10.0.0.9-10.0.0.10",)),
+            f"taken '10.0.0.9-10.0.0.10': is not in the span {SPAN_TEXT}",
+        ),
+        (PoolSnapshot(SPAN_TEXT, Order.LOWEST, taken=("::1",)), f"taken '::1-::1': is not in the span {SPAN_TEXT}"),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, absent=("9.0.0.1",)),
+            f"absent '9.0.0.1-9.0.0.1': is not in the span {SPAN_TEXT}",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, absent=("x",)),
+            "absent 'x': 'x' is not an IPv4 or IPv6 address",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LONGEST_RESTED, taken=("10.0.0.1",), rested=("10.0.0.1",)),
+            f"snapshot '{SPAN_TEXT}': an address is listed twice",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LONGEST_RESTED, rested=("10.0.0.1-10.0.0.2",)),
+            "rested '10.0.0.1-10.0.0.2': must be single addresses",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, resting=(("10.0.0.1-10.0.0.2", 1.0),)),
+            "resting '10.0.0.1-10.0.0.2': must be single addresses",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, rested=("10.0.0.1",)),
+            "rested '10.0.0.1': a pool that gives the lowest keeps no such order",
+        ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, resting=(("10.0.0.1", 2.0), ("10.0.0.2", 1.0))),
+            "resting [2.0, 1.0]: must be in the order in which the rests began",
+        ),
     ],
 )
-def test_a_snapshot_that_contradicts_itself_is_refused(snapshot: PoolSnapshot, reason: str) -> None:
-    with pytest.raises(InvalidInput, match=reason):
+def test_a_snapshot_that_contradicts_itself_is_refused(snapshot: PoolSnapshot, message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
         Pool.restore(snapshot)
+    assert message == str(caught.value)
+
+
+@pytest.mark.parametrize("woken", [False, True])
+def test_a_forgotten_address_comes_back_as_if_never_used(woken: bool) -> None:
+    """Whether it was resting or had rested."""
+    pool = Pool(Range(Family.V4, 5, 6), order=Order.LONGEST_RESTED)
+    pool.rest(pool.take(), since=1.0)
+    pool.wake(before=2.0 if woken else 0.0)
+    pool.forget(5)
+    assert (State.ABSENT, 0, 0, 1) == (pool.state(5), pool.taken, pool.resting, pool.free)
+    pool.add(5)
+    assert [5, 6] == [pool.take(), pool.take()]
+
+
+@pytest.mark.parametrize(
+    ("address", "text"), [(0, "0.0.0.0"), (0xFFFFFFFF, "255.255.255.255"), (1 << 32, "4294967296")]
+)
+def test_an_address_that_is_none_is_told_as_a_number(address: int, text: str) -> None:
+    with pytest.raises(WrongState) as caught:
+        Pool(Range(Family.V4, 5, 6)).take_this(address)
+    assert f"{text} is not in the pool, not free" == str(caught.value)
