@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -52,6 +52,8 @@ class Chain:
     namespaces: Namespaces
     path: Sequence[Path]
     conflist: Json
+    env: Mapping[str, str] = field(default_factory=dict)
+    """What the plugins find in their environment beside CNI's own."""
 
     def add(self, pod: Pod) -> Json:
         """Connect the Pod; gives the last plugin's result. After an error, as in a runtime, the caller calls DEL."""
@@ -100,6 +102,7 @@ class Chain:
     def environment(self, command: str, pod: Pod) -> dict[str, str]:
         """The environment that the CNI specification asks for."""
         return {
+            **self.env,
             "PATH": os.environ.get("PATH", os.defpath),
             "CNI_COMMAND": command,
             "CNI_CONTAINERID": pod.container,

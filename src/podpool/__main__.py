@@ -1,10 +1,18 @@
-"""The command `podpool`."""
+"""The command `podpool`: long-running commands go to argparse, the rest to typer, which would cost an agent memory."""
 
-from podpool.cli import app
+import sys
+
+from podpool.cli import daemons
 
 
 def main() -> None:
     """Run what was typed."""
+    words = sys.argv[1:]
+    if words and words[0] in daemons.COMMANDS:
+        daemons.main(words)
+        return
+    from podpool.cli.people import app  # noqa: PLC0415  not for daemons
+
     app()
 
 

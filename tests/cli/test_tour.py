@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from podpool.cli import app
+from podpool.cli.people import app
 from podpool.cli.story import SCHEDULED, Mode, play
 from podpool.cli.tour import show_tour
 

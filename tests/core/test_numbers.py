@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import Numbers, parse_numbers
+from podpool.core.numbers import Numbers, parse_numbers, read_numbers
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
 
@@ -28,6 +28,13 @@ def test_numbers_are_read_as_people_write_them() -> None:
         numbers.shrink_hold,
         numbers.poll,
     )
+
+
+def test_numbers_are_read_from_one_line() -> None:
+    assert parse_numbers({"batch": 8, "shrink_hold": "1m"}) == read_numbers("batch=8, shrink_hold=1m")
+    assert Numbers() == read_numbers("")
+    with pytest.raises(InvalidInput, match="numbers 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"):
+        read_numbers("batch")
 
 
 @pytest.mark.parametrize(

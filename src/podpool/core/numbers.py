@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from podpool.core.batch import Rules
-from podpool.core.errors import InvalidInput
+from podpool.core.errors import InvalidInput, shown
 from podpool.core.pacing import Rhythm
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
@@ -124,6 +124,17 @@ def parse_numbers(words: Mapping[str, str | int]) -> Numbers:
             raise InvalidInput("number", name, f"there is none of this name; {hint}")
         values[name] = KINDS[name].parse(str(word), what=name)
     return Numbers(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
+
+
+def read_numbers(text: str) -> Numbers:
+    """Read them from one line: `batch=8,shrink_hold=1m`; an empty one is the defaults."""
+    words: dict[str, str | int] = {}
+    for pair in filter(None, text.split(",")):
+        name, equals, word = pair.partition("=")
+        if not equals:
+            raise InvalidInput("numbers", text, f"{shown(pair)} has no value: write it as batch=8,shrink_hold=1m")
+        words[name.strip()] = word.strip()
+    return parse_numbers(words)
 
 
 def _not_negative(name: str) -> tuple[str, Callable[[Numbers], bool], str]:

@@ -13,7 +13,7 @@ import msgspec
 
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError
+from podpool.kube.errors import ApiError, Conflict
 
 BACKOFF_BASE, BACKOFF_MOST = 0.05, 60.0
 
@@ -105,8 +105,9 @@ class WorkQueue:
 
 
 def log_failure(key: str, error: Exception) -> None:
-    """Say what failed: a sentence for what podpool knows of, all there is for what it does not."""
-    _log.warning("%s: %s; trying again", key, error, exc_info=None if isinstance(error, PodpoolError) else error)
+    """Say what failed: a sentence for what podpool knows of, else all there is; a conflict is routine."""
+    level = logging.DEBUG if isinstance(error, Conflict) else logging.WARNING
+    _log.log(level, "%s: %s; trying again", key, error, exc_info=None if isinstance(error, PodpoolError) else error)
 
 
 async def work(

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from podpool.core.errors import PodpoolError
-from podpool.runtime.transport import Request, Response
+from podpool.runtime.transport import Handler, Request, Response
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +53,7 @@ def _first(group: BaseExceptionGroup[PodpoolError]) -> BaseException:
     return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
-def health(ready: Readiness) -> Callable[[Request], Awaitable[Response]]:
+def health(ready: Readiness) -> Handler:
     """Make the handler of the health port."""
 
     async def answer(request: Request) -> Response:

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 else:
     from asyncio import AbstractEventLoop as Loop
 
+COST = 1e-6
+"""Seconds that a callback takes, as on a real machine: whoever waits for a rounding error does not wait for ever."""
+
 PROCESS: ContextVar[Mortal | None] = ContextVar("process", default=None)
 
 
@@ -55,6 +58,9 @@ class VirtualLoop(Loop):
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._registered = 0
         self._running = False
+        self._ending = False
+        self._dropped: list[asyncio.Handle] = []
+        self._tasks: dict[asyncio.Task[Any], None] = {}  # held, or the dead would be unwound whenever memory is tidied
 
     def time(self) -> float:
         """Tell the time."""
@@ -95,7 +101,10 @@ class VirtualLoop(Loop):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         """Make a task of this loop."""
-        return asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
+        task = asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401  the stub's own type
         """Run until something is done, however much virtual time it takes."""
@@ -115,13 +124,17 @@ class VirtualLoop(Loop):
         """Run one callback, or let time pass to the next timer."""
         if self._ready:
             handle = self._ready.popleft()
-            owner = handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stub
-            if handle.cancelled() or (owner is not None and not owner.alive):
+            owner = None if self._ending else handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stub
+            if handle.cancelled():
+                return
+            if owner is not None and not owner.alive:
+                self._dropped.append(handle)
                 return
             if owner is not None and owner.backlog is not None:
                 owner.backlog.append(handle)
                 return
             self.steps += 1
+            self._now += COST
             handle._run()
             return
         while self._timers and self._timers[0][2].cancelled():
@@ -131,6 +144,22 @@ class VirtualLoop(Loop):
         self._now = max(self._now, self._timers[0][0])
         while self._timers and self._timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(self._timers)[2])
+
+    def end(self) -> None:
+        """Unwind every task that is left, of the dead too, so that nothing is said about them later."""
+        self._ending = True
+        self._ready.extend(self._dropped)
+        for _ in range(100):
+            left = [task for task in self._tasks if not task.done()]
+            if not left:
+                return
+            for task in left:
+                task.cancel()
+            self.run_until_complete(self._breathe())
+
+    async def _breathe(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
 
     def catch_up(self, backlog: list[asyncio.Handle]) -> None:
         """Run what was kept for a process that goes on."""

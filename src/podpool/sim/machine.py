@@ -7,13 +7,16 @@ stops a machine's processes while its clocks run on.
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from podpool.runtime.randomness import new_uuid
 from podpool.sim.loop import PROCESS, VirtualLoop
 
 if TYPE_CHECKING:
     import asyncio
+
+
+T = TypeVar("T")
 
 
 class MachineClock:
@@ -91,10 +94,11 @@ class Process:
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
-    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Run something as this process."""
         task = self._loop.create_task(work, name=self.name, context=self.context)
         task.add_done_callback(self._report)
+        return task
 
     def kill(self) -> None:
         """End it between two awaits."""

@@ -104,18 +104,18 @@ class Road:
         network, weather = self._network, self._network.weather
         copies = 2 if network.rng.random() < weather.repeated else 1
         answers = [network.start(self._exchange(request)) for _ in range(copies)]
-        response = await asyncio.shield(answers[0])
-        return Response(response.status, headers=response.headers, stream=self._carried(response), close=response.close)
+        body = _Body(self, await asyncio.shield(answers[0]))
+        return Response(body.response.status, headers=body.response.headers, stream=body.pieces(), close=body.close)
 
     async def _exchange(self, request: Request) -> Response:
         network, weather = self._network, self._network.weather
         await network.passage(self._source, self._target.name)
         if network.rng.random() < weather.lost_before:
-            raise self._lost("the request was lost")
+            raise self.lost("the request was lost")
         response = await self._answered(request)
         if network.rng.random() < weather.lost_after:
             await response.close()
-            raise self._lost("the answer was lost")
+            raise self.lost("the answer was lost")
         await network.passage(self._target.name, self._source)
         return response
 
@@ -123,7 +123,7 @@ class Road:
         """Have the service's own process answer."""
         handler = self._target.handler
         if handler is None:
-            raise self._lost("nobody listens")
+            raise self.lost("nobody listens")
         try:
             return await self._run(handler(request))
         except Unreachable:
@@ -132,49 +132,100 @@ class Road:
             self._network.loop.call_exception_handler({"message": f"{self._target.name} failed", "exception": error})
             return Response(500)
 
-    async def _carried(self, response: Response) -> AsyncIterator[bytes]:
-        """Carry the body piece by piece, in order."""
-        pieces = aiter(response.stream)
-        while (piece := await self._run(_next(pieces))) is not None:
-            await self._network.passage(self._target.name, self._source)
-            yield piece
-
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in the service's process; when that dies, the connection breaks."""
-        process = self._target.process
+        """Run something in the service's process."""
+        result: T = await Call(self, work).result()
+        return result
+
+    @property
+    def process(self) -> Process | None:
+        """Who answers at the other end now."""
+        return self._target.process
+
+    async def back(self) -> None:
+        """Take the way back."""
+        await self._network.passage(self._target.name, self._source)
+
+    def lost(self, reason: str) -> Unreachable:
+        """Word what the sender sees."""
+        return Unreachable(self._target.name, reason)
+
+
+class Call:
+    """Something that runs in a service's process for somebody outside; when the process dies, the connection breaks."""
+
+    def __init__(self, road: Road, work: Coroutine[Any, Any, Any]) -> None:
+        process = road.process
         if process is None or not process.alive:
             work.close()
-            raise self._lost("nobody listens")
-        done: asyncio.Future[T] = self._network.loop.create_future()
+            raise road.lost("nobody listens")
+        self.process = process
+        self._road = road
+        self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.task = process.spawn(self._into(work))
+        process.on_death(self._died)
 
-        def died() -> None:
-            if not done.done():
-                done.set_exception(self._lost("it died"))
-
-        process.on_death(died)
-        process.spawn(_into(done, work))
+    async def result(self) -> Any:  # noqa: ANN401  whatever the work gives
+        """Wait for it."""
         try:
-            return await done
+            return await self._done
         finally:
-            process.forget(died)
+            self.process.forget(self._died)
 
-    def _lost(self, reason: str) -> Unreachable:
-        return Unreachable(self._target.name, reason)
+    async def _into(self, work: Coroutine[Any, Any, Any]) -> None:
+        try:
+            result = await work
+        except Exception as error:  # noqa: BLE001  handed on to whoever waits
+            if not self._done.done():
+                self._done.set_exception(error)
+        else:
+            if not self._done.done():
+                self._done.set_result(result)
+
+    def _died(self) -> None:
+        if not self._done.done():
+            self._done.set_exception(self._road.lost("it died"))
+
+
+class _Body:
+    """The body of an answer, carried piece by piece, in order, for as long as somebody takes it."""
+
+    def __init__(self, road: Road, response: Response) -> None:
+        self.response = response
+        self._road = road
+        self._server = road.process
+        self._call: Call | None = None
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Take one after the other."""
+        stream = aiter(self.response.stream)
+        while True:
+            if self._road.process is not self._server:
+                raise self._road.lost("it died")
+            self._call = Call(self._road, _next(stream))
+            piece = await self._call.result()
+            if piece is None:
+                return
+            await self._road.back()
+            yield piece
+
+    async def close(self) -> None:
+        """Hang up: the service's own work on it ends first, and is then put away."""
+        call = self._call
+        if call is None or call.task.done():
+            await self.response.close()
+        elif call.process.alive:
+            call.task.cancel()
+            asyncio.get_running_loop().create_task(self._put_away(call), context=Context())
+
+    async def _put_away(self, call: Call) -> None:
+        await asyncio.wait([call.task])
+        if call.process.alive:
+            await self.response.close()
 
 
 async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
     return await anext(pieces, None)
-
-
-async def _into(done: asyncio.Future[T], work: Coroutine[Any, Any, T]) -> None:
-    try:
-        result = await work
-    except Exception as error:  # noqa: BLE001  handed on to whoever waits
-        if not done.done():
-            done.set_exception(error)
-    else:
-        if not done.done():
-            done.set_result(result)
 
 
 def _pair(one: str, other: str) -> tuple[str, str]:

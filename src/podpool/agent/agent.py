@@ -1,0 +1,241 @@
+"""The agent of one node, wired together.
+
+    Pods, Node, NNC, subnet (watches) -> View -> decision -> NNC patch      monitor
+    NNC status -> pool -> those who wait                                    config, plugin
+    plugin's frame -> pool -> journal -> answer                             plugin
+    Node and NNC (quorum reads) -> fence                                    confirmation
+
+`run` until cancelled; `handle` answers frames meanwhile. A cancelled agent ends in good order, so that its node's
+addresses need not rest when the machine starts again.
+"""
+
+import asyncio
+import random
+
+from podpool.agent.book import Book
+from podpool.agent.config import OwnConfig
+from podpool.agent.confirmation import Confirmation
+from podpool.agent.decision import View
+from podpool.agent.demand import Demand
+from podpool.agent.fence import report_of
+from podpool.agent.ground import Ground
+from podpool.agent.mirror import Mirror
+from podpool.agent.monitor import TICK, Monitor
+from podpool.agent.notices import Tell, to_log
+from podpool.agent.plugin import Plugin
+from podpool.agent.pool import Pool
+from podpool.agent.reasons import why_none
+from podpool.agent.subnets import NAMESPACE, Subnets, Terms
+from podpool.core.errors import PodpoolError
+from podpool.core.numbers import Numbers
+from podpool.kube.client import KubeClient
+from podpool.kube.reflector import Reflector
+from podpool.resources.acn import NETWORK_CONFIGS, AgentReport, NodeNetworkConfig
+from podpool.resources.builtin import NODES, PODS, Pod
+from podpool.runtime.clock import Clock
+from podpool.runtime.disk import Disk
+
+LATE_DELETES = 15.0
+"""Seconds between two looks for DELs that a plugin left while this agent ran but did not answer it."""
+
+
+class AgentStopped(PodpoolError):
+    """The agent has ended: whoever asks must ask its successor."""
+
+
+class Agent:
+    """One node's agent. `nodes` is about how many share the subnet: they give back one after the other."""
+
+    def __init__(  # noqa: PLR0913  everything is handed in
+        self,
+        node: str,
+        kube: KubeClient,
+        *,
+        disk: Disk,
+        clock: Clock,
+        rng: random.Random,
+        boot_id: str,
+        numbers: Numbers | None = None,
+        deletes: Disk | None = None,
+        nodes: int = 100,
+        tell: Tell | None = None,
+    ) -> None:
+        self.node = node
+        self._boot_id = boot_id
+        self._clock = clock
+        self._numbers = numbers = numbers or Numbers()
+        self._tell = tell = tell or to_log(node)
+        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell)
+        self._book = Book(disk, clock, fence_limit=numbers.fence)
+        self._config = OwnConfig(self._book, clock, tell)
+        self._demand = Demand()
+        self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
+        self._pods: Reflector[Pod] = Reflector(kube, PODS, rng=rng, fields=f"spec.nodeName={node}")
+        self._pods.store.subscribe(self._pod_changed)
+        self._own_node = Mirror(kube, NODES, node, rng=rng, changed=self._node_changed)
+        self._own_config = Mirror(
+            kube, NETWORK_CONFIGS, node, rng=rng, namespace=NAMESPACE, changed=self._config_changed
+        )
+        self._monitor = Monitor(
+            ground, book=self._book, config=self._config, see=self._view, nodes=nodes, asked=self._asked
+        )
+        self._confirmation = Confirmation(ground, book=self._book, config=self._config, changed=self._changed)
+        self._plugin = Plugin(
+            ground,
+            self._book,
+            deletes=deletes,
+            demand=self._demand,
+            rest=self._rest,
+            why_none=self._why_none,
+            changed=self._changed,
+        )
+        self._opened = asyncio.Event()
+        self._stirred = asyncio.Event()
+        self._ended = False
+
+    @property
+    def pool(self) -> Pool:
+        """The node's addresses, to look at."""
+        return self._book.pool
+
+    @property
+    def fenced(self) -> bool:
+        """Tell whether new addresses are withheld because the Node is not confirmed."""
+        return not self._book.fence.is_open()
+
+    async def handle(self, frame: bytes) -> bytes:
+        """Answer the body of a plugin's frame with the body of the answer; raises `AgentStopped`."""
+        await self._opened.wait()
+        if self._ended:
+            raise AgentStopped(f"the agent of {self.node} has ended")
+        return await self._plugin.handle(frame)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        self._open()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for part in (self._book, self._pods, self._own_node, self._own_config, self._subnets):
+                    group.create_task(part.run())
+                group.create_task(self._pods_listed())
+                group.create_task(self._confirmation.run())
+                group.create_task(self._monitor.run())
+                group.create_task(self._serve())
+                group.create_task(self._work_through())
+        finally:
+            self._ended = True
+            await self._book.stop()
+
+    def _open(self) -> None:
+        found = self._book.open(boot_id=self._boot_id)
+        if found.damaged:
+            self._tell("the journal is damaged: every address rests once, and Pods' addresses may be forgotten")
+        elif found.torn:
+            self._tell(f"the journal's last {found.torn} bytes were torn and are cut off: nobody was answered on them")
+        self._plugin.work_through()
+        self._opened.set()
+        self._changed()
+
+    async def _pods_listed(self) -> None:
+        await self._pods.store.synced.wait()
+        self._changed()
+
+    async def _serve(self) -> None:
+        """Give addresses to those who wait when some have rested; everything else serves them at once."""
+        while True:
+            self._stirred.clear()
+            now = self._clock.boot()
+            rested = self.pool.rested_next(now=now, rest=self._rest())
+            try:
+                async with asyncio.timeout(None if rested is None else max(rested - now, TICK)):
+                    await self._stirred.wait()
+            except TimeoutError:
+                self._changed()
+
+    async def _work_through(self) -> None:
+        while True:
+            await asyncio.sleep(LATE_DELETES)
+            self._plugin.work_through()
+
+    # What changes
+
+    def _changed(self) -> None:
+        if self.pool.container:
+            self._subnets.follow(self.pool.container.subnet_name)
+        self._plugin.serve()
+        self._monitor.changed()
+        self._stirred.set()
+
+    def _config_changed(self) -> None:
+        self._config.see(self._own_config.object)
+        self._confirmation.nudge()
+        self._changed()
+
+    def _node_changed(self) -> None:
+        self._confirmation.nudge()
+        self._changed()
+
+    def _pod_changed(self, old: Pod | None, new: Pod | None) -> None:
+        if old is None or new is None or _matters(old) != _matters(new):
+            self._changed()
+
+    def _asked(self) -> None:
+        self._confirmation.nudge()
+        self._changed()
+
+    # What is
+
+    def _view(self) -> View | None:
+        config, container, terms = self._config.newest, self._config.own(), self._terms()
+        known = self._pods.store.synced.is_set() and self.pool.container is not None
+        if not known or config is None or container is None or terms is None:
+            return None
+        now, rest = self._clock.boot(), self._numbers.cooldown_in_force(exhausted=terms.exhausted)
+        reported = report_of(config)
+        return View(
+            spec=config.spec,
+            reported=reported,
+            terms=terms,
+            primaries=sum(bool(each.primary_ip) for each in config.status.network_containers),
+            listed=self.pool.listed,
+            named=tuple(self.pool.named),
+            releasable=tuple(grant.id for grant in self.pool.releasable(now=now, rest=rest)),
+            assigned=sum(not each.dropped for each in self.pool.holdings.values()),
+            resting=self.pool.resting(now=now, rest=rest),
+            unserved=self._demand.unserved(
+                self._pods.store.values(),
+                holdings=self.pool.holdings.values(),
+                waiting=self._plugin.queue.pods(),
+            ),
+            used_lately=self.pool.used_lately(now=now, cooldown=self._numbers.cooldown),
+            answered_short=self._config.answered_short(),
+            boot_id=self._boot_to_report(reported),
+            version=self.pool.version,
+            told_version=min(self._config.told_version, self.pool.version),
+        )
+
+    def _boot_to_report(self, reported: AgentReport) -> str:
+        node = self._own_node.object
+        return self._boot_id if node and node.boot_id == self._boot_id else reported.boot_id
+
+    def _terms(self) -> Terms | None:
+        config: NodeNetworkConfig | None = self._config.newest
+        return self._subnets.terms(config.status.scaler) if config else None
+
+    def _rest(self) -> float:
+        terms = self._terms()
+        return self._numbers.cooldown_in_force(exhausted=terms.exhausted if terms else False)
+
+    def _why_none(self) -> str:
+        config = self._config.newest
+        return why_none(
+            self.node,
+            self._book,
+            requested=config.spec.requested if config else None,
+            resting=self.pool.resting(now=self._clock.boot(), rest=self._rest()),
+            numbers=self._numbers,
+        )
+
+
+def _matters(pod: Pod) -> tuple[bool, bool, str]:
+    return pod.needs_address, pod.metadata.deletion_timestamp is not None, pod.metadata.uid

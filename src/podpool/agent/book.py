@@ -1,0 +1,57 @@
+"""The agent's state and its journal as one: nothing changes in the one that is not in the other first."""
+
+import msgspec
+
+from podpool.agent.fence import Fence
+from podpool.agent.journal import Found, Journal
+from podpool.agent.pool import Pool
+from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
+from podpool.runtime.clock import Clock
+from podpool.runtime.disk import Disk
+
+
+class Book:
+    """Pool and fence, as the records have made them."""
+
+    def __init__(self, disk: Disk, clock: Clock, *, fence_limit: float) -> None:
+        self.pool = Pool()
+        self.fence = Fence(clock, limit=fence_limit)
+        self._clock = clock
+        self._journal = Journal(disk)
+
+    def open(self, *, boot_id: str) -> Found:
+        """Read what earlier agents wrote, and go on from there."""
+        found = self._journal.open()
+        for record in found.records:
+            self._apply(record)
+        clock = self._clock
+        self.write(Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=found.damaged))
+        return found
+
+    def write(self, record: AnyRecord) -> None:
+        """Write a record, then change as it says: where the disk refuses, nothing has happened."""
+        self._journal.append(record)
+        self._apply(record)
+
+    async def sync(self) -> None:
+        """Bring everything that was written to the platter."""
+        await self._journal.sync()
+
+    async def run(self) -> None:
+        """Sync in the background and keep the journal short, for ever."""
+        while True:
+            await self._journal.group()
+            if self._journal.long:
+                await self._journal.compact(self._snapshot())
+
+    async def stop(self) -> None:
+        """End in good order: nothing may be written after this."""
+        self.write(Stopped())
+        await self.sync()
+
+    def _apply(self, record: AnyRecord) -> None:
+        self.pool.apply(record)
+        self.fence.apply(record)
+
+    def _snapshot(self) -> Snapshot:
+        return msgspec.structs.replace(self.pool.snapshot(), confirmed=self.fence.confirmed)

@@ -1,0 +1,91 @@
+"""Makes sure, every few minutes, that this machine still counts as its Node, and keeps the fence open.
+
+Two quorum reads, counted from when the first was sent, must show a Node with this machine's boot id, and an NNC that
+belongs to that Node and has our container and our boot id in it. Without the last, a Node deleted and registered again
+would be taken for another machine, and its addresses given away under its Pods.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+from podpool.agent.book import Book
+from podpool.agent.config import OwnConfig
+from podpool.agent.fence import own_container, report_of
+from podpool.agent.ground import Ground
+from podpool.agent.records import Adopted, Confirmed, Doubted
+from podpool.agent.subnets import NAMESPACE
+from podpool.kube.backoff import backoff
+from podpool.kube.errors import ApiError
+from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.builtin import NODES, Node
+from podpool.runtime.transport import Unreachable
+
+
+class Confirmation:
+    """Reads, and opens the fence; `changed` is called after each."""
+
+    def __init__(self, ground: Ground, *, book: Book, config: OwnConfig, changed: Callable[[], None]) -> None:
+        self._ground = ground
+        self._book = book
+        self._config = config
+        self._changed = changed
+        self._due = asyncio.Event()
+        self._first = True
+
+    def nudge(self) -> None:
+        """Look now: something changed that may matter, if the fence is not open as it is."""
+        newest = self._config.newest
+        stranger = newest is not None and newest.status.network_containers and self._config.own() is None
+        if stranger or not self._book.fence.is_open():
+            self._due.set()
+
+    async def run(self) -> None:
+        """Confirm for ever."""
+        failures = 0
+        while True:
+            self._due.clear()
+            confirmed = await self._confirm()
+            failures = 0 if confirmed else failures + 1
+            self._changed()
+            # while it fails: often enough to open soon, and seldom enough for 5,000 nodes to ask at once
+            pause = (
+                backoff(failures, rng=self._ground.rng, base=0.5, most=15.0)
+                if failures
+                else self._ground.numbers.confirmation
+            )
+            try:
+                async with asyncio.timeout(pause):
+                    await self._due.wait()
+            except TimeoutError:
+                continue
+
+    async def _confirm(self) -> bool:
+        boot, wall = self._ground.clock.boot(), self._ground.clock.wall()
+        before = self._config.newest
+        try:
+            node = await self._ground.kube.get(NODES, self._ground.node)
+            config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
+        except (ApiError, Unreachable):
+            return False
+        ours = self._adopt(node, config)
+        self._config.see(config, believed=self._config.newest is before)
+        if not ours or report_of(config).boot_id != self._book.pool.boot_id:
+            return False
+        self._book.write(Confirmed(boot=boot, wall=wall))
+        return True
+
+    def _adopt(self, node: Node, config: NodeNetworkConfig) -> bool:
+        """Take the container that is ours; when it is another than before, that one is closed for good."""
+        pool = self._book.pool
+        container = own_container(node, config, pool=pool)
+        if container is None:
+            return False
+        if container.id != pool.adopted:
+            if pool.adopted:
+                self._ground.tell(f"container {pool.adopted} was given up: this node goes on with {container.id}")
+            self._book.write(Adopted(container=container.id))
+        if self._first and report_of(config).version > max(pool.version, 0):
+            self._ground.tell("the journal is older than what this node's agent reported: every address rests once")
+            self._book.write(Doubted(at=self._ground.clock.boot()))
+        self._first = False
+        return True

@@ -1,0 +1,36 @@
+"""What a network container says about its addresses."""
+
+from podpool.cni.messages import Lease
+from podpool.core.addresses import Address, Family, parse_address
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import Prefix, parse_prefix
+from podpool.resources.acn import NetworkContainer
+
+
+def readable(container: NetworkContainer) -> tuple[dict[str, str], dict[str, str]]:
+    """Sort a status' grants into those that can be used, with their addresses, and those that cannot, with reasons."""
+    usable: dict[str, str] = {}
+    wrong: dict[str, str] = {}
+    for each in container.ip_assignments:
+        try:
+            address = parse_address(each.ip)
+            subnet_of(container, address.family).offset(address)
+        except InvalidInput as error:
+            wrong[each.name] = str(error)
+        else:
+            usable[each.name] = str(address)
+    return usable, wrong
+
+
+def subnet_of(container: NetworkContainer, family: Family) -> Prefix:
+    """Read the subnet of a container's addresses; raises `InvalidInput`."""
+    space = container.subnet_address_space_v6 if family is Family.V6 else container.subnet_address_space
+    # a container of IPv6 alone may have its subnet in the plain field
+    return parse_prefix(space or container.subnet_address_space, what="subnetAddressSpace")
+
+
+def lease_of(container: NetworkContainer, address: Address) -> Lease:
+    """Complete an address with what an interface needs besides; raises `InvalidInput`."""
+    v6 = container.default_gateway_v6 if address.family is Family.V6 else ""
+    gateway = v6 or container.default_gateway
+    return Lease(address=address, prefix=subnet_of(container, address.family).length, gateway=gateway)

@@ -1,0 +1,180 @@
+"""The agent's memory: records in checksummed frames, appended to a file, written before anything is answered.
+
+What must hold: a record is on its way to the platter once `append` has returned (it survives the process), and there
+once `sync` has (it survives the machine). Whatever byte the process died at, `open` finds every record that was
+appended, in order; a torn tail is cut off, and said. A frame that is whole and wrong is damage, not a torn write.
+
+The file grows by segments. To make it short again, the agent goes on in a new segment, writes down what all earlier
+records came to, as the `snapshot`, and then removes the earlier segments; each step leaves everything in place until
+the next has happened. Segments are synced in order, so that none is ever newer than a hole in the one before.
+"""
+
+import asyncio
+import struct
+import zlib
+from collections.abc import Iterator
+
+import msgspec
+
+from podpool.agent.records import AnyRecord, Snapshot
+from podpool.runtime.disk import Disk
+
+GROUP = 0.02
+"""Seconds between two syncs in the background: what a crash of the machine can cost."""
+SEGMENT = 1 << 20
+"""Bytes after which a new segment is begun: some 5,000 ADDs and DELs, read again within 0.1 s."""
+
+_FRAME = struct.Struct("!II")
+_SNAPSHOT, _SEGMENT = "snapshot", "segment."
+
+
+class _Beginning(msgspec.Struct, frozen=True):
+    """The snapshot with the number of the first segment that is not in it."""
+
+    segment: int
+    state: Snapshot
+
+
+_RECORD: msgspec.json.Decoder[AnyRecord] = msgspec.json.Decoder(AnyRecord)
+_BEGINNING = msgspec.json.Decoder(_Beginning)
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a journal held."""
+
+    records: tuple[AnyRecord, ...] = ()
+    torn: int = 0
+    """Bytes of a tail that was cut off; nobody had been answered on them."""
+    damaged: bool = False
+    """Records that had been answered on are lost."""
+
+
+class Journal:
+    """The journal of one agent."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._segment = 1
+        self._size = 0
+        self._unsynced: list[int] = []
+        self._dirty = asyncio.Event()
+        self._syncing = asyncio.Lock()
+
+    def open(self) -> Found:
+        """Read everything, and cut off what is torn; appending goes on behind it."""
+        beginning, damaged = self._beginning()
+        self._segment = beginning.segment if beginning else 1
+        records: list[AnyRecord] = [beginning.state] if beginning else []
+        torn = 0
+        present = [number for number in self._segments() if number >= self._segment]
+        for number in present:
+            content = self._disk.read(_name(number)) or b""
+            read, size = _read(content)
+            records += read
+            self._segment, self._size = number, size
+            if size < len(content):
+                torn = len(content) - size
+                damaged = damaged or _is_damage(content[size:]) or number != present[-1]
+                self._cut(number, size, later=[each for each in present if each > number])
+                break
+        return Found(records=tuple(records), torn=torn, damaged=damaged)
+
+    def append(self, record: AnyRecord) -> None:
+        """Write a record down; it survives the process from here on."""
+        frame = _frame(msgspec.json.encode(record))
+        self._disk.append(_name(self._segment), frame)
+        self._size += len(frame)
+        if self._segment not in self._unsynced:
+            self._unsynced.append(self._segment)
+        self._dirty.set()
+
+    async def sync(self) -> None:
+        """Bring everything that was appended so far to the platter."""
+        async with self._syncing:
+            self._dirty.clear()
+            segments, self._unsynced = self._unsynced, []
+            for number in segments:
+                await self._disk.sync(_name(number))
+
+    @property
+    def long(self) -> bool:
+        """Tell whether it is time for a snapshot."""
+        return self._size >= SEGMENT
+
+    async def compact(self, state: Snapshot) -> None:
+        """Begin a new segment; `state` is what everything before it came to."""
+        self._segment += 1
+        self._size = 0
+        beginning = self._segment
+        await self.sync()
+        await self._disk.replace(_SNAPSHOT, _frame(msgspec.json.encode(_Beginning(beginning, state))))
+        for number in self._segments():
+            if number < beginning:
+                self._disk.remove(_name(number))
+
+    async def group(self) -> None:
+        """Wait for something to sync, a moment for more of it, and sync it all."""
+        await self._dirty.wait()
+        await asyncio.sleep(GROUP)
+        await self.sync()
+
+    def _beginning(self) -> tuple[_Beginning | None, bool]:
+        content = self._disk.read(_SNAPSHOT)
+        if content is None:
+            return None, False
+        payloads = list(_payloads(content))
+        try:
+            return _BEGINNING.decode(payloads[0][0]), False
+        except (IndexError, msgspec.DecodeError):
+            return None, True
+
+    def _segments(self) -> list[int]:
+        endings = [name.removeprefix(_SEGMENT) for name in self._disk.names() if name.startswith(_SEGMENT)]
+        return sorted(int(each) for each in endings if each.isdecimal())
+
+    def _cut(self, number: int, size: int, *, later: list[int]) -> None:
+        self._disk.truncate(_name(number), size)
+        for each in later:
+            self._disk.remove(_name(each))
+
+
+def _name(segment: int) -> str:
+    return f"{_SEGMENT}{segment:08}"
+
+
+def _frame(payload: bytes) -> bytes:
+    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def _payloads(content: bytes) -> Iterator[tuple[bytes, int]]:
+    """Go through the frames that are whole and right: each payload, and where it ends."""
+    at = 0
+    while at + _FRAME.size <= len(content):
+        length, checksum = _FRAME.unpack_from(content, at)
+        end = at + _FRAME.size + length
+        payload = content[at + _FRAME.size : end]
+        if end > len(content) or zlib.crc32(payload) != checksum:
+            return
+        yield payload, end
+        at = end
+
+
+def _read(content: bytes) -> tuple[list[AnyRecord], int]:
+    """Read records up to the first that cannot be read; tells where that begins."""
+    records: list[AnyRecord] = []
+    size = 0
+    for payload, end in _payloads(content):
+        try:
+            records.append(_RECORD.decode(payload))
+        except msgspec.DecodeError:
+            break
+        size = end
+    return records, size
+
+
+def _is_damage(tail: bytes) -> bool:
+    """A torn write is the beginning of a frame; a frame of full length that is wrong is something else."""
+    if len(tail) < _FRAME.size:
+        return False
+    length, _ = _FRAME.unpack_from(tail)
+    return bool(_FRAME.size + length <= len(tail))

@@ -1,0 +1,139 @@
+"""Asks for more addresses, or gives some back: looks when something changed, and when it was time to look again.
+
+One patch at a time, with a precondition: what it says was decided on what it changes. A name is on the platter before
+it is on the wire, with the boot id and the highest version: a patch that was sent may land at any later time.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from podpool.agent.book import Book
+from podpool.agent.config import OwnConfig
+from podpool.agent.decision import Decision, View, Wish, decide, report
+from podpool.agent.ground import Ground
+from podpool.agent.records import Named
+from podpool.agent.subnets import NAMESPACE
+from podpool.core.pacing import Pace
+from podpool.kube.backoff import backoff
+from podpool.kube.errors import ApiError, Conflict, NotFound
+from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.runtime.transport import Unreachable
+
+TICK = 0.001
+"""Seconds to wait at least: two clocks may differ in the last digit, and then it would be time, again and again."""
+
+See = Callable[[], View | None]
+"""Put together what a decision depends on; None while something is not known."""
+
+
+class Monitor:
+    """Keeps the node's request in line with its demand."""
+
+    def __init__(
+        self, ground: Ground, *, book: Book, config: OwnConfig, see: See, nodes: int, asked: Callable[[], None]
+    ) -> None:
+        self._ground = ground
+        self._book = book
+        self._config = config
+        self._see = see
+        self._nodes = nodes
+        self._asked = asked
+        self._place = ground.rng.random()
+        self._pace = Pace()
+        self._changed = asyncio.Event()
+        self._failures = 0
+
+    def changed(self) -> None:
+        """Look again: something is different."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Look for ever."""
+        while True:
+            self._changed.clear()
+            again_at = await self._turn()
+            try:
+                async with asyncio.timeout_at(again_at):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _turn(self) -> float | None:
+        """Look once, and ask if there is something to ask; tells when to look again, by the loop's time."""
+        view = self._see()
+        if view is None:
+            return None
+        now = asyncio.get_running_loop().time()
+        exhausted = view.terms.exhausted
+        rhythm = self._ground.numbers.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
+        decision = decide(view, self._pace, now=now, rhythm=rhythm)
+        if decision.wish is None:
+            self._pace = decision.pace
+            return self._earliest(decision, now=now, rest=self._ground.numbers.cooldown_in_force(exhausted=exhausted))
+        try:
+            await self._ask(view, decision.wish)
+        except (Conflict, NotFound):
+            await self._read_again()
+        except (ApiError, Unreachable) as error:
+            await self._fail(error)
+        else:
+            self._failures = 0
+            self._pace = decision.pace
+            self._asked()
+        return asyncio.get_running_loop().time()
+
+    def _earliest(self, decision: Decision, *, now: float, rest: float) -> float | None:
+        boot = self._ground.clock.boot()
+        rested = self._book.pool.rested_next(now=boot, rest=rest)
+        times = (
+            decision.again_at,
+            self._config.answer_due(),
+            None if rested is None else now + max(rested - boot, TICK),
+        )
+        return min((each for each in times if each is not None), default=None)
+
+    async def _ask(self, view: View, wish: Wish) -> None:
+        config, pool = self._config.newest, self._book.pool
+        if config is None:
+            return
+        if wish.release:
+            self._book.write(Named(grants=wish.release, version=pool.version, boot_id=pool.boot_id))
+        names = tuple(pool.named)
+        rested = pool.named_for(now=self._ground.clock.boot())
+        await self._book.sync()
+        # grants that no Pod ever used have rested for as long as anybody asks
+        named_for = (self._ground.numbers.cooldown if rested is None else rested) if names else 0.0
+        told = msgspec.json.encode(report(view, wish, named_for=named_for)).decode()
+        patch = {
+            "metadata": {"annotations": {AGENT_ANNOTATION: told}},
+            "spec": {"requestedIPCount": wish.request, "ipsNotInUse": list(names)},
+        }
+        answer = await self._ground.kube.merge(
+            NETWORK_CONFIGS,
+            self._ground.node,
+            patch,
+            namespace=NAMESPACE,
+            precondition=config.metadata.resource_version,
+        )
+        self._config.see(answer)
+        if wish.request != view.spec.requested:
+            self._config.asked()
+
+    async def _read_again(self) -> None:
+        """The object moved on under the patch: decide anew on what it is now."""
+        before = self._config.newest
+        try:
+            config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
+            self._config.see(config, believed=self._config.newest is before)
+        except NotFound:
+            self._config.see(None)
+        except (ApiError, Unreachable) as error:
+            await self._fail(error)
+
+    async def _fail(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._ground.tell(f"the request cannot be brought up to date, and is tried again: {error}")
+        await asyncio.sleep(backoff(self._failures, rng=self._ground.rng, base=0.2, most=15.0))

@@ -1,0 +1,300 @@
+"""The node's grants, and who has which.
+
+| state | what it is | leaves it |
+|---|---|---|
+| Available | never used, or rested | to Assigned, to PendingRelease |
+| Assigned | held by one sandbox | to Resting, when the sandbox gives it back |
+| Resting | used not long ago | by itself: to Available, when the cooldown in force has passed |
+| PendingRelease | named for release | never, but that a newer status no longer lists it |
+
+What must hold: a grant is in one state; an owner has one grant; an address of a sandbox is given to nobody else, under
+whatever name it comes again. Resting is not stored: it follows from when an address was last used. `apply` is the only
+way in which anything changes, in the running agent and when the journal is read again.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+import msgspec
+
+from podpool.agent.containers import readable
+from podpool.agent.records import (
+    Accepted,
+    Adopted,
+    AnyRecord,
+    Assigned,
+    Doubted,
+    Grant,
+    Holding,
+    Named,
+    Owner,
+    Released,
+    Snapshot,
+    Started,
+    Stopped,
+)
+from podpool.resources.acn import NetworkContainer
+
+LONGEST_REST = 3600.0
+"""Seconds for which the last use of an address that left is remembered, in case it comes back under another name."""
+
+
+class Pool:
+    """The grants of one container."""
+
+    def __init__(self) -> None:
+        self.boot_id = ""
+        self.adopted = ""
+        """The container that is this node's; only a quorum read decides it."""
+        self.closed: set[str] = set()
+        """Containers that were this node's, and never are again."""
+        self.container: NetworkContainer | None = None
+        """What the last accepted status said of it."""
+        self.left_out: dict[str, str] = {}
+        """Grants that the status lists and nobody can use, with the reason."""
+        self._stopped = False
+        self._doubted_at: float | None = None
+        self._fresh: dict[str, Grant] = {}
+        self._used: dict[str, Grant] = {}  # in the order of their last use
+        self._held: dict[str, Holding] = {}
+        self._by_owner: dict[Owner, str] = {}
+        self._named: dict[str, Grant] = {}
+        self._gone: dict[str, float] = {}  # addresses that left, and when they were last used
+
+    # What it has
+
+    @property
+    def version(self) -> int:
+        """The highest version that was accepted; below every version before the first."""
+        return self.container.version if self.container else -1
+
+    @property
+    def listed(self) -> int:
+        """How many grants the last accepted status lists."""
+        return len(self.container.ip_assignments) if self.container else 0
+
+    @property
+    def holdings(self) -> Mapping[str, Holding]:
+        """What is in use, by grant."""
+        return self._held
+
+    @property
+    def named(self) -> Mapping[str, Grant]:
+        """What was named for release and is still listed, by grant."""
+        return self._named
+
+    def holding(self, owner: Owner) -> Holding | None:
+        """Find what a sandbox has."""
+        grant = self._by_owner.get(owner)
+        return self._held[grant] if grant else None
+
+    def next_free(self, *, now: float, rest: float) -> Grant | None:
+        """Find the address that has been free for longest."""
+        new, old = next(iter(self._fresh.values()), None), next(iter(self._used.values()), None)
+        if old is None or old.since + rest > now:
+            return new
+        return old if new is None or old.since + rest < new.since else new
+
+    def releasable(self, *, now: float, rest: float) -> Iterator[Grant]:
+        """Go through what may be named, the most dispensable first: never used and newest, then longest rested."""
+        yield from reversed(self._fresh.values())
+        yield from (grant for grant in self._used.values() if grant.since + rest <= now)
+
+    def resting(self, *, now: float, rest: float) -> int:
+        """Count the addresses that rest because they were used, not those that rest because of a doubt."""
+        return sum(grant.since + rest > now for grant in self._used.values() if not grant.doubted)
+
+    def rested_next(self, *, now: float, rest: float) -> float | None:
+        """Tell when the next of them has rested."""
+        return min((grant.since + rest for grant in self._used.values() if grant.since + rest > now), default=None)
+
+    def used_lately(self, *, now: float, cooldown: float) -> int:
+        """Count the addresses that were used within the cooldown, those that left since included."""
+        here = [
+            grant.since
+            for each in (self._used, self._named)
+            for grant in each.values()
+            if grant.used and not grant.doubted
+        ]
+        return sum(since + cooldown > now for since in (*here, *self._gone.values()))
+
+    def named_for(self, *, now: float) -> float | None:
+        """Tell for how long the most recently used of the named grants has rested; None when none was ever used."""
+        return min((now - grant.since for grant in self._named.values() if grant.used), default=None)
+
+    def knows(self, grant: str) -> bool:
+        """Tell whether a grant is free or in use here: not named, not unknown."""
+        return grant in self._fresh or grant in self._used or grant in self._held
+
+    def accepts(self, container: NetworkContainer) -> bool:
+        """Tell whether a status has news: of our own container, and not older than what was accepted."""
+        if container.id != self.adopted or container.version < self.version:
+            return False
+        return container.version > self.version or self._same_grants(container) != self.container
+
+    # What changes it
+
+    def apply(self, record: AnyRecord) -> None:
+        """Change as the record says."""
+        self._stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self._stopped)
+        match record:
+            case Started():
+                self._start(record)
+            case Adopted():
+                self._adopt(record.container)
+            case Accepted():
+                self._accept(record.container, at=record.at)
+            case Assigned():
+                grant = self._fresh.pop(record.grant, None) or self._used.pop(record.grant)
+                self._held[grant.id] = Holding(grant=grant, owner=record.owner, pod=record.pod)
+                self._by_owner[record.owner] = grant.id
+            case Released():
+                self._release(record.grant, at=record.at)
+            case Named():
+                for name in record.grants:
+                    self._let_go(name)
+            case Doubted():
+                self._doubt(at=record.at)
+            case Snapshot():
+                self._restore(record)
+
+    def snapshot(self) -> Snapshot:
+        """Write down everything as it is."""
+        return Snapshot(
+            boot_id=self.boot_id,
+            stopped=self._stopped,
+            doubted_at=self._doubted_at,
+            adopted=self.adopted,
+            closed=tuple(sorted(self.closed)),
+            container=self.container,
+            fresh=tuple(self._fresh.values()),
+            used=tuple(self._used.values()),
+            held=tuple(self._held.values()),
+            named=tuple(self._named.values()),
+            gone=dict(self._gone),
+            left_out=dict(self.left_out),
+        )
+
+    def _restore(self, record: Snapshot) -> None:
+        self.boot_id, self.adopted, self.closed = record.boot_id, record.adopted, set(record.closed)
+        self.container = record.container
+        self._stopped, self._doubted_at = record.stopped, record.doubted_at
+        self._fresh, self._used, self._named = (_by_id(each) for each in (record.fresh, record.used, record.named))
+        self._held = {each.grant.id: each for each in record.held}
+        self._by_owner = {each.owner: each.grant.id for each in record.held}
+        self._gone, self.left_out = dict(record.gone), dict(record.left_out)
+
+    def _start(self, record: Started) -> None:
+        first, rebooted = not self.boot_id, record.boot_id != self.boot_id
+        self.boot_id, clean, self._stopped = record.boot_id, self._stopped, False
+        if rebooted:
+            self._count_anew(at=record.boot)
+        if record.damaged or (rebooted and not clean and not first):
+            self._doubt(at=record.boot)  # the tail that was lost may have used any of them
+        for grant in list(self._held) if rebooted else ():
+            self._release(grant, at=record.boot)  # no sandbox has survived
+
+    def _count_anew(self, *, at: float) -> None:
+        """A new boot's clock cannot tell for how long an address has rested in the one before: from now on, then."""
+        self._doubted_at = None
+        self._fresh = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._fresh.values())
+        self._used = _by_id(_doubted(grant, at=at) for grant in self._used.values())
+        self._named = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._named.values())
+        self._gone = dict.fromkeys(self._gone, at)
+
+    def _doubt(self, *, at: float) -> None:
+        # what comes later may be what was given and forgotten: it counts as used until now, too
+        self._doubted_at = at
+        free = (*self._used.values(), *self._fresh.values())
+        self._fresh = {}
+        self._used = _by_id(_doubted(grant, at=at) for grant in free)
+        self._named = _by_id(_doubted(grant, at=at) for grant in self._named.values())
+
+    def _adopt(self, container: str) -> None:
+        if container == self.adopted:
+            return
+        if self.adopted:
+            self.closed.add(self.adopted)
+        self.adopted, self.container, self.left_out = container, None, {}
+        self._drop(keeping=frozenset())
+
+    def _accept(self, container: NetworkContainer, *, at: float) -> None:
+        if self.container is not None and container.version <= self.version:
+            self.container = self._same_grants(container)
+            return
+        self.container = container
+        self._gone = {address: since for address, since in self._gone.items() if at - since < LONGEST_REST}
+        self._drop(keeping=frozenset(each.name for each in container.ip_assignments))
+        self._take_in(at=at)
+
+    def _same_grants(self, container: NetworkContainer) -> NetworkContainer:
+        """What else a status says may change at one version; its grants may not."""
+        listed = self.container.ip_assignments if self.container else ()
+        return msgspec.structs.replace(container, ip_assignments=listed)
+
+    def _drop(self, *, keeping: frozenset[str]) -> None:
+        for grants in (self._fresh, self._used, self._named):
+            for grant in [each for each in grants if each not in keeping]:
+                self._leave(grants.pop(grant))
+        for grant, holding in self._held.items():
+            if grant not in keeping:
+                self._held[grant] = msgspec.structs.replace(holding, dropped=True)
+
+    def _take_in(self, *, at: float) -> None:
+        """Take in what the status lists and we do not have."""
+        if self.container is None:
+            return
+        usable, self.left_out = readable(self.container)
+        taken = {grant.address: grant.id for grant in self._all()}
+        came_used: dict[str, Grant] = {}
+        for grant, address in usable.items():
+            if grant in self._named or self.knows(grant):
+                continue
+            if address in taken:
+                self.left_out[grant] = f"{address} is here already, as {taken[address]}"
+                continue
+            taken[address] = grant
+            new = Grant(id=grant, address=address, since=at)
+            if address in self._gone:
+                came_used[grant] = msgspec.structs.replace(new, since=self._gone.pop(address), used=True)
+            elif self._doubted_at is not None:
+                came_used[grant] = _doubted(new, at=self._doubted_at)
+            else:
+                self._fresh[grant] = new
+        if came_used:
+            self._used = _by_id(sorted((*self._used.values(), *came_used.values()), key=lambda each: each.since))
+
+    def _release(self, grant: str, *, at: float) -> None:
+        holding = self._held.pop(grant)
+        del self._by_owner[holding.owner]
+        rests = msgspec.structs.replace(holding.grant, since=at, used=True, doubted=False)
+        if not holding.dropped:
+            self._used[grant] = rests
+        elif self.container and any(each.name == grant for each in self.container.ip_assignments):
+            self._named[grant] = rests  # named by another hand, or dropped and listed again: it goes back
+        else:
+            self._leave(rests)
+            self._take_in(at=at)  # its address may be listed under a new name
+
+    def _let_go(self, grant: str) -> None:
+        free = self._fresh.pop(grant, None) or self._used.pop(grant, None)
+        if free:
+            self._named[grant] = free
+        elif grant in self._held:
+            self._held[grant] = msgspec.structs.replace(self._held[grant], dropped=True)
+
+    def _leave(self, grant: Grant) -> None:
+        if grant.used:
+            self._gone[grant.address] = grant.since
+
+    def _all(self) -> Iterator[Grant]:
+        for grants in (self._fresh, self._used, self._named):
+            yield from grants.values()
+        yield from (holding.grant for holding in self._held.values())
+
+
+def _doubted(grant: Grant, *, at: float) -> Grant:
+    return msgspec.structs.replace(grant, since=at, used=True, doubted=True)
+
+
+def _by_id(grants: Iterable[Grant]) -> dict[str, Grant]:
+    return {grant.id: grant for grant in grants}

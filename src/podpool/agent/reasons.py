@@ -1,0 +1,39 @@
+"""Why there is no address, in words that a person can act on."""
+
+from podpool.agent.book import Book
+from podpool.core.numbers import Numbers
+from podpool.core.quantities import show_duration
+
+
+def why_none(node: str, book: Book, *, requested: int | None, resting: int, numbers: Numbers) -> str:
+    """Say what is missing, and where to look."""
+    pool = book.pool
+    if not pool.adopted:
+        return (
+            f"node {node} has no network container yet: see whether podpool's controller runs, and whether "
+            f"NodeNetworkConfig kube-system/{node} belongs to this Node and its Node reports boot id {pool.boot_id}"
+        )
+    if not book.fence.is_open():
+        return _fenced(node, book.fence.age(), numbers)
+    status = pool.container.status if pool.container else ""
+    subnet = pool.container.subnet_name if pool.container else ""
+    asked = "has not asked for more yet" if requested is None else f"asked for {requested}"
+    return (
+        f"node {node} has no free address: it holds {pool.listed} ({len(pool.holdings)} in use, {resting} resting, "
+        f"{len(pool.named)} being given back) and {asked}; subnet {subnet or 'of this node'} answered "
+        f"{status or 'nothing yet'}{_advice(status)}"
+    )
+
+
+def _fenced(node: str, age: float | None, numbers: Numbers) -> str:
+    since = "since it started" if age is None else f"for {show_duration(round(age))}"
+    return (
+        f"the agent of node {node} gives no new address, because it has not been able to confirm its Node {since} "
+        f"(limit {show_duration(numbers.fence)}): see whether it reaches the API server"
+    )
+
+
+def _advice(status: str) -> str:
+    if status == "NCUpdateSubnetFullError":
+        return ": the subnet is full, so make it larger or run fewer Pods on it"
+    return "" if status in ("", "NCUpdateSuccess") else ": see the log of podpool's controller"

@@ -1,0 +1,137 @@
+"""What the agent writes down: everything that changes its state, in the order in which it happened.
+
+State is what comes of applying the records one after the other, in the running agent and after a restart alike. Times
+are on the boot clock of the boot that the last `Started` names; a reboot begins a new count.
+"""
+
+from typing import TypeAlias
+
+import msgspec
+
+from podpool.resources.acn import NetworkContainer
+
+
+class Owner(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds an address: one interface of one sandbox. A new sandbox of the same Pod is somebody else."""
+
+    container_id: str
+    ifname: str
+
+
+class PodName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Pod that a runtime says a sandbox is for; runtimes of old tell no UID, others nothing at all."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One address given to this node. The id is new each time that the address is given."""
+
+    id: str
+    address: str
+    since: float
+    """When it came; once it was used, when it was last used."""
+    used: bool = False
+    doubted: bool = False
+    """It may have been used: it rests, but nobody's demand stands behind it."""
+
+
+class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A grant in use."""
+
+    grant: Grant
+    owner: Owner
+    pod: PodName = PodName()
+    dropped: bool = False
+    """The status no longer lists it, or somebody named it for release: kept for its Pod, and for nobody after it."""
+
+
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is"):
+    """Anything that is written down."""
+
+
+class Started(Record, frozen=True, kw_only=True, tag="started"):
+    """An agent began. `damaged` tells that records were found unreadable."""
+
+    boot_id: str
+    boot: float
+    wall: float
+    damaged: bool = False
+
+
+class Stopped(Record, frozen=True, kw_only=True, tag="stopped"):
+    """An agent ended in good order: nothing was answered after this."""
+
+
+class Adopted(Record, frozen=True, kw_only=True, tag="adopted"):
+    """A quorum read showed which container is this node's; any other is closed for good."""
+
+    container: str
+
+
+class Confirmed(Record, frozen=True, kw_only=True, tag="confirmed"):
+    """A quorum read, sent at these times, showed that Node and container are still this agent's."""
+
+    boot: float
+    wall: float
+
+
+class Accepted(Record, frozen=True, kw_only=True, tag="accepted"):
+    """A status was believed."""
+
+    container: NetworkContainer
+    at: float
+
+
+class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
+    """A sandbox was given an address."""
+
+    grant: str
+    owner: Owner
+    pod: PodName = PodName()
+
+
+class Released(Record, frozen=True, kw_only=True, tag="released"):
+    """A sandbox gave its address back."""
+
+    grant: str
+    at: float
+
+
+class Named(Record, frozen=True, kw_only=True, tag="named"):
+    """Grants were let go of, for good; by whom and on which version is for people to read."""
+
+    grants: tuple[str, ...]
+    version: int
+    boot_id: str
+
+
+class Doubted(Record, frozen=True, kw_only=True, tag="doubted"):
+    """Any address may have been used until now without our knowing: all rest once."""
+
+    at: float
+
+
+class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
+    """Everything at one moment: what the records before it came to."""
+
+    boot_id: str = ""
+    stopped: bool = False
+    doubted_at: float | None = None
+    adopted: str = ""
+    closed: tuple[str, ...] = ()
+    confirmed: tuple[float, float] | None = None
+    container: NetworkContainer | None = None
+    fresh: tuple[Grant, ...] = ()
+    used: tuple[Grant, ...] = ()
+    held: tuple[Holding, ...] = ()
+    named: tuple[Grant, ...] = ()
+    gone: dict[str, float] = {}
+    left_out: dict[str, str] = {}
+
+
+AnyRecord: TypeAlias = (
+    Started | Stopped | Adopted | Confirmed | Accepted | Assigned | Released | Named | Doubted | Snapshot
+)

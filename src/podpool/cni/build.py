@@ -1,0 +1,76 @@
+"""Makes the plugin from `shim.c`: for every architecture with zig, for this machine's with its own compiler.
+
+Runs while the wheel is built, and wherever the package was installed without its plugins: needs the standard library
+alone. What was made is kept in the user's cache under the hash of what it was made from.
+"""
+
+import hashlib
+import importlib.util
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from podpool.core.errors import PodpoolError
+
+ARCHITECTURES = ("x86_64", "aarch64")
+"""As `uname -m` spells them."""
+SOURCE = Path(__file__).with_name("shim.c")
+FLAGS = ("-std=gnu11", "-static", "-Os", "-s", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
+
+
+class NoCompiler(PodpoolError):
+    """There is nothing that could make the plugin."""
+
+    def __init__(self, architecture: str) -> None:
+        super().__init__(
+            f"no compiler makes the CNI plugin for {architecture}: install a wheel of podpool, the package ziglang, "
+            "or on the machine itself a C compiler"
+        )
+
+
+class BuildFailed(PodpoolError):
+    """The compiler refused."""
+
+
+def plugin_name(architecture: str) -> str:
+    """Name the plugin of an architecture among the others."""
+    return f"podpool-{architecture}"
+
+
+def build(architecture: str) -> Path:
+    """Make the plugin, unless it was made before; tells where it is."""
+    compiler = find_compiler(architecture)
+    recipe = "\0".join((*compiler, *FLAGS)).encode() + SOURCE.read_bytes()
+    made = _cache() / hashlib.sha256(recipe).hexdigest()[:16] / plugin_name(architecture)
+    if not made.exists():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
+            beside = Path(scratch) / made.name
+            _compile((*compiler, *FLAGS, str(SOURCE), "-o", str(beside)), architecture)
+            beside.rename(made)
+    return made
+
+
+def find_compiler(architecture: str) -> tuple[str, ...]:
+    """Find what can compile for an architecture: zig, or for this machine's its own compiler."""
+    if importlib.util.find_spec("ziglang"):
+        return (sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl")
+    own = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
+    if own and architecture == platform.machine():
+        return (own,)
+    raise NoCompiler(architecture)
+
+
+def _compile(command: tuple[str, ...], architecture: str) -> None:
+    compiled = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  a compiler we chose
+    if compiled.returncode:
+        raise BuildFailed(f"the CNI plugin for {architecture} does not compile: {compiled.stderr.strip()}")
+
+
+def _cache() -> Path:
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "podpool" / "shim"

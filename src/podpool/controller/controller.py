@@ -1,0 +1,138 @@
+"""The controller of one cluster: mirrors on its objects, one leader by Lease, and a term of the ledger for each lead.
+
+The mirrors are always kept, so that a new leader has them at once. All that writes runs inside a term, and ends with
+it.
+"""
+
+import asyncio
+import logging
+import random
+
+from podpool.controller.books import Books
+from podpool.controller.mirrors import Mirrors
+from podpool.controller.recovery import send_listing
+from podpool.controller.session import Lead
+from podpool.controller.settings import Settings
+from podpool.controller.term import TermWork
+from podpool.core.errors import PodpoolError
+from podpool.kube.backoff import backoff
+from podpool.kube.client import KubeClient
+from podpool.kube.election import Elector, LeadLost
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.errors import ListingWanted, TermEnded
+from podpool.ledger.messages import OpenTerm, Term
+from podpool.resources.builtin import NAMESPACES
+from podpool.runtime.clock import Clock
+from podpool.runtime.randomness import new_uuid
+
+LEASE = "podpool-controller"
+BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0
+
+_log = logging.getLogger(__name__)
+
+
+class Controller:
+    """`run` until cancelled."""
+
+    def __init__(
+        self, kube: KubeClient, ledger: LedgerClient, *, settings: Settings, clock: Clock, rng: random.Random
+    ) -> None:
+        self._kube = kube
+        self._ledger = ledger
+        self._settings = settings
+        self._clock = clock
+        self._rng = rng
+        self._identity = new_uuid(rng)
+        self._mirrors = Mirrors(kube, settings=settings, rng=rng)
+        self._cluster = ""
+        self._term = 0
+        self._seen = 0
+
+    async def run(self) -> None:
+        """Mirror, and lead whenever it is this one's turn."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mirrors.run())
+            await self._mirrors.synced()
+            self._cluster = await self._cluster_uid()
+            while True:
+                try:
+                    await self._elector().run(self._lead)
+                except LeadLost as error:
+                    _log.warning("%s", error)
+
+    def missing(self) -> str | None:
+        """Tell what stands in the way of being ready; following another leader is ready."""
+        return None if self._cluster else "the cluster's objects have not been listed yet"
+
+    def _elector(self) -> Elector:
+        return Elector(
+            self._kube,
+            name=LEASE,
+            namespace=self._settings.namespace,
+            identity=self._identity,
+            clock=self._clock,
+            rng=self._rng,
+        )
+
+    async def _cluster_uid(self) -> str:
+        """Tell who this cluster is: the UID of kube-system, which lives as long as it does."""
+        failures = 0
+        while True:
+            try:
+                return (await self._kube.get(NAMESPACES, "kube-system")).metadata.uid
+            except PodpoolError as error:
+                failures += 1
+                _log.info("the cluster does not tell who it is: %s", error)
+                await asyncio.sleep(self._patience(failures))
+
+    async def _lead(self) -> None:
+        """Serve one term after the other for as long as the lead lasts."""
+        failures = 0
+        while True:
+            try:
+                await self._serve_term()
+            except* (TermEnded, ListingWanted) as ended:
+                failures = 0
+                _log.warning("the term has ended: %s", ended.exceptions[0])
+            except* PodpoolError as trouble:
+                failures += 1
+                _log.warning("the term broke off: %s", trouble.exceptions[0])
+            await asyncio.sleep(self._patience(failures + 1))
+
+    async def _serve_term(self) -> None:
+        term = await self._open()
+        books = Books()
+        books.load((await self._ledger.containers(self._cluster)).containers)
+        work = TermWork(
+            self._kube,
+            self._ledger,
+            self._mirrors,
+            books,
+            Lead(self._cluster, term.term, self._seen),
+            settings=self._settings,
+            rng=self._rng,
+        )
+        try:
+            await work.run()
+        finally:
+            self._seen = max(self._seen, work.session.seen)
+
+    async def _open(self) -> Term:
+        """Take a term, and tell what the cluster has if the ledger wants to know."""
+        term = await self._ledger.open_term(OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen))
+        self._term, self._seen = term.term, max(self._seen, term.revision)
+        if term.listing_wanted:
+            answer = await send_listing(
+                self._kube,
+                self._ledger,
+                cluster=self._cluster,
+                term=term.term,
+                seen=self._seen,
+                settings=self._settings,
+            )
+            for alarm in answer.alarms:
+                _log.error("%s has two owners in %s: a person must settle it", alarm.address, alarm.subnet)
+        return term
+
+    def _patience(self, failures: int) -> float:
+        return backoff(failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST)

@@ -1,0 +1,181 @@
+"""A node's NNC: made, served, and made again when its Node comes back.
+
+What must hold: a status is written only after the ledger has committed what it tells. A grant that the agent did not
+name is never removed. Whether a Node that comes back under its name keeps its container is decided on a fresh read, by
+the boot id that the agent wrote: the same machine, its Pods still running, keeps it; another inherits nothing.
+
+A Node's deletion marks its NNC for deletion within seconds, which cannot be undone; our finalizer keeps it readable. It
+is read into the ledger once more before it goes, so that whatever crashes in between is finished from the ledger.
+"""
+
+import logging
+from collections.abc import Callable
+
+import msgspec
+
+from podpool.controller.books import Books
+from podpool.controller.session import Outcome, Session
+from podpool.controller.settings import Settings
+from podpool.controller.wording import (
+    config_for,
+    item_of,
+    item_of_record,
+    report_of,
+    status_of,
+    subnet_of,
+    told_already,
+)
+from podpool.core.scaling import Scaler
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import AlreadyExists, NotFound
+from podpool.kube.queue import Again
+from podpool.kube.store import Store
+from podpool.ledger.messages import Item
+from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.builtin import NODES, Node
+
+_log = logging.getLogger(__name__)
+
+
+class Nodes:
+    """Brings one node's NNC in step, by the node's name."""
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        session: Session,
+        books: Books,
+        *,
+        nodes: Store[Node],
+        configs: Store[NodeNetworkConfig],
+        settings: Settings,
+        pinned: Callable[[str], Scaler | None],
+    ) -> None:
+        self._pinned = pinned
+        self._kube = kube
+        self._session = session
+        self._books = books
+        self._nodes = nodes
+        self._configs = configs
+        self._settings = settings
+
+    async def reconcile(self, name: str) -> Again | None:
+        """Look at a node as it is now, and do what is missing."""
+        node = self._nodes.get(name)
+        config = self._configs.get(f"{self._settings.namespace}/{name}")
+        if config is not None and config.metadata.deletion_timestamp is not None:
+            await self._bury(config)
+        elif node is None:
+            return None  # its container waits for the gone time; the garbage collector marks its NNC
+        elif config is None:
+            await self._make(name)
+        elif _owner(config) != node.metadata.uid:
+            await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
+        else:
+            await self._serve(node, config)
+        return None
+
+    async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
+        """Do what a living NNC asks for, and tell it what it has."""
+        record = self._books.of_node(node)
+        item = item_of(
+            config,
+            node_uid=node.metadata.uid,
+            container=record.state.container if record else None,
+            subnet=record.state.subnet if record else subnet_of(node, self._settings),
+            numbers=self._settings.numbers,
+        )
+        outcome = await self._ask(item)
+        if not told_already(config, outcome.state):
+            await self._tell(node, config, outcome)
+
+    async def _make(self, name: str) -> None:
+        """Make an NNC for a Node that has none."""
+        try:
+            node = await self._kube.get(NODES, name)
+        except NotFound:
+            return
+        numbers = self._settings.numbers
+        kept = self._books.of_node(node)
+        if kept:
+            _log.info("node %s is the machine that it was, and keeps container %s", name, kept.state.container)
+            item = item_of_record(kept, node=node, numbers=numbers)
+        else:
+            subnet = subnet_of(node, self._settings)
+            item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=numbers.node_maximum)
+        outcome = await self._ask(item)
+        try:
+            config = await self._kube.create(
+                NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
+            )
+        except AlreadyExists:
+            return  # the watch will show it
+        await self._tell(node, config, outcome)
+
+    async def _bury(self, config: NodeNetworkConfig) -> None:
+        """Let an NNC that is marked for deletion go, when it is not needed any more to decide who its Node was."""
+        name = config.metadata.name
+        if FINALIZER not in config.metadata.finalizers:
+            return
+        try:
+            node = await self._kube.get(NODES, name)
+        except NotFound:
+            if self._books.of_uid(_owner(config)) is None:
+                await self.release(config)
+            return  # the container is still there: the gone time decides
+        dying = await self._kube.get(NETWORK_CONFIGS, name, namespace=self._settings.namespace)
+        if dying.metadata.uid != config.metadata.uid:
+            return
+        await self._read_once_more(node, dying)
+        await self.release(dying)
+
+    async def _read_once_more(self, node: Node, dying: NodeNetworkConfig) -> None:
+        """Bring what the agent last wrote into the ledger, for the Node that the container belongs to from now on."""
+        record = self._books.of_uid(_owner(dying))
+        if record is None:
+            return
+        report = report_of(dying)
+        same = _owner(dying) == node.metadata.uid or (report is not None and report.boot_id == node.boot_id != "")
+        item = item_of(
+            dying,
+            node_uid=node.metadata.uid if same else _owner(dying),
+            container=record.state.container,
+            subnet=record.state.subnet,
+            numbers=self._settings.numbers,
+        )
+        await self._ask(item)
+
+    async def release(self, config: NodeNetworkConfig) -> None:
+        """Take our finalizer off."""
+        left = [each for each in config.metadata.finalizers if each != FINALIZER]
+        try:
+            await self._kube.merge(
+                NETWORK_CONFIGS,
+                config.metadata.name,
+                {"metadata": {"finalizers": left}},
+                namespace=self._settings.namespace,
+                precondition=config.metadata.resource_version,
+            )
+        except NotFound:
+            return
+
+    async def _ask(self, item: Item) -> Outcome:
+        item = msgspec.structs.replace(item, pinned=self._pinned(item.subnet.name))
+        outcome = await self._session.reconcile(item)
+        self._books.note(item, outcome.state)
+        return outcome
+
+    async def _tell(self, node: Node, config: NodeNetworkConfig, outcome: Outcome) -> None:
+        await self._kube.merge(
+            NETWORK_CONFIGS,
+            config.metadata.name,
+            {"status": status_of(outcome.state, outcome.subnet, node, self._settings.numbers)},
+            namespace=self._settings.namespace,
+            sub="status",
+            precondition=config.metadata.resource_version,
+        )
+
+
+def _owner(config: NodeNetworkConfig) -> str:
+    """Tell the UID of the Node that an NNC belongs to."""
+    return next((each.uid for each in config.metadata.owner_references if each.controller), "")

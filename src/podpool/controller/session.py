@@ -1,0 +1,108 @@
+"""One term of leadership: numbered calls to the ledger, one after the other, each with all containers of a moment.
+
+What must hold: calls of a term go out in the order of their numbers, one at a time. A call whose answer is lost fails
+for everybody in it; they come again with the next number, and what the lost one may still do late is then older.
+`TermEnded` and `ListingWanted` end the session: whoever leads opens another.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.errors import LedgerError, ListingWanted, TermEnded, error_of
+from podpool.ledger.messages import ContainerState, Item, Reconcile, ReconcileAnswer, SubnetState
+from podpool.runtime.transport import Unreachable
+
+GATHER = 0.01
+"""Seconds for which a call waits for company: a node storm becomes few calls."""
+MOST = 500
+"""Containers of one call."""
+DEADLINE = 15.0
+
+
+class Lead(msgspec.Struct, frozen=True):
+    """Whom a session speaks for: a cluster, in one term, having seen the ledger at this revision."""
+
+    cluster: str
+    term: int
+    seen: int
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What the ledger says of one container, and of the subnet that it is in."""
+
+    state: ContainerState
+    subnet: SubnetState
+
+
+class Session:
+    """The lead of one cluster, as the ledger knows it."""
+
+    def __init__(self, ledger: LedgerClient, lead: Lead, *, hear: Callable[[ReconcileAnswer], None]) -> None:
+        self.seen = lead.seen
+        self._ledger = ledger
+        self._lead = lead
+        self._hear = hear
+        self._number = 0
+        self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
+        self._wanted = asyncio.Event()
+
+    async def reconcile(self, item: Item) -> Outcome:
+        """Bring one container to what it should be, in the next call; raises what the ledger says of it."""
+        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, outcome))
+        self._wanted.set()
+        return await outcome
+
+    async def run(self) -> None:
+        """Send calls until the term ends."""
+        while True:
+            await self._wanted.wait()
+            await asyncio.sleep(GATHER)
+            batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
+            if not self._waiting:
+                self._wanted.clear()
+            await self._send([(item, outcome) for item, outcome in batch if not outcome.done()])
+
+    async def _send(self, batch: list[tuple[Item, asyncio.Future[Outcome]]]) -> None:
+        self._number += 1
+        call = Reconcile(
+            cluster=self._lead.cluster,
+            term=self._lead.term,
+            number=self._number,
+            seen=self.seen,
+            items=tuple(item for item, _ in batch),
+        )
+        try:
+            async with asyncio.timeout(DEADLINE):
+                answer = await self._ledger.reconcile(call)
+        except TimeoutError:
+            _fail(batch, Unreachable("the ledger", f"no answer within {DEADLINE:g} s"))
+        except (Unreachable, LedgerError) as error:
+            _fail(batch, error)
+            if isinstance(error, TermEnded | ListingWanted):
+                raise
+        else:
+            self.seen = max(self.seen, answer.revision)
+            self._deal(batch, answer)
+
+    def _deal(self, batch: list[tuple[Item, asyncio.Future[Outcome]]], answer: ReconcileAnswer) -> None:
+        subnets = {state.subnet: state for state in answer.subnets}
+        for (item, outcome), result in zip(batch, answer.results, strict=True):
+            if outcome.done():
+                continue
+            if result.state is not None and result.state.subnet in subnets:
+                outcome.set_result(Outcome(result.state, subnets[result.state.subnet]))
+            elif result.error is not None:
+                outcome.set_exception(error_of(result.error))
+            else:
+                outcome.set_exception(LedgerError(f"the ledger's answer leaves out {item.node}"))
+        self._hear(answer)
+
+
+def _fail(batch: list[tuple[Item, asyncio.Future[Outcome]]], error: Exception) -> None:
+    for _, outcome in batch:
+        if not outcome.done():
+            outcome.set_exception(error)

@@ -1,0 +1,165 @@
+"""From objects to messages and back: what an NNC asks of the ledger, and the status that tells what it was given.
+
+Pure: nothing here reads or writes. The status holds everything that an agent needs before it serves, also a foreign
+one: all four numbers of the scaler, a lower-case container id, gateway and address space.
+"""
+
+from typing import Any
+
+import msgspec
+
+from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
+from podpool.core.errors import InvalidInput
+from podpool.core.numbers import Numbers
+from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName, SubnetState
+from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NETWORK_CONFIGS, AgentReport, NodeNetworkConfig
+from podpool.resources.builtin import NODES, Node
+
+_REPORT = msgspec.json.Decoder(AgentReport)
+
+
+def subnet_of(node: Node, settings: Settings) -> SubnetName:
+    """Tell which subnet a node is on: by its label, else the cluster's default; a bad label is the default too."""
+    label = node.metadata.labels.get(SUBNET_LABEL)
+    if label is None:
+        return settings.subnet
+    try:
+        return parse_subnet(label, what=f"label {SUBNET_LABEL} of node {node.metadata.name}")
+    except InvalidInput:
+        return settings.subnet
+
+
+def report_of(config: NodeNetworkConfig) -> AgentReport | None:
+    """Read what the agent tells; None from a foreign agent, or when it cannot be read."""
+    told = config.metadata.annotations.get(AGENT_ANNOTATION)
+    if told is None:
+        return None
+    try:
+        return _REPORT.decode(told)
+    except msgspec.DecodeError:
+        return None
+
+
+def item_of(
+    config: NodeNetworkConfig,
+    *,
+    node_uid: str,
+    container: str | None,
+    subnet: SubnetName,
+    numbers: Numbers,
+) -> Item:
+    """Ask for what an NNC asks for."""
+    report = report_of(config)
+    return Item(
+        subnet=subnet,
+        node=config.metadata.name,
+        node_uid=node_uid,
+        container=container,
+        boot_id=(report.boot_id or None) if report else None,
+        wanted=min(max(config.spec.requested, 0), numbers.node_maximum),
+        released=config.spec.released,
+        rested=report.rested_seconds if report else 0.0,
+        report=_reported(report) if report else None,
+        maximum=numbers.node_maximum,
+    )
+
+
+def item_of_record(record: ContainerRecord, *, node: Node, numbers: Numbers) -> Item:
+    """Ask for what the ledger remembers of a container, for the Node that it belongs to now."""
+    return Item(
+        subnet=record.state.subnet,
+        node=record.node,
+        node_uid=node.metadata.uid,
+        container=record.state.container,
+        boot_id=record.boot_id,
+        wanted=record.wanted,
+        released=record.released,
+        rested=record.rested,
+        report=record.report,
+        maximum=numbers.node_maximum,
+    )
+
+
+def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) -> dict[str, Any]:
+    """Make a node's NNC: new and asking for nothing, or as the ledger remembers it."""
+    owner = {
+        "apiVersion": NODES.api_version,
+        "kind": NODES.kind,
+        "name": node.metadata.name,
+        "uid": node.metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    spec: dict[str, Any] = {"requestedIPCount": record.wanted if record else 0}
+    if record and record.released:
+        spec["ipsNotInUse"] = list(record.released)
+    return {
+        "apiVersion": NETWORK_CONFIGS.api_version,
+        "kind": NETWORK_CONFIGS.kind,
+        "metadata": {
+            "name": node.metadata.name,
+            "namespace": namespace,
+            "labels": {"managed": "true", "owner": node.metadata.name},
+            "annotations": _annotations(record),
+            "finalizers": [FINALIZER],
+            "ownerReferences": [owner],
+        },
+        "spec": spec,
+    }
+
+
+def status_of(state: ContainerState, subnet: SubnetState, node: Node, numbers: Numbers) -> dict[str, Any]:
+    """Tell what a container has."""
+    gateway = {"defaultGateway": subnet.gateway} if subnet.gateway else {}
+    container = {
+        "id": state.container,
+        "assignmentMode": "dynamic",
+        "type": "vnet",
+        "primaryIP": state.primary,
+        "subnetName": state.subnet.name,
+        "subnetAddressSpace": subnet.cidr,
+        "ipAssignments": [{"name": grant.id, "ip": grant.address} for grant in state.grants],
+        "version": state.version,
+        "nodeIP": node.internal_address,
+        "status": "NCUpdateSubnetFullError" if state.short else "NCUpdateSuccess",
+        **gateway,
+    }
+    return {
+        "assignedIPCount": len(state.grants),
+        "scaler": {
+            "batchSize": subnet.scaler.batch,
+            "requestThresholdPercent": subnet.scaler.buffer,
+            "releaseThresholdPercent": subnet.scaler.buffer + 100,
+            "maxIPCount": numbers.node_maximum,
+        },
+        "status": "Updated",
+        "networkContainers": [container],
+    }
+
+
+def told_already(config: NodeNetworkConfig, state: ContainerState) -> bool:
+    """Tell whether an NNC's status shows this state: version and shortness, which the scaler's changes do not touch."""
+    containers = config.status.network_containers
+    if len(containers) != 1:
+        return False
+    shown = containers[0]
+    short = shown.status == "NCUpdateSubnetFullError"
+    return (shown.id, shown.version, short) == (state.container, state.version, state.short > 0)
+
+
+def _reported(report: AgentReport) -> Report:
+    return Report(demand=report.demand, waiting=report.waiting, batch=report.batch, version=report.version)
+
+
+def _annotations(record: ContainerRecord | None) -> dict[str, str]:
+    if record is None or record.report is None:
+        return {}
+    told = AgentReport(
+        demand=record.report.demand,
+        waiting=record.report.waiting,
+        batch=record.report.batch,
+        rested_seconds=record.rested,
+        boot_id=record.boot_id or "",
+        version=record.report.version,
+    )
+    return {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}

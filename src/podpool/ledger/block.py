@@ -1,0 +1,94 @@
+"""Sixty-four addresses in a row: who has each, under which grant, and since when it is free.
+
+An address has one slot, so two owners cannot be written. A slot without an owner is free from its stamp on: `UNUSED`
+for an address that never had one, else the millisecond that its rest is counted from. A slot with an owner, or one that
+is no member of its subnet, has the stamp `NEVER`; so the lowest stamp tells at C speed which slot has rested longest,
+and whether the block has room at all.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from podpool.ledger.ground import BLOCK
+
+NEVER = (1 << 62) - 1
+UNUSED = -(1 << 62)
+PRIMARY = bytes(16)
+"""In the place of a grant's identity: the address is the container's own."""
+
+_NOBODY = 0
+_KEPT_BACK = (1 << 32) - 1
+_HEAD = struct.Struct(f"<{BLOCK}I{BLOCK}q")
+_GRANT = 16
+
+
+class Block:
+    """The slots of a block, to be changed and written again as one."""
+
+    __slots__ = ("_freed", "_grants", "_owners")
+
+    def __init__(self, owners: list[int], freed: list[int], grants: bytearray) -> None:
+        self._owners = owners
+        self._freed = freed
+        self._grants = grants
+
+    @classmethod
+    def fresh(cls, members: Iterable[int]) -> "Block":
+        """Make a block in which these slots are free and the others do not exist."""
+        owners, freed = [_KEPT_BACK] * BLOCK, [NEVER] * BLOCK
+        for slot in members:
+            owners[slot], freed[slot] = _NOBODY, UNUSED
+        return cls(owners, freed, bytearray(_GRANT * BLOCK))
+
+    @classmethod
+    def decode(cls, packed: bytes) -> "Block":
+        """Read what `encode` wrote."""
+        numbers = _HEAD.unpack_from(packed)
+        return cls(list(numbers[:BLOCK]), list(numbers[BLOCK:]), bytearray(packed[_HEAD.size :]))
+
+    def encode(self) -> bytes:
+        """Pack the block: 1,792 bytes."""
+        return _HEAD.pack(*self._owners, *self._freed) + self._grants
+
+    @property
+    def ready(self) -> int | None:
+        """The stamp of the slot that has been free for longest; None when all have owners."""
+        lowest = min(self._freed)
+        return None if lowest == NEVER else lowest
+
+    def take(self, *, awake: int) -> int | None:
+        """Find the slot that has been free for longest, if its rest is over: stamped at `awake` or before."""
+        lowest = min(self._freed)
+        return self._freed.index(lowest) if lowest <= awake else None
+
+    def owner(self, slot: int) -> int | None:
+        """Tell the container that has a slot."""
+        owner = self._owners[slot]
+        return None if owner in (_NOBODY, _KEPT_BACK) else owner
+
+    def stamp(self, slot: int) -> int:
+        """Tell since when a slot is free."""
+        return self._freed[slot]
+
+    def grant(self, slot: int) -> bytes:
+        """Tell the identity of the grant in a slot."""
+        return bytes(self._grants[_GRANT * slot : _GRANT * (slot + 1)])
+
+    def give(self, slot: int, *, owner: int, grant: bytes) -> None:
+        """Write down who has a slot; whoever had it before has it no more."""
+        self._owners[slot] = owner
+        self._freed[slot] = NEVER
+        self._grants[_GRANT * slot : _GRANT * (slot + 1)] = grant
+
+    def free(self, slot: int, *, since: int) -> None:
+        """Write down that nobody has a slot, and from when its rest counts."""
+        self._owners[slot] = _NOBODY
+        self._freed[slot] = since
+        self._grants[_GRANT * slot : _GRANT * (slot + 1)] = PRIMARY
+
+    def owned_by(self, owner: int) -> Iterator[tuple[int, bytes]]:
+        """List the slots of a container with their grants."""
+        slot = -1
+        for _ in range(self._owners.count(owner)):
+            slot = self._owners.index(owner, slot + 1)
+            yield slot, self.grant(slot)

@@ -1,0 +1,75 @@
+"""What others are shown of the books."""
+
+import datetime as dt
+from collections.abc import Iterable
+
+from podpool.ledger.holdings import Held, Holdings
+from podpool.ledger.judgement import reserved, scaler_of
+from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, SubnetState, Utilization
+from podpool.ledger.rows import ContainerRow, SubnetRow
+from podpool.ledger.store import Books
+from podpool.ledger.upkeep import is_frozen
+
+
+def timestamp(wall: float) -> str:
+    """Write a moment as RFC 3339 has it."""
+    return dt.datetime.fromtimestamp(wall, dt.UTC).isoformat(timespec="milliseconds")
+
+
+def container_state(holdings: Holdings, row: ContainerRow, held: Iterable[Held] | None = None) -> ContainerState:
+    """Show what a container has."""
+    text = holdings.ground.text
+    having = sorted(holdings.held(row) if held is None else held)
+    return ContainerState(
+        container=row.id,
+        subnet=holdings.subnet.name,
+        version=row.version,
+        primary=next((text(each.address) for each in having if each.primary), ""),
+        grants=tuple(Grant(id=each.id, address=text(each.address)) for each in having if not each.primary),
+        short=row.need + row.wish,
+        closed=row.closed,
+    )
+
+
+def container_record(holdings: Holdings, row: ContainerRow) -> ContainerRecord:
+    """Show what a container has, and what an NNC can be made again from."""
+    return ContainerRecord(
+        state=container_state(holdings, row),
+        node=row.node,
+        node_uid=row.node_uid,
+        boot_id=row.boot_id,
+        wanted=row.wanted,
+        released=row.released,
+        rested=row.rested,
+        report=row.report,
+        pinned=row.pinned,
+    )
+
+
+def subnet_state(books: Books, subnet: SubnetRow, *, wall: float) -> SubnetState:
+    """Show a subnet at this moment."""
+    now, _ = subnet.steady(wall)
+    return SubnetState(
+        subnet=subnet.name,
+        revision=subnet.revision,
+        timestamp=timestamp(wall),
+        cidr=subnet.made.cidr,
+        gateway=subnet.made.gateway,
+        capacity=subnet.ground.capacity,
+        reserved=reserved(subnet, now),
+        resting=subnet.asleep(now),
+        kept_for_primaries=subnet.made.kept_for_primaries,
+        cooldown=subnet.cooldown,
+        scaler=scaler_of(subnet),
+        exhausted=subnet.exhausted,
+        projected=subnet.totals[subnet.grade.rung],
+        waiting=subnet.need,
+        wishing=subnet.wish,
+        frozen=is_frozen(books, subnet, now),
+    )
+
+
+def utilization(subnet: SubnetRow, *, wall: float) -> Utilization:
+    """Show how full a subnet is, from its row alone."""
+    now, _ = subnet.steady(wall)
+    return Utilization(timestamp=timestamp(wall), capacity=subnet.ground.capacity, reserved=reserved(subnet, now))

@@ -1,0 +1,78 @@
+"""Runs seeds, and makes the history of a violation as short as it can.
+
+A violation is told with its seed, the events that are needed to show it, and the sentence of what is wrong.
+"""
+
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from podpool.sim.plan import Climate, Event, draw
+from podpool.sim.stage import Stage
+from podpool.sim.world import Shape, World
+
+MOST_RUNS = 200
+"""Runs that shortening may take."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """A seed that went wrong."""
+
+    seed: int
+    error: str
+    events: tuple[Event, ...]
+    drawn: int
+
+    def __str__(self) -> str:
+        history = "\n".join(f"  {event}" for event in self.events)
+        return f"seed {self.seed}: {self.error}\n{len(self.events)} of {self.drawn} events show it:\n{history}"
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A seed that was played."""
+
+    seed: int
+    steps: int
+    error: str | None = None
+
+
+def play(seed: int, events: Iterable[Event], climate: Climate, shape: Shape | None = None) -> Run:
+    """Play one plan."""
+    world = World(seed, shape)
+    try:
+        Stage(world, climate).play(list(events))
+    except Exception as error:  # noqa: BLE001  whatever it is, it is what the search is for
+        return Run(seed=seed, steps=world.loop.steps, error=f"{type(error).__name__}: {error}")
+    return Run(seed=seed, steps=world.loop.steps)
+
+
+def search(seed: int, climate: Climate, shape: Shape | None = None) -> Run | Finding:
+    """Play a seed; when it goes wrong, shorten its plan as long as the same kind of thing goes wrong."""
+    plan = draw(seed, climate)
+    run = play(seed, plan, climate, shape)
+    if run.error is None:
+        return run
+    kind = run.error.split(":")[:2]
+
+    def same(events: list[Event]) -> bool:
+        again = play(seed, events, climate, shape).error
+        return again is not None and again.split(":")[:2] == kind
+
+    shortest = shorten(plan, same)
+    return Finding(seed=seed, error=run.error, events=tuple(shortest), drawn=len(plan))
+
+
+def shorten(events: list[Event], still: Callable[[list[Event]], bool], *, runs: int = MOST_RUNS) -> list[Event]:
+    """Leave out ever smaller pieces, as long as what is left still shows it."""
+    piece = len(events) // 2
+    while piece and runs > 0:
+        at = 0
+        while at < len(events) and runs > 0:
+            fewer = events[:at] + events[at + piece :]
+            runs -= 1
+            if still(fewer):
+                events = fewer
+            else:
+                at += piece
+        piece //= 2
+    return events

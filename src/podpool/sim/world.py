@@ -1,0 +1,360 @@
+"""A cluster, its ledger and its machines, with every part's own code, in one process on virtual time.
+
+Whatever happens in it is decided by the seed: each process draws from randomness of its own, so that a fault in one
+does not shift the dice of another.
+"""
+
+import asyncio
+import random
+from collections.abc import Coroutine, Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from podpool.agent.agent import Agent
+from podpool.controller.controller import Controller
+from podpool.controller.settings import Settings
+from podpool.core.numbers import Numbers
+from podpool.kube.client import KubeClient
+from podpool.ledger.authority import Ledger
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import ContainerRecord, NewSubnet, SubnetName, SubnetState
+from podpool.ledger.service import Service as LedgerApi
+from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.writer import InlineStore
+from podpool.pocket.garbage import collecting
+from podpool.pocket.handler import PocketApi
+from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
+from podpool.pocket.store import PocketStore, Snapshot
+from podpool.resources.crds import manifests
+from podpool.runtime.transport import Handler, Request, Response
+from podpool.sim.kubelet import Kubelet, Socket
+from podpool.sim.loop import VirtualLoop
+from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
+from podpool.sim.network import Network, Service
+from podpool.sim.truth import Truth
+
+T = TypeVar("T")
+
+NODES = next(each for each in BUILTIN if each.plural == "nodes")
+SUBNET = SubnetName(network="vnet", name="pods")
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a world is."""
+
+    cidr: str = "10.0.0.0/25"
+    gateway: str = "10.0.0.1"
+    controllers: int = 2
+    numbers: Numbers = Numbers()
+
+
+class Host:
+    """One machine of the cluster, with what runs on it."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.socket = Socket()
+        self.deletes = MachineDisk()
+        self.agent: Agent | None = None
+        self.agent_process: Process | None = None
+        self.kubelet: Kubelet | None = None
+
+
+class World:
+    """All of it. Parts are started, killed and changed by name."""
+
+    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+        self.seed = seed
+        self.shape = shape or Shape()
+        self.loop = VirtualLoop()
+        self.network = Network(self.loop, self.dice("network"))
+        self.truth = Truth(self.loop, least_rest=self.shape.numbers.cooldown_floor)
+        self.clock = MachineClock(self.loop)
+        self.store = PocketStore(clock=self.clock, rng=self.dice("uids"))
+        self.witness = MemoryWitness()
+        self.books = InlineStore(witness=self.witness)
+        self.api = Service("api")
+        self.ledger = Service("ledger")
+        self.hosts: dict[str, Host] = {}
+        self.controllers: dict[str, Process] = {}
+        self._starts = 0
+        self._records: dict[str, list[ContainerRecord]] | None = None
+        self.books.follow(self._books_changed)
+
+    def dice(self, name: str) -> random.Random:
+        """Make the randomness of one part."""
+        return random.Random(f"{self.seed}/{name}")  # noqa: S311  a simulation
+
+    # The parts that are always there
+
+    async def begin(self) -> None:
+        """Start the API server, the ledger with its subnet, and the controllers."""
+        for manifest in manifests():
+            self.store.create(DEFINITIONS, manifest)
+        self.start_api()
+        self.start_ledger()
+        shape, numbers = self.shape, self.shape.numbers
+        await LedgerClient(self.network.transport("operator", self.ledger)).create_subnet(
+            NewSubnet(
+                network=SUBNET.network,
+                name=SUBNET.name,
+                cidr=shape.cidr,
+                gateway=shape.gateway,
+                kept_for_primaries=numbers.kept_for_primaries,
+                cooldown=numbers.cooldown,
+                cooldown_floor=numbers.cooldown_floor,
+                batch=numbers.batch,
+                buffer=numbers.buffer,
+                upper=numbers.upper,
+                lower=numbers.lower,
+            )
+        )
+        for number in range(shape.controllers):
+            self.start_controller(f"controller-{number}")
+
+    def start_api(self) -> None:
+        """Start the API server on what it has stored."""
+        process = self._process("api")
+        self.api.serve(PocketApi(self.store), process)
+        process.spawn(collecting(self.store))
+
+    def start_ledger(self) -> None:
+        """Start the ledger on its books."""
+        process = self._process("ledger")
+        ledger = Ledger(self.books, clock=self.clock, rng=self._fresh_dice("ledger"))
+        _at_once(ledger.start())
+        self.ledger.serve(LedgerApi(ledger), process)
+        process.spawn(ledger.run())
+
+    def restore_ledger(self, image: bytes) -> None:
+        """Start the ledger on an older copy of its books; the witness beside them was not restored."""
+        if self.ledger.process:
+            self.ledger.process.kill()
+        self.books = InlineStore(witness=self.witness, image=image)
+        self.books.follow(self._books_changed)
+        self._records = None
+        self.start_ledger()
+
+    def restore_api(self, copy: Snapshot) -> None:
+        """Start the API server on an older copy of its objects.
+
+        Kubelets whose Node is not in it register again, and whoever removed a machine deletes its Node again.
+        """
+        if self.api.process:
+            self.api.process.kill()
+        self.store.restore(copy)
+        self.start_api()
+        for name in self.hosts:
+            self.register(name)
+        for name in [each for each in self.nodes() if each not in self.hosts]:
+            for pod in self.pods_on(name).values():
+                self.delete_pod(pod)
+            self.delete_node(name)
+
+    def start_controller(self, name: str) -> None:
+        """Start one of the controllers."""
+        process = self._process(name)
+        controller = Controller(
+            KubeClient(self.network.transport(name, self.api)),
+            LedgerClient(self.network.transport(name, self.ledger)),
+            settings=Settings(subnet=SUBNET, numbers=self.shape.numbers),
+            clock=self.clock,
+            rng=self._fresh_dice(name),
+        )
+        self.controllers[name] = process
+        process.spawn(controller.run())
+
+    # Machines
+
+    def add_host(self, name: str) -> None:
+        """Let a new machine join under a name."""
+        host = Host(Machine(name, self.loop, self.dice(f"{name}/{self._starts}")))
+        self.hosts[name] = host
+        self.boot(name)
+
+    def boot(self, name: str) -> None:
+        """Start what runs on a machine that has just got power."""
+        host = self.hosts[name]
+        self.register(name)
+        host.kubelet = Kubelet(
+            host.machine,
+            host.socket,
+            self.truth,
+            host.deletes,
+            rng=self._fresh_dice(f"{name}/kubelet"),
+            bound=lambda: self.pods_on(name),
+        )
+        host.kubelet.start()
+        self.start_agent(name)
+
+    def reboot(self, name: str) -> None:
+        """Cut a machine's power and give it back: the Node stays, the boot id is new."""
+        self.truth.end_machine(name)
+        self.hosts[name].machine.reboot()
+        self.hosts[name].deletes = MachineDisk()  # on a tmpfs
+        self.boot(name)
+
+    def start_agent(self, name: str) -> None:
+        """Start a machine's agent on what it has written."""
+        host = self.hosts[name]
+        process = host.machine.start("agent")
+        agent = Agent(
+            name,
+            KubeClient(self.network.transport(name, self.api)),
+            disk=host.machine.disk,
+            clock=host.machine.clock,
+            rng=self._fresh_dice(f"{name}/agent"),
+            boot_id=host.machine.boot_id,
+            numbers=self.shape.numbers,
+            deletes=host.deletes,
+            nodes=max(len(self.hosts), 1),
+            tell=lambda _: None,
+        )
+        host.agent, host.agent_process = agent, process
+        host.socket.open(agent, process)
+        process.spawn(agent.run())
+
+    def kill_agent(self, name: str) -> None:
+        """Kill a machine's agent between two awaits."""
+        process = self.hosts[name].agent_process
+        if process:
+            process.kill()
+
+    def remove_host(self, name: str) -> None:
+        """Let a machine leave for good, and its Node with it, whose deletion says that its Pods have stopped."""
+        host = self.hosts.pop(name, None)
+        if host is None:
+            return
+        for process in host.machine.processes:
+            process.kill()
+        self.truth.end_machine(name)
+        for pod in self.pods_on(name).values():
+            self.delete_pod(pod)
+        self.delete_node(name)
+
+    def register(self, name: str) -> None:
+        """Have a machine's kubelet register its Node, or report its new boot."""
+        status = {"nodeInfo": {"bootID": self.hosts[name].machine.boot_id}}
+        if name in self.nodes():
+            self.store.update(NODES, name, lambda node: {**node, "status": status}, sub="status")
+        else:
+            self.store.create(NODES, {"metadata": {"name": name}, "status": status})
+
+    def delete_node(self, name: str) -> None:
+        """Delete a Node object."""
+        if name in self.nodes():
+            self.store.delete(NODES, name)
+
+    # Pods
+
+    def bind(self, name: str) -> str:
+        """Schedule a new Pod to a node; gives its key."""
+        self._starts += 1
+        pod = f"pod-{self._starts}"
+        made = self.store.create(
+            PODS,
+            {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}},
+            namespace="default",
+        )
+        return f"default/{made['metadata']['name']}"
+
+    def delete_pod(self, key: str) -> None:
+        """Delete a Pod at once, as `--force` does."""
+        if key in self.store.objects("", "pods"):
+            self.store.delete(PODS, key, grace=0)
+
+    def pods_on(self, name: str) -> dict[str, str]:
+        """List the Pods that should run on a node: their keys by UID."""
+        pods = self.store.objects("", "pods").items()
+        return {
+            pod["metadata"]["uid"]: key
+            for key, pod in pods
+            if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+        }
+
+    def nodes(self) -> Mapping[str, Any]:
+        """List the Node objects by name."""
+        return self.store.objects("", "nodes")
+
+    def configs(self) -> Mapping[str, Any]:
+        """List the NNCs by node name."""
+        found = self.store.objects("acn.azure.com", "nodenetworkconfigs")
+        return {key.rpartition("/")[2]: config for key, config in found.items()}
+
+    # What the books say, looked at from outside: no network, no time
+
+    def records(self) -> dict[str, list[ContainerRecord]]:
+        """List the containers that are not closed, by the name of their node."""
+        if self._records is None:
+            cluster = self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"]
+            self._records = {}
+            for record in _at_once(self._auditor().containers(cluster)).containers:
+                self._records.setdefault(record.node, []).append(record)
+        return self._records
+
+    def owners(self) -> dict[str, str]:
+        """List which node has which address."""
+        found = [record for records in self.records().values() for record in records]
+        return {grant.address: record.node for record in found for grant in record.state.grants}
+
+    def subnet(self) -> SubnetState:
+        """Show the subnet."""
+        return _at_once(self._auditor().subnet(SUBNET))
+
+    def _auditor(self) -> LedgerClient:
+        return LedgerClient(_Direct(LedgerApi(Ledger(self.books, clock=self.clock, rng=self.dice("auditor")))))
+
+    def _books_changed(self, _: object) -> None:
+        self._records = None
+
+    # Helpers
+
+    def edit_request(self, name: str, requested: int) -> None:
+        """Have somebody edit a node's request by hand."""
+        key = f"kube-system/{name}"
+        served = self.store.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+        if key in self.store.objects("acn.azure.com", "nodenetworkconfigs"):
+            self.store.update(
+                served, key, lambda config: {**config, "spec": {**config["spec"], "requestedIPCount": requested}}
+            )
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass, and raise what went wrong meanwhile."""
+        await asyncio.sleep(seconds)
+        self.raise_failures()
+
+    def raise_failures(self) -> None:
+        """Raise what failed where nobody awaited it."""
+        for failure in self.loop.failures:
+            error = failure.get("exception")
+            if isinstance(error, BaseException):
+                raise error
+            raise RuntimeError(failure.get("message"))
+
+    def _process(self, name: str) -> Process:
+        return Process(name, self.loop)
+
+    def _fresh_dice(self, name: str) -> random.Random:
+        self._starts += 1
+        return self.dice(f"{name}/{self._starts}")
+
+
+class _Direct:
+    """A road without a network."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def send(self, request: Request) -> Response:
+        return await self._handler(request)
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run what waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise RuntimeError("the books cannot be read at once")

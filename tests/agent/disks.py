@@ -1,0 +1,64 @@
+"""A disk that can die at any byte: the process's death keeps what was written, the machine's only what was synced."""
+
+
+class DiskDied(Exception):
+    """The process that held the disk is no more."""
+
+
+class MemoryDisk:
+    """Files in memory; `budget` is how many more bytes the process lives to write."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, bytes] = {}
+        self.synced: dict[str, bytes] = {}
+        self.budget: int | None = None
+        self.syncs = 0
+
+    def read(self, name: str) -> bytes | None:
+        return self.written.get(name)
+
+    def append(self, name: str, data: bytes) -> None:
+        if self.budget is not None:
+            kept, self.budget = data[: self.budget], self.budget - len(data)
+            self.written[name] = self.written.get(name, b"") + kept
+            if self.budget < 0:
+                raise DiskDied
+        else:
+            self.written[name] = self.written.get(name, b"") + data
+
+    async def sync(self, name: str) -> None:
+        self._alive()
+        self.syncs += 1
+        self.synced[name] = self.written.get(name, b"")
+
+    def truncate(self, name: str, size: int) -> None:
+        self._alive()
+        self.written[name] = self.written.get(name, b"")[:size]
+
+    async def replace(self, name: str, data: bytes) -> None:
+        self._alive()
+        self.written[name] = self.synced[name] = data
+
+    def remove(self, name: str) -> None:
+        self._alive()
+        self.written.pop(name, None)
+        self.synced.pop(name, None)
+
+    def names(self) -> list[str]:
+        return sorted(self.written)
+
+    def after_kill(self) -> "MemoryDisk":
+        """What the next process of this boot finds."""
+        found = MemoryDisk()
+        found.written, found.synced = dict(self.written), dict(self.synced)
+        return found
+
+    def after_reboot(self) -> "MemoryDisk":
+        """What the next boot finds."""
+        found = MemoryDisk()
+        found.written, found.synced = dict(self.synced), dict(self.synced)
+        return found
+
+    def _alive(self) -> None:
+        if self.budget is not None and self.budget < 0:
+            raise DiskDied

@@ -1,0 +1,118 @@
+"""An agent that cannot confirm its Node gives no new address."""
+
+import pytest
+
+from podpool.agent.fence import Fence, own_container, report_of
+from podpool.agent.pool import Pool
+from podpool.agent.records import Adopted, Confirmed, Snapshot, Started
+from podpool.resources.acn import AGENT_ANNOTATION, NetworkConfigStatus, NodeNetworkConfig
+from podpool.resources.builtin import Node, NodeStatus, NodeSystemInfo
+from podpool.resources.meta import Meta, OwnerReference
+from tests.agent.clocks import SetClock
+from tests.agent.statuses import status
+
+LIMIT = 600.0
+
+
+def confirmed_fence(clock: SetClock) -> Fence:
+    fence = Fence(clock, limit=LIMIT)
+    fence.apply(Started(boot_id="boot-1", boot=clock.boot(), wall=clock.wall()))
+    fence.apply(Adopted(container="nc-1"))
+    fence.apply(Confirmed(boot=clock.boot(), wall=clock.wall()))
+    return fence
+
+
+class TestFence:
+    def test_it_is_closed_before_the_first_confirmation(self) -> None:
+        assert not Fence(SetClock(), limit=LIMIT).is_open()
+
+    def test_it_is_open_for_the_fence_time_and_no_longer(self) -> None:
+        clock = SetClock()
+        fence = confirmed_fence(clock)
+        clock.pass_time(LIMIT - 0.001)
+        assert fence.is_open()
+        clock.pass_time(0.001)
+        assert not fence.is_open()
+
+    @pytest.mark.parametrize("jump", [LIMIT, -LIMIT, -1_000_000.0])
+    def test_the_clock_that_advanced_more_decides(self, jump: float) -> None:
+        clock = SetClock()
+        fence = confirmed_fence(clock)
+        clock.wall_seconds += jump
+        assert (jump < 0) == fence.is_open()
+        clock.boot_seconds += LIMIT
+        assert not fence.is_open()
+
+    def test_a_restart_in_the_same_boot_goes_on_counting(self) -> None:
+        clock = SetClock()
+        fence = confirmed_fence(clock)
+        clock.pass_time(400.0)
+        fence.apply(Started(boot_id="boot-1", boot=clock.boot(), wall=clock.wall()))
+        assert fence.is_open()
+        assert 400.0 == fence.age()
+
+    def test_a_reboot_starts_fenced(self) -> None:
+        clock = SetClock()
+        fence = confirmed_fence(clock)
+        clock.boot_seconds = 0.0
+        fence.apply(Started(boot_id="boot-2", boot=0.0, wall=clock.wall()))
+        assert not fence.is_open()
+
+    def test_another_container_needs_its_own_confirmation(self) -> None:
+        fence = confirmed_fence(SetClock())
+        fence.apply(Adopted(container="nc-1"))
+        assert fence.is_open()
+        fence.apply(Adopted(container="nc-2"))
+        assert not fence.is_open()
+
+    def test_a_snapshot_brings_it_back(self) -> None:
+        clock = SetClock()
+        before = confirmed_fence(clock)
+        after = Fence(clock, limit=LIMIT)
+        after.apply(Snapshot(boot_id="boot-1", adopted="nc-1", confirmed=before.confirmed))
+        after.apply(Started(boot_id="boot-1", boot=clock.boot(), wall=clock.wall()))
+        assert after.is_open()
+
+
+def node(*, uid: str = "uid-1", boot_id: str = "boot-1") -> Node:
+    return Node(metadata=Meta(uid=uid), status=NodeStatus(node_info=NodeSystemInfo(boot_id=boot_id)))
+
+
+def config(*containers: str, owner: str = "uid-1", annotation: str = "{}") -> NodeNetworkConfig:
+    owners = (OwnerReference(api_version="v1", kind="Node", name="n", uid=owner),)
+    return NodeNetworkConfig(
+        metadata=Meta(owner_references=owners, annotations={AGENT_ANNOTATION: annotation}),
+        status=NetworkConfigStatus(network_containers=tuple(status(1, {}, container=each) for each in containers)),
+    )
+
+
+def pool_on(boot_id: str, *adopted: str) -> Pool:
+    pool = Pool()
+    pool.apply(Started(boot_id=boot_id, boot=0.0, wall=0.0))
+    for container in adopted:
+        pool.apply(Adopted(container=container))
+    return pool
+
+
+class TestOwnContainer:
+    def test_node_owner_and_boot_must_all_be_ours(self) -> None:
+        pool = pool_on("boot-1")
+        found = own_container(node(), config("nc-1"), pool=pool)
+        assert found
+        assert "nc-1" == found.id
+        assert None is own_container(node(boot_id="boot-2"), config("nc-1"), pool=pool)
+        assert None is own_container(node(uid="uid-2"), config("nc-1"), pool=pool)
+        assert None is own_container(node(), config(), pool=pool)
+
+    def test_a_closed_container_is_never_ours_again(self) -> None:
+        pool = pool_on("boot-1", "nc-1", "nc-2")
+        assert None is own_container(node(), config("nc-1"), pool=pool)
+
+    def test_the_one_that_we_have_stays_ours_beside_others(self) -> None:
+        found = own_container(node(), config("nc-1", "nc-2"), pool=pool_on("boot-1", "nc-2"))
+        assert found
+        assert "nc-2" == found.id
+
+    def test_an_annotation_that_cannot_be_read_says_nothing(self) -> None:
+        assert "" == report_of(config(annotation="{")).boot_id
+        assert "b" == report_of(config(annotation='{"bootID": "b"}')).boot_id

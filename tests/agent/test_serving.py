@@ -1,0 +1,292 @@
+"""ADD and DEL, as a runtime sees them."""
+
+import asyncio
+import json
+
+import pytest
+
+from podpool.agent.agent import AgentStopped
+from podpool.cni.messages import Request, encode_request
+from podpool.core.numbers import Numbers
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import NODES
+from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
+
+NUMBERS = Numbers()
+
+
+class TestAdd:
+    @in_world
+    async def test_it_gives_address_prefix_gateway_and_default_route(self, world: World) -> None:
+        await world.start()
+        told = json.loads((await world.call("ADD", "a")).stdout)
+        assert [{"address": "10.0.1.1/16", "gateway": "10.0.0.1"}] == told["ips"]
+        assert [{"dst": "0.0.0.0/0"}] == told["routes"]
+
+    @in_world
+    async def test_the_same_sandbox_gets_the_same_address_also_at_once(self, world: World) -> None:
+        agent = await world.start()
+        first = await world.add("a")
+        assert {first} == set(await asyncio.gather(*(world.add("a") for _ in range(5))))
+        assert 1 == len(agent.pool.holdings)
+
+    @in_world
+    async def test_a_new_sandbox_of_the_same_pod_gets_another(self, world: World) -> None:
+        await world.start()
+        first, second = await world.add("a", pod="web"), await world.add("b", pod="web")
+        assert first != second
+        await world.call("DEL", "a", pod="web")
+        assert second == await world.add("b", pod="web")
+
+    @pytest.mark.parametrize(
+        ("request_", "code"),
+        [
+            (Request(command="ADD", ifname="eth0", stdin=b"{}"), 4),
+            (Request(command="ADD", container_id="a", stdin=b"{}"), 4),
+            (Request(command="ADD", container_id="a", ifname="eth0", stdin=b"{"), 6),
+            (Request(command="ADD", container_id="a", ifname="eth0", stdin=b'{"cniVersion":"7"}'), 1),
+            (Request(command="JUMP", container_id="a", ifname="eth0", stdin=b"{}"), 4),
+        ],
+    )
+    def test_what_cannot_be_meant_is_refused_with_its_code(self, request_: Request, code: int) -> None:
+        @in_world
+        async def refused(world: World) -> None:
+            agent = await world.start()
+            answer = await agent.handle(encode_request(request_))
+            assert 1 == answer[0]
+            assert code == json.loads(answer[1:])["code"]
+            assert not agent.pool.holdings
+
+        refused()
+
+    @in_world
+    async def test_a_frame_of_others_is_refused(self, world: World) -> None:
+        agent = await world.start()
+        answer = await agent.handle(b"GET / HTTP/1.1")
+        assert 6 == json.loads(answer[1:])["code"]
+
+
+class TestWaiting:
+    @in_world
+    async def test_it_waits_for_addresses_on_their_way(self, world: World) -> None:
+        """35 sandboxes on a pool of 15, before any Pod was seen: all get one, in the order in which they came."""
+        await world.start()
+        addresses = await asyncio.gather(*(world.add(f"s{n}") for n in range(35)))
+        assert 35 == len(set(addresses))
+
+    @in_world
+    async def test_in_time_it_says_why_there_is_none(self, world: World) -> None:
+        world.capacity = 1
+        await world.start()
+        await world.add("a")
+        asked_at = asyncio.get_running_loop().time()
+        error = await world.refused("b")
+        assert NUMBERS.add_wait == pytest.approx(asyncio.get_running_loop().time() - asked_at, abs=0.01)
+        assert 11 == error["code"]
+        for word in (NODE, "holds 1", "1 in use", "asked for 15", "pods", "NCUpdateSubnetFullError", "larger"):
+            assert word in error["msg"]
+
+    @in_world
+    async def test_one_that_gave_up_leaves_no_place_behind(self, world: World) -> None:
+        world.capacity = 1
+        agent = await world.start()
+        await world.add("a")
+        await world.refused("b")
+        await world.call("DEL", "a")
+        await asyncio.sleep(NUMBERS.cooldown + 1)
+        assert "10.0.1.1/16" == await world.add("c")
+        assert 1 == len(agent.pool.holdings)
+
+    @in_world
+    async def test_a_del_ends_the_waiting_of_its_sandbox(self, world: World) -> None:
+        world.capacity = 0
+        agent = await world.start()
+        waiting = asyncio.ensure_future(world.refused("a"))
+        await asyncio.sleep(1.0)
+        assert 0 == (await world.call("DEL", "a")).exit_code
+        assert "deleted" in (await waiting)["msg"]
+        world.capacity = 100
+        await asyncio.sleep(SETTLED)
+        assert not agent.pool.holdings
+
+    @in_world
+    async def test_a_rest_that_ends_serves_who_waits_even_out_of_reach(self, world: World) -> None:
+        world.capacity = 1
+        await world.start()
+        first = await world.add("a")
+        world.road.cut = True
+        await world.call("DEL", "a")
+        await asyncio.sleep(NUMBERS.cooldown - 5.0)
+        assert first == await world.add("b")
+
+    @in_world
+    async def test_a_pod_that_waits_is_demand_even_before_the_watch_shows_it(self, world: World) -> None:
+        await world.start()
+        for n in range(16):
+            await world.add(f"s{n}")
+        assert 31 == (await world.config()).spec.requested
+
+
+class TestDel:
+    @in_world
+    async def test_of_something_unknown_it_succeeds(self, world: World) -> None:
+        await world.start()
+        assert (b"", 0) == ((await world.call("DEL", "never")).stdout, 0)
+
+    @in_world
+    async def test_a_late_one_never_frees_anothers(self, world: World) -> None:
+        agent = await world.start()
+        await world.add("a", pod="web")
+        await world.call("DEL", "a", pod="web")
+        second = await world.add("b", pod="web")
+        await world.call("DEL", "a", pod="web")
+        assert [second] == [f"{each.grant.address}/16" for each in agent.pool.holdings.values()]
+
+    @in_world
+    async def test_those_left_for_later_are_done_before_the_first_add(self, world: World) -> None:
+        await world.start()
+        await world.add("a")
+        await world.stop()
+        left = Request(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        world.deletes.append("a-eth0", encode_request(left))
+        world.deletes.append("b-eth0", b"rubbish")
+        agent = await world.start()
+        assert not agent.pool.holdings
+        assert [] == world.deletes.names()
+        assert any("b-eth0" in sentence for sentence in world.told)
+
+    @in_world
+    async def test_one_left_while_the_agent_ran_is_done_before_the_next_add(self, world: World) -> None:
+        agent = await world.start()
+        await world.add("a")
+        left = Request(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        world.deletes.append("a-eth0", encode_request(left))
+        await world.add("b")
+        assert ["b"] == [each.owner.container_id for each in agent.pool.holdings.values()]
+
+
+class TestRestarts:
+    @in_world
+    async def test_killed_it_has_every_address_that_it_answered(self, world: World) -> None:
+        await world.start()
+        given = {name: await world.add(name) for name in "abc"}
+        await world.kill()
+        await world.start()
+        assert given == {name: await world.add(name) for name in "abc"}
+
+    @in_world
+    async def test_it_serves_while_the_api_server_is_away(self, world: World) -> None:
+        await world.start()
+        given = await world.add("a")
+        await world.kill()
+        world.road.cut = True
+        agent = await world.start()
+        assert given == await world.add("a")
+        assert given != await world.add("b")
+        assert not agent.fenced
+
+    @in_world
+    async def test_nothing_is_answered_after_a_clean_stop(self, world: World) -> None:
+        agent = await world.start()
+        await world.stop()
+        with pytest.raises(AgentStopped):
+            await agent.handle(encode_request(Request(command="DEL", container_id="a", ifname="eth0")))
+
+    @in_world
+    async def test_after_a_reboot_addresses_in_use_rest(self, world: World) -> None:
+        await world.start()
+        used = await world.add("a")
+        await asyncio.sleep(1.0)
+        await world.reboot("boot-2", clean=True)
+        await world.report_boot("boot-2")
+        await world.start()
+        assert used not in {await world.add(f"n{n}") for n in range(14)}
+
+    @in_world
+    async def test_a_lost_journal_is_noticed_and_every_address_rests(self, world: World) -> None:
+        await world.start()
+        await world.add("a")
+        await world.stop()
+        world.disk = type(world.disk)()
+        agent = await world.start()
+        assert any("journal" in sentence for sentence in world.told)
+        assert None is agent.pool.next_free(now=world.clock.boot(), rest=NUMBERS.cooldown)
+
+
+class TestFence:
+    @in_world
+    async def test_out_of_reach_for_the_fence_time_it_gives_nothing_new_and_says_so(self, world: World) -> None:
+        agent = await world.start()
+        given = await world.add("a")
+        world.road.cut = True
+        await asyncio.sleep(NUMBERS.fence - NUMBERS.confirmation - 10)
+        await world.add("b")
+        await asyncio.sleep(NUMBERS.confirmation + 10)
+        assert agent.fenced
+        assert "confirm its Node" in (await world.refused("c"))["msg"]
+        assert given == await world.add("a")
+        world.road.cut = False
+        await world.add("c")
+
+    @in_world
+    async def test_a_reboot_starts_fenced_until_the_node_reports_the_new_boot(self, world: World) -> None:
+        await world.start()
+        await world.reboot("boot-2", clean=True)
+        agent = await world.start()
+        await asyncio.sleep(60.0)
+        assert agent.fenced
+        await world.report_boot("boot-2")
+        await world.add("a")
+
+    @in_world
+    async def test_no_address_is_given_before_the_boot_id_is_in_the_config(self, world: World) -> None:
+        """Else the Node, deleted and registered again, would count as another machine."""
+        await world.start()
+        await world.reboot("boot-2", clean=True)
+        await world.report_boot("boot-2")
+        world.road.hide("/pods")  # no view, so no patch
+        agent = await world.start()
+        assert agent.fenced
+        world.road.hide(None)
+        await asyncio.sleep(60.0)
+        assert not agent.fenced
+
+    @in_world
+    async def test_a_node_registered_again_with_its_container_goes_on(self, world: World) -> None:
+        agent = await world.start()
+        given = await world.add("a")
+        grants = {each.name: each.ip for each in (await world.config()).status.network_containers[0].ip_assignments}
+        await self._register_again(world, container="nc-1", version=3, grants=grants)
+        assert not agent.fenced
+        assert given == await world.add("a")
+        await world.add("b")
+
+    @in_world
+    async def test_a_container_that_was_given_up_is_closed_for_good(self, world: World) -> None:
+        agent = await world.start()
+        await world.add("a")
+        await self._register_again(world, container="nc-2", version=1, grants={})
+        assert {"nc-1"} == agent.pool.closed
+        assert any("given up" in sentence for sentence in world.told)
+        fresh = await world.add("b")
+        await world.call("DEL", "a")
+        await world.write_status(version=99, grants={"old": "10.0.7.7"}, container="nc-1")
+        await asyncio.sleep(SETTLED)
+        assert "nc-2" == agent.pool.adopted
+        assert [fresh] == [f"{each.grant.address}/16" for each in agent.pool.holdings.values()]
+
+    @staticmethod
+    async def _register_again(world: World, *, container: str, version: int, grants: dict[str, str]) -> None:
+        world.controller_works = False
+        spec = (await world.config()).spec
+        annotations = (await world.config()).metadata.annotations
+        await world.kube.delete(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
+        await world.kube.delete(NODES, NODE)
+        await world.register_node()
+        await world.create_config(container=container)
+        kept = {"requestedIPCount": spec.requested, "ipsNotInUse": list(spec.released)} if grants else {}
+        body = {"spec": kept, "metadata": {"annotations": dict(annotations) if grants else {}}}
+        await world.kube.merge(NETWORK_CONFIGS, NODE, body, namespace=SYSTEM)
+        await world.write_status(version=version, grants=grants, container=container)
+        world.controller_works = True
+        await asyncio.sleep(20.0)

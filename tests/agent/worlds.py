@@ -1,0 +1,289 @@
+"""One node's world in virtual time: an API server in process, a controller's hand, and the agent itself."""
+
+import asyncio
+import json
+import random
+import selectors
+from collections.abc import Callable, Coroutine
+from functools import wraps
+from typing import Any
+
+import msgspec
+
+from podpool.agent.agent import Agent
+from podpool.cni.messages import Answer, Request, decode_answer, encode_request
+from podpool.core.numbers import Numbers
+from podpool.kube.client import KubeClient
+from podpool.kube.install import install
+from podpool.pocket.handler import PocketApi
+from podpool.pocket.store import PocketStore
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, NCStatus, NodeNetworkConfig
+from podpool.resources.builtin import NODES, PODS
+from podpool.resources.crds import manifests
+from podpool.runtime.disk import Disk
+from podpool.runtime.transport import Request as HttpRequest
+from podpool.runtime.transport import Response, Unreachable
+from tests.agent.clocks import LoopClock
+from tests.agent.disks import MemoryDisk
+
+NODE, SYSTEM = "node-1", "kube-system"
+SETTLED = 5.0
+"""Virtual seconds in which everything that is under way happens, and nothing that is held for long."""
+
+
+ROUND = 1e-6
+"""Seconds that a round of the loop takes: whoever waits for a rounding error must not wait for ever."""
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """Time passes only when all wait, and then at once."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        super().__init__(_Leaping(self))
+
+    def time(self) -> float:
+        return self.now
+
+
+class _Leaping(selectors.SelectSelector):
+    def __init__(self, loop: VirtualLoop) -> None:
+        super().__init__()
+        self.loop = loop
+
+    def select(self, timeout: float | None = None) -> list[Any]:
+        if timeout is None:
+            raise AssertionError("everything waits, and nothing will ever happen")
+        self.loop.now += max(timeout, ROUND)
+        return super().select(0)
+
+
+def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test in a fresh world, which is its last argument."""
+
+    @wraps(test)
+    def run(*args: object) -> None:
+        async def play() -> None:
+            world = World()
+            await world.begin()
+            try:
+                await test(*args, world)
+            finally:
+                await world.end()
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            runner.run(play())
+
+    del run.__wrapped__  # pytest would take the world for a fixture
+    return run
+
+
+class Road:
+    """The way to the API server: writes are kept, and it can be cut."""
+
+    def __init__(self, server: PocketApi) -> None:
+        self.patches: list[dict[str, Any]] = []
+        self.cut = False
+        self._hidden: str | None = None
+        self.on_patch: Callable[[dict[str, Any]], None] = lambda _body: None
+        self._server = server
+
+    def hide(self, path: str | None) -> None:
+        """Cut off whatever has this in its path."""
+        self._hidden = path
+
+    async def send(self, request: HttpRequest) -> Response:
+        if self.cut or (self._hidden and self._hidden in request.path):
+            raise Unreachable("the API server", "cut")
+        if request.method == "PATCH":
+            body = json.loads(request.body)
+            self.on_patch(body)
+            self.patches.append(body)
+        return await self._server.send(request)
+
+
+class World:
+    """A cluster of one node on a subnet of `capacity` addresses."""
+
+    def __init__(self) -> None:
+        self.server = PocketApi(PocketStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
+        self.kube = KubeClient(self.server)
+        self.road = Road(self.server)
+        self.disk = MemoryDisk()
+        self.deletes = MemoryDisk()
+        self.clock = LoopClock()
+        self.boot_id = "boot-1"
+        self.capacity = 1000
+        self.controller_works = True
+        self.told: list[str] = []
+        self.agent: Agent | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._grants = 0
+        self._controller: asyncio.Task[None] | None = None
+
+    async def begin(self) -> None:
+        """Define the kinds, and register the node as kubelet and controller do."""
+        await install(self.kube, manifests())
+        await self.register_node()
+        await self.scale_by(batch=16, buffer="0.5")
+        await self.create_config(container="nc-1")
+        self._controller = asyncio.create_task(self._control())
+
+    async def end(self) -> None:
+        await self.stop()
+        if self._controller:
+            self._controller.cancel()
+            await asyncio.gather(self._controller, return_exceptions=True)
+
+    # The cluster
+
+    async def register_node(self) -> None:
+        info = {"nodeInfo": {"bootID": self.boot_id}}
+        await self.kube.create(NODES, {"metadata": {"name": NODE}, "status": info})
+
+    async def report_boot(self, boot_id: str) -> None:
+        await self.kube.merge(NODES, NODE, {"status": {"nodeInfo": {"bootID": boot_id}}}, sub="status")
+
+    async def create_config(self, *, container: str) -> None:
+        uid = (await self.kube.get(NODES, NODE)).metadata.uid
+        owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
+        meta = {"name": NODE, "namespace": SYSTEM, "ownerReferences": [owner]}
+        await self.kube.create(NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 0}})
+        await self.write_status(version=1, grants={}, container=container)
+
+    async def scale_by(self, *, batch: int, buffer: str, exhausted: bool = False) -> None:
+        name = {"metadata": {"name": "pods", "namespace": SYSTEM}}
+        try:
+            await self.kube.get(SUBNETS, "pods", namespace=SYSTEM)
+        except Exception:  # noqa: BLE001  it is not there yet
+            await self.kube.create(SUBNETS, name)
+        told = {"exhausted": exhausted, "scaler": {"batch": batch, "buffer": float(buffer)}}
+        await self.kube.merge(SUBNETS, "pods", {"status": told}, namespace=SYSTEM, sub="status")
+
+    async def config(self) -> NodeNetworkConfig:
+        return await self.kube.get(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
+
+    async def write_status(
+        self,
+        *,
+        version: int,
+        grants: dict[str, str],
+        container: str = "nc-1",
+        answer: NCStatus = "NCUpdateSuccess",
+    ) -> None:
+        told = {
+            "id": container,
+            "primaryIP": "10.0.0.4",
+            "subnetName": "pods",
+            "subnetAddressSpace": "10.0.0.0/16",
+            "defaultGateway": "10.0.0.1",
+            "version": version,
+            "status": answer,
+            "ipAssignments": [{"name": name, "ip": address} for name, address in grants.items()],
+        }
+        body = {"status": {"assignedIPCount": len(grants), "networkContainers": [told]}}
+        await self.kube.merge(NETWORK_CONFIGS, NODE, body, namespace=SYSTEM, sub="status")
+
+    async def bind(self, *names: str, host_network: bool = False, phase: str = "Pending") -> None:
+        for name in names:
+            spec = {"nodeName": NODE, "hostNetwork": host_network}
+            meta = {"name": name, "namespace": "default"}
+            await self.kube.create(PODS, {"metadata": meta, "spec": spec, "status": {"phase": phase}})
+            if phase != "Pending":
+                await self.kube.merge(PODS, name, {"status": {"phase": phase}}, namespace="default", sub="status")
+
+    async def remove(self, *names: str) -> None:
+        for name in names:
+            await self.kube.delete(PODS, name, namespace="default", grace=0)
+
+    async def _control(self) -> None:
+        """What a controller does, 0.1 s late: held less named, topped up to the request."""
+        while True:
+            await asyncio.sleep(0.1)
+            if self.controller_works:
+                await self.reconcile()
+
+    async def reconcile(self) -> None:
+        try:
+            config = await self.config()
+        except Exception:  # noqa: BLE001  it is being made anew
+            return
+        if not config.status.network_containers:
+            return
+        container = config.status.network_containers[0]
+        held = {each.name: each.ip for each in container.ip_assignments}
+        kept = {name: address for name, address in held.items() if name not in config.spec.released}
+        while len(kept) < min(config.spec.requested, self.capacity):
+            self._grants += 1
+            kept[f"grant-{self._grants}"] = f"10.0.{1 + self._grants // 250}.{self._grants % 250}"
+        answer: NCStatus = "NCUpdateSuccess" if len(kept) >= config.spec.requested else "NCUpdateSubnetFullError"
+        if kept != held or answer != container.status:
+            await self.write_status(version=container.version + 1, grants=kept, answer=answer, container=container.id)
+
+    # The agent
+
+    async def start(self, *, wait: bool = True, disk: Disk | None = None, deletes: Disk | None = None) -> Agent:
+        self.agent = Agent(
+            NODE,
+            KubeClient(self.road),
+            disk=disk or self.disk,
+            deletes=deletes or self.deletes,
+            clock=self.clock,
+            rng=random.Random(2),  # noqa: S311  seeded
+            boot_id=self.boot_id,
+            numbers=Numbers(),
+            tell=self.told.append,
+        )
+        self._running = asyncio.create_task(self.agent.run())
+        if wait:
+            await asyncio.sleep(SETTLED)
+        return self.agent
+
+    async def stop(self, *, killed: bool = False) -> None:
+        if self._running:
+            running, self._running = self._running, None
+            running.cancel()
+            (ended,) = await asyncio.gather(running, return_exceptions=True)
+            if not killed and not isinstance(ended, asyncio.CancelledError):
+                raise AssertionError("the agent did not live until it was stopped") from ended
+
+    async def kill(self) -> None:
+        """End the agent as SIGKILL does: nothing that it does from now on has an effect."""
+        self.disk, dying = self.disk.after_kill(), self.disk
+        self.deletes = self.deletes.after_kill()
+        dying.budget = -1
+        await self.stop(killed=True)
+
+    async def reboot(self, boot_id: str, *, clean: bool = False) -> None:
+        if clean:
+            await self.stop()
+        self.disk, dying = self.disk.after_reboot(), self.disk
+        dying.budget = -1
+        await self.stop(killed=True)
+        self.boot_id, self.clock = boot_id, LoopClock()
+
+    async def call(self, command: str, sandbox: str, *, pod: str = "", version: str = "1.0.0") -> Answer:
+        assert self.agent
+        request = Request(
+            command=command,
+            container_id=sandbox,
+            ifname="eth0",
+            netns="/run/netns/x",
+            args=f"K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}" if pod else "",
+            stdin=msgspec.json.encode({"cniVersion": version, "name": "net"}),
+        )
+        return decode_answer(await self.agent.handle(encode_request(request)))
+
+    async def add(self, sandbox: str, *, pod: str = "") -> str:
+        """ADD that must succeed; gives the address."""
+        answer = await self.call("ADD", sandbox, pod=pod)
+        assert 0 == answer.exit_code, answer.stdout
+        address: str = json.loads(answer.stdout)["ips"][0]["address"]
+        return address
+
+    async def refused(self, sandbox: str) -> dict[str, Any]:
+        """ADD that must fail; gives the error."""
+        answer = await self.call("ADD", sandbox)
+        assert 1 == answer.exit_code, answer.stdout
+        error: dict[str, Any] = json.loads(answer.stdout)
+        return error

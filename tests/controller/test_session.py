@@ -1,0 +1,126 @@
+"""Calls of one term."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import msgspec
+import pytest
+
+from podpool.controller.session import Lead, Session
+from podpool.core.scaling import Scaler
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.errors import SubnetFull, TermEnded
+from podpool.ledger.messages import (
+    ContainerState,
+    Item,
+    Problem,
+    Reconcile,
+    ReconcileAnswer,
+    Result,
+    SubnetName,
+    SubnetState,
+)
+from podpool.runtime.transport import Request, Response, Unreachable
+from podpool.sim.loop import VirtualLoop
+
+SUBNET = SubnetName(network="vnet", name="pods")
+STATE = SubnetState(
+    subnet=SUBNET,
+    revision=1,
+    timestamp="",
+    cidr="10.0.0.0/24",
+    capacity=250,
+    reserved=0,
+    cooldown=30.0,
+    scaler=Scaler(16, 50),
+)
+
+
+class Ledger:
+    """Answers reconcile calls as a test tells it to, and remembers them."""
+
+    def __init__(self) -> None:
+        self.calls: list[Reconcile] = []
+        self.answer: Callable[[Reconcile], Response] = self.granted
+
+    async def send(self, request: Request) -> Response:
+        self.calls.append(msgspec.json.decode(request.body, type=Reconcile))
+        return self.answer(self.calls[-1])
+
+    def granted(self, call: Reconcile) -> Response:
+        results = tuple(
+            Result(error=Problem(error="subnet-full", message="full"))
+            if item.node == "unlucky"
+            else Result(state=ContainerState(container=item.node, subnet=SUBNET, version=1))
+            for item in call.items
+        )
+        answer = ReconcileAnswer(revision=len(self.calls) + 40, results=results, subnets=(STATE,))
+        return Response(200, msgspec.json.encode(answer))
+
+
+def item(node: str) -> Item:
+    return Item(subnet=SUBNET, node=node, node_uid=node)
+
+
+def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Session]:
+    ledger = Ledger()
+    session = Session(LedgerClient(ledger), Lead("cluster", 3, 5), hear=lambda _: None)
+
+    async def both() -> None:
+        sending = asyncio.ensure_future(session.run())
+        await story(session, ledger)
+        sending.cancel()
+        await asyncio.wait([sending])
+        if not sending.cancelled() and sending.exception():
+            raise sending.exception() or AssertionError
+
+    VirtualLoop().run_until_complete(both())
+    return ledger, session
+
+
+def test_all_containers_of_a_moment_are_one_call() -> None:
+    async def story(session: Session, _: Ledger) -> None:
+        outcomes = await asyncio.gather(*(session.reconcile(item(f"n{number}")) for number in range(100)))
+        assert [f"n{number}" for number in range(100)] == [each.state.container for each in outcomes]
+
+    ledger, session = run(story)
+    assert [(3, 1, 5, 100)] == [(call.term, call.number, call.seen, len(call.items)) for call in ledger.calls]
+    assert 41 == session.seen
+
+
+def test_one_bad_item_fails_alone() -> None:
+    async def story(session: Session, _: Ledger) -> None:
+        good, bad = await asyncio.gather(
+            session.reconcile(item("lucky")), session.reconcile(item("unlucky")), return_exceptions=True
+        )
+        assert isinstance(bad, SubnetFull)
+        assert not isinstance(good, BaseException)
+
+    run(story)
+
+
+def test_a_lost_answer_fails_and_the_next_call_has_a_higher_number() -> None:
+    async def story(session: Session, ledger: Ledger) -> None:
+        def lost(_: Reconcile) -> Response:
+            raise Unreachable("the ledger", "lost")
+
+        ledger.answer = lost
+        with pytest.raises(Unreachable):
+            await session.reconcile(item("n1"))
+        ledger.answer = ledger.granted
+        await session.reconcile(item("n1"))
+
+    ledger, _ = run(story)
+    assert [1, 2] == [call.number for call in ledger.calls]
+
+
+def test_a_term_that_ended_ends_the_session() -> None:
+    async def story(session: Session, ledger: Ledger) -> None:
+        problem = Problem(error="term-ended", message="there is a newer leader")
+        ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
+        with pytest.raises(TermEnded):
+            await session.reconcile(item("n1"))
+        await asyncio.sleep(1)
+
+    with pytest.raises(TermEnded, match="newer leader"):
+        run(story)

@@ -1,0 +1,218 @@
+"""A ledger in this process, on books in memory, with a clock that stands still until it is told."""
+
+import copy
+import random
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
+
+from podpool.ledger.authority import Ledger
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import (
+    ContainerState,
+    Grant,
+    Item,
+    ListedContainer,
+    Listing,
+    ListingAnswer,
+    NewSubnet,
+    OpenTerm,
+    Problem,
+    Reconcile,
+    ReconcileAnswer,
+    Report,
+    SubnetName,
+    SubnetState,
+)
+from podpool.ledger.service import Service
+from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.writer import InlineStore
+from podpool.runtime.transport import Handler, Request, Response
+
+T = TypeVar("T")
+SUBNET = SubnetName(network="vnet", name="pods")
+
+
+def done(work: Coroutine[Any, Any, T]) -> T:
+    """Run what never waits, as nothing does on an inline store."""
+    try:
+        work.send(None)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    raise AssertionError("it waits")
+
+
+class HandClock:
+    """Time that goes on by hand."""
+
+    def __init__(self, now: float = 1_000_000.0) -> None:
+        self.now = now
+
+    def wall(self) -> float:
+        return self.now
+
+    def boot(self) -> float:
+        return self.now
+
+
+class Wire:
+    """A road without a network."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def send(self, request: Request) -> Response:
+        return await self._handler(request)
+
+
+class Office:
+    """A ledger, its books, and a client."""
+
+    def __init__(
+        self,
+        *,
+        image: bytes | None = None,
+        witness: MemoryWitness | None = None,
+        clock: HandClock | None = None,
+        seed: int = 1,
+    ) -> None:
+        self.clock = clock or HandClock()
+        self.witness = witness or MemoryWitness()
+        self.store = InlineStore(witness=self.witness, image=image)
+        self.rng = random.Random(seed)  # noqa: S311  the same each time
+        self.ledger = Ledger(self.store, clock=self.clock, rng=self.rng)
+        self.client = LedgerClient(Wire(Service(self.ledger)))
+        done(self.ledger.start())
+
+    def restored(self, image: bytes, *, witness: MemoryWitness | None = None) -> "Office":
+        """The same ledger after its books were exchanged for an older copy; with its own witness, unless told."""
+        return Office(image=image, witness=witness or self.witness, clock=self.clock, seed=self.rng.getrandbits(32))
+
+    def witness_copy(self) -> MemoryWitness:
+        return copy.deepcopy(self.witness)
+
+    def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = "pods", **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them
+        new = NewSubnet(network="vnet", name=name, cidr=cidr, **settings)
+        return done(self.client.create_subnet(new))
+
+    def state(self, name: str = "pods") -> SubnetState:
+        return done(self.client.subnet(SubnetName(network="vnet", name=name)))
+
+    def reserved(self) -> int:
+        (utilization,) = done(self.client.utilization(SUBNET))
+        return utilization.reserved
+
+    def later(self, seconds: float) -> None:
+        """Let time pass, and the ledger notice."""
+        self.clock.now += seconds
+        done(self.ledger.tick())
+
+
+class Leader:
+    """The leader of a cluster: its term and number, and what it has seen."""
+
+    def __init__(self, office: Office, cluster: str = "c1", *, known: int = 0, seen: int = 0) -> None:
+        self.office = office
+        self.cluster = cluster
+        self.known = known
+        self.seen = seen
+        self.number = 0
+        self.term = 0
+        self.listing_wanted = False
+        self.lead()
+
+    def lead(self) -> None:
+        term = done(self.office.client.open_term(OpenTerm(cluster=self.cluster, known=self.known, seen=self.seen)))
+        self.term = self.known = term.term
+        self.seen = max(self.seen, term.revision)
+        self.listing_wanted = term.listing_wanted
+        self.number = 0
+
+    def moved_to(self, office: Office) -> "Leader":
+        self.office = office
+        return self
+
+    def call(self, *items: Item, number: int | None = None) -> ReconcileAnswer:
+        self.number += 1
+        call = Reconcile(
+            cluster=self.cluster,
+            term=self.term,
+            number=self.number if number is None else number,
+            seen=self.seen,
+            items=items,
+        )
+        answer = done(self.office.client.reconcile(call))
+        self.seen = max(self.seen, answer.revision)
+        return answer
+
+    def one(self, item: Item) -> ContainerState:
+        """Send one item that must succeed."""
+        (result,) = self.call(item).results
+        assert result.error is None, result.error
+        assert result.state is not None
+        return result.state
+
+    def problem(self, item: Item) -> Problem:
+        """Send one item that must fail."""
+        (result,) = self.call(item).results
+        assert result.error is not None, result.state
+        return result.error
+
+    def node(self, name: str = "n1", *, wanted: int = 0, waiting: int = 0, demand: int = 0) -> ContainerState:
+        """Open the container of a node."""
+        return self.one(item(name, wanted=wanted, report=Report(demand=demand, waiting=waiting)))
+
+    def list_all(self, *containers: ListedContainer) -> ListingAnswer:
+        listing = Listing(cluster=self.cluster, term=self.term, seen=self.seen, containers=containers)
+        answer = done(self.office.client.send_listing(listing))
+        self.seen = max(self.seen, answer.revision)
+        return answer
+
+
+def item(
+    node: str = "n1",
+    state: ContainerState | None = None,
+    *,
+    wanted: int = 0,
+    released: Sequence[str] = (),
+    rested: float = 0.0,
+    report: Report | None = Report(),  # noqa: B008  frozen
+    subnet: SubnetName = SUBNET,
+    **more: Any,  # noqa: ANN401  as Item has them
+) -> Item:
+    """Make an item for a node, and its container if it has one."""
+    return Item(
+        subnet=subnet,
+        node=node,
+        node_uid=more.pop("node_uid", f"uid-{node}"),
+        container=state.container if state else None,
+        wanted=wanted,
+        released=tuple(released),
+        rested=rested,
+        report=report,
+        **more,
+    )
+
+
+def ids(state: ContainerState) -> list[str]:
+    return [grant.id for grant in state.grants]
+
+
+def addresses(state: ContainerState) -> list[str]:
+    return [grant.address for grant in state.grants]
+
+
+def listed(node: str, state: ContainerState, **more: Any) -> ListedContainer:  # noqa: ANN401  as it has them
+    """Show a container as its NNC does."""
+    grants: tuple[Grant, ...] = more.pop("grants", state.grants)
+    version: int = more.pop("version", state.version)
+    return ListedContainer(
+        container=state.container,
+        subnet=state.subnet,
+        node=node,
+        node_uid=more.pop("node_uid", f"uid-{node}"),
+        version=version,
+        primary=more.pop("primary", state.primary),
+        grants=grants,
+        wanted=more.pop("wanted", len(grants)),
+        **more,
+    )

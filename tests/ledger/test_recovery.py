@@ -1,0 +1,461 @@
+"""After a restore from an older copy: the traces that broke earlier drafts, and what the rules say about them."""
+
+import pytest
+
+from podpool.ledger.errors import Invalid, ListingWanted, NotFound, TermEnded
+from podpool.ledger.messages import ContainerState, Grant, Recovery, Report, Settle, SubnetName
+from podpool.ledger.witness import MemoryWitness
+from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item, listed
+
+
+@pytest.fixture
+def office() -> Office:
+    office = Office()
+    office.subnet("10.0.0.0/24", cooldown=30.0)
+    return office
+
+
+def recovery(office: Office) -> Recovery:
+    return done(office.client.recovery())
+
+
+def over(office: Office) -> None:
+    """Let the rests end that may have been lost with the books."""
+    office.later(31.0)
+
+
+class TestNoticing:
+    def test_a_restart_on_the_same_books_is_no_restore(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node(wanted=2)
+        leader.moved_to(office.restored(office.store.image()))
+        assert state == leader.one(item("n1", state, wanted=2))
+
+    def test_the_witness_ends_every_term(self, office: Office) -> None:
+        leader = Leader(office)
+        copy = office.store.image()
+        leader.node()
+        leader.moved_to(office.restored(copy))
+        leader.seen = 0
+        with pytest.raises(TermEnded, match="restored"):
+            leader.node()
+
+    def test_a_caller_that_has_seen_a_higher_revision_is_a_witness(self, office: Office) -> None:
+        leader = Leader(office)
+        copy, witness = office.store.image(), office.witness_copy()
+        leader.node()
+        restored = office.restored(copy, witness=witness)
+        assert () == recovery(restored).awaited
+        leader.moved_to(restored)
+        with pytest.raises(TermEnded):
+            leader.node()
+        assert ["c1"] == [each.cluster for each in recovery(restored).awaited]
+
+    def test_a_caller_that_knows_a_higher_term_is_a_witness(self, office: Office) -> None:
+        copy, witness = office.store.image(), office.witness_copy()
+        leader = Leader(office)
+        restored = office.restored(copy, witness=witness)
+        leader.seen = 0
+        leader.moved_to(restored).lead()
+        assert leader.listing_wanted
+
+    def test_books_without_their_witness_are_taken_as_restored(self, office: Office) -> None:
+        Leader(office).node()
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        assert restored.state().frozen
+
+    def test_the_new_term_is_above_one_that_the_books_have_forgotten(self, office: Office) -> None:
+        copy = office.store.image()
+        old = Leader(office)
+        new = Leader(office.restored(copy))
+        assert new.term > old.term
+
+    def test_even_when_the_witness_is_lost_too(self, office: Office) -> None:
+        """A new leader has seen little of what the old one did after the copy; its term is higher all the same."""
+        copy, witness = office.store.image(), office.witness_copy()
+        first = Leader(office)
+        later = [Leader(office).term for _ in range(20)]
+        new = Leader(office.restored(copy, witness=witness), known=first.term, seen=first.seen)
+        assert new.listing_wanted
+        assert new.term > max(later)
+
+    def test_a_cluster_that_has_nothing_to_lose_need_not_list(self, office: Office) -> None:
+        Leader(office, "c1").node()
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        assert not Leader(restored, "new").listing_wanted
+
+
+class TestNothingIsGranted:
+    def test_row_7_a_call_under_way_gets_nothing_that_the_books_have_forgotten(self, office: Office) -> None:
+        leader = Leader(office)
+        first = leader.node("n0")
+        copy = office.store.image()
+        used = leader.one(item("n0", first, wanted=1))
+        restored = office.restored(copy)
+        with pytest.raises(TermEnded):
+            leader.moved_to(restored).one(item("n1", wanted=200))
+        leader.lead()
+        with pytest.raises(ListingWanted):
+            leader.one(item("n1", wanted=200))
+        leader.list_all(listed("n0", used))
+        over(restored)
+        assert used.grants[0].address not in addresses(leader.one(item("n1", wanted=200)))
+
+    def test_not_before_each_cluster_on_the_subnet_has_listed(self, office: Office) -> None:
+        first, second = Leader(office, "c1"), Leader(office, "c2")
+        state, other = first.node(), second.node()
+        copy = office.store.image()
+        other = second.one(item("n1", other, wanted=3))
+        restored = office.restored(copy)
+        for leader in (first, second):
+            leader.moved_to(restored).lead()
+        first.list_all(listed("n1", state))
+        over(restored)
+        answer = first.call(item("n1", state, wanted=5))
+        assert (5, ()) == (answer.results[0].state and answer.results[0].state.short, answer.servable)
+        assert "frozen" == first.problem(item("n2")).error
+        second.list_all(listed("n1", other))
+        assert not set(addresses(first.one(item("n1", state, wanted=200)))) & set(addresses(other))
+
+    def test_a_cluster_that_came_after_the_copy_is_waited_for(self, office: Office) -> None:
+        first = Leader(office, "c1")
+        state = first.node()
+        copy = office.store.image()
+        other = Leader(office, "late").node(wanted=3)
+        restored = office.restored(copy)
+        first.moved_to(restored).lead()
+        first.list_all(listed("n1", state))
+        over(restored)
+        assert ["late"] == [each.cluster for each in recovery(restored).awaited]
+        assert 1 == first.one(item("n1", state, wanted=1)).short
+        late = Leader(restored, "late", known=1)
+        late.list_all(listed("n1", other))
+        assert not set(addresses(first.one(item("n1", state, wanted=200)))) & set(addresses(other))
+
+    def test_other_subnets_are_not_held_up(self, office: Office) -> None:
+        office.subnet("10.0.1.0/24", name="other")
+        other = SubnetName(network="vnet", name="other")
+        Leader(office, "absent").node()
+        leader = Leader(office, "c1")
+        state = leader.one(item(subnet=other))
+        copy = office.store.image()
+        leader.one(item("n1", state, subnet=other, wanted=1))
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", state))
+        over(restored)
+        assert 0 == leader.one(item("n1", state, subnet=other, wanted=5)).short
+
+    def test_a_person_can_excuse_a_cluster(self, office: Office) -> None:
+        Leader(office, "absent").node()
+        leader = Leader(office)
+        state = leader.node()
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", state))
+        over(restored)
+        assert 1 == leader.one(item("n1", state, wanted=1)).short
+        assert () == done(restored.client.excuse("absent")).awaited
+        assert 0 == leader.one(item("n1", state, wanted=1)).short
+        with pytest.raises(NotFound):
+            done(restored.client.excuse("absent"))
+
+    def test_what_was_released_just_before_rests(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node()
+        copy = office.store.image()
+        used = leader.one(item("n1", state, wanted=1))
+        gone = leader.one(item("n1", state, released=ids(used)))
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", gone))
+        assert 200 == leader.one(item("n1", state, wanted=200)).short
+        over(restored)
+        assert 0 == leader.one(item("n1", state, wanted=200)).short
+
+
+class TestTheListsBecomeTheBooks:
+    def prepared(self, office: Office, *, before: int, after: int) -> tuple[Leader, ContainerState, Office]:
+        """A node that held `before` when the copy was made and `after` when it was restored."""
+        leader = Leader(office)
+        state = leader.node(wanted=before)
+        copy = office.store.image()
+        released = ids(state)[after:]
+        state = leader.one(item("n1", state, wanted=after, released=released, rested=60.0))
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        assert leader.listing_wanted
+        return leader, state, restored
+
+    def test_row_7c_a_grant_that_the_books_have_forgotten_stays_with_its_node(self, office: Office) -> None:
+        leader, state, restored = self.prepared(office, before=0, after=3)
+        (result,) = leader.list_all(listed("n1", state)).results
+        assert result.state is not None
+        assert (state.grants, state.primary) == (result.state.grants, result.state.primary)
+        assert 4 == restored.reserved()
+
+    def test_a_grant_that_only_the_books_have_is_free_after_rest(self, office: Office) -> None:
+        leader, state, restored = self.prepared(office, before=5, after=2)
+        leader.list_all(listed("n1", state, rested=60.0))
+        assert 6 == restored.reserved()
+        over(restored)
+        assert 3 == restored.reserved()
+
+    def test_named_grants_are_taken_off_and_rest(self, office: Office) -> None:
+        leader, state, restored = self.prepared(office, before=1, after=4)
+        named = ids(state)[2:]
+        (result,) = leader.list_all(listed("n1", state, released=tuple(named), wanted=2)).results
+        assert result.state is not None
+        assert state.grants[:2] == result.state.grants
+        assert 5 == restored.reserved()
+        over(restored)
+        assert 3 == restored.reserved()
+
+    def test_row_8_a_released_name_does_not_come_back(self, office: Office) -> None:
+        leader, state, restored = self.prepared(office, before=2, after=1)
+        leader.list_all(listed("n1", state))
+        over(restored)
+        again = leader.one(item("n1", state, wanted=40, released=ids(state)))
+        assert not set(ids(state)) & set(ids(again))
+        assert 40 == len(set(ids(again)))
+
+    @pytest.mark.parametrize(("shown", "accepted", "expected"), [(1, 0, 3), (9, 0, 10), (1, 12, 13), (9, 12, 13)])
+    def test_the_version_is_above_everything_that_was_ever_told(
+        self, office: Office, shown: int, accepted: int, expected: int
+    ) -> None:
+        leader = Leader(office)
+        state = leader.node()
+        state = leader.one(item("n1", state, wanted=1))
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        report = Report(version=accepted)
+        (result,) = leader.list_all(listed("n1", state, version=shown, report=report)).results
+        assert result.state is not None
+        assert expected == result.state.version
+
+    def test_a_container_that_the_books_have_forgotten_is_there_again(self, office: Office) -> None:
+        leader = Leader(office)
+        copy = office.store.image()
+        state = leader.node(wanted=2)
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        (result,) = leader.list_all(listed("n1", state)).results
+        assert result.state is not None
+        assert (state.container, state.grants) == (result.state.container, result.state.grants)
+        assert state.container == leader.node(wanted=2).container
+
+    def test_a_container_that_was_closed_stays_closed(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node(wanted=2)
+        leader.one(item("n1", state, gone=True))
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        (result,) = leader.list_all(listed("n1", state)).results
+        assert result.state is not None
+        assert (True, ()) == (result.state.closed, result.state.grants)
+
+    def test_a_container_that_no_list_shows_keeps_what_nobody_lists(self, office: Office) -> None:
+        leader = Leader(office)
+        unlisted, state = leader.node("n1", wanted=2), leader.node("n2", wanted=1)
+        copy = office.store.image()
+        leader.one(item("n2", state, wanted=2))
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        taken = Grant(id=unlisted.grants[0].id, address=unlisted.grants[0].address)
+        leader.list_all(listed("n2", state, grants=(*state.grants, taken)))
+        over(restored)
+        assert unlisted.grants[1:] == leader.one(item("n1", unlisted)).grants
+
+    def test_nothing_is_told_of_an_unlisted_container_before_all_lists_are_in(self, office: Office) -> None:
+        first, second = Leader(office, "c1"), Leader(office, "c2")
+        state, other = first.node(wanted=1), second.node()
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        for leader in (first, second):
+            leader.moved_to(restored).lead()
+        first.list_all()
+        assert "frozen" == first.problem(item("n1", state, wanted=1)).error
+        second.list_all(listed("n1", other, grants=state.grants))
+        assert () == first.one(item("n1", state)).grants
+
+    def test_a_follower_of_the_same_node_closes_the_one_that_the_books_have(self, office: Office) -> None:
+        leader = Leader(office)
+        old = leader.node(wanted=2)
+        copy = office.store.image()
+        leader.one(item("n1", old, gone=True))
+        new = leader.node(wanted=1)
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", new))
+        assert leader.one(item("n1", old)).closed
+        assert new.container == leader.node(wanted=1).container
+
+    def test_containers_that_changed_their_nodes_are_found_on_them(self, office: Office) -> None:
+        leader = Leader(office)
+        first, second = leader.one(item(node_uid="a")), leader.one(item(node_uid="b"))
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", first, node_uid="b"), listed("n1", second, node_uid="a"))
+        over(restored)
+        assert first.container == leader.one(item(node_uid="b")).container
+        assert second.container == leader.one(item(node_uid="a")).container
+
+
+class TestAListThatIsNotWanted:
+    def test_row_6_a_grant_that_the_books_do_not_hold_changes_nothing(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node(wanted=1)
+        leader.one(item("n1", state, released=ids(state), rested=60.0))
+        hog = leader.node("n2", wanted=200)
+        answer = leader.list_all(listed("n1", state))
+        assert () == answer.alarms
+        (result,) = answer.results
+        assert result.state is not None
+        assert () == result.state.grants
+        assert hog == leader.one(item("n2", hog, wanted=200))
+
+    def test_it_counts_once_in_a_recovery(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node(wanted=1)
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", state))
+        over(restored)
+        grown = leader.one(item("n1", state, wanted=3))
+        leader.list_all(listed("n1", state))
+        assert grown == leader.one(item("n1", state, wanted=3))
+
+    def test_an_older_term_s_list_changes_nothing(self, office: Office) -> None:
+        leader = Leader(office)
+        state = leader.node(wanted=1)
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored)
+        with pytest.raises(TermEnded):
+            leader.list_all(listed("n1", state))
+
+    @pytest.mark.parametrize(
+        ("field", "bad"),
+        [
+            ("grants", {"grants": (Grant(id="x", address="10.0.0.9"),)}),
+            ("grants", {"grants": (Grant(id="00000000-0000-4000-8000-000000000001", address="10.0.9.9"),)}),
+            ("primary", {"primary": "10.0.0.255"}),
+            ("wanted", {"wanted": -1}),
+            ("containers", {"grants": (Grant(id="00000000-0000-4000-8000-000000000001", address="10.0.0.1"),)}),
+        ],
+    )
+    def test_one_that_cannot_be_meant_is_refused_as_a_whole(
+        self, office: Office, field: str, bad: dict[str, object]
+    ) -> None:
+        leader = Leader(office)
+        state = leader.node()
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        leader.moved_to(restored).lead()
+        with pytest.raises(Invalid) as refused:
+            leader.list_all(listed("n1", state, **bad))
+        assert field == refused.value.field
+        assert len(recovery(restored).awaited) == 1
+
+    def test_nothing_is_told_of_another_cluster_s_container(self, office: Office) -> None:
+        state = Leader(office, "c1").node(wanted=2)
+        (result,) = Leader(office, "c2").list_all(listed("n1", state)).results
+        assert result.error is not None
+        assert "not-found" == result.error.error
+
+    @pytest.mark.parametrize("with_witness", [True, False])
+    def test_a_subnet_that_the_books_have_forgotten_must_be_made_again_first(
+        self, office: Office, *, with_witness: bool
+    ) -> None:
+        first, second = Leader(office, "c1"), Leader(office, "c2")
+        states = [first.node(), second.node()]
+        copy = office.store.image()
+        witness = None if with_witness else office.witness_copy()
+        office.subnet("10.0.1.0/24", name="late")
+        late = SubnetName(network="vnet", name="late")
+        lost = first.one(item("n2", subnet=late, wanted=3))
+        restored = office.restored(copy, witness=witness)
+        for leader in (first, second):
+            leader.moved_to(restored).lead()
+        second.list_all(listed("n1", states[1]))
+        with pytest.raises(NotFound, match="vnet/late"):
+            first.list_all(listed("n1", states[0]), listed("n2", lost))
+        restored.subnet("10.0.1.0/24", name="late")
+        assert "frozen" == second.problem(item("n9", subnet=late)).error
+        first.list_all(listed("n1", states[0]), listed("n2", lost))
+        assert lost.primary != second.one(item("n9", subnet=late)).primary
+
+
+class TestTwoOwners:
+    def disputed(self, office: Office) -> tuple[Leader, Leader, ContainerState, ContainerState]:
+        """Two clusters that list one address."""
+        first, second = Leader(office, "c1"), Leader(office, "c2")
+        mine, other = first.node(wanted=1), second.node(wanted=1)
+        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        for leader in (first, second):
+            leader.moved_to(restored).lead()
+        first.list_all(listed("n1", mine))
+        claim = Grant(id="00000000-0000-4000-8000-000000000001", address=mine.grants[0].address)
+        answer = second.list_all(listed("n1", other, grants=(*other.grants, claim)))
+        (alarm,) = answer.alarms
+        assert (mine.grants[0].address, mine.container, other.container) == (
+            alarm.address,
+            alarm.holder,
+            alarm.claimant,
+        )
+        over(restored)
+        return first, second, mine, other
+
+    def test_nothing_is_granted_and_nothing_is_told_of_the_two(self, office: Office) -> None:
+        first, second, mine, other = self.disputed(office)
+        assert "two-owners" == first.problem(item("n1", mine, wanted=1)).error
+        assert "two-owners" == second.problem(item("n1", other, gone=True)).error
+        assert "frozen" == first.problem(item("n3")).error
+        assert first.office.state().frozen
+
+    @pytest.mark.parametrize("winner", ["holder", "claimant"])
+    def test_a_person_gives_it_to_one_of_them(self, office: Office, winner: str) -> None:
+        first, second, mine, other = self.disputed(office)
+        container = mine.container if winner == "holder" else other.container
+        address = mine.grants[0].address
+        settled = done(first.office.client.settle(Settle(subnet=SUBNET, address=address, container=container)))
+        assert () == settled.alarms
+        ours, theirs = first.one(item("n1", mine)), second.one(item("n1", other))
+        assert [winner == "holder", winner == "claimant"] == [address in addresses(each) for each in (ours, theirs)]
+        assert theirs.version > other.version
+        assert not set(addresses(ours)) & set(addresses(theirs))
+        assert first.node("n3").primary
+
+    def test_only_one_of_the_two_can_be_given_it(self, office: Office) -> None:
+        first, *_ = self.disputed(office)
+        client = first.office.client
+        decision = Settle(subnet=SUBNET, address="10.0.0.200", container="nobody")
+        with pytest.raises(NotFound):
+            done(client.settle(decision))
+        (alarm,) = recovery(first.office).alarms
+        with pytest.raises(NotFound):
+            done(client.settle(Settle(subnet=SUBNET, address=alarm.address, container="nobody")))
+
+    def test_an_excused_cluster_that_returns_raises_the_alarm_that_it_must(self, office: Office) -> None:
+        leader, late = Leader(office, "c1"), Leader(office, "late")
+        mine, other = leader.node(), late.node()
+        copy = office.store.image()
+        other = late.one(item("n1", other, wanted=2))
+        restored = office.restored(copy)
+        leader.moved_to(restored).lead()
+        leader.list_all(listed("n1", mine))
+        done(restored.client.excuse("late"))
+        over(restored)
+        taken = leader.one(item("n1", mine, wanted=3))
+        late.moved_to(restored).lead()
+        answer = late.list_all(listed("n1", other))
+        both = set(addresses(taken)) & set(addresses(other))
+        assert both
+        assert both == {alarm.address for alarm in answer.alarms}
+
+    def test_a_second_restore_forgets_the_alarms_and_asks_again(self, office: Office) -> None:
+        first, second, mine, other = self.disputed(office)
+        again = first.office.restored(first.office.store.image(), witness=MemoryWitness())
+        assert () == recovery(again).alarms
+        for leader, state in ((first, mine), (second, other)):
+            leader.moved_to(again).lead()
+            leader.list_all(listed("n1", state))
+        over(again)
+        assert mine.grants == first.one(item("n1", mine, wanted=1)).grants

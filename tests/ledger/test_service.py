@@ -1,0 +1,223 @@
+"""The ledger over its transport: routes, errors, streams."""
+
+import asyncio
+import random
+
+import msgspec
+import pytest
+
+from podpool.core.scaling import Scaler
+from podpool.ledger.authority import Ledger
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.errors import Invalid, LedgerError, NotFound
+from podpool.ledger.messages import Change, NewSubnet, OpenTerm, Problem, Reconcile, Report, SubnetName
+from podpool.ledger.service import ROUTES, Service
+from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.writer import InlineStore
+from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.transport import Request, Response
+from tests.ledger.offices import SUBNET, HandClock, Leader, Office, Wire, done, ids, item, listed
+
+
+def ask(office: Office, method: str, path: str, body: bytes = b"", **query: str) -> tuple[int, Problem]:
+    request = Request(method=method, path=path, body=body, query=query)
+    response = done(Service(office.ledger)(request))
+    return response.status, msgspec.json.decode(done(response.read()), type=Problem)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status", "code", "field"),
+    [
+        ("GET", "/nothing", b"", 404, "not-found", "path"),
+        ("GET", "/v1/networks/vnet/subnets/none", b"", 404, "not-found", "subnet"),
+        ("DELETE", "/v1/subnets", b"", 405, "wrong-method", "method"),
+        ("POST", "/v1/reconcile", b"{", 400, "invalid", None),
+        ("POST", "/v1/reconcile", b"\xff\xff", 400, "invalid", None),
+        ("POST", "/v1/reconcile", b"[" * 100_000, 400, "invalid", None),
+        ("POST", "/v1/reconcile", b'{"cluster":"c1","term":1}', 400, "invalid", None),
+        ("POST", "/v1/reconcile", b'{"cluster":"c1","term":"x","number":1}', 400, "invalid", "term"),
+        ("POST", "/v1/reconcile", b'{"cluster":"c1","term":0,"number":1}', 409, "term-ended", "cluster"),
+        ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0"}', 400, "invalid", "cidr"),
+        ("GET", "/v1/containers", b"", 400, "invalid", "cluster"),
+        ("GET", "/v1/changes", b"", 400, "invalid", "cluster"),
+    ],
+)
+def test_an_error_has_a_status_a_code_a_sentence_and_its_field(
+    method: str, path: str, body: bytes, status: int, code: str, field: str | None
+) -> None:
+    answered, problem = ask(Office(), method, path, body)
+    assert (status, code, field) == (answered, problem.error, problem.field)
+    assert problem.message
+
+
+def test_a_failure_of_the_ledger_is_an_error_and_not_silence(caplog: pytest.LogCaptureFixture) -> None:
+    office = Office()
+    done(office.store.close())
+    status, problem = ask(office, "GET", "/v1/subnets")
+    assert (500, "internal") == (status, problem.error)
+    assert "GET /v1/subnets failed" in caplog.text
+
+
+def test_every_route_names_what_it_takes_and_gives() -> None:
+    assert all(route.gives is not None for route in ROUTES)
+    assert all((route.method == "POST") == (route.takes is not None) for route in ROUTES)
+    assert len(ROUTES) == len({(route.method, route.path) for route in ROUTES})
+
+
+def test_utilization_is_the_array_of_the_design_documents() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24")
+    Leader(office).node(wanted=9)
+    request = Request(method="GET", path="/networks/vnet/subnets/pods/utilization")
+    (entry,) = msgspec.json.decode(done(done(Service(office.ledger)(request)).read()))
+    assert {"timestamp": "1970-01-12T13:46:40.000+00:00", "capacity": 254, "reserved": 10} == entry
+
+
+def test_health_is_told() -> None:
+    office = Office()
+    for path in ("/healthz", "/readyz"):
+        assert 200 == done(Service(office.ledger)(Request(method="GET", path=path))).status
+
+
+def test_what_is_not_ours_becomes_an_error_too() -> None:
+    async def proxy(_: Request) -> Response:
+        return Response(502, b"<html>bad gateway</html>")
+
+    with pytest.raises(LedgerError, match="502"):
+        done(LedgerClient(Wire(proxy)).subnets())
+
+
+def test_an_error_keeps_its_type_on_the_way() -> None:
+    office = Office()
+    with pytest.raises(NotFound):
+        done(office.client.subnet(SUBNET))
+    with pytest.raises(Invalid):
+        office.subnet("10.0.0.0/33")
+
+
+class Stream:
+    """The changes of a cluster, as they come."""
+
+    def __init__(self, office: Office, cluster: str = "c1") -> None:
+        self._changes = office.client.changes(cluster)
+
+    async def next(self) -> Change:
+        async with asyncio.timeout(5):
+            return await anext(self._changes)
+
+    async def close(self) -> None:
+        await self._changes.aclose()
+
+
+def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
+    async def main() -> None:
+        office = Office()
+        office.subnet("10.0.0.0/24")
+        office.subnet("10.0.1.0/24", name="other")
+        leader = Leader(office)
+        stream = Stream(office)
+        assert ["other", "pods"] == sorted([(await stream.next()).state.subnet.name for _ in range(2)])
+        leader.call(*(item(f"n{number}", report=Report(demand=1)) for number in range(20)))
+        change = await stream.next()
+        assert (SUBNET, Scaler(8, 50)) == (change.state.subnet, change.state.scaler)
+        leader.node("n0", wanted=5)  # nothing that others must know
+        leader.call(*(item(f"n{number}", report=Report(demand=6)) for number in range(20)))
+        assert Scaler(4, 50) == (await stream.next()).state.scaler
+        await stream.close()
+
+    asyncio.run(main())
+
+
+def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -> None:
+    async def main() -> None:
+        office = Office()
+        office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+        leader, other = Leader(office, "c1"), Leader(office, "c2")
+        waiting = other.node("n1")
+        hog = leader.node("hog", wanted=12)
+        streams = [Stream(office, "c1"), Stream(office, "c2")]
+        for stream in streams:
+            await stream.next()
+        other.one(item("n1", waiting, wanted=2, report=Report(waiting=1)))
+        assert [1, 1] == [(await stream.next()).state.waiting for stream in streams]
+        leader.one(item("hog", hog, wanted=11, released=ids(hog)[:1]))
+        assert (waiting.container,) == (await streams[1].next()).servable
+        for stream in streams:
+            await stream.close()
+
+    asyncio.run(main())
+
+
+def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
+    async def main() -> None:
+        office = Office()
+        office.subnet("10.0.0.0/24")
+        leader = Leader(office)
+        state = leader.node()
+        Leader(office, "absent").node()
+        office = office.restored(office.store.image(), witness=MemoryWitness())
+        office.later(31.0)
+        stream = Stream(office)
+        assert (await stream.next()).state.frozen
+        leader.moved_to(office).lead()
+        leader.list_all(listed("n1", state))
+        await office.client.excuse("absent")
+        assert not (await stream.next()).state.frozen
+        await stream.close()
+
+    asyncio.run(main())
+
+
+def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
+    async def main() -> None:
+        office = Office()
+        office.subnet("10.0.0.0/24")
+        second = Ledger(office.store, clock=office.clock, rng=office.rng)
+        changes = LedgerClient(Wire(Service(second))).changes("c1")
+        await anext(changes)
+        Leader(office).call(*(item(f"n{number}", report=Report(demand=1)) for number in range(20)))
+        assert Scaler(8, 50) == (await anext(changes)).state.scaler
+        await changes.aclose()
+
+    asyncio.run(main())
+
+
+def test_it_is_the_same_over_http() -> None:
+    async def main() -> None:
+        ledger = Ledger(InlineStore(), clock=HandClock(), rng=random.Random(1))  # noqa: S311
+        async with serving(Service(ledger), host="127.0.0.1", port=0) as port:
+            transport = HttpTransport(f"http://127.0.0.1:{port}")
+            client = LedgerClient(transport)
+            await client.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+            changes = client.changes("c1")
+            assert SUBNET == (await anext(changes)).state.subnet
+            term = (await client.open_term(OpenTerm(cluster="c1"))).term
+            items = tuple(item(f"n{number}", report=Report(demand=1), wanted=3) for number in range(20))
+            answer = await client.reconcile(Reconcile(cluster="c1", term=term, number=1, items=items))
+            assert 20 == sum(result.error is None for result in answer.results)
+            assert Scaler(8, 50) == (await anext(changes)).state.scaler
+            assert 80 == (await client.utilization(SUBNET))[0].reserved
+            with pytest.raises(NotFound):
+                await client.subnet(SubnetName(network="vnet", name="none"))
+            await changes.aclose()
+            await transport.close()
+
+    asyncio.run(main())
+
+
+def test_time_alone_moves_the_ledger_on() -> None:
+    async def main() -> None:
+        office = Office()
+        office.subnet("10.0.0.0/28", kept_for_primaries=0)
+        leader = Leader(office)
+        state = leader.node(wanted=13)
+        leader.one(item("n1", state, wanted=0, released=ids(state)))
+        assert office.state().exhausted
+        running = asyncio.create_task(office.ledger.run())
+        office.clock.now += 6.0
+        await asyncio.sleep(0)
+        assert not office.state().exhausted
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(main())

@@ -1,0 +1,130 @@
+"""Subnets: what they are, what they hold, and what is refused."""
+
+import ipaddress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.ledger.errors import Conflict, Invalid, NotFound
+from podpool.ledger.ground import BLOCK, ground_of
+from podpool.ledger.messages import SubnetName
+from tests.ledger.offices import SUBNET, Leader, Office, done, item
+
+
+@pytest.mark.parametrize(
+    ("cidr", "gateway", "keep_back", "capacity"),
+    [
+        ("10.0.0.0/24", None, (), 254),
+        ("10.0.0.0/24", "10.0.0.1", (), 253),
+        ("10.0.0.0/24", "10.0.0.1", ("10.0.0.0/28",), 239),
+        ("10.0.0.0/24", "10.0.0.1", ("10.0.0.1", "10.0.0.4-10.0.0.9"), 247),
+        ("10.0.0.0/24", "10.0.0.255", ("10.0.0.0",), 254),
+        ("10.0.0.0/30", None, (), 2),
+        ("10.0.0.0/16", None, (), 65_534),
+        ("fd00::/120", None, (), 256),
+        ("fd00::/64", "fd00::1", (), (1 << 64) - 1),
+        ("fd00::/60", None, ("fd00::/64",), 15 << 64),
+    ],
+)
+def test_capacity_is_the_cidr_less_what_can_never_be_given(
+    cidr: str, gateway: str | None, keep_back: tuple[str, ...], capacity: int
+) -> None:
+    office = Office()
+    assert capacity == office.subnet(cidr, gateway=gateway, keep_back=keep_back).capacity
+    assert capacity == done(office.client.utilization(SUBNET))[0].capacity
+
+
+@given(st.integers(24, 30), st.lists(st.integers(0, 255), max_size=6), st.none() | st.integers(0, 255))
+def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
+    length: int, kept: list[int], gateway: int | None
+) -> None:
+    network = ipaddress.ip_network(f"10.0.0.0/{length}")
+    inside = sorted({each % network.num_addresses for each in kept})
+    at = None if gateway is None else str(network[gateway % network.num_addresses])
+    members = {str(each) for each in network.hosts()} - {str(network[each]) for each in inside} - {at}
+    if not members:
+        return
+    ground = ground_of(str(network), at, tuple(str(network[each]) for each in inside))
+    found = []
+    block = ground.next_block(0)
+    while block is not None:
+        found += [ground.text(ground.address(block, slot)) for slot in ground.slots(block)]
+        block = ground.next_block(block + 1)
+    assert sorted(members, key=ipaddress.ip_address) == found
+    assert len(members) == ground.capacity
+    assert all(ground.place(int(ipaddress.ip_address(each)))[1] < BLOCK for each in members)
+
+
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("cidr", {"cidr": "10.0.0.0"}),
+        ("cidr", {"cidr": "10.0.0.5/24"}),
+        ("cidr", {"cidr": "10.0.0.0/31"}),
+        ("cidr", {"cidr": "fd00::/48"}),
+        ("gateway", {"gateway": "10.0.1.1"}),
+        ("gateway", {"gateway": "fd00::1"}),
+        ("keep_back", {"keep_back": ("10.0.1.0/28",)}),
+        ("keep_back", {"keep_back": ("10.0.0.0/24",)}),
+        ("keep_back", {"keep_back": ("fd00::/120",)}),
+        ("batch", {"batch": 0}),
+        ("buffer", {"buffer": 401}),
+        ("lower", {"lower": 90}),
+        ("upper", {"upper": 101}),
+        ("cooldown", {"cooldown": 4.0}),
+        ("kept_for_primaries", {"kept_for_primaries": -1}),
+        ("name", {"name": "Pods"}),
+        ("name", {"name": "a.b"}),
+        ("name", {"name": ""}),
+        ("name", {"name": "-a"}),
+    ],
+)
+def test_a_field_outside_its_rule_is_refused_by_its_name(field: str, settings: dict[str, object]) -> None:
+    office = Office()
+    with pytest.raises(Invalid) as refused:
+        office.subnet(**settings)  # type: ignore[arg-type]
+    assert field == refused.value.field
+    assert () == done(office.client.subnets()).subnets
+
+
+def test_the_same_subnet_again_is_the_one_that_is_there() -> None:
+    office = Office()
+    assert office.subnet() == office.subnet()
+
+
+def test_another_subnet_of_the_same_name_is_refused() -> None:
+    office = Office()
+    office.subnet()
+    with pytest.raises(Conflict):
+        office.subnet(batch=8)
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/24", "10.0.0.0/25", "10.0.0.128/25", "10.0.0.0/16", "10.0.0.64/26"])
+def test_an_overlap_in_a_network_is_refused_with_the_name_of_the_other(cidr: str) -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24", name="first")
+    with pytest.raises(Conflict, match="vnet/first"):
+        office.subnet(cidr, name="second")
+
+
+def test_subnets_that_only_touch_and_those_of_other_networks_are_no_overlap() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24", name="first")
+    office.subnet("10.0.1.0/24", name="second")
+    assert ["first", "second"] == [each.subnet.name for each in done(office.client.subnets()).subnets]
+
+
+def test_an_unknown_subnet_is_not_found() -> None:
+    office = Office()
+    with pytest.raises(NotFound):
+        done(office.client.utilization(SubnetName(network="vnet", name="none")))
+
+
+def test_an_ipv6_64_gives_addresses_at_once_and_none_of_what_is_kept_back() -> None:
+    office = Office()
+    office.subnet("fd00::/64", gateway="fd00::1", keep_back=("fd00::/65",))
+    state = Leader(office).one(item(wanted=70))
+    assert "fd00::8000:0:0:0" == state.primary
+    assert 70 == len({grant.address for grant in state.grants})
+    assert all(grant.address.startswith("fd00::8000:0:0:") for grant in state.grants)
