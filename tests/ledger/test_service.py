@@ -157,10 +157,10 @@ def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
         Leader(office, "absent").node()
         office = office.restored(office.store.image(), witness=MemoryWitness())
         office.later(31.0)
-        stream = Stream(office)
-        assert (await stream.next()).state.frozen
         leader.moved_to(office).lead()
         leader.list_all(listed("n1", state))
+        stream = Stream(office)
+        assert (await stream.next()).state.frozen
         await office.client.excuse("absent")
         assert not (await stream.next()).state.frozen
         await stream.close()

@@ -1,5 +1,7 @@
 """What a person types, beside the long-running commands."""
 
+from typing import Annotated
+
 import typer
 from rich.console import Console
 
@@ -19,6 +21,22 @@ def podpool() -> None:
 def up() -> None:
     """Show what podpool does: a tour of its mathematics in the terminal."""
     show_tour(Console())
+
+
+@app.command()
+def sim(
+    seed: Annotated[int | None, typer.Option(help="one seed, whose history is told when it goes wrong")] = None,
+    seeds: Annotated[str, typer.Option(help="many seeds, first and last: 1-200")] = "1-100",
+    climate: Annotated[
+        str, typer.Option(help="what may happen: calm, storm, restore-ledger, restore-api, restore-both")
+    ] = "storm",
+    trace: Annotated[bool, typer.Option(help="with --seed: tell everything that the parts log")] = False,  # noqa: FBT002  typer's way
+) -> None:
+    """Play histories in the simulator: the product's own parts on virtual time, with faults."""
+    from podpool.cli.simulation import run_seed, run_seeds  # noqa: PLC0415  loads every room
+
+    good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
+    raise typer.Exit(0 if good else 1)
 
 
 def _forward(room: str, sentences: str) -> None:

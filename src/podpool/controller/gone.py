@@ -96,13 +96,13 @@ class Gone:
         return self._books.of_node(node) is not record and node.boot_id not in boots
 
     async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
-        """Read the NNC that belonged to this container's Node, if it is still there."""
+        """Read the NNC that shows this container, if there is one: another's says nothing about this machine."""
         try:
             found = await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
         except NotFound:
             return None
-        owners = {each.uid for each in found.metadata.owner_references}
-        return found if record.node_uid in owners else None
+        shown = {each.id for each in found.status.network_containers}
+        return found if record.state.container in shown else None
 
     async def _clear(self, record: ContainerRecord) -> None:
         config = await self._config(record)

@@ -40,6 +40,13 @@ class NotFound(LedgerError):
     status = 404
 
 
+class WrongMethod(LedgerError):
+    """The path is there, but not for this method."""
+
+    code = "wrong-method"
+    status = 405
+
+
 class Conflict(LedgerError):
     """It contradicts what is there: a subnet that overlaps another, a container of another node."""
 
@@ -89,10 +96,7 @@ class TwoOwners(LedgerError):
     status = 409
 
 
-_KINDS: dict[str, type[LedgerError]] = {
-    kind.code: kind
-    for kind in (Invalid, NotFound, Conflict, TermEnded, ListingWanted, Superseded, SubnetFull, Frozen, TwoOwners)
-}
+_KINDS: dict[str, type[LedgerError]] = {kind.code: kind for kind in LedgerError.__subclasses__()}
 
 
 def error_of(problem: Problem) -> LedgerError:

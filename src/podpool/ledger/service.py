@@ -13,7 +13,7 @@ import msgspec
 
 from podpool.ledger import messages as m
 from podpool.ledger.authority import Ledger
-from podpool.ledger.errors import Invalid, LedgerError, NotFound
+from podpool.ledger.errors import Invalid, LedgerError, NotFound, WrongMethod
 from podpool.runtime.transport import Request, Response
 
 _log = logging.getLogger(__name__)
@@ -174,13 +174,6 @@ class Service:
                 yield b": still here\n\n" if change is None else b"data: " + msgspec.json.encode(change) + b"\n\n"
         finally:
             await changes.aclose()
-
-
-class WrongMethod(LedgerError):
-    """The path is there, but not for this method."""
-
-    code = "wrong-method"
-    status = 405
 
 
 def _required(query: Mapping[str, str], name: str) -> str:

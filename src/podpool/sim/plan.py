@@ -29,8 +29,8 @@ class Climate(msgspec.Struct, frozen=True, kw_only=True):
     """How often what happens: weights of the events, and how bad the network is."""
 
     nodes: int = 4
-    seconds: float = 900.0
-    events: int = 120
+    seconds: float = 500.0
+    events: int = 100
     weights: dict[str, int]
     lost: float = 0.02
     repeated: float = 0.02
@@ -58,14 +58,18 @@ FAULTS = {
     "leave": 1,
     "replace": 2,
 }
-RESTORES = {
-    "back-up": 4,
-    "restore-ledger": 2,
-    "restore-api": 2,
-}
+LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
+API_RESTORED = {"back-up": 4, "restore-api": 2}
 CALM = Climate(weights=WORKLOAD, lost=0.0, repeated=0.0, slow=0.0)
 STORMY = Climate(weights=WORKLOAD | FAULTS)
-RESTORING = Climate(weights=WORKLOAD | FAULTS | RESTORES)
+CLIMATES = {
+    "calm": CALM,
+    "storm": STORMY,
+    "restore-ledger": Climate(weights=WORKLOAD | FAULTS | LEDGER_RESTORED),
+    "restore-api": Climate(weights=WORKLOAD | FAULTS | API_RESTORED),
+    "restore-both": Climate(weights=WORKLOAD | FAULTS | LEDGER_RESTORED | API_RESTORED),
+}
+"""By the names that a person types. What only an agent knows when both were restored is lost: the last one fails."""
 
 
 def draw(seed: int, climate: Climate) -> list[Event]:
@@ -79,7 +83,7 @@ def draw(seed: int, climate: Climate) -> list[Event]:
             round(rng.uniform(20.0, climate.seconds), 2),
             rng.choices(kinds, weights)[0],
             rng.choice(names),
-            round(rng.uniform(1.0, 60.0), 1),
+            round(rng.uniform(1.0, 40.0), 1),
         )
         for _ in range(climate.events)
     ]

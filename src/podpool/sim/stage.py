@@ -18,8 +18,8 @@ from podpool.sim.world import World
 if TYPE_CHECKING:
     from podpool.pocket.store import Snapshot
 
-SETTLING = 2_400.0
-"""Seconds after the last fault within which all must be well: the gone time, and some."""
+SETTLING = 700.0
+"""Seconds after the last fault within which all must be well: several times the gone time."""
 LOOK, CALM_LOOK = 0.5, 10.0
 """Seconds between two checks."""
 BURST = 12

@@ -40,13 +40,17 @@ NODES = next(each for each in BUILTIN if each.plural == "nodes")
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
+BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0)
+"""The usual numbers, but for the longest waits: a run need not be an hour for a node to be gone."""
+
+
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """How large a world is."""
 
     cidr: str = "10.0.0.0/25"
     gateway: str = "10.0.0.1"
     controllers: int = 2
-    numbers: Numbers = Numbers()
+    numbers: Numbers = BRISK
 
 
 class Host:

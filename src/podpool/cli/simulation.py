@@ -1,0 +1,70 @@
+"""The simulator from the terminal: many seeds on all cores, or one seed told in full."""
+
+import logging
+import multiprocessing
+import os
+import time
+from functools import partial
+
+from rich.console import Console
+
+from podpool.core.errors import InvalidInput
+from podpool.sim.plan import CLIMATES, Climate, draw
+from podpool.sim.search import Finding, Run, play, search
+
+_console = Console(highlight=False)
+
+
+def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
+    """Play one seed; tell what went wrong, with the shortest history that shows it."""
+    chosen = climate_of(climate)
+    if trace:
+        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
+        run = play(seed, draw(seed, chosen), chosen)
+        _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps")
+        return run.error is None
+    logging.disable(logging.CRITICAL)
+    return _tell(search(seed, chosen))
+
+
+def run_seeds(seeds: str, climate: str) -> bool:
+    """Play many seeds; those that go wrong are told, shortened."""
+    logging.disable(logging.CRITICAL)
+    first, last = _range(seeds)
+    chosen = climate_of(climate)
+    begun = time.monotonic()
+    with multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool:
+        outcomes = list(pool.imap_unordered(partial(search, climate=chosen), range(first, last + 1)))
+    for outcome in outcomes:
+        if isinstance(outcome, Finding):
+            _tell(outcome)
+    runs = [outcome for outcome in outcomes if isinstance(outcome, Run)]
+    seconds = time.monotonic() - begun
+    steps = sum(run.steps for run in runs)
+    wrong = last - first + 1 - len(runs)
+    _console.print(
+        f"{climate}: seeds {first}-{last}, {wrong} went wrong; {steps} steps, {steps / seconds:.0f} per second"
+    )
+    return not wrong
+
+
+def climate_of(name: str) -> Climate:
+    """Find a climate by its name."""
+    if name not in CLIMATES:
+        raise InvalidInput("--climate", name, f"use one of {', '.join(CLIMATES)}")
+    return CLIMATES[name]
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and dash and int(first) <= int(last)):
+        raise InvalidInput("--seeds", text, "not a range: write it as 1-200")
+    return int(first), int(last)
+
+
+def _tell(outcome: Run | Finding) -> bool:
+    if isinstance(outcome, Finding):
+        _console.print(str(outcome), markup=False)
+        return False
+    _console.print(f"seed {outcome.seed}: all is well after {outcome.steps} steps")
+    return True
