@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts soak mutants bench docs lock clean
+.PHONY: help up check format test test-fast parts sim soak mutants bench docs lock clean
 
 help: ## this list
 	@echo "podpool: addresses for Pods, from subnets that are running out"; echo
@@ -15,11 +15,11 @@ help: ## this list
 up: .venv/.runtime ## see what podpool does, in the terminal
 	@$(BIN)/podpool up
 
-test: .venv/.dev parts ## every test: fast ones, and those on a real API server, PostgreSQL and network namespaces
+test: .venv/.dev parts sim ## every test: fast ones, histories, and those on a real API server, PostgreSQL and namespaces
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
 
 test-fast: .venv/.dev ## the tests that start no other program; below a minute
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not real"
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not real and not histories"
 
 parts: .venv/.dev ## fetch and build the real programs that the tests run on (once; kept in the user's cache)
 	@$(BIN)/python -m parts
@@ -34,8 +34,15 @@ format: .venv/.dev ## put the code into its form
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-soak: .venv/.dev ## the random searches, long and with fresh seeds; EXAMPLES=20000 for more
-	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real" --timeout 0
+sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; two minutes
+	@$(BIN)/podpool sim --seeds 1-200 --climate storm
+	@$(BIN)/podpool sim --seeds 1-80 --climate restore-ledger
+
+SEEDS ?= 1000-3000
+soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate storm
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate restore-ledger
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not histories" --timeout 0
 
 mutants: .venv/.dev ## change core in small ways and see whether the tests notice; writes docs/mutants.md
 	@$(BIN)/python -m tools.mutants

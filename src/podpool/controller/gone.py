@@ -9,7 +9,7 @@ import asyncio
 import logging
 
 from podpool.controller.books import Books
-from podpool.controller.nodes import Nodes
+from podpool.controller.nodes import Nodes, shows
 from podpool.controller.session import Session
 from podpool.controller.settings import Settings
 from podpool.controller.wording import report_of
@@ -101,8 +101,7 @@ class Gone:
             found = await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
         except NotFound:
             return None
-        shown = {each.id for each in found.status.network_containers}
-        return found if record.state.container in shown else None
+        return found if shows(found, record) else None
 
     async def _clear(self, record: ContainerRecord) -> None:
         config = await self._config(record)

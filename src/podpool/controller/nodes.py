@@ -30,7 +30,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
 from podpool.kube.store import Store
-from podpool.ledger.messages import Item
+from podpool.ledger.messages import ContainerRecord, Item
 from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.resources.builtin import NODES, Node
 
@@ -85,6 +85,8 @@ class Nodes:
             subnet=record.state.subnet if record else subnet_of(node, self._settings),
             numbers=self._settings.numbers,
         )
+        if record and not shows(config, record):
+            item = msgspec.structs.replace(item, boot_id=None, report=None)  # the words of another machine's agent
         outcome = await self._ask(item)
         if not told_already(config, outcome.state):
             await self._tell(node, config, outcome)
@@ -132,7 +134,7 @@ class Nodes:
     async def _read_once_more(self, node: Node, dying: NodeNetworkConfig) -> None:
         """Bring what the agent last wrote into the ledger, for the Node that the container belongs to from now on."""
         record = self._books.of_uid(_owner(dying))
-        if record is None:
+        if record is None or not shows(dying, record):
             return
         report = report_of(dying)
         same = _owner(dying) == node.metadata.uid or (report is not None and report.boot_id == node.boot_id != "")
@@ -174,6 +176,11 @@ class Nodes:
             sub="status",
             precondition=config.metadata.resource_version,
         )
+
+
+def shows(config: NodeNetworkConfig, record: ContainerRecord) -> bool:
+    """Tell whether an NNC is about this container."""
+    return record.state.container in {each.id for each in config.status.network_containers}
 
 
 def _owner(config: NodeNetworkConfig) -> str:
