@@ -1,5 +1,5 @@
 """Every scenario there is. A new one is a module here, and its name in this list."""
 
-from bench.scenarios import core
+from bench.scenarios import core, sim
 
-ALL = (core.SCENARIO,)
+ALL = (core.SCENARIO, sim.SCENARIO)
