@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from podpool.core.addresses import parse_address
 from podpool.core.allocation import parse_allocation
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import KINDS, parse_numbers
+from podpool.core.numbers import KINDS, parse_numbers, read_numbers
 from podpool.core.pool import Order, Pool, PoolSnapshot
 from podpool.core.quantities import parse_count, parse_duration, parse_share
 from podpool.core.ranges import parse_exclusion, parse_prefix, parse_stretch
@@ -36,7 +36,8 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "usable addresses": lambda text: parse_prefix(text).usable,
     "allocation": lambda text: parse_allocation(text).members,
     "excluding": lambda text: parse_allocation("10.0.0.0/8", exclude=[text]).members,
-    "number's name": lambda text: parse_numbers({text: 1}),
+    "number's name": lambda text: parse_numbers({text: "1"}),
+    "line of numbers": read_numbers,
     "snapshot": lambda text: Pool.restore(PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=(text,))),
 }
 
@@ -78,8 +79,8 @@ def check(error: InvalidInput) -> None:
     assert len(str(error)) < 1500
 
 
-@given(st.dictionaries(st.sampled_from(sorted(KINDS)), st.integers() | words, max_size=4))
-def test_numbers_are_valid_or_refused(given_words: dict[str, str | int]) -> None:
+@given(st.dictionaries(st.sampled_from(sorted(KINDS)), st.integers().map(str) | words, max_size=4))
+def test_numbers_are_valid_or_refused(given_words: dict[str, str]) -> None:
     try:
         numbers = parse_numbers(given_words)
     except InvalidInput as error:
@@ -106,3 +107,9 @@ def test_an_error_survives_the_way_between_processes() -> None:
     packed = pickle.dumps(InvalidInput("range", "foo", "not in CIDR notation"))
     error = pickle.loads(packed)  # noqa: S301  our own bytes
     assert ("range", "foo", "not in CIDR notation") == (error.what, error.value, error.reason)
+
+
+def test_a_number_too_long_for_python_is_told_all_the_same() -> None:
+    with pytest.raises(InvalidInput) as caught:
+        parse_address("10.0.0.1").plus(10**5000)
+    assert str(caught.value).startswith("offset a number that is too long to be shown: leads from 10.0.0.1")

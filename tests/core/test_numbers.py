@@ -1,5 +1,7 @@
 """Numbers that somebody may change, and how people write them."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +22,7 @@ def test_the_defaults_are_valid_and_as_documented() -> None:
 
 
 def test_numbers_are_read_as_people_write_them() -> None:
-    numbers = parse_numbers({"batch": 8, "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "poll": "250ms"})
+    numbers = parse_numbers({"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "poll": "250ms"})
     assert (8, 25, 150, 60.0, 0.25) == (
         numbers.batch,
         numbers.buffer,
@@ -31,22 +33,39 @@ def test_numbers_are_read_as_people_write_them() -> None:
 
 
 def test_numbers_are_read_from_one_line() -> None:
-    assert parse_numbers({"batch": 8, "shrink_hold": "1m"}) == read_numbers("batch=8, shrink_hold=1m")
+    assert parse_numbers({"batch": "8", "shrink_hold": "1m"}) == read_numbers("batch=8, shrink_hold=1m")
     assert Numbers() == read_numbers("")
     with pytest.raises(InvalidInput, match="numbers 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"):
         read_numbers("batch")
+    with pytest.raises(InvalidInput, match="'batch' is given twice"):
+        read_numbers("batch=8,batch=9")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"buffer": -1}, "buffer '-0.01': must be from 0 to 4"),
+        ({"add_wait": -0.5}, "add_wait '-500ms': must not be negative"),
+        ({"poll": float("nan")}, "poll nan: must be a length of time"),
+        ({"gone": float("inf")}, "gone inf: must be a length of time"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_as_it_is(numbers: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidInput) as caught:
+        Numbers(**numbers)
+    assert message == str(caught.value)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ({"batch": 0}, "batch '0': must be from 1 to 256"),
-        ({"batch": 257}, "batch '257': must be from 1 to 256"),
+        ({"batch": "0"}, "batch '0': must be from 1 to 256"),
+        ({"batch": "257"}, "batch '257': must be from 1 to 256"),
         ({"batch": "many"}, "batch 'many': not a whole number"),
         ({"buffer": "4.01"}, "buffer '4.01': must be from 0 to 4"),
         ({"buffer": "0.333"}, "at most two decimals"),
         ({"max_buffer": "1.49"}, "max_buffer '1.49': must be at least 1 above buffer"),
-        ({"node_maximum": 0}, "at least 1"),
+        ({"node_maximum": "0"}, "at least 1"),
         ({"upper": "1.01"}, "at most 1"),
         ({"upper": "0"}, "above 0"),
         ({"lower": "0.9"}, "lower '0.9': must be above 0 and below upper"),
@@ -59,11 +78,11 @@ def test_numbers_are_read_from_one_line() -> None:
         ({"confirmation": "10m"}, "shorter than fence"),
         ({"confirmation": "0"}, "longer than 0"),
         ({"gone": "10m30s"}, "gone '10m30s': must be longer than fence and clock_error together"),
-        ({"bach": 1}, "'bach': there is none of this name; did you mean batch?"),
-        ({"zzz": 1}, "use one of batch, buffer"),
+        ({"bach": "1"}, "'bach': there is none of this name; did you mean batch?"),
+        ({"zzz": "1"}, "use one of batch, buffer"),
     ],
 )
-def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str | int], message: str) -> None:
+def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_numbers(words)
     assert message in str(caught.value)

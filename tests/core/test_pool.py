@@ -224,6 +224,10 @@ SPAN_TEXT = "10.0.0.0-10.0.0.9"
             PoolSnapshot(SPAN_TEXT, Order.LOWEST, resting=(("10.0.0.1", 2.0), ("10.0.0.2", 1.0))),
             "resting [2.0, 1.0]: must be in the order in which the rests began",
         ),
+        (
+            PoolSnapshot(SPAN_TEXT, Order.LOWEST, resting=(("10.0.0.1", float("nan")),)),
+            "resting [nan]: must be in the order in which the rests began",
+        ),
     ],
 )
 def test_a_snapshot_that_contradicts_itself_is_refused(snapshot: PoolSnapshot, message: str) -> None:

@@ -74,8 +74,23 @@ def test_it_shrinks_by_one_batch() -> None:
     assert (16, 14) == Node(30, batch=16).settle(5)
 
 
+def test_what_was_released_is_not_named_for_ever() -> None:
+    node = Node(20, shares=(30, 100))
+    assert (10, 10) == node.settle(5)
+    node.granted()
+    assert (10, 0) == node.settle(5)
+
+
+def test_exhausted_it_goes_down_to_one_free_address_and_back() -> None:
+    node = Node(16, batch=16, maximum=250)
+    assert (3, 13) == node.settle(2, exhausted=True)
+    node.granted()
+    assert (16, 0) == node.settle(2)
+
+
 def test_it_shrinks_again_before_the_first_release_is_answered() -> None:
     node = Node(30, shares=(30, 100))
+    assert (30, 0) == node.look(23)
     assert (20, 10) == node.look(3)
     assert (10, 20) == node.look(3)
     node.granted()
@@ -88,12 +103,15 @@ def test_it_grows_while_releases_are_under_way() -> None:
     node.granted()
     assert (10, 10) == node.look(0)
     assert (20, 10) == node.look(7)
+    assert (20, 10) == node.look(7)  # the controller has not taken them yet
     node.granted()
     assert (20, 0) == node.look(7)
 
     node = Node(16, batch=16, maximum=250)
     node.held, node.named = 32, 16
     assert (32, 16) == node.look(16)
+    node.granted()
+    assert (32, 0) == node.look(16)
 
     node = Node(48, batch=16, maximum=250)
     node.held, node.named = 64, 8

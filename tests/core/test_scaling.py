@@ -47,7 +47,9 @@ def test_the_node_maximum_clamps(demand: int, maximum: int, wanted: int) -> None
 
 
 @given(demands, batches, st.integers(4, 400), st.just(1))
-def test_the_formula_of_the_design_for_whole_batches(demand: int, batch: int, buffer: int, primaries: int) -> None:
+def test_the_plain_formula_wherever_the_buffer_is_large_enough(
+    demand: int, batch: int, buffer: int, primaries: int
+) -> None:
     """B * ceil(mf + U/B) - P, wherever the buffer holds the primary and one free address."""
     assume(buffer * batch >= 100 * (primaries + 1))
     expected = batch * ceil(Fraction(buffer, 100) + Fraction(demand, batch)) - primaries
@@ -119,6 +121,12 @@ def test_exhausted_no_buffer_is_larger_than_one_address() -> None:
     assert Scaler(1, 50) == Scaler(16, 50).exhausted()
 
 
+def test_exhausted_a_small_buffer_stays_small() -> None:
+    """Azure's second monitor scales with a buffer of 1 then; one free address is the same either way."""
+    for buffer in (1, 50, 100, 400):
+        assert 11 == target(demand=10, scaler=Scaler(16, buffer).exhausted(), primaries=0, maximum=250)
+
+
 def test_a_bound_is_a_whole_number_of_pods() -> None:
     assert 1 == demand_bound(requested=3, scaler=Scaler(3, 50), primaries=0)
 
@@ -182,8 +190,10 @@ def test_only_what_has_rested_is_named() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
-def test_surplus_is_never_negative(held: int, named: int, wanted: int) -> None:
-    assert max(0, held - named - wanted) == surplus(Holding(requested=0, held=held, named=named), wanted=wanted)
+def test_without_its_surplus_a_node_has_what_it_wants_or_less(held: int, named: int, wanted: int) -> None:
+    extra = surplus(Holding(requested=0, held=held, named=named), wanted=wanted)
+    assert extra >= 0
+    assert held - named - extra <= max(wanted, held - named if not extra else wanted)
 
 
 @pytest.mark.parametrize(

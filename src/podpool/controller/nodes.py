@@ -87,6 +87,8 @@ class Nodes:
         )
         if record and not shows(config, record):
             item = msgspec.structs.replace(item, boot_id=None, report=None)  # the words of another machine's agent
+        elif record and item.boot_id != record.boot_id == node.boot_id:
+            item = msgspec.structs.replace(item, boot_id=None)  # words from before a reboot: the server was restored
         outcome = await self._ask(item)
         if not told_already(config, outcome.state):
             await self._tell(node, config, outcome)
@@ -137,7 +139,8 @@ class Nodes:
         if record is None or not shows(dying, record):
             return
         report = report_of(dying)
-        same = _owner(dying) == node.metadata.uid or (report is not None and report.boot_id == node.boot_id != "")
+        boots = {record.boot_id, report.boot_id if report else None}
+        same = _owner(dying) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
         item = item_of(
             dying,
             node_uid=node.metadata.uid if same else _owner(dying),
@@ -145,6 +148,8 @@ class Nodes:
             subnet=record.state.subnet,
             numbers=self._settings.numbers,
         )
+        if record.boot_id == node.boot_id:
+            item = msgspec.structs.replace(item, boot_id=None)  # what is known is the machine's own
         await self._ask(item)
 
     async def release(self, config: NodeNetworkConfig) -> None:

@@ -115,9 +115,9 @@ class Subnets:
 
 def _chosen(override: SubnetScaler, decided: Scaler) -> tuple[Scaler, str]:
     """Take a person's scaler where it keeps the rules, else the ledger's, with the reason."""
-    words: dict[str, str | int] = {"batch": decided.batch, "buffer": show_share(decided.buffer)}
+    words = {"batch": str(decided.batch), "buffer": show_share(decided.buffer)}
     if override.batch is not None:
-        words["batch"] = override.batch
+        words["batch"] = str(override.batch)
     if override.buffer is not None:
         words["buffer"] = format(override.buffer, "f")
     try:

@@ -7,7 +7,10 @@ Every parser in this room raises `InvalidInput` and nothing else, whatever it is
 
 def shown(value: object) -> str:
     """Quote an input in a sentence, long ones in short."""
-    quoted = repr(value)
+    try:
+        quoted = repr(value)
+    except ValueError:  # an integer of thousands of digits, which Python refuses to write
+        return "a number that is too long to be shown"
     return quoted if len(quoted) <= 100 else f"{quoted[:97]}..."
 
 

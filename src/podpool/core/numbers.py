@@ -5,6 +5,7 @@ rule. `parse_numbers` reads them from the words of a file, the environment or a 
 """
 
 import difflib
+import math
 import typing
 from collections.abc import Callable, Mapping
 from typing import Annotated
@@ -81,6 +82,10 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """How long the plugin waits for its agent."""
 
     def __post_init__(self) -> None:
+        for name in KINDS:
+            value = getattr(self, name)
+            if isinstance(value, float) and not math.isfinite(value):
+                raise InvalidInput(name, value, "must be a length of time")
         for name, holds, rule in RULES:
             if not holds(self):
                 raise InvalidInput(name, KINDS[name].show(getattr(self, name)), rule)
@@ -114,26 +119,28 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
         return self.cooldown_floor if exhausted else self.cooldown
 
 
-def parse_numbers(words: Mapping[str, str | int]) -> Numbers:
-    """Read numbers as people write them: `{"batch": 8, "buffer": "0.25", "shrink_hold": "1m"}`."""
+def parse_numbers(words: Mapping[str, str]) -> Numbers:
+    """Read numbers as people write them: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
     values: dict[str, int | float] = {}
     for name, word in words.items():
         if name not in KINDS:
             near = difflib.get_close_matches(name, KINDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KINDS)}"
             raise InvalidInput("number", name, f"there is none of this name; {hint}")
-        values[name] = KINDS[name].parse(str(word), what=name)
+        values[name] = KINDS[name].parse(word, what=name)
     return Numbers(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
 
 
 def read_numbers(text: str) -> Numbers:
     """Read them from one line: `batch=8,shrink_hold=1m`; an empty one is the defaults."""
-    words: dict[str, str | int] = {}
+    words: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
-        name, equals, word = pair.partition("=")
+        name, equals, word = (part.strip() for part in pair.partition("="))
         if not equals:
             raise InvalidInput("numbers", text, f"{shown(pair)} has no value: write it as batch=8,shrink_hold=1m")
-        words[name.strip()] = word.strip()
+        if name in words:
+            raise InvalidInput("numbers", text, f"{shown(name)} is given twice")
+        words[name] = word
     return parse_numbers(words)
 
 

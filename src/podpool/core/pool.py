@@ -8,6 +8,7 @@ A rest that is over stays over, whatever the cooldown becomes afterwards.
 """
 
 import enum
+import math
 from collections import OrderedDict
 from collections.abc import Iterable
 
@@ -179,7 +180,7 @@ class Pool:
         if snapshot.rested and snapshot.order is Order.LOWEST:
             raise InvalidInput("rested", snapshot.rested[0], "a pool that gives the lowest keeps no such order")
         moments = [since for _, since in snapshot.resting]
-        if moments != sorted(moments):
+        if not all(map(math.isfinite, moments)) or moments != sorted(moments):
             raise InvalidInput("resting", moments, "must be in the order in which the rests began")
         pool._resting.update((each.first - span.first, since) for each, since in zip(listed[2], moments, strict=True))
         pool._rested.update((each.first - span.first, None) for each in listed[3])

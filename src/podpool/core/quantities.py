@@ -4,6 +4,7 @@ A share is kept in whole hundredths and read from decimal text, never from a flo
 A duration is kept in seconds.
 """
 
+import math
 import re
 
 from podpool.core.errors import InvalidInput
@@ -31,6 +32,8 @@ def parse_share(text: str, *, what: str) -> int:
 
 def show_share(hundredths: int) -> str:
     """Write a share as people read it."""
+    if hundredths < 0:
+        return f"-{show_share(-hundredths)}"
     return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".")
 
 
@@ -45,6 +48,10 @@ def parse_duration(text: str, *, what: str) -> float:
 
 def show_duration(seconds: float) -> str:
     """Write a duration as people read it."""
+    if not math.isfinite(seconds):
+        return str(seconds)
+    if seconds < 0:
+        return f"-{show_duration(-seconds)}"
     left = round(seconds * 1_000)
     words = ""
     for unit, name in zip(_MILLISECONDS, ("h", "m", "s", "ms"), strict=True):
