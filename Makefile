@@ -18,7 +18,7 @@ up: .venv/.runtime ## see what podpool does, in the terminal
 test: .venv/.dev parts sim ## every test: fast ones, histories, and those on a real API server, PostgreSQL and namespaces
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
 
-test-fast: .venv/.dev ## the tests that start no other program; below a minute
+test-fast: .venv/.dev ## the tests that start no program but Python; below a minute
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not real and not histories"
 
 parts: .venv/.dev ## fetch and build the real programs that the tests run on (once; kept in the user's cache)

@@ -60,7 +60,7 @@ class Namespaces:
                 return self.holder.start()
             except StartFailed as error:
                 refused.append(str(error))
-        raise StartFailed(f"these tests need namespaces, which the kernel refuses here: {refused[-1]}")
+        raise StartFailed(f"these tests need namespaces, which the kernel refuses here: {'; '.join(refused)}")
 
     def stop(self) -> None:
         """End the holder, and with it everything inside."""

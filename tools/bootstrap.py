@@ -95,10 +95,18 @@ def uv_pin() -> str:
 
 
 def run(*words: str | Path) -> None:
-    """Run a program; where it fails, show all it said and stop."""
-    done = subprocess.run(words, check=False, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    if done.returncode:
-        stop(f"this failed: {' '.join(map(str, words))}\n{done.stdout}")
+    """Run a program with a sign of life; where it fails, show all it said and stop."""
+    with tempfile.TemporaryFile("w+") as output:
+        running = subprocess.Popen(words, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT)
+        begun = time.monotonic()
+        while running.poll() is None:
+            try:
+                running.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                print(f"podpool:   ... {time.monotonic() - begun:.0f} s", flush=True)
+        if running.returncode:
+            output.seek(0)
+            stop(f"this failed: {' '.join(map(str, words))}\n{output.read()}")
 
 
 @contextmanager

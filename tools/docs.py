@@ -1,6 +1,7 @@
 """Make the pages and pictures of docs/ that follow from the code: docs/numbers.md and docs/pictures/modes.svg.
 
-The benchmarks' pages come from `bench`. Made twice they are the same to the byte, so a test can compare.
+The benchmarks' pages come from `bench`. Made twice they are the same to the byte, so that a test can compare the page
+of numbers.
 """
 
 import ast
@@ -43,7 +44,7 @@ are written with at most two decimals (`0.25`), durations with their unit (`50ms
 
 def shown(name: str, value: float | None) -> str:
     """Write a value as people do."""
-    return "" if value is None else KINDS[name].show(value)
+    return "`buffer` + 1" if value is None else KINDS[name].show(value)
 
 
 def meanings() -> dict[str, str]:

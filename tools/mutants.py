@@ -41,10 +41,8 @@ def page(verdicts: dict[str, str]) -> str:
     for name, verdict in verdicts.items():
         by_file.setdefault(name.split(".")[2], Counter())[verdict] += 1
     rows = "\n".join(f"| {name} | {score(counts)} |" for name, counts in sorted(by_file.items()))
-    survivors = "\n".join(
-        f"### {name} ({verdict})\n```diff\n{change(name)}\n```\n"
-        for name, verdict in sorted(verdicts.items())
-        if verdict not in KILLED
+    survivors = "".join(
+        f"\n**{name}**\n\n```python\n{lines}\n```\n" for name, lines in surviving_lines(verdicts).items()
     )
     return f"""# Mutation testing of the core
 
@@ -58,7 +56,18 @@ All: {score(Counter(verdicts.values()))}.
 
 ## Survivors
 
+Each line is what a piece of code could be instead, and no test would notice. Most are the words of an error, or run
+while a module is imported, before a mutant can be switched on.
 {survivors}"""
+
+
+def surviving_lines(verdicts: dict[str, str]) -> dict[str, str]:
+    """Show, by file, the changed lines that no test noticed."""
+    by_file: dict[str, list[str]] = {}
+    for name, verdict in sorted(verdicts.items()):
+        if verdict not in KILLED:
+            by_file.setdefault(name.split(".")[2], []).append(change(name))
+    return {name: "\n".join(lines) for name, lines in by_file.items()}
 
 
 def score(counts: Counter[str]) -> str:
@@ -68,9 +77,9 @@ def score(counts: Counter[str]) -> str:
 
 
 def change(name: str) -> str:
-    """Show what was changed: the changed lines alone."""
+    """Show what the changed lines became."""
     lines = mutmut("show", name).splitlines()
-    return "\n".join(line for line in lines if re.match(r"[+-](?![+-])", line))
+    return "\n".join(line[1:].strip() for line in lines if re.match(r"[+](?![+])", line))
 
 
 if __name__ == "__main__":

@@ -38,7 +38,14 @@ def test_without_a_command_it_says_what_there_is() -> None:
 
 
 def test_the_version_is_told() -> None:
-    assert "0.1.0\n" == CliRunner().invoke(app, ["version"]).output
+    assert "0.1.0\n" == CliRunner().invoke(app, ["--version"]).output
+
+
+@pytest.mark.parametrize(("words", "sentence"), [(["--seeds", "abc"], "1-200"), (["--climate", "foo"], "calm, storm")])
+def test_a_bad_word_is_answered_with_a_sentence(words: list[str], sentence: str) -> None:
+    shown = CliRunner().invoke(app, ["sim", *words])
+    assert isinstance(shown.exception, SystemExit)
+    assert sentence in str(shown.exception)
 
 
 def test_watching_pods_serves_a_burst_with_one_request_and_refuses_nobody() -> None:

@@ -18,6 +18,7 @@ from podpool.runtime import logs
 
 LEDGER = "http://127.0.0.1:7780"
 NUMBERS = "numbers that are not the usual ones, as batch=8,buffer=0.25,shrink_hold=1m"
+LEVELS = ("debug", "info", "warning", "error")
 KUBECONFIG = "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"
 
 
@@ -127,12 +128,13 @@ def parser() -> argparse.ArgumentParser:
 def _describe(parser: argparse.ArgumentParser, command: Command) -> None:
     for name in command.takes:
         parser.add_argument(name.lower().replace(".", "_"), metavar=name)
-    log_level = Option("info", "debug, info, warning or error")
+    log_level = Option("info", "how much to log")
     for name, option in {**command.options, "log-level": log_level}.items():
         variable = "PODPOOL_" + name.replace("-", "_").upper()
         value = os.environ.get(variable, option.default)
         told = f"{option.help} ({variable}; default {value})" if value else f"{option.help} ({variable})"
-        parser.add_argument(f"--{name}", default=value, required=value is None, help=told)
+        choices = LEVELS if name == "log-level" else None
+        parser.add_argument(f"--{name}", default=value, required=value is None, help=told, choices=choices)
     parser.set_defaults(does=command.does)
 
 
@@ -141,4 +143,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not (colon and host):
         raise InvalidInput("--listen", text, "not an address and port: write it as 127.0.0.1:7780")
-    return host.strip("[]"), parse_count(port, what="--listen")
+    number = parse_count(port, what="--listen")
+    if number > 65535:
+        raise InvalidInput("--listen", text, "has no such port: use 0 to 65535")
+    return host.strip("[]"), number

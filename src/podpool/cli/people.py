@@ -8,13 +8,26 @@ from rich.console import Console
 from podpool import __version__
 from podpool.cli import daemons
 from podpool.cli.tour import show_tour
+from podpool.core.errors import PodpoolError
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
 
+def _version(wanted: bool) -> None:  # noqa: FBT001  typer's way
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
 @app.callback()
-def podpool() -> None:
+def podpool(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="tell the version")
+    ] = False,
+) -> None:
     """Addresses for Pods, from subnets that are running out."""
+    del version  # told by its callback
 
 
 @app.command()
@@ -35,7 +48,10 @@ def sim(
     """Play histories in the simulator: the product's own parts on virtual time, with faults."""
     from podpool.cli.simulation import run_seed, run_seeds  # noqa: PLC0415  loads every room
 
-    good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
+    try:
+        good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
+    except PodpoolError as error:
+        raise SystemExit(f"podpool: {error}") from None
     raise typer.Exit(0 if good else 1)
 
 
@@ -49,9 +65,3 @@ def _forward(room: str, sentences: str) -> None:
 
 for _room, _commands in daemons.COMMANDS.items():
     _forward(_room, "; ".join(f"{name}: {command.sentence}" for name, command in _commands.items()))
-
-
-@app.command()
-def version() -> None:
-    """Print the version."""
-    typer.echo(__version__)

@@ -52,9 +52,9 @@ class History(msgspec.Struct, frozen=True):
     """Seconds from the burst until every Pod had its address."""
 
 
-def play(mode: Mode, numbers: Numbers | None = None) -> History:
+def play(mode: Mode) -> History:
     """Live through the two minutes."""
-    node = _Node(mode, numbers or Numbers())
+    node = _Node(mode, Numbers())
     moments = tuple(node.tick(now) for now in range(LENGTH * TICKS_PER_SECOND))
     burst = SCHEDULED[1][0] * TICKS_PER_SECOND
     served = next(now for now in range(burst, len(moments)) if moments[now].assigned == moments[now].scheduled)

@@ -22,13 +22,13 @@ EXPLAINED = {
 }
 
 
-def show_tour(console: Console, numbers: Numbers | None = None) -> None:
+def show_tour(console: Console) -> None:
     """Show all of it."""
-    numbers = numbers or Numbers()
+    numbers = Numbers()
     console.print()
     console.print("[bold]podpool[/bold]: addresses for Pods, from subnets that are running out", highlight=False)
     _show_targets(console, numbers)
-    _show_modes(console, numbers)
+    _show_modes(console)
     _show_scarcity(console, numbers)
     _show_slices(console)
     console.print("\n[bold]Next[/bold]  make test   every test, on a real API server, PostgreSQL and namespaces")
@@ -46,7 +46,8 @@ def _show_targets(console: Console, numbers: Numbers) -> None:
         console,
         "1. How many addresses a node should have",
         f"They move in batches of B={numbers.batch}; mf={show_share(numbers.buffer)} of a batch is kept idle:",
-        "    B * ceil(mf + Pods/B), one of which is the node's own primary address",
+        "    B * ceil(mf + Pods/B), one of which is the node's own primary address;",
+        f"    a node has {numbers.node_maximum} at most",
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("Pods", justify="right")
@@ -58,14 +59,14 @@ def _show_targets(console: Console, numbers: Numbers) -> None:
     console.print(table)
 
 
-def _show_modes(console: Console, numbers: Numbers) -> None:
+def _show_modes(console: Console) -> None:
     _heading(
         console,
         "2. 35 Pods land on one node at once, and later 20 of them leave",
         "An answer from the subnet takes a second. Pods [yellow]█[/yellow], addresses of the node [bold cyan]━[/]:",
     )
     for mode in Mode:
-        history = play(mode, numbers)
+        history = play(mode)
         console.print(f"\n[bold]{mode.value}[/bold]: {EXPLAINED[mode]}", highlight=False)
         console.print(_picture(history), end="")
         console.print(_outcome(history), highlight=False)
@@ -93,11 +94,11 @@ def _show_scarcity(console: Console, numbers: Numbers) -> None:
     capacity, nodes = 1021, 60
     _heading(
         console,
-        f"3. {nodes} nodes share a /22 of {capacity} addresses that fills up",
+        f"3. {nodes} nodes share a subnet of {capacity} addresses (a /22) that fills up",
         "The batch shrinks with the room that is left: idle addresses go where Pods are.",
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for title in ("Pods", "with B=16 fixed they hold", "batch chosen", "they hold", "idle"):
+    for title in ("Pods", f"with B={numbers.batch} fixed they hold", "batch chosen", "they hold", "idle"):
         table.add_column(title, justify="right")
     rungs = ladder(numbers.scaler)
     for pods in (200, 400, 600, 700, 800, 900, 960):

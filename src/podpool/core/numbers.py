@@ -47,25 +47,25 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     lower: Share = 80
     """t: the share of a subnet below which it is all clear."""
     poll: Seconds = 15.0
-    """How often the controller asks for a subnet's utilisation."""
+    """How often a subnet's utilisation is asked for by those who do not follow the ledger's stream."""
     growth_quiet: Seconds = 0.05
-    """A node asks for more when its target has not changed for this long,"""
+    """A node asks for more when its target has not changed for this long."""
     growth_at_most: Seconds = 0.25
-    """or after this long, whichever comes first."""
+    """It asks for more after this long at the latest, however its target changes."""
     shrink_hold: Seconds = 30.0
     """A node asks for less when its target has been lower for this long; at once while the subnet is exhausted."""
     spread_per_node: Seconds = 0.01
-    """While exhausted, nodes give back one after the other: this long each,"""
+    """While exhausted, nodes give back one after the other: how long each."""
     spread_at_most: Seconds = 30.0
-    """and this long altogether."""
+    """How long that takes altogether at the most."""
     step_up_margin: Share = 5
-    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper`,"""
+    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper`."""
     step_up_hold: Seconds = 60.0
-    """for this long."""
+    """For how long it must do so."""
     cooldown: Seconds = 30.0
     """How long an address rests after a Pod used it."""
     cooldown_floor: Seconds = 5.0
-    """The same while the subnet is exhausted."""
+    """How long it rests while the subnet is exhausted."""
     fence: Seconds = 600.0
     """An agent that has not confirmed its Node for this long gives no new address."""
     confirmation: Seconds = 180.0

@@ -74,7 +74,7 @@ class LedgerClient:
         return await self._get(f"/v1/networks/{name.network}/subnets/{name.name}", SubnetState)
 
     async def utilization(self, name: SubnetName) -> list[Utilization]:
-        """Ask how full a subnet is, in the words of the design documents."""
+        """Ask how full a subnet is, in the words of the call that DNC has for it."""
         return await self._get(f"/networks/{name.network}/subnets/{name.name}/utilization", list[Utilization])
 
     async def recovery(self) -> Recovery:
