@@ -72,5 +72,5 @@ def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
 
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """A Node that was deleted and registered again counts as another machine."""
-    patch.setattr(Books, "of_node", lambda books, node: books.of_uid(node.metadata.uid))
+    patch.setattr(Books, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
     patch.setattr("podpool.controller.nodes.report_of", lambda _: None)

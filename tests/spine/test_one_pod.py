@@ -121,6 +121,8 @@ class Spine:
 @pytest.fixture
 def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
     """A ledger with a subnet of 61 addresses, a controller, and the agents of two nodes."""
+    for left in control_plane.admin.get("/api/v1/nodes")["items"]:  # of other tests: each would want addresses
+        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
     made = Spine(control_plane, tmp_path)
     try:
         made.podpool("controller", "install-crds", "--kubeconfig", str(control_plane.kubeconfig))

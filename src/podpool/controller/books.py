@@ -3,7 +3,10 @@
 Read when a term begins, and kept in step with each answer. A container that was closed is not in here.
 """
 
+from collections.abc import Iterator
+
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item
+from podpool.resources.acn import NodeNetworkConfig
 from podpool.resources.builtin import Node
 
 
@@ -12,7 +15,7 @@ class Books:
 
     def __init__(self) -> None:
         self._records: dict[str, ContainerRecord] = {}
-        self._by_uid: dict[str, str] = {}
+        self._by_uid: dict[str, dict[str, None]] = {}
         self._by_name: dict[str, dict[str, None]] = {}
 
     def load(self, records: tuple[ContainerRecord, ...]) -> None:
@@ -31,18 +34,24 @@ class Books:
         return self._records.get(container)
 
     def of_uid(self, node_uid: str) -> ContainerRecord | None:
-        """Find the container that was last asked for by a Node of this UID."""
-        return self._records.get(self._by_uid.get(node_uid, ""))
+        """Find a container that was asked for by a Node of this UID."""
+        return next(self._of_uid(node_uid), None)
 
-    def of_node(self, node: Node) -> ContainerRecord | None:
-        """Find the container of a Node: of the machine that it is now, else of the Node that it was before a reboot.
+    def of_node(self, node: Node, config: NodeNetworkConfig | None) -> ContainerRecord | None:
+        """Find the container of a Node: of the machine that it is now, else the one that its NNC shows, else by UID.
 
         The boot id comes first. An API server that was restored may show the Node of a machine that is long gone, and
-        on it another machine of that name, whose Pods run on addresses of its own container.
+        on it another machine of that name, whose Pods run on addresses of its own container. From then on two
+        containers have been asked for under one UID, and after a reboot only the NNC tells which is the machine's.
         """
         named = (self._records[container] for container in self._by_name.get(node.metadata.name, ()))
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
-        return next(same_boot, None) or self.of_uid(node.metadata.uid)
+        shown = {each.id for each in config.status.network_containers} if config else set()
+        same_uid = (record for record in self._of_uid(node.metadata.uid) if record.state.container in shown)
+        return next(same_boot, None) or next(same_uid, None) or self.of_uid(node.metadata.uid)
+
+    def _of_uid(self, node_uid: str) -> Iterator[ContainerRecord]:
+        return (self._records[container] for container in self._by_uid.get(node_uid, ()))
 
     def note(self, item: Item, state: ContainerState) -> None:
         """Remember what was asked for and given."""
@@ -66,16 +75,14 @@ class Books:
 
     def _put(self, record: ContainerRecord) -> None:
         self._records[record.state.container] = record
-        self._by_uid[record.node_uid] = record.state.container
-        self._by_name.setdefault(record.node, {})[record.state.container] = None
+        for index, key in ((self._by_uid, record.node_uid), (self._by_name, record.node)):
+            index.setdefault(key, {})[record.state.container] = None
 
     def _drop(self, container: str) -> None:
         record = self._records.pop(container, None)
         if record is None:
             return
-        if self._by_uid.get(record.node_uid) == container:
-            del self._by_uid[record.node_uid]
-        named = self._by_name[record.node]
-        del named[container]
-        if not named:
-            del self._by_name[record.node]
+        for index, key in ((self._by_uid, record.node_uid), (self._by_name, record.node)):
+            del index[key][container]
+            if not index[key]:
+                del index[key]

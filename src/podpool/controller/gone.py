@@ -37,6 +37,7 @@ class Gone:
         books: Books,
         *,
         nodes: Store[Node],
+        configs: Store[NodeNetworkConfig],
         reconciler: Nodes,
         settings: Settings,
     ) -> None:
@@ -44,6 +45,7 @@ class Gone:
         self._session = session
         self._books = books
         self._nodes = nodes
+        self._configs = configs
         self._reconciler = reconciler
         self._settings = settings
         self._missed: dict[str, float] = {}
@@ -58,7 +60,7 @@ class Gone:
     async def look(self) -> None:
         """Note who is missed, and give up whose time is over."""
         now = asyncio.get_running_loop().time()
-        kept = {record.state.container for node in self._nodes.values() if (record := self._books.of_node(node))}
+        kept = {record.state.container for node in self._nodes.values() if (record := self._kept(node))}
         missed = [record for record in self._books.values() if record.state.container not in kept]
         self._missed = {each.state.container: self._missed.get(each.state.container, now) for each in missed}
         for record in missed:
@@ -93,7 +95,10 @@ class Gone:
         except NotFound:
             bound = await self._kube.list(PODS, fields=f"spec.nodeName={record.node}")
             return all(pod.status.phase in FINISHED for pod in bound.items)
-        return self._books.of_node(node) is not record and node.boot_id not in boots
+        return self._kept(node) is not record and node.boot_id not in boots
+
+    def _kept(self, node: Node) -> ContainerRecord | None:
+        return self._books.of_node(node, self._configs.get(f"{self._settings.namespace}/{node.metadata.name}"))
 
     async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
         """Read the NNC that shows this container, if there is one: another's says nothing about this machine."""

@@ -77,7 +77,7 @@ class Nodes:
 
     async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
         """Do what a living NNC asks for, and tell it what it has."""
-        record = self._books.of_node(node)
+        record = self._books.of_node(node, config)
         item = item_of(
             config,
             node_uid=node.metadata.uid,
@@ -100,7 +100,7 @@ class Nodes:
         except NotFound:
             return
         numbers = self._settings.numbers
-        kept = self._books.of_node(node)
+        kept = self._books.of_node(node, None)
         if kept:
             _log.info("node %s is the machine that it was, and keeps container %s", name, kept.state.container)
             item = item_of_record(kept, node=node, numbers=numbers)

@@ -57,7 +57,15 @@ class TermWork:
             settings=settings,
             pinned=self._subnets.pinned,
         )
-        self._gone = Gone(kube, self.session, books, nodes=mirrors.nodes, reconciler=self._nodes, settings=settings)
+        self._gone = Gone(
+            kube,
+            self.session,
+            books,
+            nodes=mirrors.nodes,
+            configs=mirrors.configs,
+            reconciler=self._nodes,
+            settings=settings,
+        )
 
     async def run(self) -> None:
         """Work until the term ends: raises why, in a group."""
