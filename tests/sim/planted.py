@@ -12,6 +12,7 @@ from podpool.agent.pool import Pool
 from podpool.agent.records import Assigned
 from podpool.controller.books import Books
 from podpool.controller.gone import Gone
+from podpool.controller.nodes import Nodes
 from podpool.ledger.authority import Ledger
 
 
@@ -73,4 +74,8 @@ def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """A Node that was deleted and registered again counts as another machine."""
     patch.setattr(Books, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
-    patch.setattr("podpool.controller.nodes.report_of", lambda _: None)
+
+    async def unread(*_: object) -> None:
+        return
+
+    patch.setattr(Nodes, "_read_once_more", unread)
