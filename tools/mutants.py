@@ -42,7 +42,7 @@ def page(verdicts: dict[str, str]) -> str:
         by_file.setdefault(name.split(".")[2], Counter())[verdict] += 1
     rows = "\n".join(f"| {name} | {score(counts)} |" for name, counts in sorted(by_file.items()))
     survivors = "".join(
-        f"\n**{name}**\n\n```python\n{lines}\n```\n" for name, lines in surviving_lines(verdicts).items()
+        f"\n**{name}**\n\n```text\n{lines}\n```\n" for name, lines in surviving_lines(verdicts).items()
     )
     return f"""# Mutation testing of the core
 
