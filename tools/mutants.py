@@ -41,9 +41,7 @@ def page(verdicts: dict[str, str]) -> str:
     for name, verdict in verdicts.items():
         by_file.setdefault(name.split(".")[2], Counter())[verdict] += 1
     rows = "\n".join(f"| {name} | {score(counts)} |" for name, counts in sorted(by_file.items()))
-    survivors = "".join(
-        f"\n**{name}**\n\n```text\n{lines}\n```\n" for name, lines in surviving_lines(verdicts).items()
-    )
+    survivors = "".join(f"\n**{name}**\n\n```text\n{lines}\n```\n" for name, lines in surviving_lines(verdicts).items())
     return f"""# Mutation testing of the core
 
 Made by `make mutants`. A mutant is the core with one small change; it is killed when a test of `tests/core` fails.
