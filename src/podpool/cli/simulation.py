@@ -4,6 +4,8 @@ import logging
 import multiprocessing
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 from rich.console import Console
@@ -23,13 +25,12 @@ def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
         run = play(seed, draw(seed, chosen), chosen)
         _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps")
         return run.error is None
-    logging.disable(logging.CRITICAL)
-    return _tell(search(seed, chosen))
+    with _quiet():
+        return _tell(search(seed, chosen))
 
 
 def run_seeds(seeds: str, climate: str) -> bool:
     """Play many seeds; those that go wrong are told, shortened."""
-    logging.disable(logging.CRITICAL)
     first, last = _range(seeds)
     chosen = climate_of(climate)
     begun = time.monotonic()
@@ -46,6 +47,16 @@ def run_seeds(seeds: str, climate: str) -> bool:
         f"{climate}: seeds {first}-{last}, {wrong} went wrong; {steps} steps, {steps / seconds:.0f} per second"
     )
     return not wrong
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Faults are logged by the thousand; nobody reads that of a search."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
 
 
 def climate_of(name: str) -> Climate:
