@@ -33,16 +33,26 @@ class Accounts:
         *,
         namespace: str = "default",
         node: str | None = None,
+        pod: str | None = None,
         rules: Sequence[dict[str, Any]] = (),
     ) -> str:
-        """A token for a service account, bound to a node if one is named, with RBAC rules of its own."""
+        """A token for a service account, bound to a node if one is named, or to a Pod on it; with rules of its own."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.make(accounts, {"metadata": {"name": name}})
         spec: dict[str, Any] = {"expirationSeconds": LIFETIME}
         if node:
-            made = self.make("/api/v1/nodes", {"metadata": {"name": node}})
-            uid = made["metadata"]["uid"]
-            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+            bound = self.make("/api/v1/nodes", {"metadata": {"name": node}})
+            if pod:
+                running = {
+                    "serviceAccountName": name,
+                    "nodeName": node,
+                    "containers": [{"name": "main", "image": "none"}],
+                }
+                pods = f"/api/v1/namespaces/{namespace}/pods"
+                bound = self.make(pods, {"metadata": {"name": pod}, "spec": running})
+            meta = bound["metadata"]
+            kind = "Pod" if pod else "Node"
+            spec["boundObjectRef"] = {"apiVersion": "v1", "kind": kind, "name": meta["name"], "uid": meta["uid"]}
         answer = self.admin.post(
             f"{accounts}/{name}/token",
             {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec},

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+JSON = "application/json"
+MERGE = "application/merge-patch+json"
+
 
 class ApiError(Exception):
     """The API server said no; `status` is the HTTP status, `reason` is Kubernetes' word for it."""
@@ -43,19 +46,23 @@ class Api:
         """Create an object."""
         return self.call("POST", path, body)
 
-    def patch(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Merge into an object."""
-        return self.call("PATCH", path, body)
+    def put(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
+        """Replace an object."""
+        return self.call("PUT", path, body)
+
+    def patch(self, path: str, body: object, *, media: str = MERGE) -> dict[str, Any]:
+        """Merge into an object, or change it in the way that the media type says."""
+        return self.call("PATCH", path, body, media=media)
 
     def delete(self, path: str) -> dict[str, Any]:
         """Delete an object."""
         return self.call("DELETE", path)
 
-    def call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    def call(self, method: str, path: str, body: object = None, *, media: str = JSON) -> dict[str, Any]:
         """One request; an answer that is no object comes back empty."""
         connection = self.connect()
         try:
-            answer = self.send(connection, method, path, body)
+            answer = self.send(connection, method, path, body, media=media)
             said = answer.read()
         finally:
             connection.close()
@@ -90,11 +97,12 @@ class Api:
         connection: http.client.HTTPSConnection,
         method: str,
         path: str,
-        body: dict[str, Any] | None = None,
+        body: object = None,
+        *,
+        media: str = JSON,
     ) -> http.client.HTTPResponse:
         """Send a request and take the head of the answer; a refusal is raised."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Authorization": f"Bearer {self.token}", "Accept": "application/json", "Content-Type": kind}
+        headers = {"Authorization": f"Bearer {self.token}", "Accept": JSON, "Content-Type": media}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         answer = connection.getresponse()
         if answer.status >= 400:

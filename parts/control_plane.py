@@ -28,6 +28,10 @@ ADMIN = "admin"
 NAMESPACES = ("default", "kube-system")
 
 
+class KubectlFailed(Exception):
+    """What kubectl said."""
+
+
 class ControlPlane:
     """Fixture: `control_plane`. `etcd` and `apiserver` can be stopped, paused, killed and started, one call each."""
 
@@ -40,14 +44,14 @@ class ControlPlane:
         self.accounts = Accounts(self.admin)
         self.write_secrets()
         self.kubeconfig = self.kubeconfig_for(self.admin.token, name=ADMIN)
-        etcd_port = free_port()
+        self.etcd_port = free_port()
         self.etcd = Daemon(
-            etcd_words(home, etcd_port, peer_port=free_port()),
+            etcd_words(home, self.etcd_port, peer_port=free_port()),
             log=home / "etcd.log",
-            ready=lambda: answers(etcd_port, "/readyz"),
+            ready=lambda: answers(self.etcd_port, "/readyz"),
         )
         self.apiserver = Daemon(
-            apiserver_words(home, self.port, etcd_port=etcd_port),
+            apiserver_words(home, self.port, etcd_port=self.etcd_port),
             log=home / "kube-apiserver.log",
             ready=self.ready,
         )
@@ -99,16 +103,19 @@ class ControlPlane:
         )
         return path
 
-    def kubectl(self, *words: str, manifest: dict[str, Any] | None = None) -> str:
-        """Run kubectl as admin; `manifest` goes to its standard input, for `-f -`."""
-        return subprocess.run(
+    def kubectl(self, *words: str, manifest: dict[str, Any] | str = "") -> str:
+        """Run kubectl as admin; `manifest` goes to its standard input, for `-f -`. Raises what it says if it fails."""
+        done = subprocess.run(
             [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.home / "kubectl", *words],
-            check=True,
-            stdout=subprocess.PIPE,
+            check=False,
+            capture_output=True,
             text=True,
-            input=json.dumps(manifest) if manifest else "",
+            input=manifest if isinstance(manifest, str) else json.dumps(manifest),
             env=os.environ | {"HOME": str(self.home)},
-        ).stdout
+        )
+        if done.returncode:
+            raise KubectlFailed(done.stderr)
+        return done.stdout
 
     def write_secrets(self) -> None:
         """Write the certificates, the key that signs tokens, the admin's token and the audit policy."""
@@ -147,6 +154,7 @@ def apiserver_words(home: Path, port: int, *, etcd_port: int) -> list[str | Path
         ),
         f"--service-account-signing-key-file={home / 'tokens.key'}",
         *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true"),
+        "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",  # as some distributions have it
         "--shutdown-watch-termination-grace-period=2s",  # else each open watch holds up the end for a minute
         "--service-cluster-ip-range=10.255.0.0/24",
         *(f"--audit-policy-file={home / 'audit.json'}", f"--audit-log-path={home / 'audit.log'}"),

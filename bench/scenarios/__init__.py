@@ -1,5 +1,5 @@
 """Every scenario there is. A new one is a module here, and its name in this list."""
 
-from bench.scenarios import core, sim
+from bench.scenarios import core, kube, ledger, sim
 
-ALL = (core.SCENARIO, sim.SCENARIO)
+ALL = (core.SCENARIO, kube.SCENARIO, ledger.SCENARIO, sim.SCENARIO)

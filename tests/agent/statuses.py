@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping
 
-from podpool.resources.acn import IPAssignment, NCStatus, NetworkContainer
+from podpool.resources.acn import IPAssignment, NetworkContainer
 
 CONTAINER = "nc-1"
 
 
 def status(
-    version: int, grants: Mapping[str, str], *, container: str = CONTAINER, answer: NCStatus = "NCUpdateSuccess"
+    version: int, grants: Mapping[str, str], *, container: str = CONTAINER, answer: str = "NCUpdateSuccess"
 ) -> NetworkContainer:
     """A container with these grants, by name."""
     return NetworkContainer(

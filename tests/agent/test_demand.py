@@ -1,19 +1,18 @@
 """How many Pods still need an address."""
 
-from podpool.agent.demand import MIRROR, Demand
+from podpool.agent.demand import Demand
 from podpool.agent.records import Grant, Holding, Owner, PodName
-from podpool.resources.builtin import Pod, PodSpec, PodStatus
-from podpool.resources.meta import Meta
+from podpool.resources.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
 
 
 def pod(name: str, *, uid: str = "", leaving: bool = False, host: bool = False, mirror: bool = False) -> Pod:
     return Pod(
-        metadata=Meta(
+        metadata=PodMeta(
             name=name,
             namespace="default",
             uid=uid or f"uid-{name}",
             deletion_timestamp="2026-01-01T00:00:00Z" if leaving else None,
-            annotations={MIRROR: "hash"} if mirror else {},
+            annotations=PodAnnotations(mirror="hash" if mirror else None),
         ),
         spec=PodSpec(host_network=host),
         status=PodStatus(phase="Pending"),

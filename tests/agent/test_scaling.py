@@ -24,12 +24,14 @@ def report(patch: dict[str, Any]) -> dict[str, Any]:
 
 @in_world
 async def test_the_first_request_is_one_patch_with_everything_in_it(world: World) -> None:
-    await world.start()
+    agent = await world.start()
     assert [15] == requests(world)
     patch = world.road.patches[0]
     assert [] == patch["spec"]["ipsNotInUse"]
     assert patch["metadata"]["resourceVersion"]
-    assert {"batch": 16, "bootID": "boot-1", "version": 1, "restedSeconds": 0.0} == report(patch)
+    container = agent.pool.adopted
+    told = {"batch": 16, "bootID": "boot-1", "version": 1, "restedSeconds": 0.0, "container": container}
+    assert told == report(patch)
 
 
 @in_world

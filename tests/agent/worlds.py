@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import selectors
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any
@@ -17,7 +16,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.install import install
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.store import PocketStore
-from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, NCStatus, NodeNetworkConfig
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, NodeNetworkConfig
 from podpool.resources.builtin import NODES, PODS
 from podpool.resources.crds import manifests
 from podpool.runtime.disk import Disk
@@ -25,37 +24,11 @@ from podpool.runtime.transport import Request as HttpRequest
 from podpool.runtime.transport import Response, Unreachable
 from tests.agent.clocks import LoopClock
 from tests.agent.disks import MemoryDisk
+from tests.kube.loops import play
 
 NODE, SYSTEM = "node-1", "kube-system"
 SETTLED = 5.0
 """Virtual seconds in which everything that is under way happens, and nothing that is held for long."""
-
-
-ROUND = 1e-6
-"""Seconds that a round of the loop takes: whoever waits for a rounding error must not wait for ever."""
-
-
-class VirtualLoop(asyncio.SelectorEventLoop):
-    """Time passes only when all wait, and then at once."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-        super().__init__(_Leaping(self))
-
-    def time(self) -> float:
-        return self.now
-
-
-class _Leaping(selectors.SelectSelector):
-    def __init__(self, loop: VirtualLoop) -> None:
-        super().__init__()
-        self.loop = loop
-
-    def select(self, timeout: float | None = None) -> list[Any]:
-        if timeout is None:
-            raise AssertionError("everything waits, and nothing will ever happen")
-        self.loop.now += max(timeout, ROUND)
-        return super().select(0)
 
 
 def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -63,7 +36,7 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 
     @wraps(test)
     def run(*args: object) -> None:
-        async def play() -> None:
+        async def story() -> None:
             world = World()
             await world.begin()
             try:
@@ -71,8 +44,7 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
             finally:
                 await world.end()
 
-        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
-            runner.run(play())
+        play(story())
 
     del run.__wrapped__  # pytest would take the world for a fixture
     return run
@@ -169,7 +141,7 @@ class World:
         version: int,
         grants: dict[str, str],
         container: str = "nc-1",
-        answer: NCStatus = "NCUpdateSuccess",
+        answer: str = "NCUpdateSuccess",
     ) -> None:
         told = {
             "id": container,
@@ -216,7 +188,7 @@ class World:
         while len(kept) < min(config.spec.requested, self.capacity):
             self._grants += 1
             kept[f"grant-{self._grants}"] = f"10.0.{1 + self._grants // 250}.{self._grants % 250}"
-        answer: NCStatus = "NCUpdateSuccess" if len(kept) >= config.spec.requested else "NCUpdateSubnetFullError"
+        answer: str = "NCUpdateSuccess" if len(kept) >= config.spec.requested else "NCUpdateSubnetFullError"
         if kept != held or answer != container.status:
             await self.write_status(version=container.version + 1, grants=kept, answer=answer, container=container.id)
 

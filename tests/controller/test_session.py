@@ -6,11 +6,13 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from podpool.controller.session import Lead, Session
+from podpool.controller.session import AGAIN, Lead, Session
 from podpool.core.scaling import Scaler
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import SubnetFull, TermEnded
 from podpool.ledger.messages import (
+    ContainerRecord,
+    Containers,
     ContainerState,
     Item,
     Problem,
@@ -34,6 +36,9 @@ STATE = SubnetState(
     cooldown=30.0,
     scaler=Scaler(16, 50),
 )
+RECORD = ContainerRecord(
+    state=ContainerState(container="opened-unheard", subnet=SUBNET, version=1), node="n1", node_uid="n1"
+)
 
 
 class Ledger:
@@ -41,9 +46,12 @@ class Ledger:
 
     def __init__(self) -> None:
         self.calls: list[Reconcile] = []
+        self.told: list[tuple[ContainerRecord, ...]] = []
         self.answer: Callable[[Reconcile], Response] = self.granted
 
     async def send(self, request: Request) -> Response:
+        if request.method == "GET":
+            return Response(200, msgspec.json.encode(Containers(revision=1, containers=(RECORD,))))
         self.calls.append(msgspec.json.decode(request.body, type=Reconcile))
         return self.answer(self.calls[-1])
 
@@ -64,7 +72,7 @@ def item(node: str) -> Item:
 
 def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Session]:
     ledger = Ledger()
-    session = Session(LedgerClient(ledger), Lead("cluster", 3, 5), hear=lambda _: None)
+    session = Session(LedgerClient(ledger), Lead("cluster", 3, 5), hear=lambda _: None, load=ledger.told.append)
 
     async def both() -> None:
         sending = asyncio.ensure_future(session.run())
@@ -99,7 +107,7 @@ def test_one_bad_item_fails_alone() -> None:
     run(story)
 
 
-def test_a_lost_answer_fails_and_the_next_call_has_a_higher_number() -> None:
+def test_a_lost_answer_fails_and_the_books_are_read_anew_once_it_is_outdated() -> None:
     async def story(session: Session, ledger: Ledger) -> None:
         def lost(_: Reconcile) -> Response:
             raise Unreachable("the ledger", "lost")
@@ -111,7 +119,38 @@ def test_a_lost_answer_fails_and_the_next_call_has_a_higher_number() -> None:
         await session.reconcile(item("n1"))
 
     ledger, _ = run(story)
-    assert [1, 2] == [call.number for call in ledger.calls]
+    assert [(1, 1), (2, 0), (3, 1)] == [(call.number, len(call.items)) for call in ledger.calls]
+    assert [(RECORD,)] == ledger.told
+
+
+def test_books_that_cannot_be_read_are_asked_for_again_although_nobody_calls() -> None:
+    async def story(session: Session, ledger: Ledger) -> None:
+        def lost(_: Reconcile) -> Response:
+            raise Unreachable("the ledger", "lost")
+
+        ledger.answer = lost
+        session.doubt()
+        await asyncio.sleep(2 * AGAIN)
+        assert not ledger.told
+        ledger.answer = ledger.granted
+        await asyncio.sleep(2 * AGAIN)
+
+    ledger, _ = run(story)
+    assert [(RECORD,)] == ledger.told
+
+
+def test_a_cluster_in_which_nothing_happens_hears_that_its_term_has_ended() -> None:
+    """A restored ledger waits for its list."""
+
+    async def story(session: Session, ledger: Ledger) -> None:
+        problem = Problem(error="term-ended", message="the ledger was restored")
+        ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
+        session.doubt()
+        await asyncio.sleep(1)
+        assert [()] == [call.items for call in ledger.calls]
+
+    with pytest.raises(TermEnded, match="restored"):
+        run(story)
 
 
 def test_a_term_that_ended_ends_the_session() -> None:

@@ -1,21 +1,31 @@
 """The two servers that one suite runs on: pocket, in process, and a real kube-apiserver, over HTTP."""
 
+import asyncio
 import itertools
+import json
 import random
+import shutil
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+from yarl import URL
 
 from parts.control_plane import ControlPlane
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.kube.install import install
 from podpool.pocket.handler import PocketApi
+from podpool.pocket.kinds import Served
 from podpool.pocket.store import PocketStore
+from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import NAMESPACES
 from podpool.resources.crds import manifests
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Transport
+from tests.kube.etcds import Etcd
 from tests.kube.roads import Road
+from tests.kube.wires import Wire, wire
 
 _count = itertools.count(1)
 
@@ -40,11 +50,19 @@ def pocket() -> PocketApi:
 class Guest:
     """A test's place on a server: a client, the road under it, and a namespace that no other test has."""
 
-    def __init__(self, transport: Transport, namespace: str) -> None:
+    def __init__(self, transport: Transport, namespace: str, *, patience: float = 30.0) -> None:
         self.road = Road(transport)
-        self.client = KubeClient(self.road, deadline=30.0)
+        self.client = KubeClient(self.road, deadline=patience, silence=patience * 3)
         self.namespace = namespace
+
+
+class Host(Guest):
+    """A guest who can also do to the server what happens to servers."""
+
+    def __init__(self, transport: Transport, namespace: str, plane: ControlPlane | None) -> None:
+        super().__init__(transport, namespace)
         self._server = transport
+        self._plane = plane
 
     @property
     def store(self) -> PocketStore:
@@ -54,9 +72,87 @@ class Guest:
 
     def forgotten(self) -> str:
         """A version that the server no longer knows of."""
-        if isinstance(self._server, PocketApi):
+        if not self._plane:
             self.store.compact()
         return "1"  # a real one remembers nothing from before it served a kind
+
+    async def restart(self) -> None:
+        """Stop the server and start it again: all connections break, and its memory of events begins anew."""
+        if self._plane:
+            await asyncio.to_thread(self._plane.apiserver.stop)
+            self._plane.apiserver.start()
+        else:
+            self.store.end_watches()
+            self.store.compact()
+
+    @asynccontextmanager
+    async def hanging(self) -> AsyncIterator[None]:
+        """Have the server answer nothing for a while, and close nothing."""
+        if self._plane:
+            self._plane.apiserver.pause()
+        self.road.hangs = not self._plane
+        try:
+            yield
+        finally:
+            self.road.hangs = False
+            if self._plane:
+                self._plane.apiserver.resume()
+
+    async def compact(self) -> None:
+        """Have etcd forget the past, and the server lose what it remembers of it."""
+        if self._plane:
+            await asyncio.to_thread(Etcd(self._plane.etcd_port).compact)
+        await self.restart()
+
+    @asynccontextmanager
+    async def restoring(self) -> AsyncIterator[None]:
+        """Take a copy of everything, and go back to it in the end."""
+        if not self._plane:
+            copy = self.store.snapshot()
+            yield
+            self.store.restore(copy)
+            return
+        data, copied = self._plane.home / "etcd", self._plane.home / "etcd-copy"
+        self._plane.stop()
+        shutil.copytree(data, copied)
+        self._plane.start()
+        yield
+        self._plane.stop()
+        shutil.rmtree(data)
+        copied.rename(data)
+        self._plane.start()
+
+    async def fill(self, count: int) -> None:
+        """Make very many NodeNetworkConfigs, n-0 and so on."""
+        names = [f"n-{number}" for number in range(count)]
+        if self._plane:
+            objects = [(f"{self._registry}{name}", self._born(name)) for name in names]
+            await asyncio.to_thread(Etcd(self._plane.etcd_port).put, objects)
+            return
+        for name in names:
+            self.store.create(self._served, self._born(name), namespace=self.namespace)
+
+    async def empty(self) -> None:
+        """Delete all NodeNetworkConfigs; nobody may be watching them."""
+        if self._plane:
+            await asyncio.to_thread(Etcd(self._plane.etcd_port).delete, self._registry)
+            return
+        for key, _ in self.store.list(self._served, namespace=self.namespace):
+            self.store.delete(self._served, key)
+
+    @property
+    def _registry(self) -> str:
+        return f"/registry/{NETWORK_CONFIGS.group}/{NETWORK_CONFIGS.plural}/{self.namespace}/"
+
+    @property
+    def _served(self) -> Served:
+        return self.store.kinds.find(NETWORK_CONFIGS.group, NETWORK_CONFIGS.version, NETWORK_CONFIGS.plural)
+
+    def _born(self, name: str) -> dict[str, object]:
+        """Write an object out as the API server keeps it."""
+        meta = {"name": name, "namespace": self.namespace, "uid": f"uid-{name}", "generation": 1}
+        meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
+        return {"apiVersion": NETWORK_CONFIGS.api_version, "kind": NETWORK_CONFIGS.kind, "metadata": meta}
 
 
 class Cluster:
@@ -66,10 +162,10 @@ class Cluster:
         self._plane = plane
 
     @asynccontextmanager
-    async def guest(self) -> AsyncIterator[Guest]:
+    async def guest(self) -> AsyncIterator[Host]:
         """Open a place for one test, with our kinds defined."""
         transport = from_kubeconfig(self._plane.kubeconfig) if self._plane else pocket()
-        guest = Guest(transport, f"test-{next(_count)}")
+        guest = Host(transport, f"test-{next(_count)}", self._plane)
         try:
             await install(guest.client, manifests())
             await guest.client.create(NAMESPACES, {"metadata": {"name": guest.namespace}})
@@ -78,3 +174,30 @@ class Cluster:
         finally:
             if isinstance(transport, HttpTransport):
                 await transport.close()
+
+    @asynccontextmanager
+    async def kubeconfig(self, guest: Host, home: Path) -> AsyncIterator[Path]:
+        """Have the guest's server on a port, for whoever comes with a kubeconfig."""
+        if self._plane:
+            yield self._plane.kubeconfig
+            return
+        async with serving(PocketApi(guest.store), host="127.0.0.1", port=0) as port:
+            yield _kubeconfig(home / "pocket.kubeconfig", f"http://127.0.0.1:{port}")
+
+    @asynccontextmanager
+    async def afar(self, guest: Host, home: Path, *, patience: float) -> AsyncIterator[tuple[Guest, Wire]]:
+        """Open a second place in the guest's namespace, at the end of a wire."""
+        async with self.kubeconfig(guest, home) as path, AsyncExitStack() as stack:
+            transport = from_kubeconfig(path)
+            stack.push_async_callback(transport.close)
+            base = URL(transport.base)
+            laid = await stack.enter_async_context(wire(base.port or 0))
+            transport.base = base.with_port(laid.port)
+            yield Guest(transport, guest.namespace, patience=patience), laid
+
+
+def _kubeconfig(path: Path, server: str) -> Path:
+    named = {"clusters": [{"name": "it", "cluster": {"server": server}}], "users": [{"name": "it", "user": {}}]}
+    context = {"contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}], "current-context": "it"}
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **named, **context}))
+    return path

@@ -1,9 +1,13 @@
 """A road to a server that a test can disturb: it notes what passes, changes it, cuts streams and stops answering."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
+
+
+async def at_once(_: Request) -> None:
+    """Hold up nothing."""
 
 
 class Road:
@@ -12,6 +16,8 @@ class Road:
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.sent: list[Request] = []
+        self.before: Callable[[Request], Awaitable[None]] = at_once
+        """What happens before a request goes on."""
         self.change: Callable[[Request], Request] = lambda request: request
         self.answer: Callable[[Request], Response | None] = lambda _: None
         """Answers in the server's place, when it answers."""
@@ -23,6 +29,7 @@ class Road:
         self.sent.append(request)
         if self.hangs:
             await asyncio.Event().wait()
+        await self.before(request)
         response = self.answer(request) or await self.inner.send(self.change(request))
         if request.query.get("watch"):
             cut = asyncio.Event()
@@ -62,15 +69,16 @@ async def _until(stream: AsyncIterator[bytes], cut: asyncio.Event) -> AsyncItera
     pieces, cutting = aiter(stream), asyncio.ensure_future(cut.wait())
     try:
         while True:
-            piece = asyncio.ensure_future(anext(pieces))
-            await asyncio.wait([piece, cutting], return_when=asyncio.FIRST_COMPLETED)
-            if cutting.done():
-                piece.cancel()
-                await asyncio.wait([piece])
-                raise Unreachable("the server", "the connection was cut")
+            reading = asyncio.ensure_future(anext(pieces, None))
             try:
-                yield piece.result()
-            except StopAsyncIteration:
+                await asyncio.wait([reading, cutting], return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                reading.cancel()  # nothing to one that is done
+                await asyncio.wait([reading])
+            if cutting.done():
+                raise Unreachable("the server", "the connection was cut")
+            if (piece := reading.result()) is None:
                 return
+            yield piece
     finally:
         cutting.cancel()

@@ -4,6 +4,8 @@ import base64
 import json
 import os
 import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -56,34 +58,79 @@ class TestKubeconfig:
         with pytest.raises(InvalidInput, match="kubeconfig"):
             from_kubeconfig(path)
 
+    def test_the_first_of_several_files_that_says_something_is_right(self, tmp_path: Path) -> None:
+        one, two, none = tmp_path / "one", tmp_path / "two", tmp_path / "none"
+        one.write_text(
+            """
+            contexts: [{name: mine, context: {cluster: both, user: u}}, {name: x, context: {cluster: far, user: u}}]
+            clusters: [{name: both, cluster: {server: "http://127.0.0.1:1"}}]
+            users: null
+            """
+        )
+        two.write_text(
+            """
+            current-context: mine
+            clusters:
+            - {name: both, cluster: {server: "http://127.0.0.1:2"}}
+            - {name: far, cluster: {server: "http://127.0.0.1:3"}}
+            users: [{name: u}]
+            """
+        )
+        transport = connect({"KUBECONFIG": f"{none}:{one}:{two}"})
+        assert "http://127.0.0.1:1" == str(transport.base).rstrip("/")
+        assert "http://127.0.0.1:3" == str(from_kubeconfig(one, two, context="x").base).rstrip("/")
+
     @in_loop
     async def test_certificates_and_keys_may_stand_in_the_file(self, tmp_path: Path) -> None:
-        authority = trustme.CA()
-        client = authority.issue_cert("client@podpool.test")
-        tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-        tls.verify_mode = ssl.CERT_REQUIRED
-        authority.configure_trust(tls)
-        authority.issue_cert("127.0.0.1").configure_cert(tls)
+        async with strict_server(tmp_path) as (cluster, certificate, key):
+            authority = {"certificate-authority-data": inline((tmp_path / "ca.crt").read_bytes())}
+            cluster = {"server": cluster["server"], **authority}
+            user = {"client-certificate-data": inline(certificate), "client-key-data": inline(key)}
+            assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=cluster, user=user))
 
-        async def hello(_: Request) -> Response:
-            return Response(200, b"hello")
+    @in_loop
+    async def test_certificates_and_keys_may_stand_beside_the_file(self, tmp_path: Path) -> None:
+        async with strict_server(tmp_path) as (cluster, certificate, key):
+            (tmp_path / "mine.crt").write_bytes(certificate)
+            (tmp_path / "mine.key").write_bytes(key)
+            user = {"client-certificate": "mine.crt", "client-key": "mine.key"}
+            assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=cluster, user=user))
 
-        async with serving(hello, host="127.0.0.1", port=0, tls=tls) as port:
-            path = kubeconfig(
-                tmp_path / "config",
-                cluster={
-                    "server": f"https://127.0.0.1:{port}",
-                    "certificate-authority-data": inline(authority.cert_pem.bytes()),
-                },
-                user={
-                    "client-certificate-data": inline(client.cert_chain_pems[0].bytes()),
-                    "client-key-data": inline(client.private_key_pem.bytes()),
-                },
-            )
-            transport = from_kubeconfig(path)
-            answer = await transport.send(Request(method="GET", path="/"))
-            assert b"hello" == await answer.read()
-            await transport.close()
+    @in_loop
+    async def test_certificates_and_keys_may_come_from_a_plugin(self, tmp_path: Path) -> None:
+        async with strict_server(tmp_path) as (cluster, certificate, key):
+            status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
+            version = "client.authentication.k8s.io/v1"
+            (tmp_path / "printed").write_text(json.dumps({"apiVersion": version, "status": status}))
+            plugin = {"apiVersion": version, "command": "cat", "args": [str(tmp_path / "printed")]}
+            assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=cluster, user={"exec": plugin}))
+
+
+@asynccontextmanager
+async def strict_server(home: Path) -> AsyncIterator[tuple[dict[str, Any], bytes, bytes]]:
+    """A server that wants a client's certificate: how to go there, a certificate and its key."""
+    authority = trustme.CA()
+    client = authority.issue_cert("client@podpool.test")
+    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    tls.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(tls)
+    authority.issue_cert("127.0.0.1").configure_cert(tls)
+    authority.cert_pem.write_to_path(home / "ca.crt")
+
+    async def hello(_: Request) -> Response:
+        return Response(200, b"hello")
+
+    async with serving(hello, host="127.0.0.1", port=0, tls=tls) as port:
+        cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.crt"}
+        yield cluster, client.cert_chain_pems[0].bytes(), client.private_key_pem.bytes()
+
+
+async def greeted(path: Path) -> bytes:
+    transport = from_kubeconfig(path)
+    try:
+        return await (await transport.send(Request(method="GET", path="/"))).read()
+    finally:
+        await transport.close()
 
 
 def inline(pem: bytes) -> str:

@@ -1,6 +1,7 @@
 """What the API server refuses, and how it is told; and that it does not answer at all."""
 
 import asyncio
+from contextlib import aclosing
 
 import msgspec
 import pytest
@@ -8,8 +9,8 @@ import pytest
 from podpool.kube import errors
 from podpool.kube.client import KubeClient
 from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NODES
-from podpool.runtime.transport import Response, Unreachable
+from podpool.resources.builtin import NAMESPACES, NODES
+from podpool.runtime.transport import Request, Response, Unreachable
 from tests.kube.clusters import pocket
 from tests.kube.loops import in_virtual_time
 from tests.kube.roads import Road
@@ -59,11 +60,60 @@ async def test_a_page_of_a_proxy_is_an_error_like_any_other() -> None:
         await client(Response(502, b"<html>Bad Gateway")).list(NODES)
 
 
+def busy(road: Road, times: int, *, patience: str) -> None:
+    """Have a server turn away so many requests."""
+
+    def answer(_: Request) -> Response | None:
+        turned_away = len(road.sent) <= times
+        return Response(429, b"", headers={"retry-after": patience}) if turned_away else None
+
+    road.answer = answer
+
+
 @in_virtual_time
-async def test_patience_is_told_when_it_was_asked_for() -> None:
+async def test_a_busy_server_is_asked_again_after_the_time_that_it_asked_for() -> None:
+    road = Road(pocket())
+    busy(road, 2, patience="3")
+    assert "default" == (await KubeClient(road).get(NAMESPACES, "default")).metadata.name
+    assert pytest.approx(6.0) == asyncio.get_running_loop().time()
+    assert 3 == len(road.sent)
+
+
+@in_virtual_time
+async def test_a_watch_waits_for_a_busy_server_too() -> None:
+    road = Road(pocket())
+    busy(road, 1, patience="3")
+    async with aclosing(KubeClient(road).watch(NAMESPACES, since="", lasting=1)) as watch:
+        assert "ADDED" == (await anext(watch)).type
+    assert 2 == len(road.sent)
+
+
+@in_virtual_time
+async def test_patience_beyond_the_deadline_is_the_callers_business() -> None:
+    road = Road(pocket())
+    busy(road, 9, patience="4")
     with pytest.raises(errors.TooMany) as refused:
-        await client(Response(429, b"", headers={"retry-after": "3"})).get(NODES, "n")
-    assert 3.0 == refused.value.retry_after
+        await KubeClient(road).create(NAMESPACES, {"metadata": {"name": "x"}})
+    assert 4.0 == refused.value.retry_after
+    assert pytest.approx(8.0) == asyncio.get_running_loop().time()
+
+
+@in_virtual_time
+async def test_a_busy_server_that_asks_for_nothing_is_not_asked_again() -> None:
+    road = Road(pocket())
+    road.answer = lambda _: Response(429, b"")
+    with pytest.raises(errors.TooMany):
+        await KubeClient(road).get(NODES, "n")
+    assert 1 == len(road.sent)
+
+
+@in_virtual_time
+async def test_nothing_else_is_tried_twice() -> None:
+    road = Road(pocket())
+    road.answer = lambda _: Response(503, b"", headers={"retry-after": "1"})
+    with pytest.raises(errors.ServerError):
+        await KubeClient(road).get(NODES, "n")
+    assert 1 == len(road.sent)
 
 
 @in_virtual_time
@@ -79,7 +129,7 @@ async def test_no_answer_within_the_deadline_is_unreachable() -> None:
     road.hangs = True
     with pytest.raises(Unreachable, match="within 10 s, to list nodes"):
         await KubeClient(road).list(NODES)
-    assert 10.0 == asyncio.get_running_loop().time()
+    assert pytest.approx(10.0) == asyncio.get_running_loop().time()
     with pytest.raises(Unreachable):
         await anext(KubeClient(road).watch(NODES, since="1"))
 

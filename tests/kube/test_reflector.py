@@ -4,81 +4,17 @@ import asyncio
 import itertools
 import random
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+from contextlib import aclosing
 
-from podpool.kube.reflector import Reflector
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+import pytest
+
+from podpool.kube.reflector import Applied, Deleted, Initial, Reflector
+from podpool.resources.acn import NodeNetworkConfig
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop, in_virtual_time
-
-NNC = NETWORK_CONFIGS
-Told = tuple[str | None, str | None]
-
-
-class Mirror:
-    """A reflector at work, and what its subscriber was told."""
-
-    def __init__(self, guest: Guest, *, lasting: int | None = None, **selectors: Any) -> None:  # noqa: ANN401  whatever
-        self.guest = guest
-        self.told: list[tuple[NodeNetworkConfig | None, NodeNetworkConfig | None]] = []
-        rng = random.Random(1)  # noqa: S311  seeded
-        self.reflector = Reflector(guest.client, NNC, rng=rng, namespace=guest.namespace, **selectors)
-        self.reflector.lasting = (lasting, lasting) if lasting else self.reflector.lasting
-        self.store = self.reflector.store
-        self.store.subscribe(self._tell)
-        self._changed = asyncio.Event()
-
-    def _tell(self, old: NodeNetworkConfig | None, new: NodeNetworkConfig | None) -> None:
-        self.told.append((old, new))
-        self._changed.set()
-
-    async def until(self, what: Callable[[], bool]) -> None:
-        """Wait until something holds, looked at after each change."""
-        async with asyncio.timeout(300):
-            while not what():
-                self._changed.clear()
-                await self._changed.wait()
-
-    async def has(self, name: str) -> None:
-        await self.until(lambda: f"{self.guest.namespace}/{name}" in self.store)
-
-    async def shows(self, *names: str) -> None:
-        """Wait until these are the objects in the store, and see that a fresh list says the same."""
-        await self.until(lambda: sorted(names) == sorted(each.metadata.name for each in self.store.values()))
-        listed = await self.guest.client.list(NNC, namespace=self.guest.namespace)
-        assert {each.key: each for each in listed.items} == {each.key: each for each in self.store.values()}
-
-    def names(self) -> list[Told]:
-        return [(old.metadata.name if old else None, new.metadata.name if new else None) for old, new in self.told]
-
-
-@asynccontextmanager
-async def mirror(guest: Guest, **selectors: Any) -> AsyncIterator[Mirror]:  # noqa: ANN401  same
-    watching = Mirror(guest, **selectors)
-    running = asyncio.ensure_future(watching.reflector.run())
-    try:
-        async with asyncio.timeout(300):
-            await watching.store.synced.wait()
-        yield watching
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
-        assert running.cancelled(), "a reflector ends only when it is told to"
-
-
-async def make(guest: Guest, *names: str, **labels: str) -> None:
-    for name in names:
-        await guest.client.create(NNC, {"metadata": {"name": name, "labels": labels}}, namespace=guest.namespace)
-
-
-async def ask(guest: Guest, name: str, requested: int) -> None:
-    await guest.client.merge(NNC, name, {"spec": {"requestedIPCount": requested}}, namespace=guest.namespace)
-
-
-async def drop(guest: Guest, name: str) -> None:
-    await guest.client.delete(NNC, name, namespace=guest.namespace)
+from tests.kube.mirrors import NNC, ask, cached, drop, make, mirror
+from tests.kube.roads import at_once
 
 
 class TestFollowing:
@@ -123,6 +59,90 @@ class TestFollowing:
                     await seen.has(name)
                     assert int(guest.road.watched[-1]) >= int(version)
                 assert ["0"] == guest.road.listed
+
+
+class TestStream:
+    @in_loop
+    async def test_it_tells_all_that_is_there_then_what_is_applied_and_deleted(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            await make(guest, "a", "b")
+            await cached(guest, 2)
+            async with aclosing(reflector(guest).stream()) as events, asyncio.timeout(300):
+                first = await anext(events)
+                assert isinstance(first, Initial)
+                assert ["a", "b"] == [each.metadata.name for each in first.objects]
+                await make(guest, "c")
+                await ask(guest, "a", 5)
+                await drop(guest, "b")
+                told = [await anext(events) for _ in range(3)]
+                assert [Applied, Applied, Deleted] == [type(each) for each in told]
+                assert ["c", "a", "b"] == [each.object.metadata.name for each in told if not isinstance(each, Initial)]
+
+    @in_loop
+    async def test_who_takes_it_anew_is_told_all_again(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            followed = reflector(guest)
+            for names in (("a",), ("a", "b")):
+                await make(guest, names[-1])
+                await cached(guest, len(names))
+                async with aclosing(followed.stream()) as events:
+                    first = await anext(events)
+                    assert isinstance(first, Initial)
+                    assert names == tuple(each.metadata.name for each in first.objects)
+
+    @in_loop
+    async def test_fields_are_selected_by_the_server(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            await make(guest, "mine", "other")
+            async with mirror(guest, fields="metadata.name=mine") as seen:
+                await ask(guest, "other", 5)
+                await ask(guest, "mine", 5)
+                await seen.until(lambda: [5] == [each.spec.requested for each in seen.store.values()])
+                assert [(None, "mine"), ("mine", "mine")] == seen.names()
+
+
+class TestQuorum:
+    @in_loop
+    async def test_it_shows_every_write_that_was_answered(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            followed = reflector(guest)
+            for number in range(20):
+                await make(guest, f"n-{number}")
+                assert number + 1 == len((await followed.quorum()).items)
+            assert {""} == set(guest.road.listed), "no cache was asked"
+
+    @in_virtual_time
+    async def test_an_older_one_is_said_to_be_of_a_restored_server(self) -> None:
+        async with Cluster(None).guest() as guest:
+            restores: list[tuple[int, int]] = []
+            copy = guest.store.snapshot()
+            async with mirror(guest, restored=lambda *versions: restores.append(versions)) as seen:
+                await make(guest, "lost")
+                await seen.has("lost")
+                guest.store.restore(copy)
+                assert [] == list((await seen.reflector.quorum()).items)
+                assert [(copy.revision + 1, copy.revision)] == restores
+
+    @in_virtual_time
+    async def test_what_the_watch_tells_while_it_is_under_way_makes_it_no_older(self) -> None:
+        async with Cluster(None).guest() as guest:
+            restores: list[tuple[int, int]] = []
+            async with mirror(guest, restored=lambda *versions: restores.append(versions)) as seen:
+                before = await snapshot_of(guest)
+                guest.road.answer = lambda request: before() if "limit" in request.query else None
+                asking = asyncio.ensure_future(seen.reflector.quorum())
+                guest.road.before = lambda request: make_first(guest, request)
+                await asking
+                await seen.has("first")
+                assert [] == restores
+
+
+async def make_first(guest: Guest, request: Request) -> None:
+    """Let a write pass that the answer to this request does not show."""
+    if "limit" in request.query:
+        guest.road.before = at_once
+        await make(guest, "first")
+        await asyncio.sleep(1)
 
 
 class TestTrouble:
@@ -178,6 +198,10 @@ def from_version(request: Request, version: str) -> Request:
     if not request.query.get("watch"):
         return request
     return Request(method=request.method, path=request.path, query={**request.query, "resourceVersion": version})
+
+
+def reflector(guest: Guest) -> Reflector[NodeNetworkConfig]:
+    return Reflector(guest.client, NNC, rng=random.Random(1), namespace=guest.namespace)  # noqa: S311  seeded
 
 
 async def snapshot_of(guest: Guest) -> Callable[[], Response]:
@@ -255,7 +279,7 @@ class TestPocketTrouble:
         async with Cluster(None).guest() as guest:
             guest.road.answer = lambda _: Response(429, b"{}", headers={"retry-after": "40"})
             times = await asked_at(guest, seconds=150)
-            assert [0, 40, 80, 120] == [time - times[0] for time in times]
+            assert [0, 40, 80, 120] == pytest.approx([time - times[0] for time in times], abs=0.001)
 
     @in_virtual_time
     async def test_a_watch_that_is_refused_while_lists_are_served_does_not_spin(self) -> None:
@@ -275,8 +299,7 @@ async def asked_at(guest: Guest, *, seconds: float) -> list[float]:
         return answer(request)
 
     guest.road.answer = noted
-    rng = random.Random(1)  # noqa: S311  seeded
-    running = asyncio.ensure_future(Reflector(guest.client, NNC, rng=rng, namespace=guest.namespace).run())
+    running = asyncio.ensure_future(reflector(guest).run())
     await asyncio.sleep(seconds)
     running.cancel()
     await asyncio.wait([running])

@@ -14,10 +14,18 @@ from podpool.runtime.clock import SystemClock
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
-async def main(path: str, cluster: str) -> None:
+CALLERS = 6
+
+
+async def main(path: str, run: str) -> None:
     ledger = Ledger(ThreadStore(Path(path)), clock=SystemClock(), rng=random.SystemRandom())
     await ledger.start()
     await ledger.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/16"))
+    await asyncio.gather(*(call(ledger, f"{run}-{number}") for number in range(CALLERS)))
+
+
+async def call(ledger: Ledger, cluster: str) -> None:
+    """Ask for more and more, as one of several who share commits."""
     term = (await ledger.open_term(OpenTerm(cluster=cluster))).term
     known: set[str] = set()
     for number in itertools.count(1):
@@ -28,7 +36,7 @@ async def main(path: str, cluster: str) -> None:
         for grant in state.grants if state else ():
             if grant.id not in known:
                 known.add(grant.id)
-                print(grant.id, grant.address, flush=True)
+                print(cluster, grant.id, grant.address, flush=True)
 
 
 asyncio.run(main(sys.argv[1], sys.argv[2]))

@@ -1,4 +1,4 @@
-"""A ledger in this process, on books in memory, with a clock that stands still until it is told."""
+"""A ledger in this process, on the database in use, with a clock that stands still until it is told."""
 
 import copy
 import random
@@ -25,20 +25,16 @@ from podpool.ledger.messages import (
 )
 from podpool.ledger.service import Service
 from podpool.ledger.witness import MemoryWitness
-from podpool.ledger.writer import InlineStore
 from podpool.runtime.transport import Handler, Request, Response
+from tests.ledger.stores import in_use
 
 T = TypeVar("T")
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
 def done(work: Coroutine[Any, Any, T]) -> T:
-    """Run what never waits, as nothing does on an inline store."""
-    try:
-        work.send(None)
-    except StopIteration as end:
-        return end.value  # type: ignore[no-any-return]
-    raise AssertionError("it waits")
+    """Run a call to its end, on the database in use."""
+    return in_use[-1].done(work)
 
 
 class HandClock:
@@ -77,7 +73,7 @@ class Office:
     ) -> None:
         self.clock = clock or HandClock()
         self.witness = witness or MemoryWitness()
-        self.store = InlineStore(witness=self.witness, image=image)
+        self.store = in_use[-1].open(image=image, witness=self.witness)
         self.rng = random.Random(seed)  # noqa: S311  the same each time
         self.ledger = Ledger(self.store, clock=self.clock, rng=self.rng)
         self.client = LedgerClient(Wire(Service(self.ledger)))
@@ -85,9 +81,11 @@ class Office:
 
     def restored(self, image: bytes, *, witness: MemoryWitness | None = None) -> "Office":
         """The same ledger after its books were exchanged for an older copy; with its own witness, unless told."""
-        return Office(image=image, witness=witness or self.witness, clock=self.clock, seed=self.rng.getrandbits(32))
+        witness = witness or self.witness_copy()
+        return Office(image=image, witness=witness, clock=self.clock, seed=self.rng.getrandbits(32))
 
     def witness_copy(self) -> MemoryWitness:
+        in_use[-1].attest(self.store, self.witness)
         return copy.deepcopy(self.witness)
 
     def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = "pods", **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them

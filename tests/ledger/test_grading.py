@@ -1,8 +1,12 @@
 """The scaler and the exhaustion that the ledger decides for a subnet."""
 
+import pytest
+
 from podpool.core.scaling import Scaler
 from podpool.ledger.messages import Item, Report
 from tests.ledger.offices import Leader, Office, ids, item
+
+pytestmark = pytest.mark.usefixtures("books")
 
 
 def nodes(office: Office, count: int, *, demand: int, cluster: str = "c1") -> Leader:

@@ -8,6 +8,8 @@ from podpool.core.scaling import Scaler
 from podpool.ledger.messages import Item, Report, SubnetName
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @pytest.fixture
 def office() -> Office:

@@ -7,6 +7,8 @@ from podpool.ledger.messages import ContainerState, Grant, Recovery, Report, Sub
 from podpool.ledger.witness import MemoryWitness
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item, listed
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @pytest.fixture
 def office() -> Office:
@@ -116,35 +118,6 @@ class TestNothingIsGranted:
         assert "frozen" == first.problem(item("n2")).error
         second.list_all(listed("n1", other))
         assert not set(addresses(first.one(item("n1", state, wanted=200)))) & set(addresses(other))
-
-    def test_a_cluster_that_came_after_the_copy_is_waited_for(self, office: Office) -> None:
-        first = Leader(office, "c1")
-        state = first.node()
-        copy = office.store.image()
-        other = Leader(office, "late").node(wanted=3)
-        restored = office.restored(copy)
-        first.moved_to(restored).lead()
-        first.list_all(listed("n1", state))
-        over(restored)
-        assert ["late"] == [each.cluster for each in recovery(restored).awaited]
-        assert 1 == first.one(item("n1", state, wanted=1)).short
-        late = Leader(restored, "late", known=1)
-        late.list_all(listed("n1", other))
-        assert not set(addresses(first.one(item("n1", state, wanted=200)))) & set(addresses(other))
-
-    def test_other_subnets_are_not_held_up(self, office: Office) -> None:
-        office.subnet("10.0.1.0/24", name="other")
-        other = SubnetName(network="vnet", name="other")
-        Leader(office, "absent").node()
-        leader = Leader(office, "c1")
-        state = leader.one(item(subnet=other))
-        copy = office.store.image()
-        leader.one(item("n1", state, subnet=other, wanted=1))
-        restored = office.restored(copy)
-        leader.moved_to(restored).lead()
-        leader.list_all(listed("n1", state))
-        over(restored)
-        assert 0 == leader.one(item("n1", state, subnet=other, wanted=5)).short
 
     def test_a_person_can_excuse_a_cluster(self, office: Office) -> None:
         Leader(office, "absent").node()

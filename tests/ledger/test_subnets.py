@@ -11,6 +11,8 @@ from podpool.ledger.ground import BLOCK, ground_of
 from podpool.ledger.messages import SubnetName
 from tests.ledger.offices import SUBNET, Leader, Office, done, item
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @pytest.mark.parametrize(
     ("cidr", "gateway", "keep_back", "capacity"),

@@ -8,6 +8,8 @@ from podpool.ledger.errors import TermEnded
 from podpool.ledger.messages import OpenTerm, Reconcile, ReconcileAnswer
 from tests.ledger.offices import Leader, Office, done, ids, item
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @pytest.fixture
 def office() -> Office:

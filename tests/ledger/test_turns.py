@@ -10,6 +10,8 @@ from podpool.ledger.messages import ContainerState, Report
 from podpool.ledger.turns import PASSED, Ask, shares
 from tests.ledger.offices import Leader, Office, ids, item
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @st.composite
 def lines(draw: st.DrawFn) -> list[Ask]:

@@ -7,6 +7,8 @@ from podpool.ledger.messages import ContainerState, Grant, Recovery, Settle
 from podpool.ledger.witness import MemoryWitness
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, item, listed
 
+pytestmark = pytest.mark.usefixtures("books")
+
 
 @pytest.fixture
 def office() -> Office:

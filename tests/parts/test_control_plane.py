@@ -124,8 +124,11 @@ def test_the_audit_log_holds_a_watch_as_soon_as_it_has_begun(control_plane: Cont
     connection.close()
 
 
-def test_a_token_of_a_service_account_tells_the_node_it_is_bound_to(control_plane: ControlPlane) -> None:
-    token = control_plane.accounts.token("agent", namespace="kube-system", node="node-7")
+@pytest.mark.parametrize("pod", [None, "agent-on-node-7"])
+def test_a_token_of_a_service_account_tells_the_node_it_is_bound_to(
+    control_plane: ControlPlane, pod: str | None
+) -> None:
+    token = control_plane.accounts.token("agent", namespace="kube-system", node="node-7", pod=pod)
     review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     answer = control_plane.api(token).post("/apis/authentication.k8s.io/v1/selfsubjectreviews", review)
 

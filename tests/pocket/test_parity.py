@@ -9,9 +9,12 @@ import pytest
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import PODS
 from podpool.resources.crds import DEFINITIONS
+from podpool.resources.whereabouts import IP_POOLS
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest
+from tests.kube.lamps import definition
 from tests.kube.loops import in_loop
+from tests.resources.samples import WHOLE, apart, head, path
 
 MERGE = "application/merge-patch+json"
 
@@ -181,6 +184,21 @@ class TestWrites:
             assert 422 == (await said(guest, "PATCH", nncs(guest, "a"), [operation], media=media))[0]
 
     @in_loop
+    async def test_a_field_that_is_not_there_is_null_when_tested(self, cluster: Cluster) -> None:
+        """How Whereabouts makes sure that an address is free."""
+        async with cluster.guest() as guest:
+            pools = IP_POOLS.path(namespace=guest.namespace)
+            await said(guest, "POST", pools, pool(range="10.0.0.0/24", allocations={"2": {"id": "c", "podref": "p"}}))
+
+            async def tested(path: str) -> int:
+                test = {"op": "test", "path": path, "value": None}
+                return (await said(guest, "PATCH", f"{pools}/a", [test], media="application/json-patch+json"))[0]
+
+            assert 200 == await tested("/spec/allocations/1")
+            assert 422 == await tested("/spec/allocations/2")
+            assert 422 == await tested("/spec/none/deeper")
+
+    @in_loop
     async def test_taking_off_the_last_finalizer_answers_the_object_as_it_was_last(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await said(guest, "POST", nncs(guest), nnc("a") | {"metadata": {"name": "a", "finalizers": ["x.io/y"]}})
@@ -189,6 +207,50 @@ class TestWrites:
             _, last = await said(guest, "PATCH", nncs(guest, "a"), {"metadata": {"finalizers": []}}, media=MERGE)
             assert marked["metadata"]["resourceVersion"] == last["metadata"]["resourceVersion"]
             assert 404 == (await said(guest, "GET", nncs(guest, "a")))[0]
+
+
+def pool(**spec: Any) -> dict[str, Any]:  # noqa: ANN401  JSON
+    return {
+        "apiVersion": "whereabouts.cni.cncf.io/v1alpha1",
+        "kind": "IPPool",
+        "metadata": {"name": "a"},
+        "spec": spec,
+    }
+
+
+class TestSchemas:
+    @in_loop
+    @pytest.mark.parametrize("kind", WHOLE)
+    async def test_every_kind_is_kept_with_what_nobody_knows(self, cluster: Cluster, kind: str) -> None:
+        async with cluster.guest() as guest:
+            parts = {part: {**content, "strange": {"deep": [1]}} for part, content in WHOLE[kind].items()}
+            place = path(kind, guest.namespace)
+            code, made = await said(guest, "POST", place, {**head(kind, "a", guest.namespace), **parts})
+            assert 201 == code, made
+            assert ("status" in made) is ("status" in parts and not apart(kind))
+            code, kept = await said(guest, "PATCH", f"{place}/a/status", parts, media=MERGE)
+            assert (200 if apart(kind) else 404) == code, kept
+            _, read = await said(guest, "GET", f"{place}/a")
+            assert parts == {part: read[part] for part in parts}
+
+    @in_loop
+    @pytest.mark.parametrize(
+        ("spec", "place"),
+        [
+            ({"range": "10.0.0.0/24"}, "spec.allocations"),
+            ({"range": "10.0.0.0/24", "allocations": {"1": {"id": "c"}}}, "spec.allocations.1.podref"),
+            ({"range": "10.0.0.0/24", "allocations": {"1": {"id": 1, "podref": "p"}}}, "spec.allocations.1.id"),
+            ({"range": "10.0.0.0", "allocations": {}}, "spec.range in body should match"),
+            ({"range": "10.0.0.0/24", "allocations": []}, "spec.allocations"),
+        ],
+    )
+    async def test_what_breaks_a_schema_is_refused_with_its_place(
+        self, cluster: Cluster, spec: dict[str, Any], place: str
+    ) -> None:
+        async with cluster.guest() as guest:
+            code, body = await said(guest, "POST", IP_POOLS.path(namespace=guest.namespace), pool(**spec))
+            assert 422 == code
+            assert place in body["message"]
 
 
 class TestVersions:
@@ -334,26 +396,3 @@ async def served(guest: Guest, path: str, *, yes: bool) -> None:
             if (code != 404) is yes:
                 return
             await asyncio.sleep(0.05)
-
-
-def definition(plural: str, kind: str, place: str) -> dict[str, Any]:
-    group = f"{place}.podpool.dev"
-    properties = {
-        "colour": {"type": "string", "enum": ["red", "green"]},
-        "power": {"type": "integer", "default": 40},
-    }
-    version = {
-        "name": "v1",
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
-    }
-    return {
-        "metadata": {"name": f"{plural}.{group}"},
-        "spec": {
-            "group": group,
-            "scope": "Cluster",
-            "names": {"plural": plural, "singular": kind.lower(), "kind": kind},
-            "versions": [version],
-        },
-    }

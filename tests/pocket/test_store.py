@@ -4,14 +4,18 @@ import asyncio
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from podpool.pocket.garbage import collect, collecting
+from podpool.pocket.handler import PocketApi
 from podpool.pocket.history import KEPT
 from podpool.pocket.kinds import Served
 from podpool.pocket.refusals import Refused
 from podpool.pocket.store import PocketStore
 from podpool.pocket.watching import Terms
+from podpool.resources.crds import DEFINITIONS, manifests
+from podpool.runtime.transport import Request
 from tests.kube.clusters import FixedClock
 from tests.kube.loops import in_virtual_time
 
@@ -143,7 +147,7 @@ class TestWatches:
     async def test_a_quiet_watch_gets_a_bookmark_each_minute(self) -> None:
         store, loop = fresh(), asyncio.get_running_loop()
         watch = store.watch(MAPS, since=store.revision, terms=Terms(lasting=150, bookmarks=True))
-        times = [(loop.time(), piece.count(b"BOOKMARK")) async for piece in watch]
+        times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
         assert [(60, 1), (120, 1), (150, 1)] == times
 
     @in_virtual_time
@@ -212,3 +216,14 @@ def test_the_same_calls_make_the_same_history() -> None:
 
     assert history(1) == history(1)
     assert history(1) != history(2)
+
+
+@in_virtual_time
+async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluated() -> None:
+    api = PocketApi(fresh())
+    ruled = next(each for each in manifests() if "x-kubernetes-validations" in str(each))
+    for manifest, warned in ((ruled, True), (LAMPS, False)):
+        body = msgspec.json.encode(manifest)
+        answer = await api.send(Request(method="POST", path=DEFINITIONS.path(), body=body))
+        assert 201 == answer.status
+        assert ("not evaluated" in answer.headers.get("warning", "")) is warned

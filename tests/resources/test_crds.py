@@ -7,17 +7,19 @@ from typing import Any
 import pytest
 
 from parts.api import Api, ApiError
-from parts.control_plane import ControlPlane
-from parts.polling import until
+from parts.control_plane import ControlPlane, KubectlFailed
 from podpool.resources.crds import manifests
+from tests.kube.printed import define_kinds
+from tests.resources.samples import CONTAINER, SCALER, WHOLE, apart, head, path
 
 
 def schemas(value: object) -> Iterator[Mapping[str, Any]]:
     """All schemas inside a manifest's schema."""
     assert isinstance(value, Mapping)
     yield value
-    for inner in (*value.get("properties", {}).values(), *([value["items"]] if "items" in value else [])):
-        yield from schemas(inner)
+    inner = [value[each] for each in ("items", "additionalProperties") if each in value]
+    for each in (*value.get("properties", {}).values(), *inner):
+        yield from schemas(each)
 
 
 def root(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -41,75 +43,40 @@ def test_wire_names_are_azures_to_the_letter() -> None:
     nnc = root(manifests()[0])["properties"]
     assert ["requestedIPCount", "ipsNotInUse", "availabilityZone"] == list(nnc["spec"]["properties"])
     container = nnc["status"]["properties"]["networkContainers"]["items"]["properties"]
-    assert {"subcriptionID", "primaryIP", "subnetAddressSpaceV6", "ipAssignments", "nodeIP"} < set(container)
-    assert "" not in container["status"]["enum"]
+    assert {"subcriptionID", "primaryIP", "primaryIPV6", "subnetAddressSpaceV6", "ipAssignments", "nodeIP"} < set(
+        container
+    )
 
 
 @pytest.fixture(scope="module")
 def api(started_control_plane: ControlPlane) -> Api:
-    """A server that knows our kinds."""
-    for manifest in manifests():
-        started_control_plane.kubectl("apply", "-f", "-", manifest=manifest)
-        started_control_plane.kubectl("wait", "--for=condition=Established", f"crd/{manifest['metadata']['name']}")
-    until(lambda: all(served(started_control_plane.admin, path) for path in PATHS.values()), "our kinds are served")
+    """A server that knows our kinds, from what `podpool crds` prints."""
+    define_kinds(started_control_plane)
     return started_control_plane.admin
-
-
-PATHS = {
-    "NodeNetworkConfig": "/apis/acn.azure.com/v1alpha/namespaces/default/nodenetworkconfigs",
-    "ClusterSubnetState": "/apis/acn.azure.com/v1alpha1/namespaces/default/clustersubnetstates",
-    "ClusterSubnet": "/apis/acn.azure.com/v1alpha1/namespaces/default/clustersubnets",
-}
-
-
-def served(api: Api, path: str) -> bool:
-    try:
-        return bool(api.get(path))
-    except ApiError:
-        return False
 
 
 def put(api: Api, kind: str, name: str, **parts: Any) -> dict[str, Any]:  # noqa: ANN401  JSON
     """Write an object with its status, and give it back as the server has it."""
-    path = PATHS[kind]
-    version = path.split("/")[3]
+    place = f"{path(kind)}/{name}"
     try:
-        api.delete(f"{path}/{name}")
+        api.delete(place)
     except ApiError as error:
         if error.reason != "NotFound":
             raise
-    api.post(path, {"apiVersion": f"acn.azure.com/{version}", "kind": kind, "metadata": {"name": name}, **parts})
-    return (
-        api.patch(f"{path}/{name}/status", {"status": parts["status"]})
-        if "status" in parts
-        else api.get(f"{path}/{name}")
-    )
-
-
-CONTAINER = {
-    "id": "3b0f6f0c-0000-4000-8000-000000000001",
-    "primaryIP": "10.0.0.4",
-    "subcriptionID": "s",
-    "subnetAddressSpace": "10.0.0.0/16",
-    "ipAssignments": [{"name": "3b0f6f0c-0000-4000-8000-000000000002", "ip": "10.0.0.5"}],
-    "version": 3,
-    "status": "NCUpdateSuccess",
-    "primaryIPV6": "fd00::4",
-}
-SCALER = {"batchSize": 16, "releaseThresholdPercent": 150, "requestThresholdPercent": 50, "maxIPCount": 250}
+    api.post(path(kind), {**head(kind, name), **parts})
+    if apart(kind) and "status" in parts:
+        return api.patch(f"{place}/status", {"status": parts["status"]})
+    return api.get(place)
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
 class TestRealServer:
-    def test_a_whole_network_config_is_taken_with_fields_that_we_do_not_know(self, api: Api) -> None:
-        status = {"assignedIPCount": 1, "scaler": SCALER, "status": "Updated", "networkContainers": [CONTAINER]}
-        spec = {"requestedIPCount": 16, "ipsNotInUse": ["x"], "availabilityZone": 2, "strange": {"deep": [1]}}
-        kept = put(api, "NodeNetworkConfig", "whole", spec=spec, status=status)
-        assert spec == kept["spec"]
-        assert {**status, "networkContainers": [{**CONTAINER, "assignmentMode": "dynamic", "type": "vnet"}]} == kept[
-            "status"
-        ]
+    @pytest.mark.parametrize("kind", WHOLE)
+    def test_a_whole_object_is_taken_with_fields_that_we_do_not_know(self, api: Api, kind: str) -> None:
+        strange = {part: {**content, "strange": {"deep": [1]}} for part, content in WHOLE[kind].items()}
+        kept = put(api, kind, "whole", **strange)
+        assert strange == {part: kept[part] for part in strange}
 
     def test_what_is_not_said_has_azures_defaults(self, api: Api) -> None:
         kept = put(api, "NodeNetworkConfig", "bare", spec={}, status={"networkContainers": [{"id": "x"}]})
@@ -117,44 +84,100 @@ class TestRealServer:
         expected = {"id": "x", "assignmentMode": "dynamic", "type": "vnet", "version": 0}
         assert {"assignedIPCount": 0, "networkContainers": [expected]} == kept["status"]
 
-    def test_subnet_objects_are_taken(self, api: Api) -> None:
-        status = {"exhausted": True, "timestamp": "2026-01-01T00:00:00Z"}
-        assert status == put(api, "ClusterSubnetState", "s", status=status)["status"]
-        spec = {"scaler": {"batch": 8, "buffer": 0.25}}
-        assert spec == put(api, "ClusterSubnet", "s", spec=spec, status={**status, **spec})["spec"]
-
     @pytest.mark.parametrize(
-        ("kind", "parts", "field"),
+        ("kind", "parts", "sentence"),
         [
-            ("NodeNetworkConfig", {"spec": {"requestedIPCount": -1}}, "requestedIPCount"),
-            ("NodeNetworkConfig", {"spec": {"requestedIPCount": "16"}}, "requestedIPCount"),
-            ("NodeNetworkConfig", {"spec": {"ipsNotInUse": [1]}}, "ipsNotInUse"),
-            ("NodeNetworkConfig", {"status": {"status": "Fine"}}, "status.status"),
-            ("NodeNetworkConfig", {"status": {"networkContainers": [{"status": "Fine"}]}}, "networkContainers"),
-            ("NodeNetworkConfig", {"status": {"networkContainers": [{"assignmentMode": "x"}]}}, "assignmentMode"),
-            ("ClusterSubnetState", {"status": {"exhausted": True}}, "timestamp"),
-            ("ClusterSubnet", {"spec": {"scaler": {"batch": 0}}}, "batch"),
-            ("ClusterSubnet", {"spec": {"scaler": {"batch": 257}}}, "batch"),
-            ("ClusterSubnet", {"spec": {"scaler": {"buffer": 4.5}}}, "buffer"),
+            ("NodeNetworkConfig", {"spec": {"requestedIPCount": -1}}, "should be greater than or equal to 0"),
+            ("NodeNetworkConfig", {"spec": {"requestedIPCount": "16"}}, "must be of type integer"),
+            ("NodeNetworkConfig", {"spec": {"ipsNotInUse": [1]}}, "must be of type string"),
+            ("NodeNetworkConfig", {"status": {"status": "Fine"}}, 'supported values: "Updating", "Updated", "Error"'),
+            ("NodeNetworkConfig", {"status": {"networkContainers": [{"status": "Fine"}]}}, "NCUpdateSuccess"),
+            ("NodeNetworkConfig", {"status": {"networkContainers": [{"assignmentMode": "x"}]}}, '"dynamic", "static"'),
+            ("NodeNetworkConfig", {"status": {"networkContainers": [{"primaryIP": "nine"}]}}, "primaryIP in body"),
+            (
+                "NodeNetworkConfig",
+                {"status": {"networkContainers": [{"ipAssignments": [{"name": "x", "ip": "10.0.0"}, {"ip": "?"}]}]}},
+                r"ipAssignments\[1\].ip in body should match",
+            ),
+            (
+                "NodeNetworkConfig",
+                {"status": {"scaler": {**SCALER, "releaseThresholdPercent": 50}}},
+                "the thresholds are the wrong way round",
+            ),
+            ("ClusterSubnetState", {"status": {"exhausted": True}}, "timestamp: Required value"),
+            ("ClusterSubnet", {"spec": {"scaler": {"batch": 0}}}, "should be greater than or equal to 1"),
+            ("ClusterSubnet", {"spec": {"scaler": {"batch": 257}}}, "should be less than or equal to 256"),
+            ("ClusterSubnet", {"spec": {"scaler": {"buffer": 4.5}}}, "should be less than or equal to 4"),
+            ("ClusterSubnet", {"spec": {"scaler": {"buffer": 0.125}}}, "must have at most two decimals"),
+            ("IPPool", {"spec": {"range": "10.0.0.0/24"}}, "spec.allocations: Required value"),
+            ("IPPool", {"spec": {"allocations": {}}}, "spec.range: Required value"),
+            ("IPPool", {"spec": {"range": "10.0.0.0", "allocations": {}}}, "spec.range in body should match"),
+            ("IPPool", {"spec": {"range": "::/64", "allocations": {"1": {"id": "c"}}}}, "podref: Required value"),
+            ("OverlappingRangeIPReservation", {}, "spec: Required value"),
+            ("OverlappingRangeIPReservation", {"spec": {"ifname": "x"}}, "spec.podref: Required value"),
+            ("NodeSlicePool", {"spec": {"range": "10.0.0.0/8"}}, "spec.sliceSize: Required value"),
+            ("NodeSlicePool", {"spec": {"range": "10.0.0.0/8", "sliceSize": "large"}}, "spec.sliceSize in body"),
+            (
+                "NodeSlicePool",
+                {**WHOLE["NodeSlicePool"], "status": {"allocations": [{"nodeName": "n", "sliceRange": "here"}]}},
+                r"status.allocations\[0\].sliceRange in body should match",
+            ),
         ],
     )
-    def test_what_is_wrong_is_refused_by_name(self, api: Api, kind: str, parts: dict[str, Any], field: str) -> None:
-        with pytest.raises(ApiError, match=field) as refused:
+    def test_what_is_wrong_is_refused_with_a_sentence(
+        self, api: Api, kind: str, parts: dict[str, Any], sentence: str
+    ) -> None:
+        with pytest.raises(ApiError, match=sentence) as refused:
             put(api, kind, "wrong", **parts)
         assert (422, "Invalid") == (refused.value.status, refused.value.reason)
 
-    def test_columns_are_printed_under_the_short_name(self, api: Api, control_plane: ControlPlane) -> None:
-        put(
-            api,
-            "NodeNetworkConfig",
-            "printed",
-            spec={},
-            status={"assignedIPCount": 7, "networkContainers": [CONTAINER]},
-        )
+    @pytest.mark.parametrize("buffer", [0, 0.07, 0.29, 0.57, 1.13, 3.99, 4])
+    def test_every_hundredth_is_a_buffer(self, api: Api, buffer: float) -> None:
+        scaler = {"batch": 16, "buffer": buffer}
+        assert scaler == put(api, "ClusterSubnet", "hundredths", spec={"scaler": scaler})["spec"]["scaler"]
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("control-plane")
+@pytest.mark.usefixtures("api")
+class TestKubectl:
+    @pytest.mark.parametrize(
+        ("kind", "word", "columns"),
+        [
+            ("NodeNetworkConfig", "nnc", ["NAME", "ALLOCATED IPS", "NC MODE", "NC VERSION"]),
+            ("ClusterSubnetState", "clustersubnetstate", ["NAME", "EXHAUSTED", "UPDATED"]),
+            ("ClusterSubnet", "clustersubnets", ["NAME", "EXHAUSTED", "BATCH", "BUFFER", "UPDATED"]),
+            ("IPPool", "ippools", ["NAME", "RANGE", "AGE"]),
+            (
+                "OverlappingRangeIPReservation",
+                "overlappingrangeipreservations",
+                ["NAME", "POD", "INTERFACE", "AGE"],
+            ),
+            ("NodeSlicePool", "nodeslicepool", ["NAME", "RANGE", "SLICE SIZE", "AGE"]),
+        ],
+    )
+    def test_it_prints_the_columns(
+        self, api: Api, control_plane: ControlPlane, kind: str, word: str, columns: list[str]
+    ) -> None:
+        put(api, kind, "printed", **WHOLE[kind])
+        table = control_plane.kubectl("get", word, "printed", "-n", "default")
+        assert columns == [each.strip() for each in table.splitlines()[0].split("   ") if each.strip()]
+        assert "printed" in table
+
+    def test_it_prints_more_when_asked(self, api: Api, control_plane: ControlPlane) -> None:
+        put(api, "NodeNetworkConfig", "printed", **WHOLE["NodeNetworkConfig"])
         table = control_plane.kubectl("get", "nnc", "printed", "-n", "default", "-o", "wide")
-        assert "ALLOCATED IPS" in table
-        assert "NC VERSION" in table
+        for column in ("REQUESTED IPS", "AVAILABILITY ZONE", "SUBNET", "SUBNET CIDR V6", "NC ID", "NC TYPE"):
+            assert column in table
         assert "10.0.0.0/16" in table
-        assert (
-            json.loads(control_plane.kubectl("get", "nnc", "printed", "-o", "json"))["status"]["assignedIPCount"] == 7
-        )
+        whole = json.loads(control_plane.kubectl("get", "nnc", "printed", "-o", "json"))
+        assert [CONTAINER] == whole["status"]["networkContainers"]
+
+    def test_it_explains(self, control_plane: ControlPlane) -> None:
+        assert "A node's request and what it was given" in control_plane.kubectl("explain", "nnc")
+        assert "requestedIPCount" in control_plane.kubectl("explain", "nnc.spec")
+
+    def test_it_tells_why_a_bad_object_is_refused(self, control_plane: ControlPlane) -> None:
+        bad = {**head("ClusterSubnet", "bad"), "spec": {"scaler": {"batch": 0}}}
+        with pytest.raises(KubectlFailed, match="spec.scaler.batch in body should be greater than or equal to 1"):
+            control_plane.kubectl("apply", "-f", "-", manifest=bad)

@@ -1,12 +1,26 @@
 """Objects as they are on the wire."""
 
 from decimal import Decimal
+from typing import Any
 
 import msgspec
 import pytest
 
 from podpool.resources.acn import NETWORK_CONFIGS, ClusterSubnet, NetworkContainer, NodeNetworkConfig
-from podpool.resources.builtin import LEASES, NODES, PODS, Node, Pod
+from podpool.resources.builtin import EVENTS, LEASES, NODES, PODS, Event, Node, Pod
+from podpool.resources.meta import Kind
+from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.resources.whereabouts import (
+    IP_POOLS,
+    RESERVATIONS,
+    SLICE_POOLS,
+    Allocation,
+    IPPool,
+    IPPoolSpec,
+    NodeSlicePoolStatus,
+    SliceAllocation,
+)
+from tests.resources.samples import WHOLE
 
 
 def test_a_network_config_has_azures_names() -> None:
@@ -27,6 +41,57 @@ def test_a_network_config_has_azures_names() -> None:
     assert "kube-system/n" == config.key
     del told["metadata"]["managedFields"]  # type: ignore[attr-defined]  # a dict of this test's own
     assert told == msgspec.json.decode(msgspec.json.encode(config))
+
+
+def test_words_that_we_do_not_know_are_read() -> None:
+    told = {
+        "status": {"status": "Dreaming", "networkContainers": [{"status": "NCUpdateLater", "assignmentMode": "odd"}]}
+    }
+    config = msgspec.convert(told, NodeNetworkConfig)
+    assert ("Dreaming", "NCUpdateLater") == (config.status.status, config.status.network_containers[0].status)
+
+
+@pytest.mark.parametrize("kind", [IP_POOLS, RESERVATIONS, SLICE_POOLS])
+def test_objects_of_whereabouts_go_through_unchanged(kind: Kind[Any]) -> None:
+    told = {"metadata": {"name": "x"}, **WHOLE[kind.kind]}
+    assert told == msgspec.json.decode(msgspec.json.encode(msgspec.convert(told, kind.type)))
+
+
+def test_what_their_schema_demands_is_always_written() -> None:
+    assert {"range": "10.0.0.0/8", "allocations": {}} == msgspec.to_builtins(IPPoolSpec(range="10.0.0.0/8"))
+    assert {"id": "c", "podref": "n/p", "ifname": ""} == msgspec.to_builtins(Allocation(id="c", podref="n/p"))
+    assert b'{"allocations":[]}' == msgspec.json.encode(NodeSlicePoolStatus())
+    assert {"nodeName": "", "sliceRange": "10.0.0.0/10"} == msgspec.to_builtins(
+        SliceAllocation(slice_range="10.0.0.0/10")
+    )
+
+
+def test_one_bad_object_of_another_is_no_reason_to_read_none() -> None:
+    assert IPPoolSpec() == msgspec.convert({"metadata": {"name": "x"}}, IPPool).spec
+
+
+def test_a_network_attachment_is_its_configuration() -> None:
+    told = {"metadata": {"name": "n", "namespace": "default"}, "spec": {"config": '{"type": "macvlan"}'}}
+    assert '{"type": "macvlan"}' == msgspec.convert(told, NetworkAttachmentDefinition).spec.config
+    place = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/n"
+    assert place == ATTACHMENTS.path(namespace="default", name="n")
+
+
+def test_an_event_has_the_names_of_events_k8s_io() -> None:
+    told = {
+        "metadata": {"name": "n.1"},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "reportingController": "podpool-agent",
+        "reportingInstance": "n",
+        "action": "Scaling",
+        "reason": "SubnetShort",
+        "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n"},
+        "note": "no address left",
+        "type": "Warning",
+        "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"},
+    }
+    assert told == msgspec.json.decode(msgspec.json.encode(msgspec.convert(told, Event)))
+    assert "/apis/events.k8s.io/v1/namespaces/default/events" == EVENTS.path(namespace="default")
 
 
 def test_nothing_is_written_that_is_not_set() -> None:

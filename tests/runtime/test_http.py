@@ -86,3 +86,53 @@ def test_a_stream_that_breaks_off_is_unreachable_not_ended() -> None:
 
     with pytest.raises(Unreachable):
         asyncio.run(call())
+
+
+def test_any_path_reaches_the_handler() -> None:
+    async def exchange() -> str:
+        async with serving(echo, host="127.0.0.1", port=0) as port:
+            transport = HttpTransport(f"http://127.0.0.1:{port}", headers=lambda: {"x-test": "ours"})
+            answer = await transport.send(Request(method="GET", path="/a\nb/ü"))
+            told = (await answer.read()).decode()
+            await transport.close()
+            return told
+
+    assert asyncio.run(exchange()).startswith("GET /a\nb/ü ")
+
+
+def test_what_was_begun_is_finished_before_a_server_ends() -> None:
+    async def exchange() -> int:
+        begun, going_on = asyncio.Event(), asyncio.Event()
+
+        async def slow(_: Request) -> Response:
+            begun.set()
+            await going_on.wait()
+            return Response(200)
+
+        transport: HttpTransport | None = None
+        async with serving(slow, host="127.0.0.1", port=0, grace=60.0) as port:
+            transport = HttpTransport(f"http://127.0.0.1:{port}")
+            sending = asyncio.create_task(transport.send(Request(method="GET", path="/")))
+            await begun.wait()
+            asyncio.get_running_loop().call_later(0.05, going_on.set)  # after the server has begun to end
+        answer = await sending
+        await answer.read()
+        await transport.close()
+        return answer.status
+
+    assert 200 == asyncio.run(exchange())
+
+
+def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
+    async def exchange() -> list[int]:
+        async with serving(endless, host="127.0.0.1", port=0, connections=1) as port:
+            first, second = (HttpTransport(f"http://127.0.0.1:{port}") for _ in range(2))
+            held = await first.send(Request(method="GET", path="/"))
+            with pytest.raises(Unreachable):
+                await second.send(Request(method="GET", path="/"))
+            await held.close()
+            for transport in (first, second):
+                await transport.close()
+            return [held.status]
+
+    assert [200] == asyncio.run(exchange())

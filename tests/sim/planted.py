@@ -1,40 +1,97 @@
-"""Bugs to plant: each leaves out one rule of the product. They know private names, as a bug would."""
+"""Bugs to plant in the agent: each leaves out one rule. They know private names, as a bug would."""
 
 import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
 
+from podpool.agent.agent import Agent
 from podpool.agent.book import Book
+from podpool.agent.config import OwnConfig
+from podpool.agent.confirmation import Confirmation
+from podpool.agent.decision import View, Wish
 from podpool.agent.fence import Fence
+from podpool.agent.journal import Found
+from podpool.agent.monitor import Monitor
 from podpool.agent.pool import Pool
-from podpool.agent.records import Assigned
-from podpool.controller.books import Books
-from podpool.controller.gone import Gone
-from podpool.controller.nodes import Nodes
-from podpool.ledger.authority import Ledger
+from podpool.agent.records import AnyRecord, Assigned, Confirmed, Named, Snapshot, Started
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import ApiError
+from podpool.resources.acn import NetworkContainer, NodeNetworkConfig
+from podpool.resources.builtin import NODES
+from podpool.runtime.transport import Unreachable
+
+LATE = 0.5
+"""Seconds by which something is written down too late."""
 
 
-def answered_before_the_journal(patch: pytest.MonkeyPatch) -> None:
-    """An ADD is answered at once, and written down half a second later."""
+def _written_late(patch: pytest.MonkeyPatch, kind: type[AnyRecord], *, by: float) -> None:
     write = Book.write
 
-    def late(book: Book, record: Any) -> None:  # noqa: ANN401  a record
-        if isinstance(record, Assigned):
+    def late(book: Book, record: AnyRecord) -> None:
+        if isinstance(record, kind):
             book._apply(record)
-            asyncio.get_running_loop().call_later(0.5, book._journal.append, record)
+            asyncio.get_running_loop().call_later(by, book._journal.append, record)
         else:
             write(book, record)
 
     patch.setattr(Book, "write", late)
 
 
+def answered_before_the_journal(patch: pytest.MonkeyPatch) -> None:
+    """An ADD is answered at once, and written down half a second later."""
+    _written_late(patch, Assigned, by=LATE)
+
+
+def named_before_the_journal(patch: pytest.MonkeyPatch) -> None:
+    """A patch that names grants is sent, and the names are written down when it must have been answered."""
+    _written_late(patch, Named, by=20.0)
+
+
+def a_reboot_voids_everything(patch: pytest.MonkeyPatch) -> None:
+    """The journal of another boot is thrown away, and patches have no precondition, which would save the names too."""
+    opened, merge = Book.open, KubeClient.merge
+
+    def thrown_away(book: Book, *, boot_id: str) -> Found:
+        read = book._journal.open
+
+        def of_this_boot() -> Found:
+            found = read()
+            boots = [each.boot_id for each in found.records if isinstance(each, Started | Snapshot)]
+            return Found() if boots and boots[-1] != boot_id else found
+
+        book._journal.open = of_this_boot  # type: ignore[method-assign]  # for this once
+        return opened(book, boot_id=boot_id)
+
+    async def at_any_version(kube: KubeClient, *words: Any, **others: Any) -> Any:  # noqa: ANN401  passed on
+        return await merge(kube, *words, **{**others, "precondition": None})
+
+    patch.setattr(Book, "open", thrown_away)
+    patch.setattr(KubeClient, "merge", at_any_version)
+
+
+def names_are_what_the_list_shows(patch: pytest.MonkeyPatch) -> None:
+    """After a start, a name that the NNC does not show was never given."""
+    see = OwnConfig.see
+
+    def forgetful(own: OwnConfig, config: NodeNetworkConfig | None, *, believed: bool = False) -> None:
+        first = own.newest is None and config is not None
+        see(own, config, believed=believed)
+        pool = own._book.pool
+        for name in [each for each in pool.named if first and config and each not in config.spec.released]:
+            pool._fresh[name] = pool._named.pop(name)
+
+    patch.setattr(OwnConfig, "see", forgetful)
+
+
 def no_rest_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
     """What a Pod used before the reboot is given again at once."""
     start = Pool._start
 
-    def fresh(pool: Pool, record: Any) -> None:  # noqa: ANN401  a record
+    def fresh(pool: Pool, record: Started) -> None:
         rebooted = record.boot_id != pool.boot_id
         start(pool, record)
         if rebooted:
@@ -47,35 +104,99 @@ def no_rest_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pool, "_start", fresh)
 
 
+def names_are_taken_back(patch: pytest.MonkeyPatch) -> None:
+    """When Pods need addresses again, those that were named for release are the first to be used."""
+    ask = Monitor._ask
+
+    async def greedy(monitor: Monitor, view: View, wish: Wish) -> None:
+        pool = monitor._book.pool
+        if wish.request > view.spec.requested:
+            pool._fresh.update(pool._named)
+            pool._named.clear()
+        await ask(monitor, view, wish)
+
+    patch.setattr(Monitor, "_ask", greedy)
+
+
+def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """The last status that was read is believed, whatever its version."""
+    accept = Pool._accept
+
+    def accepts(pool: Pool, container: NetworkContainer) -> bool:
+        return container.id == pool.adopted and container != pool.container
+
+    def accept_any(pool: Pool, container: NetworkContainer, *, at: float) -> None:
+        pool.container = None
+        accept(pool, container, at=at)
+
+    patch.setattr(Pool, "accepts", accepts)
+    patch.setattr(Pool, "_accept", accept_any)
+
+
 def the_fence_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """An agent gives addresses although it has not confirmed its Node for long."""
     patch.setattr(Fence, "is_open", lambda _: True)
 
 
-def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    """The ledger goes on from whatever books it finds."""
+def any_node_of_the_name_confirms(patch: pytest.MonkeyPatch) -> None:
+    """Neither the NNC nor its owner nor the container in it is looked at."""
+    confirm = Confirmation._confirm
 
-    async def start(_: Ledger) -> None:
-        return
+    async def trusting(confirmation: Confirmation) -> bool:
+        ground = confirmation._ground
+        boot, wall = ground.clock.boot(), ground.clock.wall()
+        confirmed = await confirm(confirmation)
+        if not confirmed and confirmation._book.pool.adopted:
+            try:
+                await ground.kube.get(NODES, ground.node)
+            except (ApiError, Unreachable):
+                return False
+            confirmation._book.write(Confirmed(boot=boot, wall=wall))
+        return confirmed
 
-    patch.setattr(Ledger, "start", start)
-    patch.setattr("podpool.ledger.terms._heed", lambda *_, **__: None)
+    patch.setattr(Confirmation, "_confirm", trusting)
 
 
-def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
-    """A container is given up as soon as its Node is not seen."""
+def a_container_is_never_closed(patch: pytest.MonkeyPatch) -> None:
+    """What the NNC shows is this node's, though it was given up before."""
+    adopt = Pool._adopt
 
-    async def gone(*_: object) -> bool:
-        return True
+    def forgiving(pool: Pool, container: str) -> None:
+        adopt(pool, container)
+        pool.closed.clear()
 
-    patch.setattr(Gone, "_is_gone", gone)
+    patch.setattr(Pool, "_adopt", forgiving)
 
 
-def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A Node that was deleted and registered again counts as another machine."""
-    patch.setattr(Books, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
+def a_bookmark_confirms(patch: pytest.MonkeyPatch) -> None:
+    """A sign of life from the watch on the own Node counts as a confirmation, when it is read."""
+    agents: dict[KubeClient, Agent] = {}
+    begin, watch = Agent.__init__, KubeClient.watch
 
-    async def unread(*_: object) -> None:
-        return
+    def known(agent: Agent, node: str, kube: KubeClient, **others: Any) -> None:  # noqa: ANN401  passed on
+        begin(agent, node, kube, **others)
+        agents[kube] = agent
 
-    patch.setattr(Nodes, "_read_once_more", unread)
+    async def lifting(kube: KubeClient, kind: Any, **others: Any) -> AsyncGenerator[Any, None]:  # noqa: ANN401  passed on
+        async with aclosing(watch(kube, kind, **others)) as changes:
+            async for change in changes:
+                agent = agents.get(kube)
+                if agent and kind is NODES and change.type == "BOOKMARK":
+                    clock = agent._clock
+                    agent._book.write(Confirmed(boot=clock.boot(), wall=clock.wall()))
+                    agent._changed()
+                yield change
+
+    patch.setattr(Agent, "__init__", known)
+    patch.setattr(KubeClient, "watch", lifting)
+
+
+def scaled_before_the_pods_are_listed(patch: pytest.MonkeyPatch) -> None:
+    """No Pod was seen yet, so there is none."""
+    begin = Agent.__init__
+
+    def hasty(agent: Agent, *words: Any, **others: Any) -> None:  # noqa: ANN401  passed on
+        begin(agent, *words, **others)
+        agent._pods.store.synced.set()
+
+    patch.setattr(Agent, "__init__", hasty)

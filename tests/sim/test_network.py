@@ -116,6 +116,33 @@ def test_a_partition_is_silence_until_it_is_mended() -> None:
     assert (True, 200) == world.run(story)
 
 
+def test_a_message_that_is_held_back_arrives_when_it_is_let_go() -> None:
+    world = World()
+
+    async def story() -> tuple[int, int, bytes]:
+        hold = world.network.hold(lambda message: message.source == "client")
+        first = asyncio.ensure_future(world.road.send(ASK))
+        await asyncio.sleep(1)
+        second = await world.road.send(ASK)
+        before = world.calls
+        hold.let_go()
+        return before, len(hold.caught), await (await first).read() + await second.read()
+
+    assert (1, 1, b"2.0 2.1 2.2 1.0 1.1 1.2 ") == world.run(story)
+
+
+def test_an_answer_that_is_held_back_was_given() -> None:
+    world = World()
+
+    async def story() -> tuple[int, bool]:
+        world.network.hold(lambda message: message.target == "server", most=None, answers=True)
+        sending = asyncio.ensure_future(world.road.send(ASK))
+        await asyncio.sleep(1000)
+        return world.calls, sending.done()
+
+    assert (1, False) == world.run(story)
+
+
 def test_the_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[tuple[float, int, bool]]:
         world = World(seed)

@@ -23,6 +23,7 @@ from podpool.cni.install import install
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from parts.api import Api
     from parts.control_plane import ControlPlane
     from parts.namespaces import Namespaces
 
@@ -30,6 +31,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 CONFIGS = "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"
+OUR_ACCOUNTS = "system:serviceaccount:kube-system:podpool-"
 # a minute of damping and half of rest would only make the test longer
 NUMBERS = "shrink_hold=500ms,cooldown=1s,cooldown_floor=1s,spread_at_most=100ms"
 
@@ -57,13 +59,22 @@ class Spine:
     def serve_ledger(self) -> int:
         port = free_port()
         data = str(self.home / "ledger.db")
-        self.start("ledger", "ledger", "serve", "--data", data, "--listen", f"127.0.0.1:{port}", port=port)
+        self.start(
+            "ledger", "ledger", "serve", "--database", f"sqlite://{data}", "--listen", f"127.0.0.1:{port}", port=port
+        )
         return port
 
+    def ask_ledger(self, *words: str) -> str:
+        """Run a command of a person who manages the ledger."""
+        token = str(self.home / "ledger.db.admin-token")
+        return self.podpool("ledger", *words, "--ledger", self.ledger_url, "--token-file", token)
+
     def run_controller(self) -> None:
-        port = free_port()
-        options = ["--kubeconfig", str(self.plane.kubeconfig), "--ledger", self.ledger_url, "--numbers", NUMBERS]
-        listen = ["--subnet", "vnet.pods", "--listen", f"127.0.0.1:{port}"]
+        port, token = free_port(), self.home / "cluster-token"
+        token.write_text(self.ask_ledger("token", "create", "spine"))
+        account = self.account("podpool-controller")
+        options = ["--kubeconfig", account, "--ledger", self.ledger_url, "--numbers", NUMBERS]
+        listen = ["--subnet", "vnet.pods", "--ledger-token-file", str(token), "--listen", f"127.0.0.1:{port}"]
         self.start("controller", "controller", "run", *options, *listen, port=port)
 
     def run_agent(self, node: str) -> None:
@@ -74,11 +85,18 @@ class Spine:
         port, home = free_port(), self.home / node
         self.start(
             node,
-            *("agent", "run", "--node", node, "--boot-id", boot, "--kubeconfig", str(self.plane.kubeconfig)),
+            *("agent", "run", "--node", node, "--boot-id", boot),
+            *("--kubeconfig", self.account("podpool-agent", node=node)),
             *("--state", str(home), "--socket", str(self.door(node)), "--deletes", str(home / "deletes")),
             *("--listen", f"127.0.0.1:{port}", "--numbers", NUMBERS),
             port=port,
         )
+
+    def account(self, name: str, node: str | None = None) -> str:
+        """A kubeconfig with the rights that a component has in a cluster, and no more."""
+        token = self.plane.accounts.token(name, namespace="kube-system", node=node)
+        until(lambda: allowed(self.plane.api(token)), f"the rights of {name} are in force")
+        return str(self.plane.kubeconfig_for(token, name=f"{name}-{node}"))
 
     def door(self, node: str) -> Path:
         return self.home / f"{node}.sock"
@@ -126,8 +144,9 @@ def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
     made = Spine(control_plane, tmp_path)
     try:
         made.podpool("controller", "install-crds", "--kubeconfig", str(control_plane.kubeconfig))
-        subnet = ["vnet.pods", "10.50.0.0/26", "--gateway", "10.50.0.1", "--ledger", made.ledger_url]
-        made.podpool("ledger", "create-subnet", *subnet, "--numbers", NUMBERS)
+        control_plane.kubectl("apply", "-f", "-", manifest=made.podpool("access"))
+        subnet = ["vnet.pods", "10.50.0.0/26", "--gateway", "10.50.0.1", "--numbers", NUMBERS]
+        made.ask_ledger("subnet", "create", *subnet)
         made.run_controller()
         for node in ("one", "two"):
             made.run_agent(node)
@@ -138,7 +157,11 @@ def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
 
 
 def test_one_pod_from_end_to_end(spine: Spine, namespaces: Namespaces) -> None:
-    """Bound, connected, pinged; deleted, rested; and after shrinking its address is another node's."""
+    """Bound, connected, pinged; deleted, rested; and after shrinking its address is another node's.
+
+    All with the rights that the printed roles give: nothing that was asked of the API server is refused.
+    """
+    mark = spine.plane.audit.mark()
     until(lambda: 15 == len(spine.grants("one")), "node one has its first batch")
     assert 15 == spine.config("one")["spec"]["requestedIPCount"]
 
@@ -183,6 +206,18 @@ def test_one_pod_from_end_to_end(spine: Spine, namespaces: Namespaces) -> None:
     # what node one named is another's before its own status has been written again
     until(lambda: not set(spine.grants("one")) & set(spine.grants("two")), "each address is shown for one node")
     assert spine.plugin("ADD", "two", "other-0")["ips"]
+    ours = [each for each in spine.plane.audit.calls(since=mark) if each.user.startswith(OUR_ACCOUNTS)]
+    assert {"podpool-agent", "podpool-controller"} == {each.user.rpartition(":")[2] for each in ours}
+    assert [] == [each for each in ours if each.status in (401, 403)]
+
+
+def allowed(api: Api) -> bool:
+    """Whether an account may do the first of what it has to."""
+    try:
+        api.get("/api/v1/pods?limit=1")
+        return bool(api.get(CONFIGS))
+    except ApiError:
+        return False
 
 
 def node_info(boot: str) -> dict[str, str]:

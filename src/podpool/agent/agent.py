@@ -12,12 +12,14 @@ addresses need not rest when the machine starts again.
 import asyncio
 import random
 
+import msgspec
+
 from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
 from podpool.agent.decision import View
 from podpool.agent.demand import Demand
-from podpool.agent.fence import report_of
+from podpool.agent.fence import disagrees, report_of
 from podpool.agent.ground import Ground
 from podpool.agent.mirror import Mirror
 from podpool.agent.monitor import TICK, Monitor
@@ -25,6 +27,7 @@ from podpool.agent.notices import Tell, to_log
 from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
 from podpool.agent.reasons import why_none
+from podpool.agent.statement import statement
 from podpool.agent.subnets import NAMESPACE, Subnets, Terms
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import Numbers
@@ -77,7 +80,13 @@ class Agent:
             kube, NETWORK_CONFIGS, node, rng=rng, namespace=NAMESPACE, changed=self._config_changed
         )
         self._monitor = Monitor(
-            ground, book=self._book, config=self._config, see=self._view, nodes=nodes, asked=self._asked
+            ground,
+            book=self._book,
+            config=self._config,
+            see=self._view,
+            testify=self._statement,
+            nodes=nodes,
+            asked=self._asked,
         )
         self._confirmation = Confirmation(ground, book=self._book, config=self._config, changed=self._changed)
         self._plugin = Plugin(
@@ -212,7 +221,21 @@ class Agent:
             boot_id=self._boot_to_report(reported),
             version=self.pool.version,
             told_version=min(self._config.told_version, self.pool.version),
+            statement=statement(config, self.pool),
         )
+
+    def _statement(self) -> AgentReport | None:
+        """Word what must be told although the NNC does not show our container, or nothing can be decided yet."""
+        config, pool = self._config.newest, self.pool
+        if config is None:
+            return None
+        reported, said = report_of(config), statement(config, pool)
+        lost = bool(pool.adopted) and self._config.own() is None and disagrees(config, pool=pool)
+        if not lost and said.listed == reported.listed:
+            return None
+        version, boot_id = max(pool.version, 0), self._boot_to_report(reported)
+        told = msgspec.structs.replace(said.into(reported), version=version, boot_id=boot_id)
+        return None if told == reported else told
 
     def _boot_to_report(self, reported: AgentReport) -> str:
         node = self._own_node.object

@@ -31,6 +31,11 @@ class OwnConfig:
         self._asked: tuple[float, NetworkConfigStatus] | None = None
         self._told: set[str] = set()
 
+    @property
+    def version(self) -> str:
+        """The version of the newest, as a precondition names it."""
+        return self.newest.metadata.resource_version if self.newest else ""
+
     def see(self, config: NodeNetworkConfig | None, *, believed: bool = False) -> None:
         """Look at what was read; `believed` whatever its version, because a quorum read found it."""
         if config and self.newest and not believed and _older(config, self.newest):

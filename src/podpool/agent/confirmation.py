@@ -84,8 +84,13 @@ class Confirmation:
             if pool.adopted:
                 self._ground.tell(f"container {pool.adopted} was given up: this node goes on with {container.id}")
             self._book.write(Adopted(container=container.id))
-        if self._first and report_of(config).version > max(pool.version, 0):
-            self._ground.tell("the journal is older than what this node's agent reported: every address rests once")
-            self._book.write(Doubted(at=self._ground.clock.boot()))
+            if container.ip_assignments:
+                self._doubt(f"the journal knows nothing of container {container.id}'s addresses: every one rests once")
+        elif self._first and report_of(config).version > max(pool.version, 0):
+            self._doubt("the journal is older than what this node's agent reported: every address rests once")
         self._first = False
         return True
+
+    def _doubt(self, sentence: str) -> None:
+        self._ground.tell(sentence)
+        self._book.write(Doubted(at=self._ground.clock.boot()))

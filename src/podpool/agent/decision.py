@@ -10,6 +10,7 @@ import math
 
 import msgspec
 
+from podpool.agent.statement import Statement
 from podpool.agent.subnets import Terms
 from podpool.core.pacing import Pace, Rhythm, look
 from podpool.core.scaling import Holding, surplus, target
@@ -44,6 +45,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """The highest version that was accepted,"""
     told_version: int
     """and the highest that the annotation ever told: less in it now means that the API server was restored."""
+    statement: Statement
+    """Who we are, and what we hold where that is asked."""
 
     @property
     def demand(self) -> int:
@@ -90,6 +93,7 @@ def decide(view: View, pace: Pace, *, now: float, rhythm: Rhythm) -> Decision:
     names_differ = sorted(view.spec.released) != sorted((*view.named, *release))
     waiting_differs = bool(view.waiting) != bool(view.reported.waiting)
     report_lost = view.boot_id != view.reported.boot_id or view.reported.version < view.told_version
+    report_lost = report_lost or view.statement.into(view.reported) != view.reported
     if request != view.spec.requested or names_differ or waiting_differs or report_lost:
         wish = Wish(request=request, release=release, waiting=view.waiting)
         return Decision(pace=verdict.pace, wish=wish, again_at=verdict.again_at)
@@ -98,7 +102,7 @@ def decide(view: View, pace: Pace, *, now: float, rhythm: Rhythm) -> Decision:
 
 def report(view: View, wish: Wish, *, named_for: float) -> AgentReport:
     """Tell what the wire format cannot; `named_for` is how long the most recently used of the named has rested."""
-    return AgentReport(
+    told = AgentReport(
         demand=view.assigned + view.used_lately + view.unserved,
         waiting=wish.waiting,
         batch=view.terms.scaler.batch,
@@ -106,3 +110,4 @@ def report(view: View, wish: Wish, *, named_for: float) -> AgentReport:
         boot_id=view.boot_id,
         version=max(view.version, 0),
     )
+    return view.statement.into(told)

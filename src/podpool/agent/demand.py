@@ -10,9 +10,6 @@ from collections.abc import Iterable, Mapping
 from podpool.agent.records import Holding, Owner, PodName
 from podpool.resources.builtin import Pod
 
-MIRROR = "kubernetes.io/config.mirror"
-"""On the API server's picture of a Pod that the kubelet started by itself: the runtime knows it by another UID."""
-
 
 class Demand:
     """Pods without an address."""
@@ -37,7 +34,7 @@ class Demand:
             if keys & asking:
                 continue  # counted as waiting
             done = pod.metadata.deletion_timestamp or not pod.needs_address
-            mirrored = MIRROR in pod.metadata.annotations and pod.key in by_name
+            mirrored = pod.mirrored and pod.key in by_name
             count += not (done or mirrored or keys & served or keys & self._had)
         self._had &= present
         return count + len(waiting)

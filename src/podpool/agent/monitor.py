@@ -5,7 +5,8 @@ it is on the wire, with the boot id and the highest version: a patch that was se
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import msgspec
 
@@ -18,7 +19,7 @@ from podpool.agent.subnets import NAMESPACE
 from podpool.core.pacing import Pace
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict, NotFound
-from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, AgentReport
 from podpool.runtime.transport import Unreachable
 
 TICK = 0.001
@@ -26,18 +27,29 @@ TICK = 0.001
 
 See = Callable[[], View | None]
 """Put together what a decision depends on; None while something is not known."""
+Testify = Callable[[], AgentReport | None]
+"""Put together what must be told even then; None when there is nothing."""
 
 
 class Monitor:
     """Keeps the node's request in line with its demand."""
 
     def __init__(
-        self, ground: Ground, *, book: Book, config: OwnConfig, see: See, nodes: int, asked: Callable[[], None]
+        self,
+        ground: Ground,
+        *,
+        book: Book,
+        config: OwnConfig,
+        see: See,
+        testify: Testify,
+        nodes: int,
+        asked: Callable[[], None],
     ) -> None:
         self._ground = ground
         self._book = book
         self._config = config
         self._see = see
+        self._testify = testify
         self._nodes = nodes
         self._asked = asked
         self._place = ground.rng.random()
@@ -62,9 +74,10 @@ class Monitor:
 
     async def _turn(self) -> float | None:
         """Look once, and ask if there is something to ask; tells when to look again, by the loop's time."""
-        view = self._see()
+        view, version = self._see(), self._config.version
         if view is None:
-            return None
+            told = self._testify()
+            return None if told is None else await self._try(self._write({}, told, version=version))
         now = asyncio.get_running_loop().time()
         exhausted = view.terms.exhausted
         rhythm = self._ground.numbers.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
@@ -72,16 +85,18 @@ class Monitor:
         if decision.wish is None:
             self._pace = decision.pace
             return self._earliest(decision, now=now, rest=self._ground.numbers.cooldown_in_force(exhausted=exhausted))
+        return await self._try(self._ask(view, decision.wish, pace=decision.pace, version=version))
+
+    async def _try(self, patch: Awaitable[None]) -> float:
+        """Send a patch; when it was refused, know better, and when it failed, wait. Then it is time to look again."""
         try:
-            await self._ask(view, decision.wish)
+            await patch
         except (Conflict, NotFound):
             await self._read_again()
         except (ApiError, Unreachable) as error:
             await self._fail(error)
         else:
             self._failures = 0
-            self._pace = decision.pace
-            self._asked()
         return asyncio.get_running_loop().time()
 
     def _earliest(self, decision: Decision, *, now: float, rest: float) -> float | None:
@@ -94,10 +109,8 @@ class Monitor:
         )
         return min((each for each in times if each is not None), default=None)
 
-    async def _ask(self, view: View, wish: Wish) -> None:
-        config, pool = self._config.newest, self._book.pool
-        if config is None:
-            return
+    async def _ask(self, view: View, wish: Wish, *, pace: Pace, version: str) -> None:
+        pool = self._book.pool
         if wish.release:
             self._book.write(Named(grants=wish.release, version=pool.version, boot_id=pool.boot_id))
         names = tuple(pool.named)
@@ -105,21 +118,23 @@ class Monitor:
         await self._book.sync()
         # grants that no Pod ever used have rested for as long as anybody asks
         named_for = (self._ground.numbers.cooldown if rested is None else rested) if names else 0.0
-        told = msgspec.json.encode(report(view, wish, named_for=named_for)).decode()
-        patch = {
-            "metadata": {"annotations": {AGENT_ANNOTATION: told}},
-            "spec": {"requestedIPCount": wish.request, "ipsNotInUse": list(names)},
-        }
+        patch = {"spec": {"requestedIPCount": wish.request, "ipsNotInUse": list(names)}}
+        await self._write(patch, report(view, wish, named_for=named_for), version=version)
+        if wish.request != view.spec.requested:
+            self._config.asked()
+        self._pace = pace
+        self._asked()
+
+    async def _write(self, patch: dict[str, Any], told: AgentReport, *, version: str) -> None:
+        words = {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}
         answer = await self._ground.kube.merge(
             NETWORK_CONFIGS,
             self._ground.node,
-            patch,
+            {**patch, "metadata": {"annotations": words}},
             namespace=NAMESPACE,
-            precondition=config.metadata.resource_version,
+            precondition=version,
         )
         self._config.see(answer)
-        if wish.request != view.spec.requested:
-            self._config.asked()
 
     async def _read_again(self) -> None:
         """The object moved on under the patch: decide anew on what it is now."""

@@ -10,54 +10,31 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
+from podpool.cli.command import Command, Option
+from podpool.cli.ledger_commands import DATABASE, LEDGER, LEDGER_COMMANDS, NUMBERS, TLS
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.quantities import parse_count
 from podpool.runtime import logs
 
-LEDGER = "http://127.0.0.1:7780"
-NUMBERS = "numbers that are not the usual ones, as batch=8,buffer=0.25,shrink_hold=1m"
 LEVELS = ("debug", "info", "warning", "error")
 KUBECONFIG = "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"
-
-
-class Option(msgspec.Struct, frozen=True):
-    """What may be said to a command; without a default it must be."""
-
-    default: str | None
-    help: str
-
-
-class Command(msgspec.Struct, frozen=True, kw_only=True):
-    """One command: what it does, who does it, what it takes."""
-
-    sentence: str
-    does: str
-    takes: tuple[str, ...] = ()
-    options: Mapping[str, Option] = {}
 
 
 COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "ledger": {
         "serve": Command(
-            sentence="answer over HTTP, from books in a SQLite file",
+            sentence="answer over HTTP, from books in a SQLite file or in PostgreSQL",
             does="podpool.cli.services:serve_ledger",
             options={
-                "data": Option("/var/lib/podpool/ledger.db", "the database"),
+                "database": DATABASE,
                 "listen": Option("127.0.0.1:7780", "address and port"),
+                **TLS,
+                "admin-token-file": Option("", "where the admin token is, or will be; else beside the database"),
+                "history": Option("720h", "how long the past is kept"),
+                "refresh": Option("1s", "how often utilisation is read from the books"),
             },
         ),
-        "create-subnet": Command(
-            sentence="make a subnet",
-            does="podpool.cli.services:create_subnet",
-            takes=("NETWORK.SUBNET", "CIDR"),
-            options={
-                "gateway": Option("", "its gateway, which is never given"),
-                "numbers": Option("", NUMBERS),
-                "ledger": Option(LEDGER, "where the ledger is"),
-            },
-        ),
+        **LEDGER_COMMANDS,
     },
     "controller": {
         "run": Command(
@@ -66,6 +43,8 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
             options={
                 "subnet": Option(None, "the subnet of nodes without a label, as NETWORK.SUBNET"),
                 "ledger": Option(LEDGER, "where the ledger is"),
+                "ledger-token-file": Option("", "the file with this cluster's token for the ledger"),
+                "ledger-ca-file": Option("", "trust the ledger's certificate because of this authority, a file"),
                 "listen": Option("127.0.0.1:7783", "address and port of /healthz and /readyz"),
                 "numbers": Option("", NUMBERS),
                 "kubeconfig": Option("", KUBECONFIG),
@@ -119,22 +98,40 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="podpool")
     rooms = top.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
     for room, commands in COMMANDS.items():
-        group = rooms.add_parser(room).add_subparsers(required=True, metavar="{" + ",".join(commands) + "}")
-        for name, command in commands.items():
-            _describe(group.add_parser(name, help=command.sentence, description=command.sentence), command)
+        _describe_all(rooms.add_parser(room), commands)
     return top
+
+
+def summary(room: str) -> str:
+    """Tell in a line what there is in a room: sentences for few commands, names for many."""
+    commands = COMMANDS[room]
+    if any(" " in name for name in commands):
+        return ", ".join(dict.fromkeys(name.partition(" ")[0] for name in commands))
+    return "; ".join(f"{name}: {command.sentence}" for name, command in commands.items())
+
+
+def _describe_all(parser: argparse.ArgumentParser, commands: Mapping[str, Command]) -> None:
+    """Describe commands of one word, and those of two under their first."""
+    firsts = list(dict.fromkeys(name.partition(" ")[0] for name in commands))
+    group = parser.add_subparsers(required=True, metavar="{" + ",".join(firsts) + "}")
+    for first in firsts:
+        command = commands.get(first)
+        if command is not None:
+            _describe(group.add_parser(first, help=command.sentence, description=command.sentence), command)
+        else:
+            under = {name.partition(" ")[2]: each for name, each in commands.items() if name.startswith(f"{first} ")}
+            _describe_all(group.add_parser(first, help=", ".join(under)), under)
 
 
 def _describe(parser: argparse.ArgumentParser, command: Command) -> None:
     for name in command.takes:
         parser.add_argument(name.lower().replace(".", "_"), metavar=name)
-    log_level = Option("info", "how much to log")
+    log_level = Option("info", "how much to log", LEVELS)
     for name, option in {**command.options, "log-level": log_level}.items():
         variable = "PODPOOL_" + name.replace("-", "_").upper()
         value = os.environ.get(variable, option.default)
         told = f"{option.help} ({variable}; default {value})" if value else f"{option.help} ({variable})"
-        choices = LEVELS if name == "log-level" else None
-        parser.add_argument(f"--{name}", default=value, required=value is None, help=told, choices=choices)
+        parser.add_argument(f"--{name}", default=value, required=value is None, help=told, choices=option.choices)
     parser.set_defaults(does=command.does)
 
 

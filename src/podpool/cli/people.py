@@ -1,7 +1,9 @@
 """What a person types, beside the long-running commands."""
 
-from typing import Annotated
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
 
+import msgspec
 import typer
 from rich.console import Console
 
@@ -55,6 +57,31 @@ def sim(
     raise typer.Exit(0 if good else 1)
 
 
+@app.command()
+def crds() -> None:
+    """Print the definitions of the Kubernetes kinds, for kubectl apply -f -."""
+    from podpool.resources.crds import manifests  # noqa: PLC0415  only here
+
+    _print(manifests())
+
+
+@app.command()
+def access(
+    pools: Annotated[str, typer.Option("--whereabouts-namespace", help="where IPPools live")] = "kube-system",
+    shared_ranges: Annotated[bool, typer.Option(help="also let agents write ranges that nodes share")] = False,  # noqa: FBT002  typer's way
+) -> None:
+    """Print the accounts of controller and agent, their roles, and the policies that hold an agent to its node."""
+    from podpool.resources import access, admission  # noqa: PLC0415  only here
+
+    shared = access.shared_ranges(pools=pools) if shared_ranges else []
+    _print([*access.accounts(pools=pools), *shared, *admission.policies()])
+
+
+def _print(manifests: Iterable[Mapping[str, Any]]) -> None:
+    for manifest in manifests:
+        typer.echo("---\n" + msgspec.yaml.encode(manifest).decode(), nl=False)
+
+
 def _forward(room: str, sentences: str) -> None:
     """List a group of long-running commands, and hand over to them."""
 
@@ -63,5 +90,5 @@ def _forward(room: str, sentences: str) -> None:
         daemons.main([room, *(words or [])])
 
 
-for _room, _commands in daemons.COMMANDS.items():
-    _forward(_room, "; ".join(f"{name}: {command.sentence}" for name, command in _commands.items()))
+for _room in daemons.COMMANDS:
+    _forward(_room, daemons.summary(_room))

@@ -2,20 +2,23 @@
 
 import asyncio
 import logging
+import ssl
 from pathlib import Path
 
 from podpool.cli.daemons import parse_listen
+from podpool.cli.ledger import token_in, trust
 from podpool.controller.controller import Controller
 from podpool.controller.settings import Settings, parse_subnet
+from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
+from podpool.core.quantities import parse_duration
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.install import install
-from podpool.ledger.authority import Ledger
+from podpool.ledger.authority import Habits, Ledger
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import NewSubnet
-from podpool.ledger.service import Service
-from podpool.ledger.writer import ThreadStore
+from podpool.ledger.database import parse_database
+from podpool.ledger.front import admin_token, front
 from podpool.resources.crds import manifests
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
@@ -23,68 +26,77 @@ from podpool.runtime.http import HttpTransport, serving
 
 _log = logging.getLogger(__name__)
 
+GRACE = 10.0
+"""Seconds in which a ledger that stops finishes what it took."""
 
-def transport(kubeconfig: str) -> HttpTransport:
+
+def transport(kubeconfig: str) -> config.Connection:
     """Find the API server."""
     return config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
 
 
-def serve_ledger(*, data: str, listen: str) -> None:
-    """Serve until told to stop."""
+def serve_ledger(
+    *, database: str, listen: str, tls_cert: str, tls_key: str, admin_token_file: str, history: str, refresh: str
+) -> None:
+    """Serve until told to stop; then finish what was taken."""
     host, port = parse_listen(listen)
+    books = parse_database(database)
+    clock, rng, tls = SystemClock(), randomness.system(), _own_certificate(tls_cert, tls_key)
+    habits = Habits(
+        history=parse_duration(history, what="--history"), refresh=parse_duration(refresh, what="--refresh")
+    )
 
     async def work() -> None:
-        store = ThreadStore(Path(data))
-        ledger = Ledger(store, clock=SystemClock(), rng=randomness.system())
+        store = await books.open(rng=rng)
+        ledger = Ledger(store, clock=clock, rng=rng, habits=habits)
         try:
             await ledger.start()
-            async with serving(Service(ledger), host=host, port=port) as chosen:
-                _log.info("the ledger answers on http://%s:%s, its books are in %s", host, chosen, data)
-                await ledger.run()
+            secret = admin_token(Path(admin_token_file or f"{books.beside}.admin-token"), rng=rng)
+            await ledger.administration.accept_admin(secret)
+            handler = front(ledger, store, clock=clock)
+            async with serving(handler, host=host, port=port, tls=tls, grace=GRACE, connections=2048) as chosen:
+                scheme = "https" if tls else "http"
+                _log.info("the ledger answers on %s://%s:%s, its books are in %s", scheme, host, chosen, books)
+                try:
+                    await ledger.run()
+                finally:
+                    ledger.stop()
         finally:
             await store.close()
 
     daemon.run(work)
 
 
-def create_subnet(*, network_subnet: str, cidr: str, gateway: str, numbers: str, ledger: str) -> None:
-    """Make a subnet, or find that it is there."""
-    name = parse_subnet(network_subnet, what="NETWORK.SUBNET")
-    chosen = read_numbers(numbers)
-    wanted = NewSubnet(
-        network=name.network,
-        name=name.name,
-        cidr=cidr,
-        gateway=gateway or None,
-        kept_for_primaries=chosen.kept_for_primaries,
-        cooldown=chosen.cooldown,
-        cooldown_floor=chosen.cooldown_floor,
-        batch=chosen.batch,
-        buffer=chosen.buffer,
-        upper=chosen.upper,
-        lower=chosen.lower,
-    )
-
-    async def work() -> None:
-        road = HttpTransport(ledger)
-        try:
-            made = await LedgerClient(road).create_subnet(wanted)
-        finally:
-            await road.close()
-        print(f"{made.subnet}: {made.cidr} with {made.capacity} addresses")  # noqa: T201  for the person who typed it
-
-    asyncio.run(work())
+def _own_certificate(certificate: str, key: str) -> ssl.SSLContext | None:
+    if not certificate and not key:
+        return None
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    try:
+        context.load_cert_chain(certificate, key or None)
+    except (OSError, ssl.SSLError) as error:
+        raise InvalidInput("--tls-cert", certificate, f"cannot be used with its key: {error}") from None
+    return context
 
 
-def run_controller(*, subnet: str, ledger: str, listen: str, numbers: str, kubeconfig: str) -> None:
+def run_controller(
+    *,
+    subnet: str,
+    ledger: str,
+    ledger_token_file: str,
+    ledger_ca_file: str,
+    listen: str,
+    numbers: str,
+    kubeconfig: str,
+) -> None:
     """Run until told to stop."""
     settings = Settings(subnet=parse_subnet(subnet, what="--subnet"), numbers=read_numbers(numbers))
     host, port = parse_listen(listen)
 
     async def work() -> None:
-        api, books = transport(kubeconfig), HttpTransport(ledger)
+        api, books = transport(kubeconfig), HttpTransport(ledger, tls=trust(ledger_ca_file))
+        client = LedgerClient(books, token=token_in(ledger_token_file))
         controller = Controller(
-            KubeClient(api), LedgerClient(books), settings=settings, clock=SystemClock(), rng=randomness.system()
+            KubeClient(api), client, settings=settings, clock=SystemClock(), rng=randomness.system()
         )
         try:
             async with serving(daemon.health(controller.missing), host=host, port=port):

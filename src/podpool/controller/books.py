@@ -5,6 +5,7 @@ Read when a term begins, and kept in step with each answer. A container that was
 
 from collections.abc import Iterator
 
+from podpool.controller.wording import claim_of
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item
 from podpool.resources.acn import NodeNetworkConfig
 from podpool.resources.builtin import Node
@@ -38,12 +39,16 @@ class Books:
         return next(self._of_uid(node_uid), None)
 
     def of_node(self, node: Node, config: NodeNetworkConfig | None) -> ContainerRecord | None:
-        """Find the container of a Node: of the machine that it is now, else the one that its NNC shows, else by UID.
+        """Find the container of a Node: which its machine claims, else by boot id, else as its NNC shows, or by UID.
 
-        The boot id comes first. An API server that was restored may show the Node of a machine that is long gone, and
-        on it another machine of that name, whose Pods run on addresses of its own container. From then on two
-        containers have been asked for under one UID, and after a reboot only the NNC tells which is the machine's.
+        An API server that was restored may show the Node of a machine that is long gone, and on it another machine of
+        that name, whose Pods run on addresses of its own container. Then two containers have been asked for under one
+        UID. A machine that claims a container which is closed has none.
         """
+        claim = claim_of(node, config)
+        if claim:
+            claimed = self._records.get(claim)
+            return claimed if claimed and claimed.node == node.metadata.name else None
         named = (self._records[container] for container in self._by_name.get(node.metadata.name, ()))
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
         shown = {each.id for each in config.status.network_containers} if config else set()

@@ -9,10 +9,10 @@ import asyncio
 import logging
 
 from podpool.controller.books import Books
-from podpool.controller.nodes import Nodes, shows
+from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.settings import Settings
-from podpool.controller.wording import report_of
+from podpool.controller.wording import report_of, speaks_of
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
@@ -101,12 +101,12 @@ class Gone:
         return self._books.of_node(node, self._configs.get(f"{self._settings.namespace}/{node.metadata.name}"))
 
     async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
-        """Read the NNC that shows this container, if there is one: another's says nothing about this machine."""
+        """Read the NNC that is about this container, if there is one: another's says nothing about this machine."""
         try:
             found = await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
         except NotFound:
             return None
-        return found if shows(found, record) else None
+        return found if speaks_of(found, record.state.container) else None
 
     async def _clear(self, record: ContainerRecord) -> None:
         config = await self._config(record)

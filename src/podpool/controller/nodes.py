@@ -17,10 +17,12 @@ from podpool.controller.books import Books
 from podpool.controller.session import Outcome, Session
 from podpool.controller.settings import Settings
 from podpool.controller.wording import (
+    claim_of,
     config_for,
     item_of,
     item_of_record,
     report_of,
+    speaks_of,
     status_of,
     subnet_of,
     told_already,
@@ -30,9 +32,12 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
 from podpool.kube.store import Store
-from podpool.ledger.messages import ContainerRecord, Item
+from podpool.ledger.messages import Item
 from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.resources.builtin import NODES, Node
+
+REFUSED = 5.0
+"""Seconds between two looks at a claim that cannot be answered yet."""
 
 _log = logging.getLogger(__name__)
 
@@ -71,8 +76,18 @@ class Nodes:
             await self._make(name)
         elif _owner(config) != node.metadata.uid:
             await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
+        elif self._books.of_node(node, config) is None and claim_of(node, config):
+            return await self._refuse_claim(config)
         else:
             await self._serve(node, config)
+        return None
+
+    async def _refuse_claim(self, config: NodeNetworkConfig) -> Again | None:
+        """Have an NNC made anew whose machine claims a container that it has no more, with a new one."""
+        if self._books.of_uid(_owner(config)) is not None:
+            return Again(after=REFUSED)  # an older container of this Node, whose machine is gone: that ends first
+        name, uid = config.metadata.name, config.metadata.uid
+        await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=uid)
         return None
 
     async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
@@ -85,7 +100,7 @@ class Nodes:
             subnet=record.state.subnet if record else subnet_of(node, self._settings),
             numbers=self._settings.numbers,
         )
-        if record and not shows(config, record):
+        if record and not speaks_of(config, record.state.container):
             item = msgspec.structs.replace(item, boot_id=None, report=None)  # the words of another machine's agent
         elif record and item.boot_id != record.boot_id == node.boot_id:
             item = msgspec.structs.replace(item, boot_id=None)  # words from before a reboot: the server was restored
@@ -136,7 +151,7 @@ class Nodes:
     async def _read_once_more(self, node: Node, dying: NodeNetworkConfig) -> None:
         """Bring what the agent last wrote into the ledger, for the Node that the container belongs to from now on."""
         record = self._books.of_uid(_owner(dying))
-        if record is None or not shows(dying, record):
+        if record is None or not speaks_of(dying, record.state.container):
             return
         report = report_of(dying)
         boots = {record.boot_id, report.boot_id if report else None}
@@ -181,11 +196,6 @@ class Nodes:
             sub="status",
             precondition=config.metadata.resource_version,
         )
-
-
-def shows(config: NodeNetworkConfig, record: ContainerRecord) -> bool:
-    """Tell whether an NNC is about this container."""
-    return record.state.container in {each.id for each in config.status.network_containers}
 
 
 def _owner(config: NodeNetworkConfig) -> str:

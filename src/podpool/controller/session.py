@@ -1,7 +1,8 @@
 """One term of leadership: numbered calls to the ledger, one after the other, each with all containers of a moment.
 
 What must hold: calls of a term go out in the order of their numbers, one at a time. A call whose answer is lost fails
-for everybody in it; they come again with the next number, and what the lost one may still do late is then older.
+for everybody in it; they come again with the next number, and what the lost one may still do late is then older. It may
+have opened containers that nobody asks for again: so the books are read anew, after an empty call that outdates it.
 `TermEnded` and `ListingWanted` end the session: whoever leads opens another.
 """
 
@@ -12,7 +13,7 @@ import msgspec
 
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import LedgerError, ListingWanted, TermEnded, error_of
-from podpool.ledger.messages import ContainerState, Item, Reconcile, ReconcileAnswer, SubnetState
+from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Reconcile, ReconcileAnswer, SubnetState
 from podpool.runtime.transport import Unreachable
 
 GATHER = 0.01
@@ -20,6 +21,8 @@ GATHER = 0.01
 MOST = 500
 """Containers of one call."""
 DEADLINE = 15.0
+AGAIN = 1.0
+"""Seconds before the books are asked for again, when that failed too."""
 
 
 class Lead(msgspec.Struct, frozen=True):
@@ -40,11 +43,20 @@ class Outcome(msgspec.Struct, frozen=True):
 class Session:
     """The lead of one cluster, as the ledger knows it."""
 
-    def __init__(self, ledger: LedgerClient, lead: Lead, *, hear: Callable[[ReconcileAnswer], None]) -> None:
+    def __init__(
+        self,
+        ledger: LedgerClient,
+        lead: Lead,
+        *,
+        hear: Callable[[ReconcileAnswer], None],
+        load: Callable[[tuple[ContainerRecord, ...]], None],
+    ) -> None:
         self.seen = lead.seen
         self._ledger = ledger
         self._lead = lead
         self._hear = hear
+        self._load = load
+        self._doubt = False
         self._number = 0
         self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
         self._wanted = asyncio.Event()
@@ -56,37 +68,58 @@ class Session:
         self._wanted.set()
         return await outcome
 
+    def doubt(self) -> None:
+        """Find out what the books say, and whether the term still lasts: something may have happened unheard."""
+        self._doubt = True
+        self._wanted.set()
+
     async def run(self) -> None:
         """Send calls until the term ends."""
         while True:
             await self._wanted.wait()
             await asyncio.sleep(GATHER)
+            if self._doubt and not await self._read_books():
+                await asyncio.sleep(AGAIN)
+                continue
             batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
             if not self._waiting:
                 self._wanted.clear()
             await self._send([(item, outcome) for item, outcome in batch if not outcome.done()])
 
     async def _send(self, batch: list[tuple[Item, asyncio.Future[Outcome]]]) -> None:
-        self._number += 1
-        call = Reconcile(
-            cluster=self._lead.cluster,
-            term=self._lead.term,
-            number=self._number,
-            seen=self.seen,
-            items=tuple(item for item, _ in batch),
-        )
+        if not batch:
+            return
         try:
-            async with asyncio.timeout(DEADLINE):
-                answer = await self._ledger.reconcile(call)
-        except TimeoutError:
-            _fail(batch, Unreachable("the ledger", f"no answer within {DEADLINE:g} s"))
+            self._deal(batch, await self._call(tuple(item for item, _ in batch)))
         except (Unreachable, LedgerError) as error:
             _fail(batch, error)
             if isinstance(error, TermEnded | ListingWanted):
                 raise
-        else:
-            self.seen = max(self.seen, answer.revision)
-            self._deal(batch, answer)
+            self.doubt()
+
+    async def _read_books(self) -> bool:
+        try:
+            await self._call(())
+            async with asyncio.timeout(DEADLINE):
+                self._load((await self._ledger.containers(self._lead.cluster)).containers)
+        except (TermEnded, ListingWanted):
+            raise
+        except (Unreachable, LedgerError, TimeoutError):
+            return False
+        self._doubt = False
+        return True
+
+    async def _call(self, items: tuple[Item, ...]) -> ReconcileAnswer:
+        self._number += 1
+        lead = self._lead
+        call = Reconcile(cluster=lead.cluster, term=lead.term, number=self._number, seen=self.seen, items=items)
+        try:
+            async with asyncio.timeout(DEADLINE):
+                answer = await self._ledger.reconcile(call)
+        except TimeoutError:
+            raise Unreachable("the ledger", f"no answer within {DEADLINE:g} s") from None
+        self.seen = max(self.seen, answer.revision)
+        return answer
 
     def _deal(self, batch: list[tuple[Item, asyncio.Future[Outcome]]], answer: ReconcileAnswer) -> None:
         subnets = {state.subnet: state for state in answer.subnets}

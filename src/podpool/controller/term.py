@@ -13,7 +13,7 @@ from podpool.controller.subnets import Subnets
 from podpool.kube.client import KubeClient
 from podpool.kube.queue import WorkQueue, work
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import Change, ReconcileAnswer
+from podpool.ledger.messages import Change, ContainerRecord, ReconcileAnswer
 from podpool.resources.meta import Object
 
 RESYNC = 300.0
@@ -40,7 +40,7 @@ class TermWork:
         self._lead = lead
         self._node_queue = WorkQueue(rng=rng)
         self._subnet_queue = WorkQueue(rng=rng)
-        self.session = Session(ledger, lead, hear=self._hear)
+        self.session = Session(ledger, lead, hear=self._hear, load=self._load)
         self._subnets = Subnets(
             kube,
             subnets=mirrors.subnets,
@@ -94,12 +94,19 @@ class TermWork:
                 self._node_queue.add(config.metadata.name)
             await asyncio.sleep(RESYNC)
 
+    def _load(self, records: tuple[ContainerRecord, ...]) -> None:
+        self._books.load(records)
+        for record in records:
+            self._node_queue.add(record.node)
+
     def _hear(self, answer: ReconcileAnswer) -> None:
         for state in answer.subnets:
             self._subnets.hear(state)
         self._serve_containers(answer.servable)
 
     def _serve(self, change: Change) -> None:
+        if change.state.frozen:
+            self.session.doubt()  # the ledger may have been restored, and wait for our list
         self._serve_containers(change.servable)
 
     def _serve_containers(self, containers: tuple[str, ...]) -> None:

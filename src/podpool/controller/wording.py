@@ -40,6 +40,20 @@ def report_of(config: NodeNetworkConfig) -> AgentReport | None:
         return None
 
 
+def speaks_of(config: NodeNetworkConfig, container: str) -> bool:
+    """Tell whether the agent's words in an NNC are about this container; without a name, about what the NNC shows."""
+    report = report_of(config)
+    if report and report.container:
+        return report.container == container
+    return container in {each.id for each in config.status.network_containers}
+
+
+def claim_of(node: Node, config: NodeNetworkConfig | None) -> str:
+    """Tell which container the machine that a Node is now takes for its own; nothing, if it has not said so."""
+    report = report_of(config) if config else None
+    return report.container if report and node.boot_id and report.boot_id == node.boot_id else ""
+
+
 def item_of(
     config: NodeNetworkConfig,
     *,
@@ -100,7 +114,7 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
             "name": node.metadata.name,
             "namespace": namespace,
             "labels": {"managed": "true", "owner": node.metadata.name},
-            "annotations": _annotations(record),
+            "annotations": _annotations(record) if record and record.boot_id == node.boot_id else {},
             "finalizers": [FINALIZER],
             "ownerReferences": [owner],
         },
@@ -151,8 +165,9 @@ def _reported(report: AgentReport) -> Report:
     return Report(demand=report.demand, waiting=report.waiting, batch=report.batch, version=report.version)
 
 
-def _annotations(record: ContainerRecord | None) -> dict[str, str]:
-    if record is None or record.report is None:
+def _annotations(record: ContainerRecord) -> dict[str, str]:
+    """Repeat the words of a machine's agent; another's would keep it from taking the container."""
+    if record.report is None:
         return {}
     told = AgentReport(
         demand=record.report.demand,
@@ -161,5 +176,6 @@ def _annotations(record: ContainerRecord | None) -> dict[str, str]:
         rested_seconds=record.rested,
         boot_id=record.boot_id or "",
         version=record.report.version,
+        container=record.state.container,
     )
     return {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}

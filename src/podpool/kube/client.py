@@ -2,8 +2,10 @@
 
 A `get`, and a `list` that is not `cached`, name no version: they are quorum reads, and show every write that was
 answered before they were sent. Writes are patches of the fields that are ours. A precondition is the version that the
-caller decided on; when the object has moved on, the answer is `Conflict`. Nothing is tried twice here: who called knows
-whether it still wants to.
+caller decided on; when the object has moved on, the answer is `Conflict`.
+
+A request that was turned away because the server is busy is sent again after the time that the server asked for, when
+that is within the deadline. Nothing else is tried twice here: who called knows whether it still wants to.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.kube.errors import Gone, Unreadable, refusal
+from podpool.kube.errors import Gone, TooMany, Unreadable, refusal
 from podpool.kube.wire import ENCODER, Change, Line, Lines, Listing, reader, whole
 from podpool.resources.meta import Kind, T
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
@@ -27,6 +29,7 @@ _PEER = "the API server"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
 _LINE = msgspec.json.Decoder(Line)
+_PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 R = TypeVar("R")
 
@@ -34,15 +37,22 @@ R = TypeVar("R")
 class KubeClient:
     """The API server, as one account sees it. Every call raises `ApiError` or `Unreachable`."""
 
-    def __init__(self, transport: Transport, *, deadline: float = 10.0) -> None:
+    def __init__(self, transport: Transport, *, deadline: float = 10.0, silence: float = SILENCE) -> None:
         self._transport = transport
         self._deadline = deadline
+        self._silence = silence
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> T:
         """Read one object as it is now; raises `NotFound`."""
         doing = f"get {_named(kind, namespace, name)}"
         path = kind.path(namespace=namespace, name=name)
         return _read(kind, doing, await self._call(doing, Request(method="GET", path=path)))
+
+    async def read(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> dict[str, Any]:
+        """Read one object with all its fields, also those that we do not know: what `replace` takes."""
+        doing = f"get {_named(kind, namespace, name)}"
+        body = await self._call(doing, Request(method="GET", path=kind.path(namespace=namespace, name=name)))
+        return _decoded(_PLAIN, doing, body)
 
     async def list(
         self,
@@ -68,6 +78,16 @@ class KubeClient:
         doing = f"create {_named(kind, namespace, meta.get('name', ''))}"
         request = _writing("POST", kind.path(namespace=namespace), plain)
         return _read(kind, doing, await self._call(doing, request))
+
+    async def replace(
+        self, kind: Kind[T], obj: Mapping[str, Any], *, namespace: str | None = None, sub: str | None = None
+    ) -> T:
+        """Write an object that was `read`, whole: its version is the precondition. A struct would lose fields."""
+        meta = obj["metadata"]
+        namespace = namespace or meta.get("namespace")
+        doing = f"replace {_part(sub)}{_named(kind, namespace, meta['name'])}"
+        path = kind.path(namespace=namespace, name=meta["name"], sub=sub)
+        return _read(kind, doing, await self._call(doing, _writing("PUT", path, whole(kind, obj))))
 
     async def merge(
         self,
@@ -136,7 +156,7 @@ class KubeClient:
         response = await self._head(doing, request)
         pieces, lines = aiter(response.stream), Lines()
         try:
-            while (piece := await _next(pieces)) is not None:
+            while (piece := await _next(pieces, self._silence)) is not None:
                 for line in lines.cut(piece):
                     yield _change(kind, doing, line)
         finally:
@@ -151,7 +171,7 @@ class KubeClient:
         namespace: str | None,
         sub: str | None,
     ) -> T:
-        doing = f"patch {'the ' + sub + ' of ' if sub else ''}{_named(kind, namespace, name)}"
+        doing = f"patch {_part(sub)}{_named(kind, namespace, name)}"
         media = _MERGE if isinstance(patch, Mapping) else _JSON_PATCH
         request = _writing("PATCH", kind.path(namespace=namespace, name=name, sub=sub), patch, media)
         return _read(kind, doing, await self._call(doing, request))
@@ -170,15 +190,25 @@ class KubeClient:
 
     async def _call(self, doing: str, request: Request) -> bytes:
         async with self._within(doing):
-            response = await self._transport.send(request)
-            return await _body(doing, response)
+            return await (await self._accepted(doing, request)).read()
 
     async def _head(self, doing: str, request: Request) -> Response:
         async with self._within(doing):
+            return await self._accepted(doing, request)
+
+    async def _accepted(self, doing: str, request: Request) -> Response:
+        """Send a request until it is not turned away any more, or the wait would pass the deadline."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._deadline
+        while True:
             response = await self._transport.send(request)
-            if response.status >= 400:
-                await _body(doing, response)
-            return response
+            if response.status < 400:
+                return response
+            error = refusal(doing, response.status, await response.read(), response.headers)
+            patience = error.retry_after if isinstance(error, TooMany) else None
+            if not patience or loop.time() + patience >= until:
+                raise error
+            await asyncio.sleep(patience)
 
     @asynccontextmanager
     async def _within(self, doing: str) -> AsyncIterator[None]:
@@ -187,6 +217,10 @@ class KubeClient:
                 yield
         except TimeoutError as late:
             raise Unreachable(_PEER, f"no answer within {self._deadline:g} s, to {doing}") from late
+
+
+def _part(sub: str | None) -> str:
+    return f"the {sub} of " if sub else ""
 
 
 def _named(kind: Kind[Any], namespace: str | None, name: str) -> str:
@@ -203,20 +237,13 @@ def _writing(method: str, path: str, body: object, media: str = "application/jso
     return Request(method=method, path=path, headers={"content-type": media}, body=ENCODER.encode(body))
 
 
-async def _body(doing: str, response: Response) -> bytes:
-    body = await response.read()
-    if response.status >= 400:
-        raise refusal(doing, response.status, body, response.headers)
-    return body
-
-
-async def _next(pieces: AsyncIterator[bytes]) -> bytes | None:
+async def _next(pieces: AsyncIterator[bytes], silence: float) -> bytes | None:
     """Take the next piece of a stream; None at its end."""
     try:
-        async with asyncio.timeout(SILENCE):
+        async with asyncio.timeout(silence):
             return await anext(pieces, None)
     except TimeoutError as late:
-        raise Unreachable(_PEER, f"a watch was silent for {SILENCE:g} s") from late
+        raise Unreachable(_PEER, f"a watch was silent for {silence:g} s") from late
 
 
 def _change(kind: Kind[T], doing: str, line: bytes) -> Change[T]:

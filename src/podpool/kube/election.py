@@ -1,16 +1,18 @@
 """One leader among many, by a Lease.
 
-What must hold: two never lead at once, as long as clocks run at about one speed. A leader counts its lead from when the
-renewing request was sent, and stops `renew_deadline` after that; another counts from when it saw the last renewal, and
-waits for the whole `duration`. Both count on their loop's clock, never on the times written in the Lease, which are for
-people. One hung request cannot cost the lead: each is given up after half of the renew deadline.
+What must hold: two never lead at once, as long as no clock runs half again as fast as another. A leader counts its lead
+from when the renewing request was sent, and stops `renew_deadline` after that; another counts from when it saw the last
+renewal, and waits for the whole `duration`. Both count on their loop's clock, never on the times written in the Lease,
+which are for people. One hung request cannot cost the lead: each is given up after half of the renew deadline.
 
-A process that is paused with all its clocks can wake up as a leader that is none any more. Nothing in here can prevent
-that: whoever is written to must know terms.
+Work that was paused goes on before any timer can end it, and the loop's clock stands still while a machine sleeps. So
+`leading` looks at the boot clock too, at the moment of asking: who acts asks it first. A machine whose clocks all stand
+still wakes up as a leader that is none any more: whoever is written to must know terms.
 """
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
@@ -73,16 +75,17 @@ class Elector:
         self._held: Lease | None = None
         """The Lease as this candidate last wrote it."""
         self._rival = ""
-        """The version of the Lease at the last look,"""
-        self._rival_since = 0.0
+        """The version of the Lease at the last look, empty when there was none,"""
+        self._rival_since = -math.inf
         """and since when it is that."""
         self._leads_until = 0.0
+        self._leads_until_boot = 0.0
         self._told = datetime.fromtimestamp(0, UTC)
 
     @property
     def leading(self) -> bool:
         """Whether this candidate leads at this moment."""
-        return asyncio.get_running_loop().time() < self._leads_until
+        return asyncio.get_running_loop().time() < self._leads_until and self._clock.boot() < self._leads_until_boot
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lead, and call `lead` while it lasts.
@@ -117,6 +120,8 @@ class Elector:
             await asyncio.wait([leading])  # what it does last, it still does as the leader
             renewing.cancel()
             await asyncio.wait([renewing])
+        if not renewing.cancelled():
+            renewing.result()
         if lost:
             raise LeadLost(self._where) from (None if leading.cancelled() else leading.exception())
         await leading
@@ -140,10 +145,10 @@ class Elector:
         try:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
                 found = self._held or await self._read()
-                if found is not None and not self._free(found):
+                if not self._free(found):
                     self._leads_until = 0.0
                     return False
-                began = loop.time()
+                began, began_boot = loop.time(), self._clock.boot()
                 self._held = await self._write(found)
             if found is not None and self._held.metadata.resource_version == found.metadata.resource_version:
                 return False  # nothing was changed, so the others see no renewal; the next one tells another time
@@ -152,6 +157,7 @@ class Elector:
             _log.info("%s did not get %s: %s", self._identity, self._where, error)
             return False
         self._leads_until = began + self._timing.renew_deadline
+        self._leads_until_boot = began_boot + self._timing.renew_deadline
         return True
 
     async def _read(self) -> Lease | None:
@@ -160,11 +166,17 @@ class Elector:
         except NotFound:
             return None
 
-    def _free(self, found: Lease) -> bool:
-        """Whether a Lease is ours, nobody's, or of one who has not renewed it for as long as we have watched."""
+    def _free(self, found: Lease | None) -> bool:
+        """Whether a Lease is ours, nobody's, or of one who has not renewed it for as long as we have watched.
+
+        One that was there and is not any more is like any other change: who held it may not know yet.
+        """
         now = asyncio.get_running_loop().time()
-        if found.metadata.resource_version != self._rival:
-            self._rival, self._rival_since = found.metadata.resource_version, now
+        version = found.metadata.resource_version if found else ""
+        if version != self._rival:
+            self._rival, self._rival_since = version, now
+        if found is None:
+            return self.leading or now >= self._rival_since + self._timing.duration
         if found.spec.holder_identity in {self._identity, "", None}:
             return True
         return now >= self._rival_since + (found.spec.lease_duration_seconds or self._timing.duration)

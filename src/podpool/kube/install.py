@@ -1,4 +1,7 @@
-"""Custom kinds, brought to a cluster and waited for."""
+"""Custom kinds, brought to a cluster and waited for.
+
+A kind may be there already, brought by the project that it comes from: what that has beyond ours is left in place.
+"""
 
 import asyncio
 from collections.abc import Iterable, Mapping
@@ -24,8 +27,17 @@ async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
     try:
         await client.create(DEFINITIONS, manifest)
     except AlreadyExists:
-        await client.merge(DEFINITIONS, name, {"spec": manifest["spec"]})
+        there = await client.read(DEFINITIONS, name)
+        await client.replace(DEFINITIONS, {**there, "spec": extended(there["spec"], manifest["spec"])})
     return name
+
+
+def extended(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Bring a definition up to date: versions that are not ours stay, and objects are stored in the one they were."""
+    (version,) = ours["versions"]
+    others = [each for each in there["versions"] if each["name"] != version["name"]]
+    stored = not any(each["storage"] for each in others)
+    return {**there, **ours, "versions": [*others, {**version, "storage": stored}]}
 
 
 async def _established(client: KubeClient, name: str) -> None:

@@ -1,7 +1,7 @@
 """Keys that want work: each at most once at a time, and again if it was asked for meanwhile.
 
 A queue carries keys, not what happened: who works on a key looks at the world as it is then. A key that fails comes
-back later each time, until it succeeds.
+back later each time, until it succeeds. What a queue counts is for its owner to show; seconds are the loop's.
 """
 
 import asyncio
@@ -30,19 +30,56 @@ Reconcile = Callable[[str], Awaitable[Again | None]]
 """Work on a key: None when it is done; what it raises is a failure."""
 
 
+class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How a queue is at this moment, and what it has done in all."""
+
+    waiting: int
+    busy: int
+    later: int
+    """Keys that are due at a later time."""
+    failing: int
+    """Keys whose last work failed."""
+    longest_busy: float
+    """For how long the oldest work has been going on: one that hangs shows here."""
+    taken: int
+    failures: int
+    waited: float
+    """Seconds from ready to taken, of all that were taken."""
+    worked: float
+    """Seconds from taken to done, of all that are done."""
+
+
 class WorkQueue:
     """Keys in the order in which they were added."""
 
     def __init__(self, *, rng: random.Random) -> None:
         self._rng = rng
-        self._ready: asyncio.Queue[str] = asyncio.Queue()
+        self._ready: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
         self._dirty: set[str] = set()
-        self._busy: set[str] = set()
+        self._busy: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
+        self._taken = 0
+        self._failed = 0
+        self._waited = 0.0
+        self._worked = 0.0
 
     def __len__(self) -> int:
         return self._ready.qsize()
+
+    def metrics(self) -> Metrics:
+        """Count."""
+        return Metrics(
+            waiting=len(self),
+            busy=len(self._busy),
+            later=len(self._timers),
+            failing=len(self._failures),
+            longest_busy=_now() - min(self._busy.values(), default=_now()),
+            taken=self._taken,
+            failures=self._failed,
+            waited=self._waited,
+            worked=self._worked,
+        )
 
     @property
     def idle(self) -> bool:
@@ -55,23 +92,23 @@ class WorkQueue:
             return
         self._dirty.add(key)
         if key not in self._busy:
-            self._ready.put_nowait(key)
+            self._ready.put_nowait((key, _now()))
 
     def add_after(self, key: str, seconds: float) -> None:
         """Ask for work on a key later; of several such the earliest counts."""
         if seconds <= 0:
             self.add(key)
             return
-        loop = asyncio.get_running_loop()
         timer = self._timers.get(key)
-        if timer and timer.when() <= loop.time() + seconds:
+        if timer and timer.when() <= _now() + seconds:
             return
         if timer:
             timer.cancel()
-        self._timers[key] = loop.call_later(seconds, self._due, key)
+        self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
     def retry(self, key: str, *, at_least: float = 0.0) -> None:
         """Ask for work on a key that failed: later with each failure."""
+        self._failed += 1
         self._failures[key] = self._failures.get(key, 0) + 1
         wait = backoff(self._failures[key], rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
         self.add_after(key, max(at_least, wait))
@@ -82,16 +119,20 @@ class WorkQueue:
 
     async def take(self) -> str:
         """Wait for a key; whoever takes it says `done`."""
-        key = await self._ready.get()
+        key, since = await self._ready.get()
+        now = _now()
         self._dirty.discard(key)
-        self._busy.add(key)
+        self._busy[key] = now
+        self._taken += 1
+        self._waited += now - since
         return key
 
     def done(self, key: str) -> None:
         """Let go of a key; if it was asked for meanwhile, it is ready again."""
-        self._busy.discard(key)
+        now = _now()
+        self._worked += now - self._busy.pop(key, now)
         if key in self._dirty:
-            self._ready.put_nowait(key)
+            self._ready.put_nowait((key, now))
 
     def close(self) -> None:
         """Drop what is due later."""
@@ -102,6 +143,10 @@ class WorkQueue:
     def _due(self, key: str) -> None:
         del self._timers[key]
         self.add(key)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def log_failure(key: str, error: Exception) -> None:

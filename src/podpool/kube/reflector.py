@@ -1,8 +1,8 @@
-"""A kind's objects, mirrored from the API server into a store: a list, then a watch from its version on.
+"""A kind's objects, followed from the API server: a list, then a watch from its version on.
 
-What must hold: whatever happens on the way, the store comes to equal a fresh list, and never goes back to an older
-state on the word of a cache. A cached list that is older than what was seen is not believed; a quorum read is asked. If
-that is older too, the server itself was restored from a copy: then it is believed, and said.
+What must hold: whatever happens on the way, who takes every event comes to hold what a fresh list shows, and never goes
+back to an older state on the word of a cache. A cached list that is older than what was seen is not believed; a quorum
+read is asked. If that is older too, the server itself was restored from a copy: then it is believed, and said.
 
 A watch is taken up again where it ended only when the server ended it at the time agreed. A watch that broke may have
 broken because the server was restored, and a restored server says nothing to who watches from its future: list again.
@@ -11,15 +11,17 @@ broken because the server was restored, and a restored server says nothing to wh
 import asyncio
 import logging
 import random
-from collections.abc import Callable
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
-from typing import Generic
+from typing import Generic, TypeAlias
+
+import msgspec
 
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.kube.store import Store
-from podpool.kube.wire import Change, Listing
+from podpool.kube.wire import Listing
 from podpool.resources.meta import Kind, T
 from podpool.runtime.transport import Unreachable
 
@@ -30,8 +32,29 @@ BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0
 _log = logging.getLogger(__name__)
 
 
+class Initial(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """All that is there: first of all, and again whenever the thread was lost. What is not among it is gone."""
+
+    objects: Sequence[T]
+
+
+class Applied(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """An object that came, or changed."""
+
+    object: T
+
+
+class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False):
+    """An object that went, or that the selectors fit no more, as it was last."""
+
+    object: T
+
+
+Event: TypeAlias = Initial[T] | Applied[T] | Deleted[T]
+
+
 class Reflector(Generic[T]):
-    """Keeps a store equal to what the API server has; `run` until cancelled."""
+    """Follows a kind for one taker: `run` keeps the store, or `stream` tells somebody else."""
 
     def __init__(
         self,
@@ -54,7 +77,6 @@ class Reflector(Generic[T]):
         self._fields = fields
         self._restored = restored
         self._seen = ""
-        self._listed = False
         self._failures = 0
 
     @property
@@ -63,35 +85,61 @@ class Reflector(Generic[T]):
         return self._seen
 
     async def run(self) -> None:
-        """List and watch for ever."""
+        """Keep the store equal to what the API server has, until cancelled."""
+        async with aclosing(self.stream()) as events:
+            async for event in events:
+                match event:
+                    case Applied():
+                        self.store.apply(event.object)
+                    case Deleted():
+                        self.store.discard(event.object.key)
+                    case Initial():
+                        self.store.replace(event.objects)
+
+    async def stream(self) -> AsyncGenerator[Event[T], None]:
+        """Tell what there is, and then what happens, for ever. Whoever stops closes (`contextlib.aclosing`).
+
+        Who takes slowly holds up nobody but itself: the server ends a watch that falls behind, and all is told anew.
+        """
+        listed = False
         while True:
             try:
-                if not self._listed:
-                    await self._list()
-                await self._watch()
+                if not listed:
+                    yield Initial(await self._list())
+                    listed = True
+                async with aclosing(self._watch()) as events:
+                    async for event in events:
+                        yield event
             except (ApiError, Unreachable) as error:
-                self._listed = False
+                listed = False
                 self._failures += 1
                 _log.info("%s: %s; trying again", self._kind.plural, error)
                 await asyncio.sleep(self._patience(error))
 
-    async def _list(self) -> None:
+    async def quorum(self) -> Listing[T]:
+        """Read what is followed as it is now, for a decision that no cache may make.
+
+        When that is older than what was seen before it was asked for, the server was restored, which is said.
+        """
+        seen = self._seen
+        listing = await self._ask(cached=False)
+        if _older(listing.resource_version, seen):
+            self._say_restored(seen, listing.resource_version)
+        return listing
+
+    async def _list(self) -> Sequence[T]:
         listing = await self._ask(cached=True)
-        if self._older(listing):
-            listing = await self._ask(cached=False)
-            if self._older(listing):
-                self._say_restored(listing)
-        self.store.replace(listing.items)
+        if _older(listing.resource_version, self._seen):
+            listing = await self.quorum()
         self._seen = listing.resource_version
-        self._listed = True
-        self.store.synced.set()
+        return listing.items
 
     async def _ask(self, *, cached: bool) -> Listing[T]:
         return await self._client.list(
             self._kind, namespace=self._namespace, labels=self._labels, fields=self._fields, cached=cached
         )
 
-    async def _watch(self) -> None:
+    async def _watch(self) -> AsyncGenerator[Event[T], None]:
         lasting = self._rng.randint(*self.lasting)
         loop = asyncio.get_running_loop()
         agreed = loop.time() + lasting - 1.0  # the server counts in whole seconds
@@ -106,36 +154,29 @@ class Reflector(Generic[T]):
         async with aclosing(changes) as told:
             async for change in told:
                 self._failures = 0
-                self._take(change)
+                self._seen = change.object.metadata.resource_version
+                if change.type == "DELETED":
+                    yield Deleted(change.object)
+                elif change.type != "BOOKMARK":
+                    yield Applied(change.object)
         if loop.time() < agreed:
             raise Unreachable("the API server", "a watch ended before its time")
 
-    def _take(self, change: Change[T]) -> None:
-        if change.type == "DELETED":
-            self.store.discard(change.object.key)
-        elif change.type != "BOOKMARK":
-            self.store.apply(change.object)
-        self._seen = change.object.metadata.resource_version
-
-    def _older(self, listing: Listing[T]) -> bool:
-        told, seen = _number(listing.resource_version), _number(self._seen)
-        return told is not None and seen is not None and told < seen
-
-    def _say_restored(self, listing: Listing[T]) -> None:
+    def _say_restored(self, seen: str, found: str) -> None:
         _log.warning(
             "%s: the API server is at version %s and was at %s: it was restored from an older copy, which is believed",
             self._kind.plural,
-            listing.resource_version,
-            self._seen,
+            found,
+            seen,
         )
         if self._restored:
-            self._restored(int(self._seen), int(listing.resource_version))
+            self._restored(int(seen), int(found))
 
     def _patience(self, error: ApiError | Unreachable) -> float:
         asked = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
         return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST))
 
 
-def _number(version: str) -> int | None:
-    """Read a version as a number, which it is on every API server so far, though none promises it."""
-    return int(version) if version.isdecimal() else None
+def _older(version: str, seen: str) -> bool:
+    """Compare versions as numbers, which they are on every API server so far, though none promises it."""
+    return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)

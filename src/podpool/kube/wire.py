@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from podpool.resources.meta import Kind, Object, T
+from podpool.resources.meta import Kind, Named, T
 
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 
@@ -69,7 +69,7 @@ def reader(kind: Kind[T]) -> Reader[T]:
     return _reader(kind.type)
 
 
-def whole(kind: Kind[Any], obj: Object | Mapping[str, Any]) -> dict[str, Any]:
+def whole(kind: Kind[Any], obj: Named | Mapping[str, Any]) -> dict[str, Any]:
     """Write an object out in full, its kind included."""
     # a decimal stays one: the encoder writes it digit by digit
     plain = obj if isinstance(obj, Mapping) else msgspec.to_builtins(obj, builtin_types=(Decimal,))

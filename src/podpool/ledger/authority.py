@@ -1,63 +1,115 @@
 """The ledger itself: each call as a work on the store, with the clock and the randomness that it was given.
 
-`start` notices a restore; `run` does what time alone brings about. Several of these may stand on one store.
+`start` notices a restore; `run` does what time alone brings about; `stop` ends the streams. Several of these may stand
+on one store. What a person asks for is in `administration`.
 """
 
 import asyncio
+import itertools
+import logging
 import random
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
+import msgspec
+
 from podpool.ledger import messages as m
-from podpool.ledger.errors import LedgerError, NotFound, TwoOwners
+from podpool.ledger.administration import Administration
+from podpool.ledger.brake import Brake
+from podpool.ledger.cache import UtilizationCache
+from podpool.ledger.errors import LedgerError, NotFound, TwoOwners, Unavailable
+from podpool.ledger.forms import PodReport, Taken
+from podpool.ledger.history import read_events, take_report, trim
 from podpool.ledger.holdings import Holdings
 from podpool.ledger.reconcile import reconcile
-from podpool.ledger.recovery import alarms, excuse, recovery_state, settle, take_listing
-from podpool.ledger.rows import ContainerRow, SubnetRow
+from podpool.ledger.recovery import alarms, take_listing
+from podpool.ledger.rows import ContainerRow
 from podpool.ledger.store import Books, Store
-from podpool.ledger.subnets import create_subnet
+from podpool.ledger.subnets import found
 from podpool.ledger.terms import admit, begin_recovery, open_term
 from podpool.ledger.upkeep import servable, tend
-from podpool.ledger.views import container_record, container_state, subnet_state, utilization
+from podpool.ledger.views import container_record, container_state, subnet_state
 from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
 
+_log = logging.getLogger(__name__)
+
 _TICK = 1.0
 """How late the ledger may notice that a rest or a hold is over."""
+_TIDY = 10.0
+"""How often the history is read and trimmed."""
 _HEARTBEAT = 15.0
 """A stream that is silent for longer is told that it is still there."""
+
+
+class Habits(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be set for a ledger as a whole."""
+
+    brake: Brake = Brake()
+    history: float = 30 * 86_400.0
+    """For how many seconds the past is kept."""
+    refresh: float = 0.0
+    """How often utilisation is read from the books, in seconds; 0 reads it each time."""
 
 
 class Ledger:
     """The authority on subnets, on one store."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(self, store: Store, *, clock: Clock, rng: random.Random, habits: Habits | None = None) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
+        self._habits = habits or Habits()
+        self._cache = UtilizationCache(store, clock=clock, rate=self._habits.refresh)
+        self._streams: dict[int, asyncio.Event] = {}
+        self._tickets = itertools.count()
+        self._stopped = False
+        self.administration = Administration(
+            store,
+            clock=clock,
+            rng=rng,
+            brake=self._habits.brake,
+            kept=self._habits.history,
+            deleted=self._cache.forget,
+        )
 
     async def start(self) -> None:
         """Ask the witness whether the books are the last ones; if they are not, recover."""
-        restored = self._store.restored()
-        if restored is not None:
-            wall = self._clock.wall()
-            await self._store.write(
-                lambda books: begin_recovery(books, floor=restored.revision, members=restored.members, wall=wall)
+        await self._store.begin(
+            lambda books, restored: begin_recovery(
+                books, floor=restored.revision, members=restored.members, wall=self._clock.wall()
             )
+        )
 
     async def run(self) -> None:
         """Do what is due, until cancelled."""
-        while True:
-            await self.tick()
-            await asyncio.sleep(_TICK)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_every(_TICK, self.tick))
+            group.create_task(_every(_TIDY, self.tidy))
+            if self._habits.refresh:
+                group.create_task(_every(self._habits.refresh, self._cache.refresh))
+
+    def stop(self) -> None:
+        """End every stream: whoever follows opens another, elsewhere."""
+        self._stopped = True
+        for stirred in self._streams.values():
+            stirred.set()
 
     async def tick(self) -> None:
         """Do what is due now: rests and holds that are over, turns that have passed."""
         wall = self._clock.wall()
         for number in await self._store.read(lambda books: books.due(wall)):
             await self._store.write(partial(tend, number=number, wall=wall))
+
+    async def tidy(self) -> None:
+        """Read what happened into the history, and forget what is too old; a little at a time."""
+        while await self._store.write(read_events):
+            pass
+        before = self._clock.wall() - self._habits.history
+        while await self._store.write(lambda books: trim(books, before=before)):
+            pass
 
     async def open_term(self, opening: m.OpenTerm) -> m.Term:
         """Give a cluster its next term."""
@@ -67,7 +119,12 @@ class Ledger:
     async def reconcile(self, call: m.Reconcile) -> m.ReconcileAnswer:
         """Bring containers to what they should be."""
         wall = self._clock.wall()
-        return await self._decide(lambda books: reconcile(books, call, wall=wall, rng=self._rng))
+        brake = self._habits.brake
+        return await self._decide(lambda books: reconcile(books, call, wall=wall, rng=self._rng, brake=brake))
+
+    async def take_pods(self, report: PodReport) -> Taken:
+        """Write down which Pods of a cluster have which addresses."""
+        return Taken(count=await self._store.write(lambda books: take_report(books, report)))
 
     async def take_listing(self, listing: m.Listing) -> m.ListingAnswer:
         """Take in what a cluster has, if it is wanted."""
@@ -96,10 +153,7 @@ class Ledger:
 
     async def create_subnet(self, new: m.NewSubnet) -> m.SubnetState:
         """Make a subnet."""
-        wall = self._clock.wall()
-        return await self._store.write(
-            lambda books: subnet_state(books, create_subnet(books, new, wall=wall), wall=wall)
-        )
+        return await self.administration.create_subnet(new)
 
     async def subnets(self) -> m.Subnets:
         """Show all subnets."""
@@ -114,36 +168,11 @@ class Ledger:
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Show one subnet."""
         wall = self._clock.wall()
-        return await self._store.read(lambda books: subnet_state(books, _found(books, name), wall=wall))
+        return await self._store.read(lambda books: subnet_state(books, found(books, name), wall=wall))
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
         """Show how full a subnet is."""
-        wall = self._clock.wall()
-        return [await self._store.read(lambda books: utilization(_found(books, name), wall=wall))]
-
-    async def recovery(self) -> m.Recovery:
-        """Show whom the ledger waits for, and what must be settled."""
-        return await self._store.read(recovery_state)
-
-    async def excuse(self, request: m.Excuse) -> m.Recovery:
-        """Wait for a cluster no longer."""
-        wall = self._clock.wall()
-
-        def work(books: Books) -> m.Recovery:
-            excuse(books, request.cluster, wall=wall)
-            return recovery_state(books)
-
-        return await self._store.write(work)
-
-    async def settle(self, decision: m.Settle) -> m.Recovery:
-        """Give an address with two owners to one of them."""
-        wall = self._clock.wall()
-
-        def work(books: Books) -> m.Recovery:
-            settle(books, decision, wall=wall)
-            return recovery_state(books)
-
-        return await self._store.write(work)
+        return [await self._cache.get(name)]
 
     async def changes(self, cluster: str) -> AsyncGenerator[m.Change | None, None]:
         """Follow all subnets for a cluster: each as it is, then as it changes; None now and then, as a sign of life.
@@ -158,17 +187,23 @@ class Ledger:
             stirred.set()
 
         leave = self._store.follow(listen)
-        shown: dict[int, object] = {}
+        ticket = next(self._tickets)
+        self._streams[ticket] = stirred
+        shown: dict[int, m.Change] = {}
         try:
             listen(await self._store.read(lambda books: [row.number for row in books.subnets()]))
-            while True:
+            while not self._stopped:
                 stirred.clear()
                 for number in list(pending):
                     del pending[number]
+                    last = shown.pop(number, None)
                     change = await self._store.read(partial(self._change, number=number, cluster=cluster))
-                    if shown.get(number) != (said := _essence(change)):
-                        shown[number] = said
+                    if change is not None:
+                        shown[number] = change
+                    if change is not None and (last is None or _essence(last) != _essence(change)):
                         yield change
+                    elif change is None and last is not None:
+                        yield msgspec.structs.replace(last, servable=(), removed=True)
                 try:
                     async with asyncio.timeout(_HEARTBEAT):
                         await stirred.wait()
@@ -176,10 +211,14 @@ class Ledger:
                     yield None
         finally:
             leave()
+            del self._streams[ticket]
 
-    def _change(self, books: Books, number: int, cluster: str) -> m.Change:
+    def _change(self, books: Books, number: int, cluster: str) -> m.Change | None:
         wall = self._clock.wall()
-        row = books.subnet_at(number)
+        try:
+            row = books.subnet_at(number)
+        except LookupError:  # deleted
+            return None
         state = subnet_state(books, row, wall=wall)
         spare = 0 if state.frozen else Holdings(books, row, wall=wall).spare
         return m.Change(state=state, servable=tuple(servable(books, row, spare=spare, cluster=cluster)))
@@ -194,22 +233,35 @@ class Ledger:
 def _essence(change: m.Change) -> object:
     """Tell what makes a change worth telling: not every grant, and not the passing of time."""
     state = change.state
-    return state.scaler, state.exhausted, state.frozen, state.waiting, state.wishing, change.servable
+    return (
+        state.subnet,
+        state.scaler,
+        state.exhausted,
+        state.frozen,
+        state.waiting,
+        state.wishing,
+        state.draining,
+        change.servable,
+    )
 
 
-def _found(books: Books, name: m.SubnetName) -> SubnetRow:
-    row = books.subnet(name)
-    if row is None:
-        raise NotFound(f"there is no subnet {name}", field="subnet")
-    return row
+async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+    while True:
+        try:
+            await act()
+        except Unavailable as error:  # the database may be back next time
+            _log.warning("what is due must wait: %s", error)
+        await asyncio.sleep(seconds)
 
 
 def _listing_answer(books: Books, listing: m.Listing, *, wall: float) -> m.ListingAnswer:
     disputed = {number for row in books.alarms() for number in (row.holder, row.claimant)}
     found = [books.container(each.container) for each in listing.containers]
     ours = [row if row and row.cluster == listing.cluster else None for row in found]
+    own = {row.id for row in ours if row}
+    raised = tuple(each for each in alarms(books) if own & {each.holder, each.claimant})
     results = [_listed(books, row, disputed, wall=wall) for row in ours]
-    return m.ListingAnswer(revision=books.revision, results=tuple(results), alarms=alarms(books))
+    return m.ListingAnswer(revision=books.revision, results=tuple(results), alarms=raised)
 
 
 def _listed(books: Books, row: ContainerRow | None, disputed: set[int], *, wall: float) -> m.Result:

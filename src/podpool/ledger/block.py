@@ -56,10 +56,14 @@ class Block:
         lowest = min(self._freed)
         return None if lowest == NEVER else lowest
 
-    def take(self, *, awake: int) -> int | None:
-        """Find the slot that has been free for longest, if its rest is over: stamped at `awake` or before."""
+    def take(self, count: int, *, awake: int) -> list[int]:
+        """Find the slots that have been free for longest, of those whose rest is over: stamped at `awake` or before."""
         lowest = min(self._freed)
-        return self._freed.index(lowest) if lowest <= awake else None
+        if lowest > awake:
+            return []
+        if count == 1:
+            return [self._freed.index(lowest)]
+        return [slot for freed, slot in sorted(zip(self._freed, range(BLOCK), strict=True))[:count] if freed <= awake]
 
     def owner(self, slot: int) -> int | None:
         """Tell the container that has a slot."""

@@ -1,21 +1,26 @@
 """The ledger as other rooms see it: one method per call, typed answers, typed errors.
 
 Every call may be sent again: `Unreachable` says that nobody knows whether it was done, and the same call with the same
-term and number then does it once or shows what is. The client itself repeats nothing and waits for nobody: deadlines
-and retries belong to the caller, who knows what else it has to do.
+term and number then does it once or shows what is. With a `Patience` the client sets a deadline, and repeats what it
+may; without, both belong to the caller, who knows what else it has to do. What the ledger refuses is a `LedgerError`.
 """
 
-from collections.abc import AsyncGenerator, AsyncIterator
+import asyncio
+import random
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
 
-from podpool.ledger.errors import LedgerError, error_of
+from podpool.kube.backoff import backoff
+from podpool.ledger import forms as f
+from podpool.ledger.errors import LedgerError, TooMany, Unavailable, error_of
 from podpool.ledger.messages import (
     Change,
     Containers,
     Excuse,
+    Growth,
     Listing,
     ListingAnswer,
     NewSubnet,
@@ -31,7 +36,7 @@ from podpool.ledger.messages import (
     Term,
     Utilization,
 )
-from podpool.runtime.transport import Request, Response, Transport
+from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 T = TypeVar("T")
 
@@ -39,11 +44,33 @@ _LONGEST_EVENT = 1 << 20
 """A line of the stream; a subnet with ten thousand waiting containers is below half of it."""
 
 
-class LedgerClient:
-    """The road to one ledger; tokens and TLS are the transport's business."""
+class Patience(msgspec.Struct, frozen=True, kw_only=True):
+    """How long to wait for an answer, and how often to ask again."""
 
-    def __init__(self, transport: Transport) -> None:
+    deadline: float = 10.0
+    """Seconds for one attempt,"""
+    attempts: int = 4
+    """of which there are so many."""
+    base: float = 0.1
+    most: float = 2.0
+    """Seconds between two attempts, at first and at the longest."""
+
+
+class LedgerClient:
+    """The road to one ledger; TLS is the transport's business."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        token: Callable[[], str] | str = "",
+        patience: Patience | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
         self._transport = transport
+        self._token = token
+        self._patience = patience
+        self._rng = rng or random.Random(0)  # noqa: S311  only for waiting
 
     async def open_term(self, opening: OpenTerm) -> Term:
         """Take the next term; raises nothing but `Unreachable` for a well-formed call."""
@@ -71,7 +98,7 @@ class LedgerClient:
 
     async def subnet(self, name: SubnetName) -> SubnetState:
         """Show one subnet."""
-        return await self._get(f"/v1/networks/{name.network}/subnets/{name.name}", SubnetState)
+        return await self._get(_path(name), SubnetState)
 
     async def utilization(self, name: SubnetName) -> list[Utilization]:
         """Ask how full a subnet is, in the words of the call that DNC has for it."""
@@ -83,18 +110,20 @@ class LedgerClient:
 
     async def excuse(self, cluster: str) -> Recovery:
         """Say, as a person, that a cluster need not be waited for."""
-        return await self._post("/v1/recovery/excuse", Excuse(cluster=cluster), Recovery)
+        request = _posted("/v1/recovery/excuse", Excuse(cluster=cluster))
+        return await self._ask(request, Recovery, repeat=False)
 
     async def settle(self, decision: Settle) -> Recovery:
         """Say, as a person, which of two owners has an address."""
-        return await self._post("/v1/recovery/settle", decision, Recovery)
+        return await self._ask(_posted("/v1/recovery/settle", decision), Recovery, repeat=False)
 
     async def changes(self, cluster: str) -> AsyncGenerator[Change, None]:
         """Follow all subnets: each as it is, then as it changes. Ends, or raises `Unreachable`, when the stream does.
 
         A stream that ended says nothing about what was missed: open it again, and it begins with everything.
         """
-        response = await self._send(Request(method="GET", path="/v1/changes", query={"cluster": cluster}))
+        request = Request(method="GET", path="/v1/changes", query={"cluster": cluster}, headers=self._headers())
+        response = await self._checked(request)
         try:
             async with aclosing(_events(response.stream)) as events:
                 async for event in events:
@@ -102,21 +131,120 @@ class LedgerClient:
         finally:
             await response.close()
 
-    async def _get(self, path: str, answer: type[T], *, query: dict[str, str] | None = None) -> T:
-        response = await self._send(Request(method="GET", path=path, query=query or {}))
+    async def grow_subnet(self, name: SubnetName, growth: Growth) -> SubnetState:
+        """Give a subnet a larger CIDR, or a further one; the same again changes nothing."""
+        return await self._post(f"{_path(name)}/grow", growth, SubnetState)
+
+    async def drain_subnet(self, name: SubnetName) -> SubnetState:
+        """Grant nothing in a subnet any more."""
+        return await self._post(f"{_path(name)}/drain", None, SubnetState)
+
+    async def reopen_subnet(self, name: SubnetName) -> SubnetState:
+        """Grant in a subnet again."""
+        return await self._post(f"{_path(name)}/reopen", None, SubnetState)
+
+    async def delete_subnet(self, name: SubnetName) -> f.Deleted:
+        """Forget a subnet; one that is not empty is a `Conflict`."""
+        return await self._ask(Request(method="DELETE", path=_path(name)), f.Deleted, repeat=False)
+
+    async def details(self, name: SubnetName) -> f.SubnetDetails:
+        """Show a subnet as it was made, and who holds it: a cluster sees itself alone."""
+        return await self._get(f"{_path(name)}/details", f.SubnetDetails)
+
+    async def networks(self) -> f.Networks:
+        """Show all networks."""
+        return await self._get("/v1/networks", f.Networks)
+
+    async def report_pods(self, report: f.PodReport) -> f.Taken:
+        """Tell which Pods have, or had, which addresses."""
+        return await self._post("/v1/pods", report, f.Taken)
+
+    async def history(
+        self, *, address: str = "", node: str = "", at: str = "", cluster: str = "", limit: int = 100
+    ) -> f.History:
+        """Tell who held an address, or what a node held: at a moment, or ever."""
+        where = f"/v1/history/addresses/{address}" if address else f"/v1/history/nodes/{node}"
+        asked = {"at": at, "cluster": cluster, "limit": str(limit)}
+        return await self._get(where, f.History, query={name: value for name, value in asked.items() if value})
+
+    async def create_token(self, new: f.NewToken) -> f.Token:
+        """Let somebody call; the answer has the secret, which nobody is told again."""
+        request = _posted("/v1/tokens", new)
+        return await self._ask(request, f.Token, repeat=False)
+
+    async def revoke_token(self, name: str) -> f.Token:
+        """Let somebody call no longer."""
+        return await self._ask(Request(method="DELETE", path=f"/v1/tokens/{name}"), f.Token, repeat=False)
+
+    async def tokens(self) -> f.Tokens:
+        """Show all tokens."""
+        return await self._get("/v1/tokens", f.Tokens)
+
+    async def clusters(self) -> f.Clusters:
+        """Show all clusters."""
+        return await self._get("/v1/clusters", f.Clusters)
+
+    async def confirm_loss(self, cluster: str) -> f.Clusters:
+        """Agree that the nodes which a cluster lost are lost."""
+        return await self._post(f"/v1/clusters/{cluster}/confirm-loss", None, f.Clusters)
+
+    async def retire(self, cluster: str) -> f.Retired:
+        """Take back what a destroyed cluster held."""
+        request = _posted(f"/v1/clusters/{cluster}/retire", None)
+        return await self._ask(request, f.Retired, repeat=False)
+
+    async def _get(self, path: str, answer: type[T], *, query: Mapping[str, str] | None = None) -> T:
+        return await self._ask(Request(method="GET", path=path, query=query or {}), answer)
+
+    async def _post(self, path: str, message: msgspec.Struct | None, answer: type[T]) -> T:
+        return await self._ask(_posted(path, message), answer)
+
+    async def _ask(self, request: Request, answer: type[T], *, repeat: bool = True) -> T:
+        """Send a request until it is answered, and read the answer."""
+        patience = self._patience
+        if patience is None:
+            return await self._once(request, answer)
+        failures = 0
+        while True:
+            try:
+                async with asyncio.timeout(patience.deadline):
+                    return await self._once(request, answer)
+            except (Unreachable, TimeoutError, TooMany, Unavailable) as error:
+                failures += 1
+                refused = isinstance(error, TooMany)  # it was not done, so it may always be sent again
+                if failures >= patience.attempts or not (repeat or refused):
+                    raise _late(patience) if isinstance(error, TimeoutError) else error from None
+            await asyncio.sleep(backoff(failures, rng=self._rng, base=patience.base, most=patience.most))
+
+    async def _once(self, request: Request, answer: type[T]) -> T:
+        headers = {**request.headers, **self._headers()}
+        response = await self._checked(msgspec.structs.replace(request, headers=headers))
         return msgspec.json.decode(await response.read(), type=answer)
 
-    async def _post(self, path: str, message: msgspec.Struct, answer: type[T]) -> T:
-        headers = {"content-type": "application/json"}
-        body = msgspec.json.encode(message)
-        response = await self._send(Request(method="POST", path=path, headers=headers, body=body))
-        return msgspec.json.decode(await response.read(), type=answer)
+    def _headers(self) -> dict[str, str]:
+        token = self._token if isinstance(self._token, str) else self._token()
+        return {"authorization": f"Bearer {token}"} if token else {}
 
-    async def _send(self, request: Request) -> Response:
+    async def _checked(self, request: Request) -> Response:
         response = await self._transport.send(request)
         if response.status >= 300:
             raise _refusal(request, response.status, await response.read())
         return response
+
+
+def _path(name: SubnetName) -> str:
+    return f"/v1/networks/{name.network}/subnets/{name.name}"
+
+
+def _posted(path: str, message: msgspec.Struct | None) -> Request:
+    if message is None:
+        return Request(method="POST", path=path)
+    headers = {"content-type": "application/json"}
+    return Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(message))
+
+
+def _late(patience: Patience) -> Unreachable:
+    return Unreachable("the ledger", f"no answer within {patience.deadline:g} s")
 
 
 def _refusal(request: Request, status: int, body: bytes) -> LedgerError:

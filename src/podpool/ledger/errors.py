@@ -40,6 +40,34 @@ class NotFound(LedgerError):
     status = 404
 
 
+class Unauthorized(LedgerError):
+    """No token, or none that is good."""
+
+    code = "unauthorized"
+    status = 401
+
+
+class Forbidden(LedgerError):
+    """A good token, but not for this."""
+
+    code = "forbidden"
+    status = 403
+
+
+class TooLarge(LedgerError):
+    """More bytes than any such call needs."""
+
+    code = "too-large"
+    status = 413
+
+
+class TooMany(LedgerError):
+    """Calls come faster, or more at once, than the ledger takes from one caller. Send it again a little later."""
+
+    code = "too-many"
+    status = 429
+
+
 class WrongMethod(LedgerError):
     """The path is there, but not for this method."""
 
@@ -82,6 +110,20 @@ class SubnetFull(LedgerError):
     status = 409
 
 
+class Draining(LedgerError):
+    """The subnet is being emptied: nothing is granted in it."""
+
+    code = "draining"
+    status = 409
+
+
+class Braked(LedgerError):
+    """Too many nodes of a cluster are lost at once: none is given up before a person has agreed."""
+
+    code = "braked"
+    status = 409
+
+
 class Frozen(LedgerError):
     """The ledger recovers: nothing is granted in this subnet yet."""
 
@@ -96,7 +138,19 @@ class TwoOwners(LedgerError):
     status = 409
 
 
-_KINDS: dict[str, type[LedgerError]] = {kind.code: kind for kind in LedgerError.__subclasses__()}
+class Unavailable(LedgerError):
+    """The database is away, or went away within a commit. Send the call again: it is done once, or shows what is."""
+
+    code = "unavailable"
+    status = 503
+
+
+def kinds() -> tuple[type[LedgerError], ...]:
+    """List every way in which the ledger refuses."""
+    return (LedgerError, *LedgerError.__subclasses__())
+
+
+_KINDS = {kind.code: kind for kind in kinds()}
 
 
 def error_of(problem: Problem) -> LedgerError:

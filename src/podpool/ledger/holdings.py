@@ -5,14 +5,16 @@ The subnet's row is written once, at the end. Time moves on first: whatever has 
 """
 
 from bisect import insort
+from collections.abc import Sequence
 
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.block import PRIMARY, Block
+from podpool.ledger.block import PRIMARY, UNUSED, Block
 from podpool.ledger.judgement import rungs_of
 from podpool.ledger.rows import ContainerRow, SubnetRow, stamp
 from podpool.ledger.store import Books
+from podpool.runtime.randomness import uuid_text
 
 _GRAINS = 64
 """Rests are counted in this many steps of the cooldown, so that a row holds a few dozen counts and not thousands."""
@@ -32,9 +34,7 @@ class Held(msgspec.Struct, frozen=True, order=True):
     @property
     def id(self) -> str:
         """The grant's identity as text; a primary has none."""
-        digits = self.grant.hex()
-        parts = (digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:])
-        return "" if self.primary else "-".join(parts)
+        return "" if self.primary else uuid_text(self.grant)
 
 
 class Holdings:
@@ -59,8 +59,8 @@ class Holdings:
 
     @property
     def spare(self) -> int:
-        """How many can be given now as secondaries: some are kept for primaries."""
-        return max(0, self.free - self.subnet.made.kept_for_primaries)
+        """How many can be given now as secondaries: some are kept for primaries, and none while the subnet drains."""
+        return 0 if self.subnet.draining else max(0, self.free - self.subnet.made.kept_for_primaries)
 
     def held(self, container: ContainerRow) -> list[Held]:
         """List what a container has, in the order of the addresses."""
@@ -75,10 +75,18 @@ class Holdings:
         number, slot = self.ground.place(address)
         return self._block(number).owner(slot)
 
-    def take(self, container: ContainerRow, grant: bytes) -> tuple[ContainerRow, Held]:
-        """Give a container an address that is free; there must be one."""
-        number, slot = self._find()
-        return self._give(container, number, slot, grant)
+    def take(self, container: ContainerRow, grants: Sequence[bytes]) -> tuple[ContainerRow, list[Held]]:
+        """Give a container an address for each grant; so many must be free."""
+        given: list[Held] = []
+        while len(given) < len(grants):
+            number, slots = self._find(len(grants) - len(given))
+            first = self.ground.address(number, 0)
+            block = self._block(number)
+            for slot, grant in zip(slots, grants[len(given) :], strict=False):
+                block.give(slot, owner=container.number, grant=grant)
+                given.append(Held(first + slot, grant))
+            container = self._count(container, number, len(slots))
+        return container, given
 
     def assign(self, container: ContainerRow, address: int, grant: bytes) -> ContainerRow:
         """Give a container one certain address that nobody else has: free, resting, or its own already."""
@@ -89,7 +97,8 @@ class Holdings:
             self._touched[number] = None
             return container
         self._count_resting(block.stamp(slot), -1)
-        return self._give(container, number, slot, grant)[0]
+        block.give(slot, owner=container.number, grant=grant)
+        return self._count(container, number, 1)
 
     def release(self, container: ContainerRow, held: Held, *, rested: float) -> ContainerRow:
         """Take an address from a container; it rests for what is left of the cooldown."""
@@ -99,7 +108,7 @@ class Holdings:
         block.free(slot, since=since)
         self._touched[number] = None
         self._count_resting(since, +1)
-        self.subnet = replace(self.subnet, held=self.subnet.held - 1)
+        self.subnet = replace(self.subnet, held=self.subnet.held - 1, released=self.subnet.released + 1)
         if any(block.owned_by(container.number)):
             return container
         return replace(container, blocks=tuple(each for each in container.blocks if each != number))
@@ -114,6 +123,15 @@ class Holdings:
             block.free(slot, since=since)
             self._touched[number] = None
             self._count_resting(since, +1)
+
+    def open_up(self, address: int) -> None:
+        """Let an address be given that was no member before; a block that is yet to be made will have it anyway."""
+        number, slot = self.ground.place(address)
+        block = self._blocks.get(number) or self.books.block(self.subnet.number, number)
+        if block is not None:
+            block.free(slot, since=UNUSED)
+            self._blocks[number] = block
+            self._touched[number] = None
 
     def save(self, before: ContainerRow | None, after: ContainerRow) -> None:
         """Write a container, and bring the subnet's sums in step."""
@@ -142,29 +160,30 @@ class Holdings:
             self.books.put_block(self.subnet.number, number, self._blocks[number])
         self._touched.clear()
 
-    def _give(self, container: ContainerRow, number: int, slot: int, grant: bytes) -> tuple[ContainerRow, Held]:
-        self._block(number).give(slot, owner=container.number, grant=grant)
+    def _count(self, container: ContainerRow, number: int, count: int) -> ContainerRow:
+        """Count addresses of a block as given, and remember that the container has some there."""
         self._touched[number] = None
-        self.subnet = replace(self.subnet, held=self.subnet.held + 1)
-        if number not in container.blocks:
-            blocks = list(container.blocks)
-            insort(blocks, number)
-            container = replace(container, blocks=tuple(blocks))
-        return container, Held(self.ground.address(number, slot), grant)
+        subnet = self.subnet
+        self.subnet = replace(subnet, held=subnet.held + count, granted=subnet.granted + count)
+        if number in container.blocks:
+            return container
+        blocks = list(container.blocks)
+        insort(blocks, number)
+        return replace(container, blocks=tuple(blocks))
 
-    def _find(self) -> tuple[int, int]:
-        """Find a slot: in the block at hand, in the one that has had room for longest, else in a new one."""
+    def _find(self, count: int) -> tuple[int, list[int]]:
+        """Find slots: in the block at hand, in the one that has had room for longest, else in a new one."""
         if self._at_hand is not None:
-            slot = self._block(self._at_hand).take(awake=self.subnet.awake)
-            if slot is not None:
-                return self._at_hand, slot
+            slots = self._block(self._at_hand).take(count, awake=self.subnet.awake)
+            if slots:
+                return self._at_hand, slots
         self.flush()
         number = self.books.ready_block(self.subnet.number, self.subnet.awake)
         self._at_hand = self._make_block() if number is None else number
-        slot = self._block(self._at_hand).take(awake=self.subnet.awake)
-        if slot is None:
+        slots = self._block(self._at_hand).take(count, awake=self.subnet.awake)
+        if not slots:
             raise AssertionError(f"{self.subnet.name} counts free addresses that block {number} does not have")
-        return self._at_hand, slot
+        return self._at_hand, slots
 
     def _make_block(self) -> int:
         while self.subnet.next_block is not None:

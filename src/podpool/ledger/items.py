@@ -1,7 +1,6 @@
 """Is an item, or a listed container, something that can be meant? Each complaint names its field."""
 
 import contextlib
-import math
 import re
 from collections.abc import Iterable
 
@@ -12,6 +11,8 @@ from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import Item, ListedContainer, Report
 
 MOST_WANTED = 1 << 16
+LONGEST_NAME = 253
+MOST_RESTED = 1e9
 MOST_VERSION = 1 << 53
 """Beyond this, not every reader of JSON counts right."""
 
@@ -21,12 +22,12 @@ _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 def check(item: Item | ListedContainer) -> None:
     """Check what an item says about its node and its agent."""
     for field, text in (("node", item.node), ("node_uid", item.node_uid)):
-        if not text:
-            raise Invalid(f"{field} is empty: a container belongs to a node", field=field)
+        if not 0 < len(text) <= LONGEST_NAME:
+            raise Invalid(f"{field} has {len(text)} letters: must be from 1 to {LONGEST_NAME}", field=field)
     if not 0 <= item.wanted <= MOST_WANTED:
         raise Invalid(f"wanted {item.wanted}: must be from 0 to {MOST_WANTED}", field="wanted")
-    if not (math.isfinite(item.rested) and item.rested >= 0):
-        raise Invalid(f"rested {item.rested}: must not be negative", field="rested")
+    if not 0 <= item.rested <= MOST_RESTED:
+        raise Invalid(f"rested {item.rested}: must be from 0 to {MOST_RESTED:g} seconds", field="rested")
     if item.maximum < 1:
         raise Invalid(f"maximum {item.maximum}: must be at least 1", field="maximum")
     if item.pinned is not None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from podpool.core.batch import Rules, View, grade, ladder
+from podpool.core.batch import Grade, Rules, View, grade, ladder
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
@@ -39,7 +39,10 @@ def reserved(subnet: SubnetRow, now: float) -> int:
 
 
 def judge(subnet: SubnetRow, now: float) -> SubnetRow:
-    """Decide rung and exhaustion anew, and when to do so again."""
+    """Decide rung and exhaustion anew, and when to do so again; what drains is to hold no idle address."""
+    if subnet.draining:
+        bare = replace(subnet, grade=Grade(len(subnet.totals) - 1), exhausted=True)
+        return replace(bare, due=_due(bare, now))
     made, capacity = subnet.made, subnet.ground.capacity
     view = View(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
     rules = Rules(upper=made.upper, margin=min(_NUMBERS.step_up_margin, made.upper - 1), hold=_NUMBERS.step_up_hold)

@@ -9,9 +9,14 @@ without naming grants takes nothing away, and a name that is not held (any more)
 then every term ends, and a cluster that opens its next one may be told to send a full `Listing` first.
 """
 
+from typing import Annotated
+
 import msgspec
 
 from podpool.core.scaling import Scaler
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+"""Beyond that, not every reader of JSON counts right."""
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -90,10 +95,12 @@ class Reconcile(Message, frozen=True, kw_only=True):
 
     cluster: str
     """The UID of the cluster's kube-system namespace."""
-    term: int
-    number: int
+    term: Number
+    number: Number
     """Rises with each call of a term, from 1; one that is not above the last changes nothing and shows what is."""
-    seen: int = 0
+    seen: Number = 0
+    missing: Number = 0
+    """How many of the cluster's containers have no Node at this moment, those that are gone included: for the brake."""
     items: tuple[Item, ...] = ()
 
 
@@ -140,9 +147,9 @@ class OpenTerm(Message, frozen=True, kw_only=True):
     """`POST /v1/terms`: what each new leader does first."""
 
     cluster: str
-    known: int = 0
+    known: Number = 0
     """The highest term that the cluster has seen."""
-    seen: int = 0
+    seen: Number = 0
 
 
 class Term(Message, frozen=True, kw_only=True):
@@ -162,7 +169,7 @@ class ListedContainer(Message, frozen=True, kw_only=True):
     node: str
     node_uid: str
     boot_id: str | None = None
-    version: int
+    version: Number
     primary: str
     grants: tuple[Grant, ...] = ()
     wanted: int = 0
@@ -180,8 +187,8 @@ class Listing(Message, frozen=True, kw_only=True):
     """
 
     cluster: str
-    term: int
-    seen: int = 0
+    term: Number
+    seen: Number = 0
     containers: tuple[ListedContainer, ...] = ()
 
 
@@ -280,6 +287,14 @@ class NewSubnet(Message, frozen=True, kw_only=True):
     lower: int = 80
 
 
+class Growth(Message, frozen=True, kw_only=True):
+    """`POST /v1/networks/{network}/subnets/{subnet}/grow`: a CIDR around one that the subnet has, or a further one."""
+
+    cidr: str
+    keep_back: tuple[str, ...] = ()
+    """Of what is new."""
+
+
 class SubnetState(Message, frozen=True, kw_only=True):
     """A subnet as it is now, with what the ledger decided for it. `GET /v1/networks/{network}/subnets/{subnet}`."""
 
@@ -288,12 +303,16 @@ class SubnetState(Message, frozen=True, kw_only=True):
     """When its books last changed."""
     timestamp: str
     cidr: str
+    further: tuple[str, ...] = ()
+    """CIDRs that it was given beside the first."""
     gateway: str | None = None
     capacity: int
-    """The CIDR less network and broadcast address (IPv4), gateway, and what is kept back."""
+    """The CIDRs less network and broadcast address (IPv4), gateway, and what is kept back."""
     reserved: int
     """Everything that cannot be granted now: primaries, secondaries, resting."""
     resting: int = 0
+    kept_back: int = 0
+    """Never given: the gateway, and what a person keeps back. Not part of the capacity."""
     kept_for_primaries: int = 0
     cooldown: float
     """The one in force."""
@@ -308,6 +327,8 @@ class SubnetState(Message, frozen=True, kw_only=True):
     """and that buffers are."""
     frozen: bool = False
     """Nothing is granted: the ledger recovers, or an address has two owners."""
+    draining: bool = False
+    """Nothing is granted: the subnet is being emptied."""
 
 
 class Subnets(Message, frozen=True, kw_only=True):
@@ -331,3 +352,5 @@ class Change(Message, frozen=True, kw_only=True):
     state: SubnetState
     servable: tuple[str, ...] = ()
     """The caller's containers that are short and would be given something now."""
+    removed: bool = False
+    """The subnet was deleted; the state is its last."""

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from podpool.ledger.brake import Brake, heed_losses
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import Item, Reconcile, ReconcileAnswer, Result, SubnetName, SubnetState
 from podpool.ledger.rows import Event
@@ -21,14 +22,16 @@ from podpool.ledger.upkeep import finish, servable
 from podpool.ledger.views import subnet_state
 
 
-def reconcile(books: Books, call: Reconcile, *, wall: float, rng: random.Random) -> ReconcileAnswer | LedgerError:
+def reconcile(
+    books: Books, call: Reconcile, *, wall: float, rng: random.Random, brake: Brake
+) -> ReconcileAnswer | LedgerError:
     """Do what a call asks for; a refusal of the whole is returned, so that what it revealed is kept."""
     cluster = admit_listed(books, call.cluster, term=call.term, seen=call.seen, wall=wall)
     if isinstance(cluster, LedgerError):
         return cluster
     new = call.number > cluster.number
     if new:
-        books.put_cluster(replace(cluster, number=call.number))
+        cluster = heed_losses(books, replace(cluster, number=call.number), call, brake=brake, wall=wall)
     parts: dict[int, _Part] = {}
     results: dict[int, Result] = {}
     for name, places in _by_subnet(call.items):
@@ -44,6 +47,9 @@ def reconcile(books: Books, call: Reconcile, *, wall: float, rng: random.Random)
             finish(seating.holdings, before=subnet)
         parts[subnet.number] = _part(books, seating, cluster=call.cluster, wall=wall)
     events = [event for part in parts.values() for event in part.events]
+    if new:
+        closed = sum(event.closed for event in events)
+        books.put_cluster(replace(cluster, losses=cluster.losses + (wall,) * closed))
     if events:
         books.log(at=wall, cluster=call.cluster, kind=f"reconcile {call.term}.{call.number}", events=events)
     return ReconcileAnswer(

@@ -11,7 +11,7 @@ from podpool.core.foreign import Reading
 from podpool.core.scaling import Scaler
 from podpool.ledger.block import UNUSED
 from podpool.ledger.ground import Ground, ground_of
-from podpool.ledger.messages import NewSubnet, Report, SubnetName
+from podpool.ledger.messages import Growth, NewSubnet, Report, SubnetName
 
 _SET_BACK = 300.0
 """A clock that is further back than this was set; less is how far the clocks of two replicas run apart."""
@@ -22,6 +22,9 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     made: NewSubnet
+    grown: tuple[Growth, ...] = ()
+    draining: bool = False
+    """Nothing is granted any more; what is held comes back as nodes let go of it."""
     revision: int = 0
     latest: float = 0.0
     """The latest moment that its time has reached,"""
@@ -35,6 +38,9 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     """The rest of every address stamped at this or before is over. Never goes back: a rest that is over stays over."""
     quiet_until: float = 0.0
     """Nothing is granted before: after a restore nobody knows what was released just before it."""
+    granted: int = 0
+    released: int = 0
+    """How often an address was given and taken back, ever."""
     next_block: int | None = 0
     """The first block that was not made yet."""
     totals: tuple[int, ...] = ()
@@ -63,7 +69,7 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ground(self) -> Ground:
         """Its addresses."""
-        return ground_of(self.made.cidr, self.made.gateway, self.made.keep_back)
+        return ground_of(self.made.cidr, self.made.gateway, self.made.keep_back, self.grown)
 
     @property
     def cooldown(self) -> float:
@@ -153,6 +159,12 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
     open: bool = True
     """False when a restore ended the term."""
     epoch: int = 0
+    losses: tuple[float, ...] = ()
+    """When containers were given up because their nodes were gone, of late; see `brake`."""
+    braked: float | None = None
+    """Since when too many are lost at once: none is given up,"""
+    agreed_until: float | None = None
+    """and until when a person agrees to it all the same."""
 
 
 class AlarmRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -176,6 +188,63 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
+class EventRow(msgspec.Struct, frozen=True, kw_only=True):
+    """What one call did, as it was logged."""
+
+    number: int
+    at: float
+    cluster: str
+    events: tuple[Event, ...]
+
+
+class TenureRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An address in one container's hands, from when to when."""
+
+    number: int = 0
+    network: str
+    subnet: str
+    address: str
+    cluster: str
+    node: str
+    container: str
+    grant: str
+    """Empty for a primary."""
+    since: float
+    until: float | None = None
+
+
+class PodRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An address in a Pod's hands, as its cluster reported."""
+
+    network: str
+    address: str
+    cluster: str
+    uid: str
+    namespace: str
+    name: str
+    since: float
+    until: float | None = None
+
+
+class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
+    """Who may call. The secret itself is with its owner alone."""
+
+    id: str
+    name: str
+    digest: bytes
+    """SHA-256 of the whole token."""
+    made: float
+    admin: bool = False
+    cluster: str | None = None
+    """Whom it speaks for: said when it was made, or by its first use."""
+    revoked: bool = False
+
+
 def stamp(seconds: float) -> int:
     """Turn a moment into a stamp."""
     return round(seconds * 1_000)
+
+
+def text_of(row: object) -> str:
+    """Write a row as JSON."""
+    return msgspec.json.encode(row).decode()

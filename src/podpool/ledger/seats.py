@@ -11,9 +11,20 @@ from collections.abc import Collection, Sequence
 from msgspec.structs import replace
 
 from podpool.ledger.block import PRIMARY
-from podpool.ledger.errors import Conflict, Frozen, Invalid, LedgerError, NotFound, SubnetFull, Superseded, TwoOwners
+from podpool.ledger.brake import refusal
+from podpool.ledger.errors import (
+    Conflict,
+    Draining,
+    Frozen,
+    Invalid,
+    LedgerError,
+    NotFound,
+    SubnetFull,
+    Superseded,
+    TwoOwners,
+)
 from podpool.ledger.holdings import Held, Holdings
-from podpool.ledger.items import check, grant_bytes, named
+from podpool.ledger.items import check, named
 from podpool.ledger.judgement import scaler_of
 from podpool.ledger.messages import Item, Result
 from podpool.ledger.rows import ClusterRow, ContainerRow, Event, SubnetRow
@@ -21,7 +32,7 @@ from podpool.ledger.store import Books
 from podpool.ledger.turns import PASSED, shares
 from podpool.ledger.upkeep import ask_of, is_frozen, waiters, with_load
 from podpool.ledger.views import container_state
-from podpool.runtime.randomness import new_uuid
+from podpool.runtime.randomness import new_uuid, new_uuid_bytes
 
 
 class Seat:
@@ -39,7 +50,7 @@ class Seat:
     @property
     def secondaries(self) -> int:
         """How many addresses it has for Pods."""
-        return sum(not each.primary for each in self.held)
+        return sum(each.grant != PRIMARY for each in self.held)
 
     @property
     def moved(self) -> bool:
@@ -64,6 +75,7 @@ class Seating:
         self.frozen = is_frozen(books, subnet, self.holdings.now)
         self.events: list[Event] = []
         self._cluster = cluster
+        self._braked = refusal(cluster)
         self._rng = rng
         self._listing = bool(books.awaited(subnet.name))
         alarms = books.alarms() if subnet.alarms else []
@@ -116,6 +128,8 @@ class Seating:
                 raise Conflict(taken, field="node_uid")
         if row is not None:
             self._refuse_doubtful(row)
+            if item.gone and not row.closed and self._braked is not None:
+                raise self._braked
         return row
 
     def _named(self, item: Item) -> ContainerRow:
@@ -156,14 +170,16 @@ class Seating:
                 seat.error = refusal
             return
         row = seat.row or self._noted(self._opened(seat.item), seat.item)
-        seat.row, held = self.holdings.take(row, PRIMARY)
-        seat.held.append(held)
-        seat.granted.append(held)
+        seat.row, held = self.holdings.take(row, [PRIMARY])
+        seat.held += held
+        seat.granted += held
 
     def _no_primary(self) -> LedgerError | None:
         name = self.holdings.subnet.name
         if self.frozen:
             return Frozen(f"subnet {name} recovers: nothing is granted yet", field="subnet")
+        if self.holdings.subnet.draining:
+            return Draining(f"subnet {name} drains: nothing is granted any more", field="subnet")
         if self.holdings.free <= 0:
             return SubnetFull(f"subnet {name} has no address left, not even as a primary", field="subnet")
         return None
@@ -216,11 +232,9 @@ class Seating:
             row = self._short(seat, given=share)
             if row is None:
                 continue
-            for _ in range(share):
-                row, held = self.holdings.take(row, grant_bytes(new_uuid(self._rng)))
-                seat.held.append(held)
-                seat.granted.append(held)
-            seat.row = row
+            seat.row, held = self.holdings.take(row, [new_uuid_bytes(self._rng) for _ in range(share)])
+            seat.held += held
+            seat.granted += held
 
     def _short(self, seat: Seat, *, given: int) -> ContainerRow | None:
         """Work out what a container is short of, once it has been given something."""
@@ -252,7 +266,7 @@ class Seating:
             self.events.append(self._event(seat, row))
 
     def _event(self, seat: Seat, row: ContainerRow) -> Event:
-        text = self.holdings.ground.text
+        text = self.holdings.ground.family.text
         return Event(
             container=row.id,
             granted=tuple((text(each.address), each.id) for each in seat.granted),

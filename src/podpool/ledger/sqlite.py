@@ -5,14 +5,14 @@ Durable means WAL with `synchronous=FULL`: a commit has reached the disk when it
 
 import sqlite3
 from collections.abc import Iterable, Sequence
-from importlib import resources
-from typing import Any
 
 import msgspec
 
 from podpool.ledger.block import Block
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow
+from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow, text_of
+from podpool.ledger.schema import scripts
+from podpool.ledger.sqlite_history import SqliteHistory
 from podpool.ledger.store import Member
 
 _subnet = msgspec.json.Decoder(SubnetRow)
@@ -33,30 +33,24 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
     return connection
 
 
-def migrate(connection: sqlite3.Connection) -> None:
+def migrate(connection: sqlite3.Connection, *, upto: int | None = None) -> None:
     """Apply the migrations that the database has not seen, each in a transaction of its own."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for number, script in enumerate(_scripts(), start=1):
+    for number, script in enumerate(scripts("sqlite")[:upto], start=1):
         if number > version:
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
 
 
-def _scripts() -> list[str]:
-    folder = resources.files("podpool.ledger").joinpath("migrations", "sqlite")
-    return [each.read_text() for each in sorted(folder.iterdir(), key=lambda each: each.name)]
-
-
-class SqliteBooks:
+class SqliteBooks(SqliteHistory):
     """The rows, through the connection of the one writer; what it collects is for the commit."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._sql = connection
+        super().__init__(connection)
         self.revision: int
         self.epoch: int
         self.revision, self.epoch = self._one("SELECT revision, epoch FROM ledger") or (0, 0)
         self.changed: dict[int, None] = {}
         self.new_members: dict[Member, None] = {}
-        self.dirty = False
         self._advanced = False
 
     def advance(self, *, floor: int = 0) -> int:
@@ -81,7 +75,7 @@ class SqliteBooks:
             at,
             cluster,
             kind,
-            _text(list(events)),
+            text_of(list(events)),
         )
 
     def cluster(self, id_: str) -> ClusterRow | None:
@@ -95,7 +89,7 @@ class SqliteBooks:
 
     def put_cluster(self, row: ClusterRow) -> None:
         """Write a cluster."""
-        self._do("INSERT INTO cluster VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, _text(row))
+        self._do("INSERT INTO cluster VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, text_of(row))
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
         """Find a subnet by its name."""
@@ -104,8 +98,10 @@ class SqliteBooks:
 
     def subnet_at(self, number: int) -> SubnetRow:
         """Find a subnet by its number."""
-        (row,) = self._sql.execute("SELECT row FROM subnet WHERE number = ?", (number,)).fetchone()
-        return _subnet.decode(row)
+        found = self._one("SELECT row FROM subnet WHERE number = ?", number)
+        if found is None:
+            raise LookupError(f"there is no subnet {number}")
+        return _subnet.decode(found[0])
 
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
         """List subnets by network and name."""
@@ -129,7 +125,13 @@ class SqliteBooks:
 
     def put_subnet(self, row: SubnetRow) -> None:
         """Write a subnet."""
-        self._do("UPDATE subnet SET due = ?, row = ? WHERE number = ?", row.due, _text(row), row.number)
+        self._do("UPDATE subnet SET due = ?, row = ? WHERE number = ?", row.due, text_of(row), row.number)
+        self.changed[row.number] = None
+
+    def remove_subnet(self, row: SubnetRow) -> None:
+        """Forget a subnet."""
+        for table, column in (("block", "subnet"), ("container", "subnet"), ("subnet", "number")):
+            self._do(f"DELETE FROM {table} WHERE {column} = ?", row.number)  # noqa: S608  ours alone
         self.changed[row.number] = None
 
     def container(self, id_: str) -> ContainerRow | None:
@@ -156,6 +158,15 @@ class SqliteBooks:
     def containers(self, cluster: str) -> list[ContainerRow]:
         """List the open containers of a cluster."""
         return self._containers("cluster = ? AND NOT closed ORDER BY number", cluster)
+
+    def container_count(self, cluster: str) -> int:
+        """Count the open containers of a cluster."""
+        (count,) = self._one("SELECT count(*) FROM container WHERE cluster = ? AND NOT closed", cluster) or (0,)
+        return int(count)
+
+    def containers_in(self, subnet: int) -> list[ContainerRow]:
+        """List the open containers in a subnet."""
+        return self._containers("subnet = ? AND NOT closed ORDER BY number", subnet)
 
     def needing(self, subnet: int, limit: int) -> list[ContainerRow]:
         """List containers with waiting Pods."""
@@ -198,7 +209,7 @@ class SqliteBooks:
             row.reading is not None,
             row.need_since,
             row.wish_since,
-            _text(row),
+            text_of(row),
             row.number,
         )
 
@@ -285,15 +296,3 @@ class SqliteBooks:
     def _containers(self, condition: str, *values: object) -> list[ContainerRow]:
         found = self._sql.execute(f"SELECT row FROM container WHERE {condition}", values)  # noqa: S608  ours alone
         return [_container.decode(row) for (row,) in found]
-
-    def _one(self, statement: str, *values: object) -> tuple[Any, ...] | None:
-        found: tuple[Any, ...] | None = self._sql.execute(statement, values).fetchone()
-        return found
-
-    def _do(self, statement: str, *values: object) -> None:
-        self.dirty = True
-        self._sql.execute(statement, values)
-
-
-def _text(row: object) -> str:
-    return msgspec.json.encode(row).decode()

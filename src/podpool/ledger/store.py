@@ -12,7 +12,17 @@ import msgspec
 
 from podpool.ledger.block import Block
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow
+from podpool.ledger.rows import (
+    AlarmRow,
+    ClusterRow,
+    ContainerRow,
+    Event,
+    EventRow,
+    PodRow,
+    SubnetRow,
+    TenureRow,
+    TokenRow,
+)
 
 T = TypeVar("T")
 
@@ -23,10 +33,13 @@ Member = tuple[str, str, str]
 class Books(Protocol):
     """The rows, within one transaction. Whatever lists rows does so in a fixed order."""
 
-    revision: int
-    """Rises with each change of the books, and never goes back, not even with a restore."""
-    epoch: int
-    """How often the books were found to be restored."""
+    @property
+    def revision(self) -> int:
+        """Rises with each change of the books, and never goes back, not even with a restore."""
+
+    @property
+    def epoch(self) -> int:
+        """How often the books were found to be restored."""
 
     def advance(self, *, floor: int = 0) -> int:
         """Raise the revision: by one, once for each work, or to a floor above that."""
@@ -52,7 +65,7 @@ class Books(Protocol):
         """Find a subnet by its name, and lock it."""
 
     def subnet_at(self, number: int) -> SubnetRow:
-        """Find a subnet by its number, and lock it."""
+        """Find a subnet by its number, and lock it; raises LookupError when there is none."""
 
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
         """List subnets by network and name."""
@@ -66,6 +79,9 @@ class Books(Protocol):
     def put_subnet(self, row: SubnetRow) -> None:
         """Write a subnet; whoever follows the store is told."""
 
+    def remove_subnet(self, row: SubnetRow) -> None:
+        """Forget a subnet, with its blocks and its closed containers; whoever follows the store is told."""
+
     # containers
     def container(self, id_: str) -> ContainerRow | None:
         """Find a container, closed or not."""
@@ -78,6 +94,12 @@ class Books(Protocol):
 
     def containers(self, cluster: str) -> list[ContainerRow]:
         """List the open containers of a cluster."""
+
+    def container_count(self, cluster: str) -> int:
+        """Count the open containers of a cluster."""
+
+    def containers_in(self, subnet: int) -> list[ContainerRow]:
+        """List the open containers in a subnet."""
 
     def needing(self, subnet: int, limit: int) -> list[ContainerRow]:
         """List containers with waiting Pods, first come first."""
@@ -129,6 +151,49 @@ class Books(Protocol):
     def drop_alarms(self, *, subnet: int | None = None, address: int | None = None) -> int:
         """Forget alarms: all, or those about one address; tell how many there were."""
 
+    # tokens
+    def token(self, id_: str) -> TokenRow | None:
+        """Find a token."""
+
+    def tokens(self) -> list[TokenRow]:
+        """List all tokens, by their ids."""
+
+    def put_token(self, row: TokenRow) -> None:
+        """Write a token."""
+
+    # history
+    def unread_events(self, limit: int) -> list[EventRow]:
+        """List what was logged and not read yet, first come first; nobody else reads it until this work has ended."""
+
+    def mark_read(self, numbers: Iterable[int]) -> None:
+        """Note that events were read."""
+
+    def lasting_tenures(self, *, network: str, address: str) -> list[TenureRow]:
+        """List who has an address, as far as the history was read: one, if anybody."""
+
+    def begin_tenure(self, row: TenureRow) -> None:
+        """Write a new tenure."""
+
+    def end_tenures(self, *, until: float, number: int | None = None, container: str | None = None) -> None:
+        """Write the end of one tenure, or of all that a container has."""
+
+    def tenures(
+        self, *, address: str | None, node: str | None, cluster: str | None, begin: float, end: float, limit: int
+    ) -> list[TenureRow]:
+        """List tenures of an address, or of a node's containers, that overlap a time; the latest first."""
+
+    def put_pod(self, row: PodRow) -> None:
+        """Write what is known of a Pod and an address; a report again widens what was known.
+
+        An address has one Pod at a time: an earlier one whose end nobody reported ended when this one began.
+        """
+
+    def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
+        """List the Pods of a cluster that had an address within a time; the latest first."""
+
+    def trim_history(self, *, before: float, limit: int) -> int:
+        """Forget what ended before a time, at most so many rows of each kind; tell how many were."""
+
 
 class Restored(msgspec.Struct, frozen=True):
     """What a witness says when the books may be older than the last answer."""
@@ -138,6 +203,9 @@ class Restored(msgspec.Struct, frozen=True):
     """Who has something where, as far as the witness knows; None when it cannot tell."""
 
 
+Mend = Callable[[Books, Restored], None]
+"""What is done to books that may be older than the last answer."""
+
 Listener = Callable[[Sequence[int]], None]
 """Told, in the event loop, which subnets a commit has changed."""
 
@@ -145,8 +213,8 @@ Listener = Callable[[Sequence[int]], None]
 class Store(Protocol):
     """A database with its one writer."""
 
-    def restored(self) -> Restored | None:
-        """Tell whether the books may be older than the last answer that was given from them."""
+    async def begin(self, mend: Mend) -> None:
+        """Ask the witness, now and whenever the database was away, and mend the books if they may be old."""
 
     async def write(self, work: Callable[[Books], T]) -> T:
         """Run a work that may change something; returns when that is durable."""
@@ -156,6 +224,9 @@ class Store(Protocol):
 
     def follow(self, listener: Listener) -> Callable[[], object]:
         """Tell a listener about every commit, until what this returns is called."""
+
+    def count_commits(self, hear: Callable[[int], None]) -> None:
+        """Tell somebody of every commit how many works it carried; perhaps from another thread."""
 
     async def close(self) -> None:
         """Finish what was taken, and stop."""

@@ -3,12 +3,14 @@
 import datetime as dt
 from collections.abc import Iterable
 
+from podpool.ledger.block import PRIMARY
 from podpool.ledger.holdings import Held, Holdings
 from podpool.ledger.judgement import reserved, scaler_of
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, SubnetState, Utilization
 from podpool.ledger.rows import ContainerRow, SubnetRow
 from podpool.ledger.store import Books
 from podpool.ledger.upkeep import is_frozen
+from podpool.runtime.randomness import uuid_text
 
 
 def timestamp(wall: float) -> str:
@@ -18,14 +20,16 @@ def timestamp(wall: float) -> str:
 
 def container_state(holdings: Holdings, row: ContainerRow, held: Iterable[Held] | None = None) -> ContainerState:
     """Show what a container has."""
-    text = holdings.ground.text
+    text = holdings.ground.family.text
     having = sorted(holdings.held(row) if held is None else held)
     return ContainerState(
         container=row.id,
         subnet=holdings.subnet.name,
         version=row.version,
-        primary=next((text(each.address) for each in having if each.primary), ""),
-        grants=tuple(Grant(id=each.id, address=text(each.address)) for each in having if not each.primary),
+        primary=next((text(each.address) for each in having if each.grant == PRIMARY), ""),
+        grants=tuple(
+            Grant(id=uuid_text(each.grant), address=text(each.address)) for each in having if each.grant != PRIMARY
+        ),
         short=row.need + row.wish,
         closed=row.closed,
     )
@@ -53,11 +57,13 @@ def subnet_state(books: Books, subnet: SubnetRow, *, wall: float) -> SubnetState
         subnet=subnet.name,
         revision=subnet.revision,
         timestamp=timestamp(wall),
-        cidr=subnet.made.cidr,
+        cidr=str(subnet.ground.prefixes[0]),
+        further=tuple(str(each) for each in subnet.ground.prefixes[1:]),
         gateway=subnet.made.gateway,
         capacity=subnet.ground.capacity,
         reserved=reserved(subnet, now),
         resting=subnet.asleep(now),
+        kept_back=subnet.ground.kept_back,
         kept_for_primaries=subnet.made.kept_for_primaries,
         cooldown=subnet.cooldown,
         scaler=scaler_of(subnet),
@@ -66,6 +72,7 @@ def subnet_state(books: Books, subnet: SubnetRow, *, wall: float) -> SubnetState
         waiting=subnet.need,
         wishing=subnet.wish,
         frozen=is_frozen(books, subnet, now),
+        draining=subnet.draining,
     )
 
 

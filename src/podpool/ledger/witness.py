@@ -1,7 +1,8 @@
 """A witness outside the books: it notices that they were restored from an older copy.
 
-Before a commit the witness is promised the revision that the books will have, synced; after it, and before anybody is
-answered, it is told that the promise was kept. Books below the last kept promise are older than an answer that somebody
+Before a commit the witness is promised the revision that the books will have; after it, and before anybody is answered,
+the promise is synced and it is told that it was kept. Both syncs, of the promise and of the commit, go on at the same
+time: nothing depends on which is first, and a caller waits for one. Books below the last kept promise are older than an answer that somebody
 has. Books below a promise that was never kept are not: the machine stopped in between, and nobody was answered. The
 note that a promise was kept is synced with the next promise, so a power cut may lose the last one; the callers, who
 send the highest revision that they saw, are the second witness.
@@ -9,15 +10,18 @@ send the highest revision that they saw, are the second witness.
 It also remembers which cluster has something in which subnet: restored books may not know a cluster that came later.
 """
 
+import fcntl
 import os
 import struct
 import zlib
 from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
+from podpool.ledger.errors import Conflict
 from podpool.ledger.store import Member, Restored
 
 
@@ -25,10 +29,10 @@ class Witness(Protocol):
     """Something that outlives the books."""
 
     def promise(self, *, revision: int, kept: int, members: Iterable[Member]) -> None:
-        """Take note, durably, of what is about to be committed, of what was, and of new members."""
+        """Take note of what is about to be committed, of what was, and of new members."""
 
     def keep(self, revision: int) -> None:
-        """Take note that it was committed; must survive the death of the process."""
+        """Take note that it was committed, once the promise is durable; must survive the death of the process."""
 
     def kept(self) -> int | None:
         """Tell the revision that the books must have at least; None when there is no memory at all."""
@@ -84,24 +88,33 @@ class FileWitness:
         self._members_path = beside.with_name(f"{beside.name}.members")
         self._members = self._read_members()
         self._turn = 0
+        self._syncer = ThreadPoolExecutor(1, thread_name_prefix="ledger-witness")
+        self._syncing: Future[None] | None = None
         self._fresh = not self._path.exists()
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._file)
+            raise Conflict(f"a ledger runs on {beside} already: stop it first", field="database") from None
 
     def promise(self, *, revision: int, kept: int, members: Iterable[Member]) -> None:
-        """Write and sync; the two promise records take turns, so that one of them is always whole."""
+        """Write, and begin to sync; the two promise records take turns, so that one of them is always whole."""
         new = [each for each in members if each not in self._members]
         if new:
             self._members.update(dict.fromkeys(new))
             _replace(self._members_path, msgspec.json.encode(list(self._members)))
         self._turn ^= 1
         self._write(self._turn, revision, kept)
-        os.fdatasync(self._file)
+        self._syncing = self._syncer.submit(os.fdatasync, self._file)
         if self._fresh:
             _sync_directory(self._path)
             self._fresh = False
 
     def keep(self, revision: int) -> None:
         """Write without a sync: it survives the process, and the next promise syncs it."""
+        if self._syncing is not None:
+            self._syncing.result()
         self._write(2, revision, revision)
 
     def kept(self) -> int | None:
@@ -113,8 +126,15 @@ class FileWitness:
         """Tell who has, or had, something where."""
         return tuple(self._members)
 
+    def doubt(self, revision: int) -> None:
+        """Say that books of this revision were put there from a copy: whatever it is, they may be older."""
+        kept = max(revision, self.kept() or 0) + 1
+        self.promise(revision=kept, kept=kept, members=())
+        self.keep(kept)
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, and let others have it."""
+        self._syncer.shutdown()
         os.close(self._file)
 
     def _write(self, place: int, revision: int, kept: int) -> None:

@@ -6,38 +6,19 @@ with it. The witness is promised the revision before the commit, within the tran
 """
 
 import asyncio
-import contextlib
-import itertools
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import Generic, TypeVar, cast
-
-import msgspec
+from typing import TypeVar, cast
 
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.sqlite import SqliteBooks, connect
-from podpool.ledger.store import Books, Listener, Restored
+from podpool.ledger.store import Books, Listener, Mend, Restored
 from podpool.ledger.witness import FileWitness, MemoryWitness, Witness, examine
+from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, in_loop, job
 
 T = TypeVar("T")
-
-_MOST_WORKS = 64
-"""In one commit; more gained nothing when measured, and the first caller waits for the last."""
-
-
-class _Outcome(msgspec.Struct, Generic[T]):
-    """What became of a work."""
-
-    value: T | None = None
-    error: Exception | None = None
-
-    def get(self) -> T:
-        if self.error is not None:
-            raise self.error
-        return cast("T", self.value)
 
 
 class InlineStore:
@@ -45,18 +26,24 @@ class InlineStore:
 
     def __init__(self, path: str = ":memory:", *, witness: Witness | None = None, image: bytes | None = None) -> None:
         self._writer = _Writer(path, witness=witness or MemoryWitness(), image=image)
-        self._listeners: dict[int, Listener] = {}
-        self._tickets = itertools.count()
+        self._followers = Followers()
+        self._hear: Callable[[int], None] = _nobody
 
     def restored(self) -> Restored | None:
         """Ask the witness."""
         return self._writer.restored()
 
+    async def begin(self, mend: Mend) -> None:
+        """Mend the books if the witness says so."""
+        restored = self.restored()
+        if restored is not None:
+            await self.write(lambda books: mend(books, restored))
+
     async def write(self, work: Callable[[Books], T]) -> T:
         """Run a work in a transaction of its own."""
         (outcome,), changed = self._writer.transact([work])
-        for listener in list(self._listeners.values()) if changed else ():
-            listener(changed)
+        self._hear(1)
+        self._followers.tell(changed)
         return cast("T", outcome.get())
 
     async def read(self, work: Callable[[Books], T]) -> T:
@@ -65,9 +52,11 @@ class InlineStore:
 
     def follow(self, listener: Listener) -> Callable[[], object]:
         """Tell a listener about every commit."""
-        ticket = next(self._tickets)
-        self._listeners[ticket] = listener
-        return partial(self._listeners.pop, ticket, None)
+        return self._followers.add(listener)
+
+    def count_commits(self, hear: Callable[[int], None]) -> None:
+        """Tell somebody of every commit how many works it carried."""
+        self._hear = hear
 
     async def close(self) -> None:
         """Close the database."""
@@ -85,9 +74,9 @@ class ThreadStore:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._witness = FileWitness(path) if witness is None else None
         self._writer = _Writer(str(path), witness=witness or cast("Witness", self._witness))
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._listeners: dict[int, tuple[asyncio.AbstractEventLoop, Listener]] = {}
-        self._tickets = itertools.count()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._followers = Followers()
+        self._hear: Callable[[int], None] = _nobody
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
@@ -95,14 +84,19 @@ class ThreadStore:
         """Ask the witness; before the first write."""
         return self._writer.restored()
 
+    async def begin(self, mend: Mend) -> None:
+        """Mend the books if the witness says so; a file does not go away while it is open."""
+        restored = self.restored()
+        if restored is not None:
+            await self.write(lambda books: mend(books, restored))
+
     async def write(self, work: Callable[[Books], T]) -> T:
         """Hand a work to the writer and wait for its commit."""
         if not self._thread.is_alive():
             raise LedgerError("the ledger has stopped: start it again")
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[object] = loop.create_future()
-        self._jobs.put(_Job(work, loop, future))
-        return cast("T", await future)
+        waiting = job(work)
+        self._jobs.put(waiting)
+        return cast("T", await waiting.future)
 
     async def read(self, work: Callable[[Books], T]) -> T:
         """Run a work that changes nothing, in its turn: it sees every commit that was answered before."""
@@ -110,9 +104,11 @@ class ThreadStore:
 
     def follow(self, listener: Listener) -> Callable[[], object]:
         """Tell a listener about every commit, in the loop that this is called from."""
-        ticket = next(self._tickets)
-        self._listeners[ticket] = (asyncio.get_running_loop(), listener)
-        return partial(self._listeners.pop, ticket, None)
+        return self._followers.add(listener, asyncio.get_running_loop())
+
+    def count_commits(self, hear: Callable[[int], None]) -> None:
+        """Tell somebody of every commit how many works it carried, in the writer's thread."""
+        self._hear = hear
 
     async def close(self) -> None:
         """Let the writer finish what it was given, and close the files."""
@@ -123,9 +119,9 @@ class ThreadStore:
             self._witness.close()
 
     def _run(self) -> None:
-        while job := self._jobs.get():
-            jobs = [job]
-            while len(jobs) < _MOST_WORKS and not self._jobs.empty():
+        while first := self._jobs.get():
+            jobs = [first]
+            while len(jobs) < MOST_WORKS and not self._jobs.empty():
                 following = self._jobs.get()
                 if following is None:
                     self._jobs.put(None)
@@ -133,23 +129,14 @@ class ThreadStore:
                 jobs.append(following)
             self._commit(jobs)
 
-    def _commit(self, jobs: Sequence["_Job"]) -> None:
+    def _commit(self, jobs: Sequence[Job]) -> None:
         try:
-            outcomes, changed = self._writer.transact([job.work for job in jobs])
+            outcomes, changed = self._writer.transact([each.work for each in jobs])
         except Exception as error:  # noqa: BLE001  nothing was committed: every caller is told
-            outcomes, changed = [_Outcome(error=error) for _ in jobs], ()
-        for job, outcome in zip(jobs, outcomes, strict=True):
-            _in(job.loop, _settle, job.future, outcome)
-        for loop, listener in list(self._listeners.values()) if changed else ():
-            _in(loop, listener, changed)
-
-
-class _Job(msgspec.Struct, frozen=True):
-    """A work, and who waits for it."""
-
-    work: Callable[[Books], object]
-    loop: asyncio.AbstractEventLoop
-    future: "asyncio.Future[object]"
+            outcomes, changed = [Outcome(error=error) for _ in jobs], ()
+        for each, outcome in zip(jobs, outcomes, strict=True):
+            in_loop(each.loop, each.settle, outcome)
+        self._followers.tell(changed)
 
 
 class _Writer:
@@ -168,7 +155,7 @@ class _Writer:
     def close(self) -> None:
         self._sql.close()
 
-    def transact(self, works: Sequence[Callable[[Books], object]]) -> tuple[list[_Outcome[object]], tuple[int, ...]]:
+    def transact(self, works: Sequence[Callable[[Books], object]]) -> tuple[list[Outcome[object]], tuple[int, ...]]:
         """Run works in one transaction; tell what became of each, and which subnets changed."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
@@ -184,14 +171,14 @@ class _Writer:
         changed = dict.fromkeys(number for books, _ in done if books for number in books.changed)
         return [outcome for _, outcome in done], tuple(changed)
 
-    def _attempt(self, work: Callable[[Books], object]) -> tuple[SqliteBooks | None, _Outcome[object]]:
+    def _attempt(self, work: Callable[[Books], object]) -> tuple[SqliteBooks | None, Outcome[object]]:
         self._sql.execute("SAVEPOINT work")
         books = SqliteBooks(self._sql)
         try:
-            return books, _Outcome(work(books))
+            return books, Outcome(work(books))
         except Exception as error:  # noqa: BLE001  its caller gets it
             self._sql.execute("ROLLBACK TO work")
-            return None, _Outcome(error=error)
+            return None, Outcome(error=error)
         finally:
             self._sql.execute("RELEASE work")
 
@@ -207,15 +194,5 @@ class _Writer:
         return revision
 
 
-def _settle(future: "asyncio.Future[object]", outcome: _Outcome[object]) -> None:
-    if future.done():  # its caller has gone
-        return
-    if outcome.error is not None:
-        future.set_exception(outcome.error)
-    else:
-        future.set_result(outcome.value)
-
-
-def _in(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nobody is left to be told
-        loop.call_soon_threadsafe(call, *arguments)
+def _nobody(_: int) -> None:
+    """Nobody wants to know."""

@@ -12,7 +12,7 @@ import msgspec
 
 from podpool.pocket import refusals
 from podpool.pocket.history import Object
-from podpool.pocket.kinds import PODS
+from podpool.pocket.kinds import DEFINITIONS, PODS
 from podpool.pocket.patches import PatchFailed, merged, patched
 from podpool.pocket.refusals import Refused
 from podpool.pocket.routes import Target, route
@@ -22,6 +22,7 @@ from podpool.pocket.watching import USUAL, Terms
 from podpool.runtime.transport import Request, Response
 
 _JSON = {"content-type": "application/json"}
+_RULES = '299 - "x-kubernetes-validations are kept, but not evaluated here"'
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ class PocketApi:
 
     def _create(self, target: Target, request: Request) -> Response:
         made = self.store.create(target.served, _object(request.body), namespace=target.namespace)
-        return _json(made, 201)
+        return _written(target, made, 201)
 
     def _bind(self, target: Target, request: Request) -> Response:
         """Bind a Pod to a node: the one thing that is posted to an object."""
@@ -95,11 +96,11 @@ class PocketApi:
 
     def _replace(self, target: Target, request: Request) -> Response:
         wanted = _object(request.body)
-        return _json(self.store.update(target.served, target.key, lambda _: wanted, sub=target.sub))
+        return _written(target, self.store.update(target.served, target.key, lambda _: wanted, sub=target.sub))
 
     def _patch(self, target: Target, request: Request) -> Response:
         change = _change(request)
-        return _json(self.store.update(target.served, target.key, change, sub=target.sub))
+        return _written(target, self.store.update(target.served, target.key, change, sub=target.sub))
 
     def _delete(self, target: Target, request: Request) -> Response:
         if target.sub:
@@ -209,6 +210,13 @@ def _token(text: str) -> Token:
 
 def _text(token: Token) -> str:
     return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode()
+
+
+def _written(target: Target, obj: Object, status: int = 200) -> Response:
+    """Answer a write; who defines a kind is told what is not heeded of it."""
+    body = msgspec.json.encode(obj)
+    ignored = target.served.id == DEFINITIONS.id and b'"x-kubernetes-validations"' in body
+    return Response(status, body, headers=_JSON | ({"warning": _RULES} if ignored else {}))
 
 
 def _json(body: object, status: int = 200) -> Response:

@@ -78,7 +78,7 @@ BUILTIN = (
     PODS,
     Served(group="", version="v1", plural="nodes", kind="Node", namespaced=False, status=True, born_with_status=True),
     Served(group="", version="v1", plural="configmaps", kind="ConfigMap"),
-    Served(group="", version="v1", plural="events", kind="Event"),
+    Served(group="events.k8s.io", version="v1", plural="events", kind="Event"),
     Served(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease"),
 )
 

@@ -39,7 +39,7 @@ def _applied(value: Any, operation: Mapping[str, Any]) -> Any:  # noqa: ANN401  
     try:
         kind, path = operation["op"], _tokens(operation["path"])
         if kind == "test":
-            if _at(value, path) != operation["value"]:
+            if _found(value, path) != operation["value"]:
                 raise PatchFailed(f"testing value {operation['path']} failed")
             return value
         if kind == "remove":
@@ -66,6 +66,12 @@ def _at(value: Any, path: list[str]) -> Any:  # noqa: ANN401  JSON
     for token in path:
         value = value[_index(token)] if isinstance(value, list) else value[token]
     return value
+
+
+def _found(value: Any, path: list[str]) -> Any:  # noqa: ANN401  JSON
+    """Find what is tested: a field that is not there is null, as on the real server."""
+    parent = _at(value, path[:-1])
+    return parent.get(path[-1]) if path and isinstance(parent, Mapping) else _at(value, path)
 
 
 def _put(value: Any, path: list[str], new: Any, *, insert: bool) -> Any:  # noqa: ANN401  JSON

@@ -1,8 +1,9 @@
-"""Structural schemas, as far as the manifests that we carry use them: types, enums, limits, defaults.
+"""Structural schemas, as far as the manifests that we carry use them: types, enums, limits, patterns, defaults.
 
-Expressions (CEL), formats and patterns are accepted and not looked at.
+Expressions (CEL) and formats are accepted and not looked at.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -43,11 +44,17 @@ def faults(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{path}: Unsupported value: {value!r}: supported values: {', '.join(map(repr, schema['enum']))}"
-    if "minimum" in schema and value < schema["minimum"]:
-        yield f"{path}: Invalid value: {value!r}: should be greater than or equal to {schema['minimum']}"
-    if "maximum" in schema and value > schema["maximum"]:
-        yield f"{path}: Invalid value: {value!r}: should be less than or equal to {schema['maximum']}"
+    for limit, (holds, rule) in _LIMITS.items():
+        if limit in schema and not holds(value, schema[limit]):
+            yield f"{path}: Invalid value: {value!r}: {path} in body should {rule} {schema[limit]}"
     yield from _inner_faults(schema, value, path)
+
+
+_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
+    "minimum": (lambda value, limit: value >= limit, "be greater than or equal to"),
+    "maximum": (lambda value, limit: value <= limit, "be less than or equal to"),
+    "pattern": (lambda value, limit: re.search(limit, value) is not None, "match"),
+}
 
 
 def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
@@ -61,6 +68,9 @@ def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # no
         for name, part in schema.get("properties", {}).items():
             if name in value:
                 yield from faults(part, value[name], f"{path}.{name}".lstrip("."))
+        if others := schema.get("additionalProperties"):
+            for name, part in value.items():
+                yield from faults(others, part, f"{path}.{name}".lstrip("."))
 
 
 def _keeps_unknown(schema: Schema) -> bool:

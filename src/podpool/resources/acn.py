@@ -5,13 +5,14 @@ The agent writes an NNC's spec and its own annotation; the controller writes eve
 """
 
 from decimal import Decimal
-from typing import Literal
 
 import msgspec
 
 from podpool.resources.meta import Kind, Object, Slim
 
 AGENT_ANNOTATION = "podpool.io/agent"
+LISTING_ANNOTATION = "podpool.io/listed"
+"""Asks an agent for what it holds: the number of the listing, which the agent answers with its own report."""
 FINALIZER = "podpool.io/ledger"
 
 
@@ -27,6 +28,12 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     boot_id: str = msgspec.field(name="bootID", default="")
     version: int = 0
     """The highest container version that the agent accepted."""
+    container: str = ""
+    """The container that the agent takes for its own: all of this is about that one."""
+    listed: int = 0
+    """The last listing that the agent has answered,"""
+    knows: "NetworkContainer | None" = None
+    """and, where the NNC shows less than that, its container as it knows it, without what it has let go of."""
 
 
 class NetworkConfigSpec(Slim, frozen=True, kw_only=True):
@@ -54,16 +61,6 @@ class IPAssignment(Slim, frozen=True, kw_only=True):
     ip: str = ""
 
 
-NCStatus = Literal[
-    "",
-    "NCUpdateSubnetFullError",
-    "NCUpdateInternalServerError",
-    "NCUpdateUnauthorizedError",
-    "NCUpdateSuccess",
-    "NCUpdateFailed",
-]
-
-
 class NetworkContainer(Slim, frozen=True, kw_only=True):
     """What a node was given: one primary address, and the grants for its Pods."""
 
@@ -71,6 +68,7 @@ class NetworkContainer(Slim, frozen=True, kw_only=True):
     assignment_mode: str = "dynamic"
     type: str = "vnet"
     primary_ip: str = msgspec.field(name="primaryIP", default="")
+    primary_ip_v6: str = msgspec.field(name="primaryIPV6", default="")
     subnet_name: str = ""
     subnet_id: str = msgspec.field(name="subnetID", default="")
     vnet_id: str = msgspec.field(name="vnetID", default="")
@@ -84,7 +82,8 @@ class NetworkContainer(Slim, frozen=True, kw_only=True):
     subnet_address_space_v6: str = msgspec.field(name="subnetAddressSpaceV6", default="")
     version: int = 0
     node_ip: str = msgspec.field(name="nodeIP", default="")
-    status: NCStatus = ""
+    status: str = ""
+    """How the last change ended, as `NCUpdateSuccess`; the schema has the words."""
 
 
 class NetworkConfigStatus(Slim, frozen=True, kw_only=True):
@@ -92,7 +91,7 @@ class NetworkConfigStatus(Slim, frozen=True, kw_only=True):
 
     assigned: int = msgspec.field(name="assignedIPCount", default=0)
     scaler: NodeScaler = NodeScaler()
-    status: Literal["", "Updating", "Updated", "Error"] = ""
+    status: str = ""
     network_containers: tuple[NetworkContainer, ...] = ()
 
 

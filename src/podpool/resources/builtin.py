@@ -1,12 +1,14 @@
 """Objects of Kubernetes itself, as far as we look at them."""
 
-from collections.abc import Mapping
-
 import msgspec
 
-from podpool.resources.meta import Kind, Object, Slim
+from podpool.resources.meta import Identity, Kind, Named, Object, Slim
 
 FINISHED = frozenset({"Succeeded", "Failed"})
+SHORT_CONDITION = "PodAddressesShort"
+"""The condition of a Node whose subnet cannot give what its Pods need,"""
+SHORT_TAINT = "podpool.io/addresses-short"
+"""and the taint that keeps further Pods away from it."""
 
 
 class NodeSystemInfo(Slim, frozen=True, kw_only=True):
@@ -45,6 +47,18 @@ class Node(Object, frozen=True, kw_only=True):
         return next((each.address for each in self.status.addresses if each.type == "InternalIP"), "")
 
 
+class PodAnnotations(Slim, frozen=True, kw_only=True):
+    """The annotations that we use."""
+
+    mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
+
+
+class PodMeta(Identity, frozen=True, kw_only=True):
+    """The metadata that we use: of all kinds this one is cached most often, so it holds no more."""
+
+    annotations: PodAnnotations = PodAnnotations()
+
+
 class PodSpec(Slim, frozen=True, kw_only=True):
     """The spec that we use."""
 
@@ -65,11 +79,17 @@ class PodStatus(Slim, frozen=True, kw_only=True):
     pod_ips: tuple[PodIP, ...] = msgspec.field(name="podIPs", default=())
 
 
-class Pod(Object, frozen=True, kw_only=True):
+class Pod(Named, frozen=True, kw_only=True):
     """A Pod."""
 
+    metadata: PodMeta = PodMeta()
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
+
+    @property
+    def mirrored(self) -> bool:
+        """Tell whether it is the picture of a Pod that the kubelet started by itself: the runtime's UID is another."""
+        return self.metadata.annotations.mirror is not None
 
     @property
     def needs_address(self) -> bool:
@@ -97,21 +117,39 @@ class Namespace(Object, frozen=True, kw_only=True):
     """A namespace; the UID of kube-system is the cluster's own."""
 
 
+class ObjectReference(Slim, frozen=True, kw_only=True):
+    """Which object is meant."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class EventSeries(Slim, frozen=True, kw_only=True):
+    """How often it happened, and when last."""
+
+    count: int = 0
+    last_observed_time: str | None = None
+
+
 class Event(Object, frozen=True, kw_only=True):
     """Something that happened to an object, for people to read."""
 
-    involved_object: Mapping[str, str] = {}
+    event_time: str | None = None
+    reporting_controller: str = ""
+    reporting_instance: str = ""
+    action: str = ""
     reason: str = ""
-    message: str = ""
+    regarding: ObjectReference = ObjectReference()
+    note: str = ""
     type: str = ""
-    count: int = 0
-    first_timestamp: str | None = None
-    last_timestamp: str | None = None
-    reporting_component: str = ""
+    series: EventSeries | None = None
 
 
 NODES = Kind(group="", version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
 PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=Pod)
 NAMESPACES = Kind(group="", version="v1", plural="namespaces", kind="Namespace", type=Namespace, namespaced=False)
-EVENTS = Kind(group="", version="v1", plural="events", kind="Event", type=Event)
+EVENTS = Kind(group="events.k8s.io", version="v1", plural="events", kind="Event", type=Event)
 LEASES = Kind(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", type=Lease)

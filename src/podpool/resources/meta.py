@@ -21,28 +21,31 @@ class OwnerReference(Slim, frozen=True, kw_only=True):
     block_owner_deletion: bool = False
 
 
-class Meta(Slim, frozen=True, kw_only=True):
-    """The metadata that we use."""
+class Identity(Slim, frozen=True, kw_only=True):
+    """The metadata that tells which object it is, and in which state."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
+    deletion_timestamp: str | None = None
+
+
+class Meta(Identity, frozen=True, kw_only=True):
+    """The metadata that we use."""
+
     generation: int = 0
     labels: Mapping[str, str] = {}
     annotations: Mapping[str, str] = {}
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
 
 
-class Object(Slim, frozen=True, kw_only=True):
-    """Any object, as far as its metadata goes."""
+class Named(Slim, frozen=True, kw_only=True):
+    """Any object, as far as it can be told from others: all that a cache needs to know."""
 
-    api_version: str = ""
-    kind: str = ""
-    metadata: Meta = Meta()
+    metadata: Identity = Identity()
 
     @property
     def key(self) -> str:
@@ -50,7 +53,15 @@ class Object(Slim, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
-T = TypeVar("T", bound=Object)
+class Object(Named, frozen=True, kw_only=True):
+    """Any object, as far as its metadata goes."""
+
+    api_version: str = ""
+    kind: str = ""
+    metadata: Meta = Meta()
+
+
+T = TypeVar("T", bound=Named)
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -1,8 +1,10 @@
 """HTTP under the seam: a transport to a real server, and a server for a handler. The only place that knows aiohttp."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from typing import cast
 
 import aiohttp
 from aiohttp import web
@@ -26,11 +28,15 @@ class HttpTransport:
         *,
         tls: ssl.SSLContext | None = None,
         headers: Headers = dict,
+        proxy: str | None = None,
+        server_name: str | None = None,
         connections: int = 32,
         connect_timeout: float = 10.0,
     ) -> None:
         self.base = URL(base)  # may have a path of its own, behind a gateway
         self._headers = headers
+        self._proxy = proxy
+        self._server_name = server_name
         self._connections = connections
         self._tls = tls
         # no limit on a whole exchange: a watch lasts, and callers set their own deadlines
@@ -42,7 +48,12 @@ class HttpTransport:
         url = (self.base / request.path.removeprefix("/")).with_query(dict(request.query))
         try:
             answer = await self._opened().request(
-                request.method, url, data=request.body or None, headers={**self._headers(), **request.headers}
+                request.method,
+                url,
+                data=request.body or None,
+                headers={**self._headers(), **request.headers},
+                proxy=self._proxy,
+                server_hostname=self._server_name,
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
@@ -85,8 +96,19 @@ def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
 
 
 @asynccontextmanager
-async def serving(handler: Handler, *, host: str, port: int, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
-    """Serve a handler; gives the port, which the system chooses when asked for 0."""
+async def serving(
+    handler: Handler,
+    *,
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    grace: float = 1.0,
+    connections: int = 10_000,
+) -> AsyncIterator[int]:
+    """Serve a handler; gives the port, which the system chooses when asked for 0.
+
+    At the end nobody new is let in, and what was begun has so many seconds of grace to finish.
+    """
 
     async def answer(incoming: web.Request) -> web.StreamResponse:
         response = await handler(
@@ -101,15 +123,27 @@ async def serving(handler: Handler, *, host: str, port: int, tls: ssl.SSLContext
         return await _reply(incoming, response)
 
     app = web.Application(client_max_size=LARGEST_BODY)
-    app.router.add_route("*", "/{path:.*}", answer)
-    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=1.0)
+    app.router.add_route("*", r"/{path:[\s\S]*}", answer)
+    runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
     await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=tls, reuse_address=True)
-    await site.start()
+    server = cast("web.Server", runner.server)
+
+    def accept() -> asyncio.Protocol:
+        return server() if len(server.connections) < connections else _Full()
+
+    listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
     try:
-        yield runner.addresses[0][1]
+        yield listening.sockets[0].getsockname()[1]
     finally:
+        listening.close()
         await runner.cleanup()
+
+
+class _Full(asyncio.Protocol):
+    """For one connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        cast("asyncio.Transport", transport).abort()
 
 
 async def _reply(incoming: web.Request, response: Response) -> web.StreamResponse:

@@ -1,38 +1,150 @@
 """What must always be true, and what must be true when all is well again, looked at from outside.
 
-One owner and rest are checked where an address is given (`truth`). Here: containment, and, after the faults, that
-nothing is leaked, everybody is served, and the numbers are aligned.
+One owner and rest are checked where an address is given (`truth`). Here: what the books may say (containment, consent),
+whether whoever gives an address may (the fence), that nothing goes back to the past; each looked at when what it is
+about has changed. And, after the faults, that nothing is leaked, everybody is served, and the numbers are aligned.
 """
 
+import ipaddress
+from collections.abc import Mapping
+from contextvars import Context
+
+import msgspec
+
 from podpool.ledger.messages import ContainerRecord
-from podpool.sim.truth import Violation
+from podpool.resources.acn import AGENT_ANNOTATION
+from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
 
 
-def check_always(world: World) -> None:
-    """Look at the world at any moment."""
-    _contained(world)
+class Auditor:
+    """Looks at everything that changes in a world, from the beginning on."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._network = ipaddress.ip_network(world.shape.cidr)
+        self._due = False
+        self._held: dict[str, dict[str, str]] = {}
+        """What each container had: addresses by grant."""
+        self._let_go: set[str] = set()
+        """Every grant that an agent, or whoever wrote into an NNC, has named."""
+        self._identified: dict[str, float] = {}
+        """When each machine last was who its Node and its NNC say that it is."""
+        self._versions: dict[tuple[str, str], int] = {}
+        """The highest version of a container that an agent had accepted, by boot and container."""
+        world.books_changed.append(self._books_changed)
+        world.truth.given.append(self._given)
+        world.looks.append(self._look)
+
+    def _look(self) -> None:
+        """Look at what changes unnoticed."""
+        now = self._world.loop.time()
+        for name, host in self._world.hosts.items():
+            self._let_go.update(_named(self._world, name))
+            if identified(self._world, name):
+                self._identified[host.machine.boot_id] = now
+            if host.agent:
+                self._only_rises(name, host.agent.pool.adopted, host.agent.pool.version)
+
+    def _only_rises(self, machine: str, container: str, version: int) -> None:
+        key = (self._world.hosts[machine].machine.boot_id, container)
+        if version < self._versions.get(key, version):
+            story = f"the agent of {machine} went back from version {self._versions[key]} to {version}"
+            raise Violation("no silent return", f"{story} of container {container}")
+        self._versions[key] = version
+
+    def _given(self, use: Use) -> None:
+        """Look at an address that was given: is it the node's, and may its agent give any at all."""
+        world = self._world
+        if not world.subnet().frozen:
+            _contained(use, world.owners())
+        boot = world.hosts[use.machine].machine.boot_id
+        limit = world.shape.numbers.fence + 1.0  # as often as this is looked at
+        known = self._identified.get(boot)
+        if not identified(world, use.machine) and (known is None or use.since - known > limit):
+            since = "never" if known is None else f"{use.since - known:.0f} s ago"
+            story = f"{use.machine} gave {use.address} to {use.pod}, and was last known to be its Node {since}"
+            raise Violation("fenced", story)
+
+    def _books_changed(self) -> None:
+        if not self._due:
+            self._due = True
+            self._world.loop.call_soon(self._examine, context=Context())
+
+    def _examine(self) -> None:
+        """Look at the books as they are now, outside of whoever changed them."""
+        self._due = False
+        try:
+            for name in self._world.hosts:
+                self._let_go.update(_named(self._world, name))
+            settled = not self._world.subnet().frozen  # restored ones must first be mended
+            if settled:
+                owners = self._world.owners()
+                for use in self._world.truth.uses():
+                    _contained(use, owners)
+            self._consented(settled=settled)
+        except Violation as violation:
+            self._world.loop.call_exception_handler({"message": "looked at the books", "exception": violation})
+
+    def _consented(self, *, settled: bool) -> None:
+        """What a container has no more was named, or the container is closed; what it has is the subnet's to give."""
+        records = [record for each in self._world.records().values() for record in each]
+        held = {each.state.container: {grant.id: grant.address for grant in each.state.grants} for each in records}
+        before, self._held = self._held, held
+        kept_back = {self._world.shape.gateway, str(self._network[0]), str(self._network[-1])}
+        for container, grants in held.items() if settled else ():
+            wrong = [each for each in grants.values() if each in kept_back or not self._inside(each)]
+            if wrong:
+                raise Violation("containment", f"container {container} has {wrong[0]}, which is nobody's to have")
+            lost = before.get(container, {}).keys() - grants.keys() - self._let_go
+            if lost:
+                raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
+
+    def _inside(self, address: str) -> bool:
+        return ipaddress.ip_address(address) in self._network
 
 
-def _contained(world: World) -> None:
-    """A Pod's address is among its node's grants, in the books of the ledger; restored ones must first be mended."""
-    if world.subnet().frozen:
-        return
-    owners = world.owners()
-    for use in world.truth.uses():
-        owner = owners.get(use.address)
-        if owner != use.machine:
-            story = f"{use.pod} uses {use.address} on {use.machine}, and the ledger has it for {owner or 'nobody'}"
-            raise Violation("containment", story)
+def _contained(use: Use, owners: Mapping[str, str]) -> None:
+    """A Pod's address is among its node's grants, in the books of the ledger."""
+    owner = owners.get(use.address)
+    if owner != use.machine:
+        story = f"{use.pod} uses {use.address} on {use.machine}, and the ledger has it for {owner or 'nobody'}"
+        raise Violation("containment", story)
+
+
+def _named(world: World, name: str) -> tuple[str, ...]:
+    """List the grants that a node's NNC or its agent lets go of."""
+    config, agent = world.configs().get(name), world.hosts[name].agent
+    spelled = config["spec"].get("ipsNotInUse", ()) if config else ()
+    return (*spelled, *(agent.pool.named if agent else ()))
+
+
+def identified(world: World, name: str) -> bool:
+    """Tell whether Node and NNC say that a machine is who it is: what a confirming read would see at this moment."""
+    host, node, config = world.hosts[name], world.nodes().get(name), world.configs().get(name)
+    if node is None or config is None or host.agent is None:
+        return False
+    meta = config["metadata"]
+    owned = any(each["uid"] == node["metadata"]["uid"] for each in meta.get("ownerReferences", ()))
+    shown = {each["id"] for each in config.get("status", {}).get("networkContainers", ())}
+    told = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
+    here = node["status"]["nodeInfo"]["bootID"] == host.machine.boot_id == told
+    return here and owned and host.agent.pool.adopted in shown
 
 
 def check_settled(world: World) -> None:
     """Look at a world that has had time without faults."""
     records = world.records()
+    _thawed(world)
     _one_container_each(world, records)
     _agreed(world, records)
     _served(world)
     _aligned(world, records)
+
+
+def _thawed(world: World) -> None:
+    if world.subnet().frozen:
+        raise Violation("nothing frozen", f"subnet {world.subnet().subnet} grants nothing, and nobody knows why")
 
 
 def _one_container_each(world: World, records: dict[str, list[ContainerRecord]]) -> None:
@@ -44,16 +156,18 @@ def _one_container_each(world: World, records: dict[str, list[ContainerRecord]])
 
 
 def _agreed(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """Ledger, NNC and agent have the same grants."""
+    """Ledger, NNC and agent have the same grants, and the agent may give them."""
     for name in world.nodes():
         books = sorted(grant.id for grant in records[name][0].state.grants)
-        containers = world.configs()[name]["status"]["networkContainers"]
-        shown = sorted(each["name"] for each in containers[0].get("ipAssignments", []))
+        containers = world.configs().get(name, {}).get("status", {}).get("networkContainers", [])
+        shown = sorted(grant["name"] for each in containers for grant in each.get("ipAssignments", []))
         agent = world.hosts[name].agent
         held = agent.pool.listed if agent else 0
         if books != shown or held != len(books):
             story = f"{name}: ledger {len(books)}, NNC {len(shown)}, agent {held} grants are not the same"
             raise Violation("agreement", story)
+        if agent is None or agent.fenced:
+            raise Violation("agreement", f"{name}: its agent is fenced")
 
 
 def _served(world: World) -> None:
@@ -67,9 +181,17 @@ def _served(world: World) -> None:
 
 
 def _aligned(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """With its primary, a node has whole batches."""
-    scaler = world.subnet().scaler
+    """With its primary, a node has whole batches, unless the subnet is short."""
+    batch = world.batch()
     for name in world.nodes():
-        total = len(records[name][0].state.grants) + 1
-        if total % scaler.batch:
-            raise Violation("aligned", f"{name} has {total} addresses, and the batch is {scaler.batch}")
+        state = records[name][0].state
+        total = len(state.grants) + 1
+        if total % batch and not state.short:
+            raise Violation("aligned", f"{name} has {total} addresses, and the batch is {batch}")
+
+
+def check_quiet(before: Mapping[str, str], after: Mapping[str, str]) -> None:
+    """Look at what was written in the meantime: nothing should have been."""
+    differ = [each for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
+    if differ:
+        raise Violation("nothing is written", f"{', '.join(differ)} changed although nothing happened")

@@ -60,7 +60,9 @@ class VirtualLoop(Loop):
         self._running = False
         self._ending = False
         self._dropped: list[asyncio.Handle] = []
-        self._tasks: dict[asyncio.Task[Any], None] = {}  # held, or the dead would be unwound whenever memory is tidied
+        self._paused: dict[Mortal, None] = {}
+        self._tasks: list[asyncio.Task[Any]] = []  # held, or the dead would be unwound whenever memory is tidied
+        self._many = 1000
 
     def time(self) -> float:
         """Tell the time."""
@@ -102,8 +104,10 @@ class VirtualLoop(Loop):
     ) -> asyncio.Task[T]:
         """Make a task of this loop."""
         task = asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
-        self._tasks[task] = None
-        task.add_done_callback(self._tasks.pop)
+        self._tasks.append(task)
+        if len(self._tasks) > self._many:
+            self._tasks = [each for each in self._tasks if not each.done()]
+            self._many = 2 * len(self._tasks) + 1000
         return task
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401  the stub's own type
@@ -114,41 +118,53 @@ class VirtualLoop(Loop):
         self._running = True
         try:
             while not awaited.done():
-                self._step()
+                if self._ready:
+                    self._step(self._ready.popleft())
+                else:
+                    self._jump()
         finally:
             self._running = False
             events._set_running_loop(before)
         return awaited.result()
 
-    def _step(self) -> None:
-        """Run one callback, or let time pass to the next timer."""
-        if self._ready:
-            handle = self._ready.popleft()
-            owner = None if self._ending else handle._context.get(PROCESS)  # type: ignore[attr-defined]  # not in the stub
-            if handle.cancelled():
-                return
-            if owner is not None and not owner.alive:
+    def _step(self, handle: asyncio.Handle) -> None:
+        """Run one callback, if whoever it belongs to can."""
+        if handle._cancelled:
+            return
+        context: Context = handle._context  # type: ignore[attr-defined]  # not in the stub, nor are the others
+        owner = None if self._ending else context.get(PROCESS)
+        if owner is not None:
+            if not owner.alive:
                 self._dropped.append(handle)
                 return
-            if owner is not None and owner.backlog is not None:
+            if owner.backlog is not None:
                 owner.backlog.append(handle)
+                self._paused[owner] = None
                 return
-            self.steps += 1
-            self._now += COST
-            handle._run()
-            return
-        while self._timers and self._timers[0][2].cancelled():
-            heapq.heappop(self._timers)
-        if not self._timers:
+        self.steps += 1
+        self._now += COST
+        try:
+            context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+        except Exception as error:  # noqa: BLE001  remembered, and raised by whoever runs the world
+            self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
+
+    def _jump(self) -> None:
+        """Let time pass to the next timer."""
+        timers = self._timers
+        while timers and timers[0][2].cancelled():
+            heapq.heappop(timers)
+        if not timers:
             raise Deadlock
-        self._now = max(self._now, self._timers[0][0])
-        while self._timers and self._timers[0][0] <= self._now:
-            self._ready.append(heapq.heappop(self._timers)[2])
+        self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= self._now:
+            self._ready.append(heapq.heappop(timers)[2])
 
     def end(self) -> None:
-        """Unwind every task that is left, of the dead too, so that nothing is said about them later."""
+        """Unwind every task that is left, of the dead and the paused too, so that nothing is said about them later."""
         self._ending = True
         self._ready.extend(self._dropped)
+        for owner in self._paused:
+            self._ready.extend(owner.backlog or ())
         for _ in range(100):
             left = [task for task in self._tasks if not task.done()]
             if not left:

@@ -6,7 +6,7 @@ the two apart. A partition is silence: what is under way does not fail, it hangs
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar
 
@@ -49,6 +49,42 @@ class Service:
         return self.handler is not None and self.process is not None and self.process.alive
 
 
+class Message(msgspec.Struct, frozen=True):
+    """A request on its way, or the answer to it on its way back."""
+
+    source: str
+    """Who asks,"""
+    target: str
+    """and whom."""
+    request: Request
+
+
+Fits = Callable[[Message], bool]
+
+
+class Hold:
+    """Messages that are kept on their way until somebody lets them go."""
+
+    def __init__(self, fits: Fits, *, most: int | None, answers: bool) -> None:
+        self.caught: list[Message] = []
+        self.answers = answers
+        self._fits = fits
+        self._most = most
+        self._open = asyncio.Event()
+
+    def let_go(self) -> None:
+        """Let everything go that was kept, and keep nothing more."""
+        self._open.set()
+
+    async def meet(self, message: Message) -> None:
+        """Pass by, or be kept."""
+        full = self._most is not None and len(self.caught) >= self._most
+        if self._open.is_set() or full or not self._fits(message):
+            return
+        self.caught.append(message)
+        await self._open.wait()
+
+
 class Network:
     """All roads of the world."""
 
@@ -57,6 +93,19 @@ class Network:
         self.rng = rng
         self.weather = Weather()
         self._cuts: dict[tuple[str, str], asyncio.Event] = {}
+        self._holds: list[Hold] = []
+
+    def hold(self, fits: Fits, *, most: int | None = 1, answers: bool = False) -> Hold:
+        """Keep the next message that fits, or so many, or all of them, on the way there or on the way back."""
+        hold = Hold(fits, most=most, answers=answers)
+        self._holds.append(hold)
+        return hold
+
+    async def held_back(self, message: Message, *, answer: bool) -> None:
+        """Wait until nobody keeps a message."""
+        for hold in self._holds:
+            if hold.answers is answer:
+                await hold.meet(message)
 
     def cut(self, one: str, other: str) -> None:
         """Let nothing pass between two places."""
@@ -73,18 +122,16 @@ class Network:
         for one, other in list(self._cuts):
             self.mend(one, other)
 
+    def cuts(self) -> tuple[tuple[str, str], ...]:
+        """List the places that are cut off from each other."""
+        return tuple(self._cuts)
+
     async def passage(self, source: str, target: str) -> None:
         """Take the time that a message takes, and hang while the road is cut."""
         slow = self.rng.random() < self.weather.slow
         await asyncio.sleep(self.rng.uniform(0.0, self.weather.slow_delay if slow else self.weather.delay))
         while cut := self._cuts.get(_pair(source, target)):
             await cut.wait()
-
-    def start(self, exchange: Coroutine[Any, Any, Response]) -> asyncio.Task[Response]:
-        """Put something under way that belongs to no process."""
-        task = self.loop.create_task(exchange, context=Context())
-        task.add_done_callback(lambda done: done.cancelled() or done.exception())  # its sender may not be there to ask
-        return task
 
     def transport(self, source: str, target: Service) -> "Road":
         """Make the road from a place to a service."""
@@ -103,20 +150,36 @@ class Road:
         """Carry a request there, and the head of the answer back."""
         network, weather = self._network, self._network.weather
         copies = 2 if network.rng.random() < weather.repeated else 1
-        answers = [network.start(self._exchange(request)) for _ in range(copies)]
-        body = _Body(self, await asyncio.shield(answers[0]))
+        answers = [network.loop.create_future() for _ in range(copies)]
+        for answer in answers:
+            network.loop.create_task(self._carry(request, answer), context=Context())
+        answered: Response | Unreachable = await answers[0]
+        if isinstance(answered, Unreachable):
+            raise answered
+        body = _Body(self, request, answered)
         return Response(body.response.status, headers=body.response.headers, stream=body.pieces(), close=body.close)
+
+    async def _carry(self, request: Request, answer: "asyncio.Future[Response | Unreachable]") -> None:
+        """Be under way, whether somebody still waits at the end or not; as a part of no process."""
+        outcome: Response | Unreachable
+        try:
+            outcome = await self._exchange(request)
+        except Unreachable as error:
+            outcome = error
+        if not answer.done():
+            answer.set_result(outcome)
 
     async def _exchange(self, request: Request) -> Response:
         network, weather = self._network, self._network.weather
         await network.passage(self._source, self._target.name)
+        await network.held_back(self._message(request), answer=False)
         if network.rng.random() < weather.lost_before:
             raise self.lost("the request was lost")
         response = await self._answered(request)
         if network.rng.random() < weather.lost_after:
             await response.close()
             raise self.lost("the answer was lost")
-        await network.passage(self._target.name, self._source)
+        await self.back(request)
         return response
 
     async def _answered(self, request: Request) -> Response:
@@ -142,9 +205,13 @@ class Road:
         """Who answers at the other end now."""
         return self._target.process
 
-    async def back(self) -> None:
-        """Take the way back."""
+    async def back(self, request: Request) -> None:
+        """Take the way back, with the answer to a request or a piece of it."""
         await self._network.passage(self._target.name, self._source)
+        await self._network.held_back(self._message(request), answer=True)
+
+    def _message(self, request: Request) -> Message:
+        return Message(self._source, self._target.name, request)
 
     def lost(self, reason: str) -> Unreachable:
         """Word what the sender sees."""
@@ -190,8 +257,9 @@ class Call:
 class _Body:
     """The body of an answer, carried piece by piece, in order, for as long as somebody takes it."""
 
-    def __init__(self, road: Road, response: Response) -> None:
+    def __init__(self, road: Road, request: Request, response: Response) -> None:
         self.response = response
+        self._request = request
         self._road = road
         self._server = road.process
         self._call: Call | None = None
@@ -206,7 +274,7 @@ class _Body:
             piece = await self._call.result()
             if piece is None:
                 return
-            await self._road.back()
+            await self._road.back(self._request)
             yield piece
 
     async def close(self) -> None:

@@ -8,6 +8,8 @@ import random
 
 import msgspec
 
+from podpool.core.numbers import Numbers
+
 
 class Event(msgspec.Struct, frozen=True):
     """Something that happens, at a second of the run."""
@@ -25,16 +27,50 @@ class Event(msgspec.Struct, frozen=True):
         )
 
 
+BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0, listing_wait=3600.0)
+"""The usual numbers, but for the longest waits: a run need not be an hour for a node to be gone."""
+HASTY = Numbers(
+    batch=4,
+    shrink_hold=5.0,
+    step_up_hold=10.0,
+    cooldown=8.0,
+    cooldown_floor=2.0,
+    fence=10.0,
+    confirmation=3.0,
+    gone=14.0,
+    clock_error=3.0,
+    listing_wait=3600.0,
+    kept_for_primaries=2,
+)
+"""Everything in a few seconds, in batches of four."""
+
+
+class Shape(msgspec.Struct, frozen=True, kw_only=True):
+    """How large a world is."""
+
+    cidr: str = "10.0.0.0/25"
+    gateway: str = "10.0.0.1"
+    controllers: int = 2
+    numbers: Numbers = BRISK
+
+
 class Climate(msgspec.Struct, frozen=True, kw_only=True):
-    """How often what happens: weights of the events, and how bad the network is."""
+    """How often what happens: weights of the events, and how bad the network is, in a world of some shape."""
 
     nodes: int = 4
     seconds: float = 500.0
+    quiet: float = 60.0
+    """Seconds for which all must stay well in the end, and nobody write anything but the leader its Lease."""
     events: int = 100
+    burst: int = 12
+    """Pods that are bound at once."""
+    longest: float = 40.0
+    """Seconds that a fault lasts at the most; ten times that, while a node is cut off."""
     weights: dict[str, int]
     lost: float = 0.02
     repeated: float = 0.02
     slow: float = 0.02
+    shape: Shape = Shape()
 
 
 WORKLOAD = {
@@ -43,6 +79,7 @@ WORKLOAD = {
     "delete-pod": 25,
     "finish-pod": 4,
     "edit-request": 2,
+    "edit-scaler": 1,
 }
 FAULTS = {
     "kill-agent": 6,
@@ -50,6 +87,7 @@ FAULTS = {
     "kill-ledger": 3,
     "kill-api": 2,
     "pause-controller": 3,
+    "pause-machine": 3,
     "reboot": 4,
     "cut-api": 4,
     "cut-ledger": 3,
@@ -60,30 +98,53 @@ FAULTS = {
 }
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
+BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
 CALM = Climate(weights=WORKLOAD, lost=0.0, repeated=0.0, slow=0.0)
 STORMY = Climate(weights=WORKLOAD | FAULTS)
+NARROW = Climate(
+    nodes=2,
+    seconds=40.0,
+    quiet=8.0,
+    events=20,
+    burst=5,
+    longest=8.0,
+    weights=WORKLOAD | FAULTS,
+    lost=0.04,
+    repeated=0.04,
+    slow=0.04,
+    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY),
+)
+"""Two nodes, thirty addresses, a fault every few seconds: many short schedules see more than few long ones."""
+
+
+def _with(climate: Climate, events: dict[str, int]) -> Climate:
+    return msgspec.structs.replace(climate, weights=climate.weights | events)
+
+
 CLIMATES = {
     "calm": CALM,
     "storm": STORMY,
-    "restore-ledger": Climate(weights=WORKLOAD | FAULTS | LEDGER_RESTORED),
-    "restore-api": Climate(weights=WORKLOAD | FAULTS | API_RESTORED),
-    "restore-both": Climate(weights=WORKLOAD | FAULTS | LEDGER_RESTORED | API_RESTORED),
+    "restore-ledger": _with(STORMY, LEDGER_RESTORED),
+    "restore-api": _with(STORMY, API_RESTORED),
+    "restore-both": _with(STORMY, BOTH_RESTORED),
+    "narrow": NARROW,
+    "narrow-restores": _with(NARROW, {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}),
 }
-"""By the names that a person types. What only an agent knows when both were restored is lost: the last one fails."""
+"""By the names that a person types."""
 
 
 def draw(seed: int, climate: Climate) -> list[Event]:
     """Draw a plan."""
     rng = random.Random(f"{seed}/plan")  # noqa: S311  a simulation
     names = [f"node-{number}" for number in range(climate.nodes)]
-    joins = [Event(round(rng.uniform(0.0, 30.0), 2), "join", name) for name in names]
+    joins = [Event(round(rng.uniform(0.0, 0.06 * climate.seconds), 2), "join", name) for name in names]
     kinds, weights = list(climate.weights), list(climate.weights.values())
     happen = [
         Event(
-            round(rng.uniform(20.0, climate.seconds), 2),
+            round(rng.uniform(0.04 * climate.seconds, climate.seconds), 2),
             rng.choices(kinds, weights)[0],
             rng.choice(names),
-            round(rng.uniform(1.0, 40.0), 1),
+            round(rng.uniform(1.0, climate.longest), 1),
         )
         for _ in range(climate.events)
     ]

@@ -9,7 +9,8 @@ import msgspec
 
 from podpool.sim.plan import Climate, Event, draw
 from podpool.sim.stage import Stage
-from podpool.sim.world import Shape, World
+from podpool.sim.words import describe
+from podpool.sim.world import World
 
 MOST_RUNS = 200
 """Runs that shortening may take."""
@@ -22,10 +23,13 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     error: str
     events: tuple[Event, ...]
     drawn: int
+    state: str
+    """Every part as it then was, in words."""
 
     def __str__(self) -> str:
         history = "\n".join(f"  {event}" for event in self.events)
-        return f"seed {self.seed}: {self.error}\n{len(self.events)} of {self.drawn} events show it:\n{history}"
+        shown = f"{len(self.events)} of {self.drawn} events show it"
+        return f"seed {self.seed}: {self.error}\n{shown}:\n{history}\n{self.state}"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,32 +38,41 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     seed: int
     steps: int
     error: str | None = None
+    state: str = ""
+    """Every part as it was when it went wrong, in words."""
 
 
-def play(seed: int, events: Iterable[Event], climate: Climate, shape: Shape | None = None) -> Run:
+def play(seed: int, events: Iterable[Event], climate: Climate) -> Run:
     """Play one plan."""
-    world = World(seed, shape)
+    world = World(seed, climate.shape)
     try:
         Stage(world, climate).play(list(events))
     except Exception as error:  # noqa: BLE001  whatever it is, it is what the search is for
-        return Run(seed=seed, steps=world.loop.steps, error=f"{type(error).__name__}: {error}")
+        wrong = f"{type(error).__name__}: {error}"
+        return Run(seed=seed, steps=world.loop.steps, error=wrong, state=describe(world))
     return Run(seed=seed, steps=world.loop.steps)
 
 
-def search(seed: int, climate: Climate, shape: Shape | None = None) -> Run | Finding:
+def search(seed: int, climate: Climate) -> Run | Finding:
     """Play a seed; when it goes wrong, shorten its plan as long as the same kind of thing goes wrong."""
     plan = draw(seed, climate)
-    run = play(seed, plan, climate, shape)
+    run = play(seed, plan, climate)
     if run.error is None:
         return run
-    kind = run.error.split(":")[:2]
+    kind, shown = run.error.split(":")[:2], run
 
     def same(events: list[Event]) -> bool:
-        again = play(seed, events, climate, shape).error
-        return again is not None and again.split(":")[:2] == kind
+        nonlocal shown
+        again = play(seed, events, climate)
+        if again.error is None or again.error.split(":")[:2] != kind:
+            return False
+        shown = again
+        return True
 
     shortest = shorten(plan, same)
-    return Finding(seed=seed, error=run.error, events=tuple(shortest), drawn=len(plan))
+    return Finding(
+        seed=seed, error=shown.error or run.error, events=tuple(shortest), drawn=len(plan), state=shown.state
+    )
 
 
 def shorten(events: list[Event], still: Callable[[list[Event]], bool], *, runs: int = MOST_RUNS) -> list[Event]:

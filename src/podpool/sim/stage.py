@@ -9,20 +9,20 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from podpool.pocket.kinds import PODS
-from podpool.sim.checks import check_always, check_settled
+from podpool.sim.checks import Auditor, check_quiet, check_settled
 from podpool.sim.loop import PROCESS
 from podpool.sim.network import Weather
 from podpool.sim.plan import Climate, Event
+from podpool.sim.truth import Violation
 from podpool.sim.world import World
 
 if TYPE_CHECKING:
     from podpool.pocket.store import Snapshot
 
-SETTLING = 700.0
-"""Seconds after the last fault within which all must be well: several times the gone time."""
-LOOK, CALM_LOOK = 0.5, 10.0
-"""Seconds between two checks."""
-BURST = 12
+SETTLING, PATIENCE = 1.5, 300.0
+"""After the last fault: gone times after which whatever was to go is gone, and seconds more for all to be well."""
+LOOK, CALM_LOOK = 0.5, 5.0
+"""Seconds between two looks."""
 
 
 class Stage:
@@ -32,6 +32,7 @@ class Stage:
         self.world = world
         self.climate = climate
         self.dice = world.dice("stage")
+        Auditor(world)
         self._later: list[asyncio.Task[None]] = []
         self._acts: Mapping[str, Callable[[Event], Awaitable[None]]] = {
             "join": self._join,
@@ -40,11 +41,13 @@ class Stage:
             "delete-pod": self._delete_pod,
             "finish-pod": self._finish_pod,
             "edit-request": self._edit_request,
+            "edit-scaler": self._edit_scaler,
             "kill-agent": self._kill_agent,
             "kill-controller": self._kill_controller,
             "kill-ledger": self._kill_ledger,
             "kill-api": self._kill_api,
             "pause-controller": self._pause_controller,
+            "pause-machine": self._pause_machine,
             "reboot": self._reboot,
             "cut-api": self._cut_api,
             "cut-ledger": self._cut_ledger,
@@ -55,6 +58,7 @@ class Stage:
             "back-up": self._back_up,
             "restore-ledger": self._restore_ledger,
             "restore-api": self._restore_api,
+            "restore-both": self._restore_both,
         }
         self._image: bytes | None = None
         self._copy: Snapshot | None = None
@@ -78,15 +82,31 @@ class Stage:
             await self._acts[event.what](event)
         await self._until(climate.seconds)
         await self._calm()
-        await self._until(self.world.loop.time() + SETTLING, look=CALM_LOOK)
-        check_settled(self.world)
+        await self._settle()
+
+    async def _settle(self) -> None:
+        """Give everybody time to mend what was broken, and see that all is well, and stays so."""
+        begun, gone = self.world.loop.time(), self.climate.shape.numbers.gone
+        await self._until(begun + SETTLING * gone, look=CALM_LOOK)
+        while True:
+            try:
+                check_settled(self.world)
+                before = self.world.written()
+                await self._until(self.world.loop.time() + self.climate.quiet, look=CALM_LOOK)
+                check_settled(self.world)
+                check_quiet(before, self.world.written())
+            except Violation:
+                if self.world.loop.time() > begun + SETTLING * gone + PATIENCE:
+                    raise
+                await self._until(self.world.loop.time() + CALM_LOOK, look=CALM_LOOK)
+            else:
+                return
 
     async def _until(self, moment: float, *, look: float = LOOK) -> None:
         """Let time pass, looking at the world all the while."""
         while self.world.loop.time() < moment:
             await asyncio.sleep(min(look, moment - self.world.loop.time()))
-            self.world.raise_failures()
-            check_always(self.world)
+            self.world.look()
 
     async def _calm(self) -> None:
         """End every fault."""
@@ -115,7 +135,7 @@ class Stage:
             self.world.bind(event.node)
 
     async def _burst(self, event: Event) -> None:
-        for _ in range(BURST):
+        for _ in range(self.climate.burst):
             await self._bind(event)
 
     async def _delete_pod(self, event: Event) -> None:
@@ -132,6 +152,10 @@ class Stage:
     async def _edit_request(self, event: Event) -> None:
         """Somebody edits a request by hand."""
         self.world.edit_request(event.node, int(event.amount))
+
+    async def _edit_scaler(self, event: Event) -> None:
+        """Somebody insists on a batch, or no longer does."""
+        self.world.edit_scaler({"batch": 2, "buffer": 0.5} if int(event.amount) % 2 else {})
 
     # The faults
 
@@ -159,6 +183,13 @@ class Stage:
         process = self.world.controllers[self.dice.choice(sorted(self.world.controllers))]
         process.pause()
         self._after(event.amount, process.resume)
+
+    async def _pause_machine(self, event: Event) -> None:
+        """Let nothing run on a machine, while its clocks go on."""
+        if event.node in self.world.hosts:
+            for process in tuple(self.world.hosts[event.node].machine.processes):
+                process.pause()
+                self._after(event.amount, process.resume)
 
     async def _kill_ledger(self, event: Event) -> None:
         process = self.world.ledger.process
@@ -223,6 +254,10 @@ class Stage:
     async def _restore_ledger(self, _: Event) -> None:
         if self._image is not None:
             self.world.restore_ledger(self._image)
+
+    async def _restore_both(self, event: Event) -> None:
+        await self._restore_ledger(event)
+        await self._restore_api(event)
 
     async def _restore_api(self, _: Event) -> None:
         if self._copy is not None:

@@ -4,10 +4,15 @@ A sandbox uses its address from the moment that the runtime has heard of it unti
 the API server or the ledger believe meanwhile. What is found wrong is a `Violation`, at once.
 """
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from podpool.core.errors import PodpoolError
 from podpool.sim.loop import VirtualLoop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Violation(PodpoolError):
@@ -36,6 +41,8 @@ class Truth:
         self._least_rest = least_rest
         self._uses: dict[str, Use] = {}
         self._ended: dict[str, tuple[float, Use]] = {}
+        self.given: list[Callable[[Use], None]] = []
+        """Whom to tell of each address that is given."""
 
     def begin(self, use: Use) -> None:
         """A runtime got an address for a sandbox."""
@@ -51,6 +58,8 @@ class Truth:
             story = f"{use.address} was given to {use.pod} on {use.machine} {use.since - ended:.3f} s after"
             raise Violation("rest", f"{story} {before.pod} on {before.machine} let go of it")
         self._uses[use.address] = use
+        for tell in self.given:
+            tell(use)
 
     def end(self, machine: str, sandbox: str) -> None:
         """A sandbox is no more."""

@@ -6,17 +6,15 @@ does not shift the dice of another.
 
 import asyncio
 import random
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
-
-import msgspec
 
 from podpool.agent.agent import Agent
 from podpool.controller.controller import Controller
 from podpool.controller.settings import Settings
-from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
-from podpool.ledger.authority import Ledger
+from podpool.ledger.authority import Habits, Ledger
+from podpool.ledger.brake import Brake
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import ContainerRecord, NewSubnet, SubnetName, SubnetState
 from podpool.ledger.service import Service as LedgerApi
@@ -32,25 +30,14 @@ from podpool.sim.kubelet import Kubelet, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.sim.network import Network, Service
-from podpool.sim.truth import Truth
+from podpool.sim.onlooker import Onlooker
+from podpool.sim.plan import Shape
+from podpool.sim.truth import Truth, Violation
 
 T = TypeVar("T")
 
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
 SUBNET = SubnetName(network="vnet", name="pods")
-
-
-BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0)
-"""The usual numbers, but for the longest waits: a run need not be an hour for a node to be gone."""
-
-
-class Shape(msgspec.Struct, frozen=True, kw_only=True):
-    """How large a world is."""
-
-    cidr: str = "10.0.0.0/25"
-    gateway: str = "10.0.0.1"
-    controllers: int = 2
-    numbers: Numbers = BRISK
 
 
 class Host:
@@ -63,6 +50,8 @@ class Host:
         self.agent: Agent | None = None
         self.agent_process: Process | None = None
         self.kubelet: Kubelet | None = None
+        self.stranded: dict[str, str] | None = None
+        """The Pods of a kubelet that hears nothing any more."""
 
 
 class World:
@@ -84,7 +73,12 @@ class World:
         self.controllers: dict[str, Process] = {}
         self._starts = 0
         self._records: dict[str, list[ContainerRecord]] | None = None
-        self.books.follow(self._books_changed)
+        self._subnet: SubnetState | None = None
+        self.books_changed: list[Callable[[], None]] = []
+        """Whom to tell when the books have changed,"""
+        self.looks: list[Callable[[], None]] = []
+        """and who looks at the world now and then."""
+        self.books.follow(self._forget_books)
 
     def dice(self, name: str) -> random.Random:
         """Make the randomness of one part."""
@@ -126,7 +120,8 @@ class World:
     def start_ledger(self) -> None:
         """Start the ledger on its books."""
         process = self._process("ledger")
-        ledger = Ledger(self.books, clock=self.clock, rng=self._fresh_dice("ledger"))
+        habits = Habits(brake=Brake(within=self.shape.numbers.gone))
+        ledger = Ledger(self.books, clock=self.clock, rng=self._fresh_dice("ledger"), habits=habits)
         _at_once(ledger.start())
         self.ledger.serve(LedgerApi(ledger), process)
         process.spawn(ledger.run())
@@ -136,8 +131,8 @@ class World:
         if self.ledger.process:
             self.ledger.process.kill()
         self.books = InlineStore(witness=self.witness, image=image)
-        self.books.follow(self._books_changed)
-        self._records = None
+        self.books.follow(self._forget_books)
+        self._forget_books()
         self.start_ledger()
 
     def restore_api(self, copy: Snapshot) -> None:
@@ -187,7 +182,7 @@ class World:
             self.truth,
             host.deletes,
             rng=self._fresh_dice(f"{name}/kubelet"),
-            bound=lambda: self.pods_on(name),
+            bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
         )
         host.kubelet.start()
         self.start_agent(name)
@@ -205,7 +200,7 @@ class World:
         process = host.machine.start("agent")
         agent = Agent(
             name,
-            KubeClient(self.network.transport(name, self.api)),
+            KubeClient(Onlooker(self.network.transport(name, self.api), machine=name, report=self._report)),
             disk=host.machine.disk,
             clock=host.machine.clock,
             rng=self._fresh_dice(f"{name}/agent"),
@@ -236,6 +231,11 @@ class World:
         for pod in self.pods_on(name).values():
             self.delete_pod(pod)
         self.delete_node(name)
+
+    def strand(self, name: str) -> None:
+        """Cut a machine off, its kubelet too: its Pods run on, whatever is said of them."""
+        self.hosts[name].stranded = self.pods_on(name)
+        self.network.cut(name, "api")
 
     def register(self, name: str) -> None:
         """Have a machine's kubelet register its Node, or report its new boot."""
@@ -303,30 +303,60 @@ class World:
         return {grant.address: record.node for record in found for grant in record.state.grants}
 
     def subnet(self) -> SubnetState:
-        """Show the subnet."""
-        return _at_once(self._auditor().subnet(SUBNET))
+        """Show the subnet, as it was when the books last changed."""
+        if self._subnet is None:
+            self._subnet = _at_once(self._auditor().subnet(SUBNET))
+        return self._subnet
+
+    def batch(self) -> int:
+        """Tell the batch in force in this cluster."""
+        shown = self.store.objects("acn.azure.com", "clustersubnets").get(f"kube-system/{SUBNET.name}", {})
+        scaler = shown.get("status", {}).get("scaler", {})
+        return int(scaler.get("batch") or self.subnet().scaler.batch)
+
+    def written(self) -> dict[str, str]:
+        """Tell the version of everything that is written down in the cluster and the ledger, but for Leases."""
+        objects = {
+            f"{served.plural} {key}": obj["metadata"]["resourceVersion"]
+            for served, key, obj in self.store.everything()
+            if served.plural != "leases"
+        }
+        return {**objects, "the books": str(self.subnet().revision)}
 
     def _auditor(self) -> LedgerClient:
         return LedgerClient(_Direct(LedgerApi(Ledger(self.books, clock=self.clock, rng=self.dice("auditor")))))
 
-    def _books_changed(self, _: object) -> None:
-        self._records = None
+    def _forget_books(self, _: object = None) -> None:
+        self._records = self._subnet = None
+        for tell in self.books_changed:
+            tell()
 
     # Helpers
 
-    def edit_request(self, name: str, requested: int) -> None:
-        """Have somebody edit a node's request by hand."""
+    def edit_request(self, name: str, requested: int, *, names: Sequence[str] | None = None) -> None:
+        """Have somebody edit a node's request by hand, perhaps with names that are to be released."""
         key = f"kube-system/{name}"
         served = self.store.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+        spec = {"requestedIPCount": requested} | ({} if names is None else {"ipsNotInUse": list(names)})
         if key in self.store.objects("acn.azure.com", "nodenetworkconfigs"):
-            self.store.update(
-                served, key, lambda config: {**config, "spec": {**config["spec"], "requestedIPCount": requested}}
-            )
+            self.store.update(served, key, lambda config: {**config, "spec": {**config["spec"], **spec}})
+
+    def edit_scaler(self, scaler: Mapping[str, float]) -> None:
+        """Have somebody insist on a batch and buffer for this cluster, or, with nothing, no longer."""
+        served = self.store.kinds.find("acn.azure.com", "v1alpha1", "clustersubnets")
+        if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", "clustersubnets"):
+            self.store.update(served, key, lambda subnet: {**subnet, "spec": {"scaler": dict(scaler)}})
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and raise what went wrong meanwhile."""
         await asyncio.sleep(seconds)
+        self.look()
+
+    def look(self) -> None:
+        """Look at everything, and raise what is wrong."""
         self.raise_failures()
+        for look in self.looks:
+            look()
 
     def raise_failures(self) -> None:
         """Raise what failed where nobody awaited it."""
@@ -335,6 +365,10 @@ class World:
             if isinstance(error, BaseException):
                 raise error
             raise RuntimeError(failure.get("message"))
+
+    def _report(self, violation: Violation) -> None:
+        """Take note of something wrong that was seen on the way: it is raised at the next look."""
+        self.loop.call_exception_handler({"message": str(violation), "exception": violation})
 
     def _process(self, name: str) -> Process:
         return Process(name, self.loop)

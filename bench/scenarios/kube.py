@@ -1,0 +1,121 @@
+"""The road to the API server: what an event and a cached Pod cost, and how much a typed client slows writes down."""
+
+from __future__ import annotations
+
+import tempfile
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import kubernetes
+
+from bench.counts import Median, Ratio
+from bench.kube_feed import feeding
+from bench.kube_pocket import pocket_fanout, pocket_writes
+from bench.kube_reads import official_memory, official_watch, our_memory, our_watch
+from bench.kube_writes import bare_writes, our_writes, prepare
+from bench.scenario import Effort, Scenario, Side, Trial
+from parts.control_plane import ControlPlane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OURS, OFFICIAL, BARE, POCKET = "podpool", "kubernetes (Python client)", "bare aiohttp", "pocket"
+WATCHES = 1000
+
+EVENT_CPU = Ratio(
+    id="watch-event-cpu-vs-official",
+    what="CPU time of one Pod event, from the socket into the cache, at full speed: official client by ours",
+    goal=">= 20",
+    ours=OURS,
+    theirs=OFFICIAL,
+    better="lower",
+)
+POD_MEMORY = Ratio(
+    id="pod-memory-vs-official",
+    what="memory of one cached Pod: official client by ours",
+    goal=">= 50",
+    ours=OURS,
+    theirs=OFFICIAL,
+    better="lower",
+)
+WRITES = Ratio(
+    id="client-writes-vs-bare",
+    what="writes per second to a real API server, 16 at once: our client by a bare loop that sends the same bytes",
+    goal=">= 0.8",
+    ours=OURS,
+    theirs=BARE,
+    better="higher",
+)
+POCKET_WRITES = Median(id="pocket-writes-per-second", what="writes to pocket, one after the other", side=POCKET)
+POCKET_FANOUT = Median(
+    id="pocket-watch-fanout-1000", what="events that 1,000 watches of one object take from pocket", side=POCKET
+)
+COUNTS = (EVENT_CPU, POD_MEMORY, WRITES, POCKET_WRITES, POCKET_FANOUT)
+
+
+def reads(address: str, *, pods: int, events: int) -> tuple[Trial, ...]:
+    """Ours beside the official client, on one feed."""
+    version = kubernetes.__version__
+    return (
+        Trial(
+            sides=(
+                Side(OURS, partial(our_watch, address, events)),
+                Side(OFFICIAL, partial(official_watch, address, events), version),
+            ),
+            unit="us",
+            counts=(EVENT_CPU,),
+            at_most=11,
+        ),
+        Trial(
+            sides=(
+                Side(OURS, partial(our_memory, address, pods)),
+                Side(OFFICIAL, partial(official_memory, address, pods), version),
+            ),
+            unit="B",
+            counts=(POD_MEMORY,),
+            at_most=3,
+        ),
+    )
+
+
+def writes(plane: ControlPlane, *, of_each: int) -> Trial:
+    """Ours beside a bare loop, on one API server."""
+    sides = (Side(OURS, partial(our_writes, plane, of_each)), Side(BARE, partial(bare_writes, plane, of_each)))
+    return Trial(sides=sides, unit="writes/s", counts=(WRITES,))
+
+
+def pocket(*, of_each: int) -> tuple[Trial, ...]:
+    """Pocket alone."""
+    fanout = Side(POCKET, partial(pocket_fanout, WATCHES, of_each // 20))
+    return (
+        Trial(sides=(Side(POCKET, partial(pocket_writes, of_each)),), unit="writes/s", counts=(POCKET_WRITES,)),
+        Trial(sides=(fanout,), unit="events/s", counts=(POCKET_FANOUT,)),
+    )
+
+
+@contextmanager
+def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
+    """A feed and a control plane, for all."""
+    pods, events = (200, 500) if effort.quick else (500, 2000)
+    with tempfile.TemporaryDirectory() as home, feeding(pods=pods, events=events) as address:
+        plane = ControlPlane(Path(home))
+        try:
+            plane.start()
+            prepare(plane)
+            yield (
+                *reads(address, pods=pods, events=events),
+                writes(plane, of_each=20 if effort.quick else 60),
+                *pocket(of_each=200 if effort.quick else 1000),
+            )
+        finally:
+            plane.stop()
+
+
+SCENARIO = Scenario(
+    name="kube",
+    sentence="the road to the API server, beside the official client and a bare loop",
+    ids=tuple(count.id for count in COUNTS),
+    setup=trials,
+)

@@ -1,0 +1,164 @@
+"""Kubeconfigs, as kubectl reads them: one file or several, of which the first that says something is right.
+
+A path in a file is relative to that file. Lists may be null.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from podpool.core.errors import InvalidInput
+
+F = TypeVar("F")
+
+
+class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
+    """A part of a kubeconfig; what we do not know is left alone."""
+
+
+class Cluster(_Part, frozen=True, kw_only=True):
+    """An API server."""
+
+    server: str
+    tls_server_name: str = ""
+    certificate_authority: str = ""
+    certificate_authority_data: str = ""
+    insecure_skip_tls_verify: bool = False
+    proxy_url: str = ""
+
+
+class Variable(msgspec.Struct, frozen=True, kw_only=True):
+    """One variable of a plugin's environment."""
+
+    name: str
+    value: str
+
+
+class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A program that gives credentials."""
+
+    api_version: str
+    command: str
+    args: list[str] | None = None
+    env: list[Variable] | None = None
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+    interactive_mode: str = "IfAvailable"
+
+
+class User(_Part, frozen=True, kw_only=True):
+    """An account."""
+
+    token: str = ""
+    token_file: str = msgspec.field(name="tokenFile", default="")
+    client_certificate: str = ""
+    client_certificate_data: str = ""
+    client_key: str = ""
+    client_key_data: str = ""
+    exec: Plugin | None = None
+
+
+class Context(_Part, frozen=True, kw_only=True):
+    """An account at an API server."""
+
+    cluster: str
+    user: str
+
+
+class _NamedCluster(_Part, frozen=True, kw_only=True):
+    name: str
+    cluster: Cluster
+
+
+class _NamedUser(_Part, frozen=True, kw_only=True):
+    name: str
+    user: User | None = None
+
+
+class _NamedContext(_Part, frozen=True, kw_only=True):
+    name: str
+    context: Context
+
+
+class Kubeconfig(_Part, frozen=True, kw_only=True):
+    """What one file says."""
+
+    clusters: list[_NamedCluster] | None = None
+    users: list[_NamedUser] | None = None
+    contexts: list[_NamedContext] | None = None
+    current_context: str = ""
+
+
+class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+    """Where to go, and as whom; every path is absolute, or at least from where we are."""
+
+    cluster: Cluster
+    user: User
+
+
+def choose(paths: Sequence[Path], *, context: str | None = None) -> Chosen:
+    """Read the files that are there, and find a context in them, the current one unless told."""
+    configs = [(path, read_kubeconfig(path)) for path in paths if path.exists()]
+    if not configs:
+        raise InvalidInput("kubeconfig", _listed(paths), "No such file or directory")
+    contexts: dict[str, Context] = {}
+    clusters: dict[str, Cluster] = {}
+    users: dict[str, User] = {}
+    for path, config in reversed(configs):  # what an earlier file says goes over it
+        contexts |= {each.name: each.context for each in config.contexts or ()}
+        clusters |= {each.name: _placed(each.cluster, path.parent) for each in config.clusters or ()}
+        users |= {each.name: _placed(each.user or User(), path.parent) for each in config.users or ()}
+    current = next((config.current_context for _, config in configs if config.current_context), "")
+    chosen = _find(paths, "context", context or current, contexts)
+    return Chosen(
+        cluster=_find(paths, "cluster", chosen.cluster, clusters),
+        user=_find(paths, "user", chosen.user, users),
+    )
+
+
+def read_kubeconfig(path: Path) -> Kubeconfig:
+    """Read one file; raises `InvalidInput`."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidInput("kubeconfig", str(path), error.strerror or "cannot be read") from error
+    try:
+        return msgspec.convert(_plain(text), Kubeconfig)
+    except ImportError as error:
+        raise InvalidInput("kubeconfig", str(path), "is YAML, which needs PyYAML; JSON needs nothing") from error
+    except (msgspec.DecodeError, ValueError) as error:
+        raise InvalidInput("kubeconfig", str(path), str(error)) from error
+
+
+def _plain(text: bytes) -> object:
+    try:
+        return msgspec.json.decode(text)  # JSON is YAML, and needs no library
+    except msgspec.DecodeError:
+        return msgspec.yaml.decode(text)
+
+
+_PATHS = ("certificate_authority", "client_certificate", "client_key", "token_file")
+P = TypeVar("P", bound=Cluster | User)
+
+
+def _placed(part: P, home: Path) -> P:
+    """Read the paths of a file from where that file is; a plugin's only when it is a path and not a name."""
+    named = {each: getattr(part, each) for each in _PATHS if getattr(part, each, "")}
+    moved = {each: str(home / value) for each, value in named.items()}
+    if isinstance(part, User) and part.exec and os.sep in part.exec.command:
+        plugin = msgspec.structs.replace(part.exec, command=str(home / part.exec.command))
+        return msgspec.structs.replace(part, **moved, exec=plugin)
+    return msgspec.structs.replace(part, **moved)
+
+
+def _find(paths: Sequence[Path], what: str, name: str, known: Mapping[str, F]) -> F:
+    if name not in known:
+        raise InvalidInput(what, name, f"{_listed(paths)} knows {', '.join(known) or 'none'}")
+    return known[name]
+
+
+def _listed(paths: Sequence[Path]) -> str:
+    return os.pathsep.join(map(str, paths))

@@ -1,0 +1,169 @@
+"""What a person asks of the ledger and is told: subnets in detail, clusters, tokens, history."""
+
+from podpool.ledger.messages import Growth, Message, NewSubnet, SubnetName, SubnetState
+
+# Subnets
+
+
+class Holder(Message, frozen=True, kw_only=True):
+    """What one cluster has in a subnet."""
+
+    cluster: str
+    containers: int
+    held: int
+    """Addresses, primaries too."""
+    waiting: int = 0
+    """Addresses that its waiting Pods are short of,"""
+    wishing: int = 0
+    """and that its buffers are."""
+
+
+class SubnetDetails(Message, frozen=True, kw_only=True):
+    """`GET /v1/networks/{network}/subnets/{subnet}/details`: as it was made, what it was given since, who holds it."""
+
+    state: SubnetState
+    made: NewSubnet
+    grown: tuple[Growth, ...] = ()
+    holders: tuple[Holder, ...] = ()
+    """A cluster sees only itself."""
+
+
+class Network(Message, frozen=True, kw_only=True):
+    """A network: nothing but the subnets in it, which do not overlap."""
+
+    name: str
+    subnets: tuple[str, ...]
+    capacity: int
+    reserved: int
+
+
+class Networks(Message, frozen=True, kw_only=True):
+    """`GET /v1/networks`: all of them, by name."""
+
+    networks: tuple[Network, ...] = ()
+
+
+class Deleted(Message, frozen=True, kw_only=True):
+    """`DELETE /v1/networks/{network}/subnets/{subnet}`: which one is no more."""
+
+    subnet: SubnetName
+
+
+# Tokens
+
+
+class NewToken(Message, frozen=True, kw_only=True):
+    """`POST /v1/tokens`: let somebody call."""
+
+    name: str
+    """For people: whose it is."""
+    cluster: str | None = None
+    """Whom it speaks for; None lets its first use say so. To exchange a cluster's token, name the cluster."""
+    admin: bool = False
+    """It manages subnets, tokens and clusters, and speaks for none."""
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """A token as it may be shown; the secret is told once, when it is made."""
+
+    id: str
+    name: str
+    made: str
+    admin: bool = False
+    cluster: str | None = None
+    revoked: bool = False
+    secret: str | None = None
+    """What the caller sends as `Authorization: Bearer ...`. Only its hash is kept."""
+
+
+class Tokens(Message, frozen=True, kw_only=True):
+    """`GET /v1/tokens`: all of them, revoked ones too."""
+
+    tokens: tuple[Token, ...] = ()
+
+
+# Clusters
+
+
+class Cluster(Message, frozen=True, kw_only=True):
+    """A cluster as the ledger knows it."""
+
+    id: str
+    """The UID of its kube-system namespace."""
+    tokens: tuple[str, ...] = ()
+    """Names of the tokens that speak for it."""
+    term: int = 0
+    containers: int = 0
+    awaited: bool = False
+    """The ledger was restored and waits for its list."""
+    braked: str | None = None
+    """Since when too many of its nodes are lost at once, so that none is given up."""
+
+
+class Clusters(Message, frozen=True, kw_only=True):
+    """`GET /v1/clusters`: all of them."""
+
+    clusters: tuple[Cluster, ...] = ()
+
+
+class Retired(Message, frozen=True, kw_only=True):
+    """`POST /v1/clusters/{cluster}/retire`: what a destroyed cluster gave back."""
+
+    cluster: str
+    containers: int
+    addresses: int
+    tokens: int
+    """Revoked."""
+
+
+# History
+
+
+class PodUse(Message, frozen=True, kw_only=True):
+    """A Pod had an address. Moments are RFC 3339."""
+
+    network: str
+    address: str
+    namespace: str
+    name: str
+    uid: str
+    since: str
+    until: str | None = None
+
+
+class PodReport(Message, frozen=True, kw_only=True):
+    """`POST /v1/pods`: which Pods of a cluster have, or had, which addresses. The same again changes nothing."""
+
+    cluster: str
+    pods: tuple[PodUse, ...] = ()
+
+
+class Taken(Message, frozen=True, kw_only=True):
+    """How much of a report was written down."""
+
+    count: int
+
+
+class Tenure(Message, frozen=True, kw_only=True):
+    """An address in one node's hands."""
+
+    subnet: SubnetName
+    address: str
+    cluster: str
+    node: str
+    container: str
+    grant: str | None = None
+    """None for the container's primary."""
+    since: str
+    until: str | None = None
+    """None while it lasts."""
+    pods: tuple[PodUse, ...] = ()
+    """The latest first."""
+
+
+class History(Message, frozen=True, kw_only=True):
+    """`GET /v1/history/addresses/{address}`, `GET /v1/history/nodes/{node}`: the latest first."""
+
+    kept: float
+    """For how many seconds the past is kept."""
+    tenures: tuple[Tenure, ...] = ()

@@ -1,0 +1,271 @@
+"""PostgreSQL as a store: any number of replicas on one database.
+
+Writers take turns. Whoever commits puts a new random number, the turn, into the ledger's one row; a replica that finds
+the number which it wrote itself knows that nothing has changed since, and works on from the rows that it has at hand.
+So a lone writer needs one round trip for a whole group of works. Who finds another number locks that row first, then
+reads: so do all that meet, and works of two replicas are never mixed. One turn for all subnets, not one for each,
+because the revision must rise in the order of the commits: else a lost tail of them could hide behind a higher number.
+
+When the connection breaks while a group commits, the number tells afterwards whether it was done. Only when somebody
+else has written in between does nobody know, and the callers are told so; their calls may be sent again.
+"""
+
+import asyncio
+import logging
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar, cast
+
+import msgspec
+from msgspec.structs import replace
+
+from podpool.ledger.bridge import bridged
+from podpool.ledger.errors import LedgerError, Unavailable
+from podpool.ledger.postgres_books import PostgresBooks
+from podpool.ledger.postgres_commit import write
+from podpool.ledger.postgres_history import TurnWanted
+from podpool.ledger.postgres_news import News
+from podpool.ledger.postgres_server import AGAIN, LOST, Witness, connect, connected, identify
+from podpool.ledger.shelf import Counters, Shelf
+from podpool.ledger.store import Books, Listener, Mend, Restored
+from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, job
+
+if TYPE_CHECKING:
+    from asyncpg import Connection
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+_PATIENCE = 10.0
+"""Seconds for which callers wait while the server is away."""
+_PAUSE = 0.1
+_MOST_ROWS = 50_000
+"""At hand; beyond it they are all forgotten, and read again as they are needed."""
+_COUNTERS = ", ".join(Counters.__struct_fields__)
+
+Work = Callable[[Books], object]
+
+
+class _Overtaken(Exception):
+    """Somebody else has written since the rows were read: nothing was done."""
+
+
+class _Doubt(msgspec.Struct, frozen=True):
+    """A commit whose answer is missing."""
+
+    before: int
+    after: int
+    outcomes: Sequence[Outcome[object]]
+    changed: Sequence[int]
+
+
+class PostgresStore:
+    """Books on a server."""
+
+    def __init__(self, url: str, *, rng: random.Random) -> None:
+        self._url = url
+        self._rng = rng
+        self._mend: Mend | None = None
+        self._jobs: deque[Job] = deque()
+        self._stirred = asyncio.Event()
+        self._closing = False
+        self._followers = Followers()
+        self._news = News(url, self._followers, replica=rng.getrandbits(63))
+        self._connection: Connection | None = None
+        self._witness: Witness | None = None
+        self._shelf: Shelf | None = None
+        self._alone = True
+        """Nobody else wrote before our last turn."""
+        self._doubt: _Doubt | None = None
+        self._hear: Callable[[int], None] | None = None
+        self._writer = asyncio.create_task(self._run(), name="ledger-writer")
+
+    @classmethod
+    async def open(cls, url: str, *, rng: random.Random) -> "PostgresStore":
+        """Connect, and bring the tables up to date."""
+        async with connected(url):
+            return cls(url, rng=rng)
+
+    async def begin(self, mend: Mend) -> None:
+        """Have the books mended whenever the server is not the one that they were last written on."""
+        self._mend = mend
+        await self.read(lambda books: books.revision)
+
+    async def write(self, work: Callable[[Books], T]) -> T:
+        """Hand a work to the writer and wait for its commit."""
+        if self._closing or self._writer.done():
+            raise LedgerError("the ledger has stopped: start it again")
+        waiting = job(work)
+        self._jobs.append(waiting)
+        self._stirred.set()
+        return cast("T", await waiting.future)
+
+    async def read(self, work: Callable[[Books], T]) -> T:
+        """Run a work that changes nothing, in its turn: it sees every commit that was answered before, by any replica."""
+        return await self.write(work)
+
+    def follow(self, listener: Listener) -> Callable[[], object]:
+        """Tell a listener about every commit of every replica."""
+        self._news.begin()
+        return self._followers.add(listener)
+
+    def count_commits(self, hear: Callable[[int], None]) -> None:
+        """Tell somebody of every commit how many works it carried."""
+        self._hear = hear
+
+    async def close(self) -> None:
+        """Finish what was taken, and leave."""
+        self._closing = True
+        self._stirred.set()
+        await self._writer
+        await self._news.close()
+        await self._leave()
+
+    async def _run(self) -> None:
+        while self._jobs or not self._closing:
+            if not self._jobs:
+                self._stirred.clear()
+                await self._stirred.wait()
+                continue
+            group = [self._jobs.popleft() for _ in range(min(MOST_WORKS, len(self._jobs)))]
+            outcomes = await self._commit([each.work for each in group])
+            if self._hear:
+                self._hear(len(outcomes))
+            self._jobs.extendleft(reversed(group[len(outcomes) :]))
+            for each, outcome in zip(group, outcomes, strict=False):
+                each.settle(outcome)
+
+    async def _commit(self, works: Sequence[Work]) -> Sequence[Outcome[object]]:
+        """Do works, all or the first of them; try again as long as that is safe and there is hope."""
+        deadline = asyncio.get_running_loop().time() + _PATIENCE
+        in_turn = False
+        while True:
+            try:
+                outcomes, changed = await self._transact(works, in_turn=in_turn)
+            except (_Overtaken, TurnWanted):
+                in_turn = True
+            except AGAIN:
+                self._shelf = self._doubt = None
+            except LOST as error:
+                await self._leave()
+                if asyncio.get_running_loop().time() > deadline:
+                    return self._give_up(works, error)
+                await asyncio.sleep(_PAUSE)
+            except Exception as error:  # noqa: BLE001  every caller is told
+                await self._leave()
+                self._doubt = None  # the server has answered: it was not done
+                return [Outcome(error=error) for _ in works]
+            else:
+                self._followers.tell(changed)
+                return outcomes
+
+    def _give_up(self, works: Sequence[Work], error: BaseException) -> Sequence[Outcome[object]]:
+        _log.error("PostgreSQL is away: %s: %s", type(error).__name__, error)
+        known = "nothing was done" if self._doubt is None else "nobody knows whether it was done"
+        self._doubt = None
+        return [Outcome(error=Unavailable(f"PostgreSQL is away, {known}: send the call again")) for _ in works]
+
+    async def _transact(
+        self, works: Sequence[Work], *, in_turn: bool
+    ) -> tuple[Sequence[Outcome[object]], Sequence[int]]:
+        """Do works in one transaction; tell what became of each, and which subnets changed."""
+        connection = await self._connected()
+        if not in_turn and self._alone and self._shelf is not None and self._doubt is None:
+            return await self._work(connection, self._shelf, works, in_turn=False)
+        async with connection.transaction():
+            counters = await _lock(connection)
+            doubt, self._doubt = self._doubt, None
+            if doubt is not None and doubt.before != counters.turn:
+                return _settled(doubt, counters.turn, len(works)), doubt.changed
+            self._alone = self._shelf is None or self._shelf.counters.turn == counters.turn
+            shelf = self._shelf if self._alone and self._shelf is not None else Shelf(counters)
+            done = await self._work(connection, shelf, works, in_turn=True)
+        self._doubt = None
+        return done
+
+    async def _work(
+        self, connection: "Connection", shelf: Shelf, works: Sequence[Work], *, in_turn: bool
+    ) -> tuple[Sequence[Outcome[object]], Sequence[int]]:
+        books = PostgresBooks(connection, shelf, in_turn=in_turn)
+        self._shelf = None  # until it is known to be what the database has
+        before = shelf.counters.turn
+        try:
+            outcomes = await bridged(lambda: self._attempt_all(books, works))
+        except TurnWanted:
+            self._shelf = shelf
+            raise
+        changed = tuple(books.changed)
+        if books.dirty:
+            after = self._rng.getrandbits(63)
+            self._doubt = _Doubt(before, after, outcomes, changed)
+            ours = await write(connection, books, turn=after, notice=self._news.notice(changed))
+            if not in_turn:
+                self._doubt = None
+        else:
+            ours = in_turn or before == await connection.fetchval("SELECT turn FROM ledger")
+        if not ours:
+            self._alone = False
+            raise _Overtaken
+        self._shelf = shelf if shelf.size < _MOST_ROWS else None
+        return outcomes, changed
+
+    def _attempt_all(self, books: PostgresBooks, works: Sequence[Work]) -> list[Outcome[object]]:
+        self._examine(books)
+        outcomes: list[Outcome[object]] = []
+        for work in works:
+            try:
+                outcomes.append(Outcome(books.attempt(work)))
+            except TurnWanted:
+                if not outcomes:
+                    raise
+                break
+            except Exception as error:  # noqa: BLE001  its caller gets it
+                outcomes.append(Outcome(error=error))
+        return outcomes
+
+    def _examine(self, books: PostgresBooks) -> None:
+        """Compare the server with the one that the books were last written on."""
+        counters = books.shelf.counters
+        known = (counters.system, counters.timeline)
+        if known == self._witness or self._witness is None:
+            return
+        if counters.system is not None:
+            if self._mend is None:
+                raise LedgerError(
+                    "the books were last written on another server: start the ledger, so that it recovers"
+                )
+            restored, mend = Restored(books.revision, None), self._mend
+            books.attempt(lambda mended: mend(mended, restored))
+        system, timeline = self._witness
+        books.shelf.counters = replace(books.shelf.counters, system=system, timeline=timeline)
+        books.dirty = True
+
+    async def _connected(self) -> "Connection":
+        if self._connection is None or self._connection.is_closed():
+            await self._leave()
+            self._connection = await connect(self._url)
+            self._witness = await identify(self._connection)
+        return self._connection
+
+    async def _leave(self) -> None:
+        """Give the connection up, and everything that was read through it."""
+        connection, self._connection, self._shelf = self._connection, None, None
+        if connection is not None:
+            connection.terminate()
+
+
+async def _lock(connection: "Connection") -> Counters:
+    row = await connection.fetchrow(f"SELECT {_COUNTERS} FROM ledger FOR UPDATE")  # noqa: S608  ours alone
+    if row is None:
+        raise LedgerError("the database has no books: restore them, or use another database")
+    return Counters(**dict(row))
+
+
+def _settled(doubt: _Doubt, turn: int, works: int) -> Sequence[Outcome[object]]:
+    """Tell what is known of a commit whose answer was lost, when the turn is not the one before it."""
+    if turn == doubt.after:
+        return doubt.outcomes
+    lost = Unavailable("PostgreSQL went away while it committed, nobody knows whether it was done: send the call again")
+    return [Outcome(error=lost) for _ in range(works)]

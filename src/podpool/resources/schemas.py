@@ -1,0 +1,126 @@
+"""From a struct to the OpenAPI schema of its kind.
+
+A schema refuses what is wrong and keeps what it does not know, so that an object of another version, or of another
+project's components, comes through whole. What a struct cannot say (a limit, a default that the server fills in, a rule
+between two fields) stands in the tables below, by the struct's name.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import inspect
+
+Schema = dict[str, Any]
+
+_COUNT = {"minimum": 0}
+_CIDR = {"pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"}
+_CIDR_OR_NOTHING = {"pattern": r"^([0-9a-fA-F:.]+/[0-9]{1,3})?$"}
+_ADDRESS_OR_CIDR = {"pattern": r"^([0-9a-fA-F:.]+(/[0-9]{1,3})?)?$"}
+_MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
+    ("NetworkConfigSpec", "requestedIPCount"): {"default": 0, **_COUNT},
+    ("NetworkConfigStatus", "assignedIPCount"): {"default": 0, **_COUNT},
+    ("NetworkConfigStatus", "status"): {"enum": ["Updating", "Updated", "Error"]},
+    ("NetworkContainer", "assignmentMode"): {"default": "dynamic", "enum": ["dynamic", "static"]},
+    ("NetworkContainer", "type"): {"default": "vnet"},
+    ("NetworkContainer", "version"): {"default": 0, **_COUNT},
+    # an agent that cannot read one address refuses the whole object
+    ("NetworkContainer", "primaryIP"): _ADDRESS_OR_CIDR,
+    ("NetworkContainer", "primaryIPV6"): _ADDRESS_OR_CIDR,
+    ("NetworkContainer", "subnetAddressSpace"): _CIDR_OR_NOTHING,
+    ("NetworkContainer", "subnetAddressSpaceV6"): _CIDR_OR_NOTHING,
+    ("NetworkContainer", "status"): {
+        "enum": [
+            "NCUpdateSubnetFullError",
+            "NCUpdateInternalServerError",
+            "NCUpdateUnauthorizedError",
+            "NCUpdateSuccess",
+            "NCUpdateFailed",
+        ]
+    },
+    ("IPAssignment", "ip"): _ADDRESS_OR_CIDR,
+    ("SubnetScaler", "batch"): {"minimum": 1, "maximum": 256},
+    ("SubnetScaler", "buffer"): {
+        "minimum": 0,
+        "maximum": 4,
+        # not multipleOf: in floating point 0.29 is no multiple of 0.01
+        "x-kubernetes-validations": [
+            {
+                "rule": "self * 100.0 - double(int(self * 100.0 + 0.5)) < 0.000001"
+                " && self * 100.0 - double(int(self * 100.0 + 0.5)) > -0.000001",
+                "message": "must have at most two decimals",
+            }
+        ],
+    },
+    ("IPPoolSpec", "range"): _CIDR,
+    ("NodeSlicePoolSpec", "range"): _CIDR,
+    ("NodeSlicePoolSpec", "sliceSize"): {"pattern": "^/?[0-9]{1,3}$"},
+    ("SliceAllocation", "sliceRange"): _CIDR,
+}
+_REQUIRED: Mapping[str, list[str]] = {
+    # both are always written, as those who read the first phase's object expect
+    "SubnetExhaustion": ["exhausted", "timestamp"],
+    "IPPoolSpec": ["allocations", "range"],
+    "Allocation": ["id", "podref"],
+    "OverlappingRangeIPReservation": ["spec"],
+    "ReservationSpec": ["podref"],
+    "NodeSlicePoolSpec": ["range", "sliceSize"],
+    "NodeSlicePoolStatus": ["allocations"],
+    "SliceAllocation": ["nodeName", "sliceRange"],
+}
+_RULES: Mapping[str, list[Mapping[str, str]]] = {
+    "NodeScaler": [
+        {
+            # a zero is one that was not set
+            "rule": "!has(self.requestThresholdPercent) || !has(self.releaseThresholdPercent)"
+            " || self.requestThresholdPercent == 0 || self.releaseThresholdPercent == 0"
+            " || self.releaseThresholdPercent > self.requestThresholdPercent",
+            "message": "the thresholds are the wrong way round: a node that gives back at releaseThresholdPercent must "
+            "not ask for more below requestThresholdPercent",
+        }
+    ],
+}
+
+
+def schema(struct: type[msgspec.Struct]) -> Schema:
+    """Describe a struct: its fields by their names on the wire; other fields are kept."""
+    name = struct.__name__
+    made: Schema = {
+        "type": "object",
+        "description": (struct.__doc__ or "").strip(),
+        "properties": {each.encode_name: _field(name, each) for each in msgspec.structs.fields(struct)},
+        "x-kubernetes-preserve-unknown-fields": True,
+    }
+    if name in _REQUIRED:
+        made["required"] = list(_REQUIRED[name])
+    if name in _RULES:
+        made["x-kubernetes-validations"] = [dict(each) for each in _RULES[name]]
+    return made
+
+
+def _field(struct: str, field: msgspec.structs.FieldInfo) -> Schema:
+    if field.encode_name == "metadata":
+        return {"type": "object"}  # the server's own business
+    shape = _shape(inspect.type_info(field.type))
+    return shape | dict(_MORE.get((struct, field.encode_name), {}))
+
+
+def _shape(info: inspect.Type) -> Schema:
+    match info:
+        case inspect.UnionType(types=types):
+            return _shape(next(each for each in types if not isinstance(each, inspect.NoneType)))
+        case inspect.StructType(cls=cls):
+            return schema(cls)
+        case inspect.VarTupleType(item_type=item):
+            return {"type": "array", "items": _shape(item)}
+        case inspect.DictType(value_type=value):
+            return {"type": "object", "additionalProperties": _shape(value)}
+    return dict(_PLAIN[type(info)])
+
+
+_PLAIN: Mapping[type[inspect.Type], Schema] = {
+    inspect.BoolType: {"type": "boolean"},
+    inspect.DecimalType: {"type": "number"},
+    inspect.IntType: {"type": "integer", "format": "int64"},
+    inspect.StrType: {"type": "string"},
+}

@@ -1,0 +1,49 @@
+"""What an agent tells of itself, whatever its NNC shows."""
+
+from podpool.agent.pool import Pool
+from podpool.agent.records import Accepted, Adopted, Named, Started
+from podpool.agent.statement import Statement, statement
+from podpool.resources.acn import LISTING_ANNOTATION, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
+from podpool.resources.meta import Meta
+from tests.agent.statuses import CONTAINER, grants, status
+
+
+def pool() -> Pool:
+    """A pool at version 7 with three grants, one of them let go."""
+    made = Pool()
+    made.apply(Started(boot_id="boot-1", boot=0.0, wall=0.0))
+    made.apply(Adopted(container=CONTAINER))
+    made.apply(Accepted(container=status(7, grants(1, 2, 3)), at=0.0))
+    made.apply(Named(grants=("g2",), version=7, boot_id="boot-1"))
+    return made
+
+
+def config(shown: NetworkContainer, *, asked: str = "") -> NodeNetworkConfig:
+    annotations = {LISTING_ANNOTATION: asked} if asked else {}
+    return NodeNetworkConfig(
+        metadata=Meta(name="n1", annotations=annotations), status=NetworkConfigStatus(network_containers=(shown,))
+    )
+
+
+def test_who_is_not_asked_tells_only_who_it_is() -> None:
+    assert Statement(container=CONTAINER, listed=0) == statement(config(status(3, {})), pool())
+
+
+def test_an_nnc_that_shows_everything_needs_no_more_than_an_answer() -> None:
+    shown = config(status(7, grants(1, 2, 3)), asked="9")
+    assert Statement(container=CONTAINER, listed=9) == statement(shown, pool())
+
+
+def test_what_an_older_nnc_does_not_show_is_told_without_what_was_let_go() -> None:
+    told = statement(config(status(6, grants(1)), asked="9"), pool())
+    assert told.knows == status(7, grants(1, 3))
+
+
+def test_another_container_is_older_than_anything() -> None:
+    told = statement(config(status(99, {}, container="nc-2"), asked="9"), pool())
+    assert told.knows is not None
+    assert CONTAINER == told.container == told.knows.id
+
+
+def test_a_question_that_is_no_number_is_none() -> None:
+    assert 0 == statement(config(status(3, {}), asked="soon"), pool()).listed

@@ -1,0 +1,50 @@
+"""A candidate in a process of its own: `python -m tests.kube.candidate KUBECONFIG NAMESPACE NAME BOOK`.
+
+While it leads it signs the book, again and again, with its name and the number of its lead. It says when it lost one.
+"""
+
+import asyncio
+import os
+import random
+import sys
+from pathlib import Path
+
+from podpool.kube.client import KubeClient
+from podpool.kube.config import from_kubeconfig
+from podpool.kube.election import Elector, LeadLost, Timing
+from podpool.runtime.clock import SystemClock
+
+BRISK = Timing(duration=3.0, renew_deadline=2.0, retry=0.3)
+"""client-go's proportions, in a time that a test has."""
+
+
+async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
+    transport = from_kubeconfig(Path(kubeconfig))
+    pages = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    elector = Elector(
+        KubeClient(transport),
+        name="controller",
+        namespace=namespace,
+        identity=name,
+        clock=SystemClock(),
+        rng=random.Random(name),  # noqa: S311  seeded
+        timing=BRISK,
+    )
+    leads = 0
+
+    async def lead() -> None:
+        while True:
+            if elector.leading:
+                os.write(pages, f"{name} {leads}\n".encode())
+            await asyncio.sleep(0.005)
+
+    while True:
+        leads += 1
+        try:
+            await elector.run(lead)
+        except LeadLost:
+            print("lost", flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(run(*sys.argv[1:]))

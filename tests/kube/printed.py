@@ -1,0 +1,33 @@
+"""What podpool's commands print, on a real API server."""
+
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+from parts.api import Api, ApiError
+from parts.control_plane import ControlPlane
+from parts.polling import until
+from podpool.resources.crds import manifests
+
+PODPOOL = Path(sys.executable).parent / "podpool"
+
+
+def printed(*words: str) -> str:
+    return subprocess.run([PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def define_kinds(plane: ControlPlane) -> None:
+    """Apply `podpool crds`, and wait until every kind is served."""
+    plane.kubectl("apply", "-f", "-", manifest=printed("crds"))
+    for manifest in manifests():
+        group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
+        path = f"/apis/{group}/{version}/{manifest['spec']['names']['plural']}"
+        until(partial(served, plane.admin, path), f"{path} is served")
+
+
+def served(api: Api, path: str) -> bool:
+    try:
+        return bool(api.get(path))
+    except ApiError:
+        return False

@@ -1,0 +1,223 @@
+"""What happened, told to people: seldom enough, and nothing lost but the repetition."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from podpool.kube.client import KubeClient
+from podpool.kube.events import BURST, KEPT, Recorder, reference
+from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.builtin import EVENTS, NODES, Event, Node, ObjectReference
+from podpool.resources.meta import Meta
+from podpool.runtime.clock import Clock, SystemClock
+from podpool.runtime.transport import Request, Response
+from tests.kube.clusters import Cluster, pocket
+from tests.kube.loops import in_loop, in_virtual_time
+from tests.kube.roads import Road
+
+
+class LoopClock:
+    """A clock that goes with the loop."""
+
+    def boot(self) -> float:
+        return asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        return 1_700_000_000.0 + asyncio.get_running_loop().time()
+
+
+def on(name: str, namespace: str = "default") -> ObjectReference:
+    """An object that something happens to."""
+    return reference(NETWORK_CONFIGS, NodeNetworkConfig(metadata=Meta(name=name, namespace=namespace, uid="u")))
+
+
+def recorder(client: KubeClient, clock: Clock) -> Recorder:
+    return Recorder(client, component="podpool-agent", instance="n", clock=clock, rng=random.Random(1))  # noqa: S311  seeded
+
+
+class Told:
+    """A recorder that runs on pocket, and a road to disturb."""
+
+    def __init__(self) -> None:
+        self.road = Road(pocket())
+        self.client = KubeClient(self.road)
+        self.recorder = recorder(self.client, LoopClock())
+
+    def tell(self, name: str = "a", *, reason: str = "SubnetShort", note: str = "no address left") -> None:
+        self.recorder.tell(on(name), reason=reason, action="Scaling", note=note, warning=True)
+
+    async def events(self) -> list[Event]:
+        return list((await self.client.list(EVENTS, namespace="default")).items)
+
+    @property
+    def writes(self) -> int:
+        return sum(each.method != "GET" for each in self.road.sent)
+
+
+@asynccontextmanager
+async def recording() -> AsyncIterator[Told]:
+    told = Told()
+    running = asyncio.create_task(told.recorder.run())
+    try:
+        yield told
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@in_loop
+async def test_an_event_is_as_the_server_wants_it_and_is_counted(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("podpool.kube.events.AGAIN", 0.1)
+    async with cluster.guest() as guest:
+        made = recorder(guest.client, SystemClock())
+        running = asyncio.create_task(made.run())
+        regarding = on("node-1", guest.namespace)
+
+        async def counted(count: int) -> Event:
+            made.tell(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
+            async with asyncio.timeout(30):
+                while True:
+                    found = (await guest.client.list(EVENTS, namespace=guest.namespace)).items
+                    if found and (found[0].series.count if found[0].series else 1) == count:
+                        assert 1 == len(found)
+                        return found[0]
+                    await asyncio.sleep(0.02)
+
+        first = await counted(1)
+        assert ("SubnetShort", "Scaling", "Warning", regarding) == (
+            first.reason,
+            first.action,
+            first.type,
+            first.regarding,
+        )
+        assert ("podpool-agent", "n", "ü" * 512) == (first.reporting_controller, first.reporting_instance, first.note)
+        again = await counted(2)
+        assert first.event_time == again.event_time
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@in_loop
+async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: Cluster) -> None:
+    async with cluster.guest() as guest:
+        made = recorder(guest.client, SystemClock())
+        running = asyncio.create_task(made.run())
+        node = reference(NODES, Node(metadata=Meta(name=guest.namespace)))
+        made.tell(node, reason="NodeGone", action="Releasing", note="its addresses are free")
+        async with asyncio.timeout(30):
+            while True:
+                found = (await guest.client.list(EVENTS, namespace="default")).items
+                if [each for each in found if each.regarding == node]:
+                    break
+                await asyncio.sleep(0.02)
+        running.cancel()
+        await asyncio.wait([running])
+
+
+@in_virtual_time
+async def test_the_same_thing_is_one_event_written_every_five_minutes() -> None:
+    async with recording() as told:
+        for _ in range(170):
+            told.tell()
+            await asyncio.sleep(5)
+        (event,) = await told.events()
+        assert event.series
+        assert 3 == told.writes
+        await asyncio.sleep(300)
+        (event,) = await told.events()
+        assert event.series
+        assert (170, 4) == (event.series.count, told.writes)
+        assert str(event.series.last_observed_time).startswith("2023-11-14T22:27:25.")
+
+
+@in_virtual_time
+async def test_after_a_while_it_is_a_new_event_with_its_own_note() -> None:
+    async with recording() as told:
+        told.tell(note="first")
+        await asyncio.sleep(601)
+        told.tell(note="second")
+        await asyncio.sleep(1)
+        assert ["first", "second"] == [each.note for each in await told.events()]
+
+
+@in_virtual_time
+async def test_other_objects_and_reasons_are_other_events() -> None:
+    async with recording() as told:
+        for name in ("a", "b"):
+            for reason in ("SubnetShort", "Fenced"):
+                told.tell(name, reason=reason)
+        await asyncio.sleep(1)
+        assert 4 == len(await told.events())
+
+
+@in_virtual_time
+async def test_many_are_written_at_once_and_then_one_a_second() -> None:
+    async with recording() as told:
+        for number in range(BURST + 10):
+            told.tell(f"n-{number}")
+        await asyncio.sleep(0.5)
+        assert BURST == len(await told.events())
+        await asyncio.sleep(5)
+        assert BURST + 5 == len(await told.events())
+        await asyncio.sleep(30)
+        assert BURST + 10 == len(await told.events())
+
+
+@in_virtual_time
+async def test_while_the_server_is_away_they_wait_and_the_oldest_are_forgotten() -> None:
+    async with recording() as told:
+        told.road.answer = lambda _: Response(503, b"")
+        for number in range(KEPT + 5):
+            told.tell(f"n-{number:03}")
+        await asyncio.sleep(60)
+        told.road.answer = lambda _: None
+        await asyncio.sleep(3600)
+        names = sorted(each.regarding.name for each in await told.events())
+        assert [f"n-{number:03}" for number in range(5, KEPT + 5)] == names
+
+
+@in_virtual_time
+async def test_what_is_refused_is_given_up() -> None:
+    async with recording() as told:
+        told.road.answer = lambda request: Response(403, b"") if request.method == "POST" else None
+        told.tell()
+        told.recorder.tell(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
+        await asyncio.sleep(200)
+        assert 2 == told.writes
+
+
+@in_virtual_time
+async def test_one_that_the_server_forgot_is_written_anew() -> None:
+    async with recording() as told:
+        told.tell()
+        await asyncio.sleep(1)
+        (old,) = await told.events()
+        await told.client.delete(EVENTS, old.metadata.name, namespace="default")
+        told.tell()
+        await asyncio.sleep(301)
+        (new,) = await told.events()
+        assert new.series
+        assert (2, old.event_time) == (new.series.count, new.event_time)
+        assert old.metadata.name != new.metadata.name
+
+
+@in_virtual_time
+async def test_a_name_that_is_taken_is_not_used() -> None:
+    async with recording() as told:
+        taken: list[bytes] = []
+
+        def once(request: Request) -> Response | None:
+            if request.method != "POST" or taken:
+                return None
+            taken.append(request.body)
+            return Response(409, b'{"reason": "AlreadyExists"}')
+
+        told.road.answer = once
+        told.tell()
+        await asyncio.sleep(5)
+        assert 1 == len(await told.events())

@@ -1,0 +1,244 @@
+"""Two never lead at once: not with wrong clocks, not on a server that hangs, not after a process was paused."""
+
+import asyncio
+import itertools
+import os
+import random
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from podpool.kube.client import KubeClient
+from podpool.kube.election import Elector, LeadLost
+from podpool.pocket.handler import PocketApi
+from tests.kube.candidate import BRISK
+from tests.kube.clusters import Cluster, FixedClock, pocket
+from tests.kube.loops import in_loop, play
+from tests.kube.machines import ClockedLoop, Machine
+from tests.kube.roads import Road
+
+TICK = 0.05
+
+
+class Contender:
+    """A candidate on a machine of its own, which tries again whenever it lost."""
+
+    def __init__(self, loop: ClockedLoop, server: PocketApi, name: str) -> None:
+        self.name = name
+        self.machine = Machine(loop)
+        self.road = Road(server)
+        self.leads = 0
+        self.elector = Elector(
+            KubeClient(self.road),
+            name="controller",
+            namespace="kube-system",
+            identity=name,
+            clock=self.machine,
+            rng=random.Random(name),  # noqa: S311  seeded
+        )
+        self.running = self.machine.do(lambda: asyncio.ensure_future(self._run()))
+
+    @property
+    def leading(self) -> bool:
+        return self.machine.do(lambda: self.elector.leading)
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.elector.run(self._lead)
+            except LeadLost:
+                continue
+
+    async def _lead(self) -> None:
+        self.leads += 1
+        await asyncio.Event().wait()
+
+
+@asynccontextmanager
+async def contest(loop: ClockedLoop, names: str) -> AsyncIterator[list[Contender]]:
+    """Let them contend; at no tick of the true clock two of them lead."""
+    server = pocket()
+    contenders = [Contender(loop, server, name) for name in names]
+    watching = asyncio.ensure_future(_only_one(contenders))
+    try:
+        yield contenders
+        assert not watching.done()
+    finally:
+        for each in (watching, *(contender.running for contender in contenders)):
+            each.cancel()
+        for contender in contenders:
+            contender.machine.run_at(1.0)  # a sleeper would never end
+        ended = await asyncio.gather(watching, *(contender.running for contender in contenders), return_exceptions=True)
+        assert {asyncio.CancelledError} == {type(each) for each in ended}, ended
+
+
+async def _only_one(contenders: list[Contender]) -> None:
+    while True:
+        leaders = [each.name for each in contenders if each.leading]
+        assert len(leaders) <= 1, leaders
+        await asyncio.sleep(TICK)
+
+
+class TestClocks:
+    @pytest.mark.parametrize("seed", range(5))
+    def test_stretched_by_less_than_half(self, seed: int) -> None:
+        loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
+
+        async def story() -> None:
+            async with contest(loop, "abc") as contenders:
+                for _ in range(150):
+                    each = rng.choice(contenders)
+                    each.machine.run_at(rng.uniform(0.82, 1.2))
+                    each.road.hangs = rng.random() < 0.4
+                    await asyncio.sleep(rng.uniform(0, 20))
+                assert sum(each.leads for each in contenders) > 10
+
+        play(story(), loop)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_stopped_while_the_machine_sleeps(self, seed: int) -> None:
+        loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
+
+        async def story() -> None:
+            async with contest(loop, "abc") as contenders:
+                for _ in range(100):
+                    each = rng.choice(contenders)
+                    each.machine.sleep()
+                    await asyncio.sleep(rng.choice([0.1, 3.0, 9.0, 14.0, 16.0, 60.0]))
+                    each.machine.run_at(1.0)
+                    await asyncio.sleep(rng.uniform(0, 10))
+                assert sum(each.leads for each in contenders) > 10
+
+        play(story(), loop)
+
+    def test_stretched_by_more_than_half_is_more_than_was_promised(self) -> None:
+        """Which shows that the contest would see two leaders."""
+        loop = ClockedLoop()
+
+        async def story() -> None:
+            async with contest(loop, "ab") as (first, second):
+                await asyncio.sleep(5)
+                slow, fast = (first, second) if first.leading else (second, first)
+                slow.machine.run_at(0.5)
+                fast.machine.run_at(2.0)
+                slow.road.hangs = True
+                await asyncio.sleep(60)
+
+        with pytest.raises(AssertionError):
+            play(story(), loop)
+
+
+class Troupe:
+    """Candidates in processes of their own, and the book that they sign."""
+
+    def __init__(self, book: Path) -> None:
+        self.book = book
+        self.processes: dict[str, Process] = {}
+
+    async def enter(self, name: str, kubeconfig: Path, namespace: str) -> None:
+        words = ("-m", "tests.kube.candidate", str(kubeconfig), namespace, name, str(self.book))
+        self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=PIPE)
+
+    def signed(self) -> list[tuple[str, str]]:
+        """Who signed, one entry for each lead as far as they are not mixed."""
+        lines = self.book.read_text().splitlines() if self.book.exists() else []
+        names = [tuple(line.split()) for line in lines]
+        return [(name, lead) for (name, lead), _ in itertools.groupby(names)]
+
+    async def led_by_another_than(self, name: str) -> str:
+        """Wait until another than this one signed last."""
+        last = name
+        while last == name:
+            await asyncio.sleep(TICK)
+            last = next((each for each, _ in reversed(self.signed())), name)  # nobody yet is no other
+        return last
+
+    async def lost(self, name: str) -> None:
+        """Wait until it says that it lost the lead."""
+        process = self.processes[name]
+        assert process.stdout
+        assert b"lost\n" == await process.stdout.readline()
+
+    def send(self, name: str, number: signal.Signals) -> None:
+        os.kill(self.processes[name].pid, number)
+
+    async def leave(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+            await process.wait()
+
+
+@in_loop
+async def test_a_process_that_was_paused_signs_nothing_more(cluster: Cluster, tmp_path: Path) -> None:
+    troupe = Troupe(tmp_path / "book")
+    async with cluster.guest() as guest, cluster.kubeconfig(guest, tmp_path) as kubeconfig, asyncio.timeout(120):
+        try:
+            for name in ("a", "b"):
+                await troupe.enter(name, kubeconfig, guest.namespace)
+            leader = await troupe.led_by_another_than("nobody")
+            for _ in range(3):
+                troupe.send(leader, signal.SIGSTOP)
+                follower = await troupe.led_by_another_than(leader)
+                troupe.send(leader, signal.SIGCONT)
+                await troupe.lost(leader)
+                leader = follower
+        finally:
+            await troupe.leave()
+    leads = troupe.signed()
+    assert len(leads) == len(set(leads)), "nobody signs between the signatures of another's lead"
+    assert 4 <= len(leads)
+
+
+@in_loop
+async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: Cluster) -> None:
+    async with cluster.guest() as guest, asyncio.timeout(120):
+        leaders: list[str] = []
+        lost = asyncio.Event()
+        led = asyncio.Event()
+
+        async def contend(name: str) -> None:
+            elector = Elector(
+                KubeClient(guest.road),
+                name="controller",
+                namespace=guest.namespace,
+                identity=name,
+                clock=FixedClock(),
+                rng=random.Random(name),  # noqa: S311  seeded
+                timing=BRISK,
+            )
+
+            async def lead() -> None:
+                assert [] == leaders
+                leaders.append(name)
+                led.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    leaders.remove(name)
+
+            while True:
+                try:
+                    await elector.run(lead)
+                except LeadLost:
+                    lost.set()
+
+        contending = [asyncio.ensure_future(contend(name)) for name in "ab"]
+        try:
+            for _ in range(2):
+                await led.wait()
+                async with guest.hanging():
+                    await lost.wait()
+                    assert [] == leaders
+                led.clear()
+                lost.clear()
+            await led.wait()
+        finally:
+            for each in contending:
+                each.cancel()
+            ended = await asyncio.gather(*contending, return_exceptions=True)
+        assert {asyncio.CancelledError} == {type(each) for each in ended}, ended

@@ -1,0 +1,146 @@
+"""Clusters as a person manages them: the brake on losses, and what a destroyed cluster gives back."""
+
+import pytest
+
+from podpool.ledger.errors import NotFound, TermEnded
+from podpool.ledger.messages import ContainerState, Reconcile, ReconcileAnswer, Result
+from tests.ledger.offices import Leader, Office, done, item
+
+pytestmark = pytest.mark.usefixtures("books")
+
+
+@pytest.fixture
+def office() -> Office:
+    made = Office()
+    made.subnet("10.0.0.0/22")
+    return made
+
+
+def nodes(leader: Leader, count: int) -> dict[str, ContainerState]:
+    names = [f"n{number:02}" for number in range(count)]
+    results = leader.call(*(item(name, wanted=3) for name in names)).results
+    return {name: result.state for name, result in zip(names, results, strict=True) if result.state}
+
+
+def lose(leader: Leader, states: dict[str, ContainerState], count: int) -> list[Result]:
+    """Give up the first so many, in one call."""
+    lost = [(name, states.pop(name)) for name in list(states)[:count]]
+    results = leader.call(*(item(name, state, gone=True) for name, state in lost)).results
+    states.update({name: state for (name, state), result in zip(lost, results, strict=True) if result.error})
+    return list(results)
+
+
+def codes(results: list[Result]) -> set[str]:
+    return {result.error.error if result.error else "closed" for result in results}
+
+
+@pytest.mark.parametrize(
+    ("known", "lost", "outcome"),
+    [
+        (4, 4, "closed"),  # fewer than five
+        (20, 6, "closed"),  # 30 %
+        (20, 7, "braked"),
+        (5, 5, "braked"),
+        (100, 30, "closed"),
+        (100, 31, "braked"),
+    ],
+)
+def test_more_than_three_in_ten_and_at_least_five_are_too_many(
+    office: Office, known: int, lost: int, outcome: str
+) -> None:
+    leader = Leader(office)
+    states = nodes(leader, known)
+    held = office.reserved()
+    assert {outcome} == codes(lose(leader, states, lost))
+    office.later(31.0)
+    assert held - (4 * lost if outcome == "closed" else 0) == office.reserved()
+
+
+def test_losses_add_up_within_the_gone_time_and_are_forgotten_after_it(office: Office) -> None:
+    leader = Leader(office)
+    states = nodes(leader, 20)
+    for _ in range(3):
+        assert {"closed"} == codes(lose(leader, states, 2))
+        office.clock.now += 200.0
+    assert {"braked"} == codes(lose(leader, states, 1))
+
+    calm = Leader(office, "calm")
+    states = nodes(calm, 20)
+    for _ in range(3):
+        assert {"closed"} == codes(lose(calm, states, 4))
+        office.clock.now += 661.0
+
+
+def test_who_says_how_many_are_missing_loses_none_of_them(office: Office) -> None:
+    leader = Leader(office)
+    states = nodes(leader, 20)
+    name, state = next(iter(states.items()))
+    leader.number += 1
+    call = Reconcile(
+        cluster=leader.cluster,
+        term=leader.term,
+        number=leader.number,
+        missing=7,
+        items=(item(name, state, gone=True),),
+    )
+    answer: ReconcileAnswer = done(office.client.reconcile(call))
+    assert {"braked"} == codes(list(answer.results))
+
+
+def test_a_braked_cluster_goes_on_with_everything_else(office: Office) -> None:
+    leader = Leader(office)
+    states = nodes(leader, 10)
+    lose(leader, states, 9)
+    assert 5 == len(leader.one(item("n00", states["n00"], wanted=5)).grants)
+    assert leader.node("new", wanted=3).grants
+    other = Leader(office, "other")
+    assert {"closed"} == codes(lose(other, nodes(other, 4), 4))
+
+
+def test_a_person_agrees_and_then_they_are_given_up(office: Office) -> None:
+    leader = Leader(office)
+    states = nodes(leader, 10)
+    assert {"braked"} == codes(lose(leader, states, 9))
+    (shown,) = done(office.client.clusters()).clusters
+    assert ("c1", 10, "1970-01-12T13:46:40.000+00:00") == (shown.id, shown.containers, shown.braked)
+    (shown,) = done(office.client.confirm_loss("c1")).clusters
+    assert shown.braked is None
+    assert {"closed"} == codes(lose(leader, states, 9))
+    with pytest.raises(NotFound):
+        done(office.client.confirm_loss("none"))
+
+
+def test_after_a_day_nobody_needs_to_agree(office: Office) -> None:
+    leader = Leader(office)
+    states = nodes(leader, 10)
+    assert {"braked"} == codes(lose(leader, states, 9))
+    office.clock.now += 86_399.0
+    assert {"braked"} == codes(lose(leader, states, 9))
+    office.clock.now += 1.0
+    assert {"closed"} == codes(lose(leader, states, 9))
+
+
+def test_a_destroyed_cluster_gives_back_all_and_others_nothing(office: Office) -> None:
+    leader, other = Leader(office, "c1"), Leader(office, "c2")
+    nodes(leader, 6)
+    kept = nodes(other, 2)
+    done_with = done(office.client.retire("c1"))
+    assert (6, 24) == (done_with.containers, done_with.addresses)
+    assert 32 == office.reserved(), "it rests first"
+    office.later(31.0)
+    assert 8 == office.reserved()
+    assert ["c2"] == [each.id for each in done(office.client.clusters()).clusters]
+    assert 2 == len(done(office.client.containers("c2")).containers)
+    assert kept["n00"].grants == other.one(item("n00", kept["n00"], wanted=3)).grants
+    with pytest.raises(TermEnded):
+        leader.call()
+
+
+def test_nobody_waits_for_the_list_of_a_retired_cluster(office: Office) -> None:
+    nodes(Leader(office, "c1"), 2)
+    office = office.restored(office.store.image(), witness=type(office.witness)())
+    assert office.state().frozen
+    done(office.client.retire("c1"))
+    office.later(31.0)
+    assert not office.state().frozen
+    assert () == done(office.client.recovery()).awaited

@@ -1,0 +1,215 @@
+"""Subnets that grow, are emptied, and go: nobody's address moves, and none is given twice."""
+
+import ipaddress
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.core.errors import InvalidInput
+from podpool.core.scaling import Scaler
+from podpool.ledger.errors import Conflict, Invalid, NotFound
+from podpool.ledger.ground import Ground, ground_of
+from podpool.ledger.messages import Growth, NewSubnet, Report
+from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
+
+pytestmark = pytest.mark.usefixtures("books")
+
+
+def grow(office: Office, cidr: str, *keep_back: str) -> int:
+    """Grow the subnet; tell its capacity."""
+    return done(office.client.grow_subnet(SUBNET, Growth(cidr=cidr, keep_back=keep_back))).capacity
+
+
+def usable(*cidrs: str) -> set[str]:
+    return {str(each) for cidr in cidrs for each in ipaddress.ip_network(cidr).hosts()}
+
+
+@pytest.mark.parametrize(
+    ("cidr", "growth", "all_of_it"),
+    [
+        ("10.0.0.0/28", "10.0.0.0/27", usable("10.0.0.0/27")),
+        ("10.0.0.16/28", "10.0.0.0/27", usable("10.0.0.0/27")),
+        ("10.0.0.0/28", "10.0.0.16/28", usable("10.0.0.0/28", "10.0.0.16/28")),
+        ("10.0.1.64/26", "10.0.0.0/23", usable("10.0.0.0/23")),
+        ("10.0.0.0/28", "192.168.0.0/29", usable("10.0.0.0/28", "192.168.0.0/29")),
+    ],
+)
+def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth: str, all_of_it: set[str]) -> None:
+    office = Office()
+    office.subnet(cidr, kept_for_primaries=0)
+    leader = Leader(office)
+    before = leader.node("n1", wanted=10)
+    assert len(all_of_it) == grow(office, growth)
+    after = leader.one(item("n1", before, wanted=len(all_of_it)))
+    assert set(before.grants) <= set(after.grants)
+    assert all_of_it == {after.primary, *addresses(after)}
+    assert len(all_of_it) == office.reserved()
+
+
+def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28", kept_for_primaries=0)
+    leader = Leader(office)
+    short = leader.node("n1", wanted=20, waiting=7)
+    assert 7 == short.short
+    grow(office, "10.0.0.0/27")
+    assert (short.container,) == leader.call(item("n2")).servable
+    assert 0 == leader.one(item("n1", short, wanted=20)).short
+
+
+def test_it_can_grow_again_and_the_same_growth_again_changes_nothing() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28")
+    assert [30, 62, 62] == [grow(office, cidr) for cidr in ("10.0.0.0/27", "10.0.0.0/26", "10.0.0.0/26")]
+    assert 62 + 14 == grow(office, "10.1.0.0/28")
+    state = office.state()
+    assert ("10.0.0.0/26", ("10.1.0.0/28",)) == (state.cidr, state.further)
+    assert state == office.subnet("10.0.0.0/28"), "made again as it was made, it is the one that has grown"
+
+
+def test_an_ipv6_subnet_gets_a_further_64() -> None:
+    office = Office()
+    office.subnet("fd00::/126", kept_for_primaries=0)
+    assert 4 + (1 << 64) == grow(office, "fd00:1::/64")
+    state = Leader(office).one(item(wanted=6))
+    assert {"fd00::", "fd00::1", "fd00::2", "fd00::3", "fd00:1::", "fd00:1::1", "fd00:1::2"} == {
+        state.primary,
+        *addresses(state),
+    }
+
+
+def test_what_is_new_can_be_kept_back_but_not_what_is_given() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28")
+    with pytest.raises(Invalid) as refused:
+        grow(office, "10.0.0.0/27", "10.0.0.4")
+    assert "keep_back" == refused.value.field
+    assert 30 - 4 == grow(office, "10.0.0.0/27", "10.0.0.16-10.0.0.19")
+    assert 4 == office.state().kept_back
+
+
+@pytest.mark.parametrize("cidr", ["10.0.0.0/28", "10.0.0.0/29", "10.0.0.7/27", "fd00::/64", "10.0.0.0/99", "x"])
+def test_a_growth_that_is_none_is_refused(cidr: str) -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28")
+    with pytest.raises(Invalid) as refused:
+        grow(office, cidr)
+    assert "cidr" == refused.value.field
+    assert 14 == office.state().capacity
+
+
+def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28")
+    office.subnet("10.0.0.16/28", name="other")
+    with pytest.raises(Conflict, match="vnet/other"):
+        grow(office, "10.0.0.0/27")
+    grow(office, "10.2.0.0/28")
+    with pytest.raises(Conflict, match="10.2.0.0/28 of subnet vnet/pods"):
+        office.subnet("10.2.0.0/24", name="third")
+
+
+def grounds(cidr: str, growths: Sequence[str]) -> list[Ground]:
+    """The ground as it grows, as far as it does."""
+    found = [ground_of(cidr, None, ())]
+    grown: tuple[Growth, ...] = ()
+    for each in growths:
+        try:
+            found.append(ground_of(cidr, None, (), (*grown, Growth(cidr=each))))
+        except InvalidInput:
+            continue
+        grown = (*grown, Growth(cidr=each))
+    return found
+
+
+networks = st.builds(
+    lambda length, at: str(ipaddress.ip_network((0x0A000000 + (at << 4), length), strict=False)),
+    st.integers(22, 29),
+    st.integers(0, 63),
+)
+
+
+@given(networks, st.lists(networks, max_size=5))
+def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[str]) -> None:
+    before: dict[int, tuple[int, int]] = {}
+    for ground in grounds(cidr, growths):
+        members = [value for each in ground.members.ranges for value in range(each.first, each.last + 1)]
+        places = {value: ground.place(value) for value in members}
+        assert len(members) == ground.capacity == len(set(places.values()))
+        assert before.items() <= places.items()
+        assert all(ground.address(*place) == value for value, place in places.items())
+        found, block = [], ground.next_block(0)
+        while block is not None:
+            found += [(block, slot) for slot in ground.slots(block)]
+            block = ground.next_block(block + 1)
+        assert sorted(places.values()) == found
+        before = places
+
+
+def test_a_subnet_that_drains_grants_nothing_and_wants_back_what_is_idle() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24")
+    leader = Leader(office)
+    state = leader.node("n1", wanted=15)
+    drained = done(office.client.drain_subnet(SUBNET))
+    assert (True, True, Scaler(1, 0)) == (drained.draining, drained.exhausted, drained.scaler)
+    assert 5 == leader.one(item("n1", state, wanted=20, report=Report(waiting=5))).short
+    assert "draining" == leader.problem(item("n2")).error
+    assert 10 == len(leader.one(item("n1", state, wanted=10, released=ids(state)[:5])).grants)
+    reopened = done(office.client.reopen_subnet(SUBNET))
+    assert not reopened.draining
+    assert 0 == leader.one(item("n1", state, wanted=20)).short
+
+
+def test_only_an_empty_subnet_is_deleted_and_its_place_is_free_then() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24")
+    leader = Leader(office)
+    state = leader.node("n1", wanted=3)
+    for _ in range(2):
+        with pytest.raises(Conflict, match="4 addresses are held or rest"):
+            done(office.client.delete_subnet(SUBNET))
+        leader.one(item("n1", state, gone=True))
+    office.later(31.0)
+    assert SUBNET == done(office.client.delete_subnet(SUBNET)).subnet
+    with pytest.raises(NotFound):
+        done(office.client.delete_subnet(SUBNET))
+    assert 254 == office.subnet("10.0.0.0/24", name="other").capacity
+    assert "not-found" == leader.problem(item("n1")).error
+
+
+def test_a_restored_ledger_deletes_nothing_that_somebody_may_have() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24")
+    leader = Leader(office)
+    image = office.store.image()
+    leader.node("n1")
+    office = office.restored(image)
+    with pytest.raises(Conflict, match="recovers"):
+        done(office.client.delete_subnet(SUBNET))
+
+
+def test_details_tell_who_holds_a_subnet() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/26", gateway="10.0.0.1", keep_back=("10.0.0.8/29",))
+    Leader(office, "c1").call(item("n1", wanted=4), item("n2", wanted=2))
+    other = Leader(office, "c2")
+    other.one(item("n1", other.node("n1", wanted=60), wanted=60, report=Report(waiting=3)))
+    told = done(office.client.details(SUBNET))
+    assert ("10.0.0.1", 9, 4) == (told.made.gateway, told.state.kept_back, told.state.kept_for_primaries)
+    assert [("c1", 2, 8), ("c2", 1, 41)] == [(each.cluster, each.containers, each.held) for each in told.holders]
+    assert (3, 17) == (told.holders[1].waiting, told.holders[1].wishing)
+    assert told.state.reserved == sum(each.held for each in told.holders)
+
+
+def test_networks_are_what_subnets_are_in() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24", name="b")
+    office.subnet("10.0.1.0/24", name="a")
+    done(office.client.create_subnet(NewSubnet(network="other", name="c", cidr="10.0.0.0/24")))
+    shown = done(office.client.networks()).networks
+    assert [("other", ("c",), 254), ("vnet", ("a", "b"), 508)] == [
+        (each.name, each.subnets, each.capacity) for each in shown
+    ]

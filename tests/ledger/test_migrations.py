@@ -1,0 +1,176 @@
+"""Numbered migrations: books of every earlier version are brought up to date, and lose nothing."""
+
+import asyncio
+import io
+import random
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import asyncpg
+import pytest
+
+from parts.postgres import Postgres
+from podpool.ledger.backup import TABLES, Head, Line, columns_text, read_head, read_rows, select_all, write_copy
+from podpool.ledger.check import check
+from podpool.ledger.postgres_backup import back_up
+from podpool.ledger.postgres_server import migrate as migrate_postgres
+from podpool.ledger.schema import scripts
+from podpool.ledger.sqlite import migrate as migrate_sqlite
+from tests.ledger.offices import Leader, Office, ids, item
+
+VERSIONS = range(1, len(scripts("sqlite")) + 1)
+IDENTITIES = ("event", "tenure")
+
+
+@pytest.fixture(scope="module")
+def lines() -> list[Line]:
+    """The rows of a ledger that has seen something."""
+    office = Office()
+    office.subnet("10.0.0.0/24", gateway="10.0.0.1")
+    office.subnet("fd00::/64", name="six")
+    leader = Leader(office)
+    states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
+    leader.one(item("n0", states[0], wanted=5, released=ids(states[0])[:20]))
+    leader.one(item("n1", states[1], gone=True))
+    connection = sqlite3.connect(":memory:")
+    connection.deserialize(office.store.image())
+    file = io.BytesIO()
+    write_copy(file, Head(schema=1, revision=1), [(table, connection.execute(select_all(table))) for table in TABLES])
+    connection.close()
+    file.seek(0)
+    read_head(file)
+    return list(read_rows(file))
+
+
+def test_both_databases_have_the_same_numbers() -> None:
+    assert len(scripts("sqlite")) == len(scripts("postgres"))
+
+
+class TestSqlite:
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_books_of_every_version_come_up_whole(self, lines: list[Line], version: int, tmp_path: Path) -> None:
+        connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        migrate_sqlite(connection, upto=version)
+        connection.execute("DELETE FROM ledger")
+        for table, columns, row in known(lines, lambda table: sqlite_columns(connection, table)):
+            places = ", ".join("?" * len(columns))
+            connection.execute(f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({places})", row)
+        migrate_sqlite(connection)
+        found = [
+            (table, TABLES[table], tuple(row)) for table in TABLES for row in connection.execute(select_all(table))
+        ]
+        assert [] == check(found).faults
+        assert kept(found, lines, version)
+        assert sqlite_schema(connection) == sqlite_schema(new := fresh_sqlite())
+        new.close()
+        connection.close()
+
+    def test_a_copy_has_every_table_and_column(self) -> None:
+        connection = fresh_sqlite()
+        found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        assert set(TABLES) == {name for (name,) in found}
+        assert all(set(TABLES[table]) == sqlite_columns(connection, table) for table in TABLES)
+        connection.close()
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+class TestPostgres:
+    @pytest.fixture
+    def url(self, postgres: Postgres) -> Iterator[str]:
+        for name in ("migrations", "fresh"):
+            postgres.psql(f"CREATE DATABASE {name}")
+        yield postgres.url("migrations")
+        for name in ("migrations", "fresh"):
+            postgres.psql(f"DROP DATABASE {name}")
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_books_of_every_version_come_up_whole(self, lines: list[Line], version: int, url: str) -> None:
+        async def main() -> None:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection, upto=version)
+            await connection.execute("DELETE FROM ledger")
+            there = await postgres_columns(connection)
+            for table, columns, row in known(lines, lambda table: there.get(table, set())):
+                if table == "ledger":
+                    columns, row = (*columns, "turn", "subnets", "containers"), (*row, 1, 9, 9)  # noqa: PLW2901
+                places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
+                await connection.execute(f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({places})", *row)
+            await migrate_postgres(connection)
+            await migrate_postgres(connection)  # once more changes nothing
+            file = io.BytesIO()
+            await back_up(connection, file)
+            file.seek(0)
+            read_head(file)
+            found = list(read_rows(file))
+            assert [] == check(found).faults
+            assert kept(found, lines, version)
+            fresh = await asyncpg.connect(url, database="fresh")
+            await migrate_postgres(fresh)
+            assert await postgres_schema(fresh) == await postgres_schema(connection)
+            await fresh.close()
+            await connection.close()
+
+        asyncio.run(main())
+
+    def test_replicas_that_start_at_once_make_the_tables_once(self, url: str) -> None:
+        async def start() -> None:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection)
+            await connection.close()
+
+        async def main() -> None:
+            await asyncio.gather(*(start() for _ in range(4)))
+            connection = await asyncpg.connect(url)
+            assert [*VERSIONS] == [row[0] for row in await connection.fetch("SELECT version FROM schema_version")]
+            await connection.close()
+
+        asyncio.run(main())
+
+
+def known(lines, columns_of):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN201
+    """The rows as an older version had them."""
+    for table, columns, row in lines:
+        there = columns_of(table)
+        pairs = [(column, value) for column, value in zip(columns, row, strict=True) if column in there]
+        if pairs:
+            yield table, tuple(column for column, _ in pairs), tuple(value for _, value in pairs)
+
+
+def kept(found: list[Line], lines: list[Line], version: int) -> bool:
+    """What an older version had is there as it was."""
+    first = {table for table in TABLES if version == VERSIONS[-1] or table not in {"token", "tenure", "pod"}}
+    return [line for line in found if line[0] in first] == [line for line in lines if line[0] in first]
+
+
+def fresh_sqlite() -> sqlite3.Connection:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    migrate_sqlite(connection)
+    return connection
+
+
+def sqlite_columns(connection: sqlite3.Connection, table: str) -> set[str]:
+    return {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+
+
+def sqlite_schema(connection: sqlite3.Connection) -> list[tuple[str]]:
+    return connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY name").fetchall()
+
+
+async def postgres_columns(connection: "asyncpg.Connection") -> dict[str, set[str]]:
+    there: dict[str, set[str]] = {}
+    for table, column in await connection.fetch(
+        "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
+    ):
+        there.setdefault(table, set()).add(column)
+    return there
+
+
+async def postgres_schema(connection: "asyncpg.Connection") -> list[object]:
+    columns = await connection.fetch(
+        "SELECT table_name, column_name, data_type, is_nullable FROM information_schema.columns"
+        " WHERE table_schema = 'public' ORDER BY 1, 2"
+    )
+    indexes = await connection.fetch("SELECT indexdef FROM pg_indexes WHERE schemaname = 'public' ORDER BY 1")
+    return [*map(tuple, columns), *map(tuple, indexes)]

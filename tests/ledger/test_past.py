@@ -1,0 +1,212 @@
+"""Who held which address when: for an address, for a node, down to the Pod."""
+
+import datetime as dt
+
+import pytest
+
+from podpool.ledger.errors import Invalid
+from podpool.ledger.forms import PodReport, PodUse, Tenure
+from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item, listed
+
+pytestmark = pytest.mark.usefixtures("books")
+
+
+def at(moment: float) -> str:
+    return dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="milliseconds")
+
+
+def use(address: str, name: str, since: float, until: float | None = None) -> PodUse:
+    ended = None if until is None else at(until)
+    return PodUse(
+        network="vnet", address=address, namespace="default", name=name, uid=f"uid-{name}", since=at(since), until=ended
+    )
+
+
+@pytest.fixture
+def office() -> Office:
+    made = Office()
+    made.subnet("10.0.0.0/24", cooldown=0.0, cooldown_floor=0.0)
+    return made
+
+
+def of_address(office: Office, address: str, moment: float | None = None) -> tuple[Tenure, ...]:
+    when = "" if moment is None else at(moment)
+    return done(office.client.history(address=address, at=when)).tenures
+
+
+def test_an_address_goes_from_node_to_node_and_each_is_told(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    one = leader.node("n1", wanted=1)
+    address = one.grants[0].address
+    office.clock.now += 100
+    leader.one(item("n1", one, wanted=0, released=ids(one)))
+    office.clock.now += 100
+    two = leader.node("n2", wanted=1)
+    while address not in addresses(two):
+        two = leader.one(item("n2", two, wanted=len(two.grants) + 1))
+    told = [(each.node, each.since, each.until) for each in of_address(office, address)]
+    assert [("n2", at(start + 200), None), ("n1", at(start), at(start + 100))] == told
+    assert [["n1"], [], ["n2"]] == [
+        [each.node for each in of_address(office, address, start + moment)] for moment in (50, 150, 250)
+    ]
+    (now,) = of_address(office, address, start + 250)
+    assert (SUBNET, "c1", two.container) == (now.subnet, now.cluster, now.container)
+    assert next(grant.id for grant in two.grants if grant.address == address) == now.grant
+
+
+def test_what_a_node_held_with_its_primary_and_since_when(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    state = leader.node("n1", wanted=2)
+    office.clock.now += 10
+    later = leader.one(item("n1", state, wanted=3))
+    (new,) = set(addresses(later)) - set(addresses(state))
+    told = done(office.client.history(node="n1")).tenures
+    assert {state.primary: None} == {each.address: each.grant for each in told if each.grant is None}
+    assert {*addresses(later), state.primary} == {each.address for each in told}
+    assert [new] == [each.address for each in told if each.since == at(start + 10)]
+    assert {*addresses(state), state.primary} == {
+        each.address for each in done(office.client.history(node="n1", at=at(start + 5))).tenures
+    }
+
+
+def test_a_container_that_is_closed_held_nothing_after(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    state = leader.node("n1", wanted=2)
+    office.clock.now += 10
+    leader.one(item("n1", state, gone=True))
+    assert () == done(office.client.history(node="n1", at=at(start + 10))).tenures
+    assert 3 == len(done(office.client.history(node="n1", at=at(start + 9))).tenures)
+
+
+def test_an_address_that_changes_hands_within_one_call(office: Office) -> None:
+    leader = Leader(office)
+    office.subnet("10.9.0.0/30", name="tiny", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+    tiny = office.state("tiny").subnet
+    one = leader.one(item("n1", subnet=tiny, wanted=1))
+    (grant,) = one.grants
+    swap = leader.call(item("n2", subnet=tiny), item("n1", one, subnet=tiny, wanted=0, released=[grant.id])).results
+    assert swap[0].state is not None
+    assert grant.address == swap[0].state.primary
+    assert [("n2", None), ("n1", at(office.clock.now))] == [
+        (each.node, each.until) for each in of_address(office, grant.address)
+    ]
+
+
+def test_a_pod_is_told_where_its_cluster_reported_it(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    state = leader.node("n1", wanted=1)
+    address = state.grants[0].address
+    report = PodReport(cluster="c1", pods=(use(address, "web", start + 10, start + 20), use(address, "db", start + 30)))
+    assert 2 == done(office.client.report_pods(report)).count
+    assert 2 == done(office.client.report_pods(report)).count, "the same again changes nothing"
+    office.clock.now += 100
+    assert [[], ["web"], ["web"], [], ["db"]] == [
+        [pod.name for each in of_address(office, address, start + moment) for pod in each.pods]
+        for moment in (5, 10, 15, 20, 35)
+    ]
+    (tenure,) = of_address(office, address)
+    assert ["db", "web"] == [pod.name for pod in tenure.pods]
+
+
+def test_a_pod_whose_end_nobody_reported_ended_with_the_next(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    address = leader.node("n1", wanted=1).grants[0].address
+    for name, since in (("first", start + 10), ("second", start + 20)):
+        done(office.client.report_pods(PodReport(cluster="c1", pods=(use(address, name, since),))))
+    (tenure,) = of_address(office, address, start + 25)
+    assert ["second"] == [pod.name for pod in tenure.pods]
+
+
+def test_a_cluster_s_report_says_nothing_of_another_s_addresses(office: Office) -> None:
+    address = Leader(office, "c1").node("n1", wanted=1).grants[0].address
+    lie = PodReport(cluster="c2", pods=(use(address, "liar", office.clock.now),))
+    done(office.client.report_pods(lie))
+    office.clock.now += 10
+    (tenure,) = of_address(office, address)
+    assert () == tenure.pods
+
+
+@pytest.mark.parametrize(
+    ("field", "changes"),
+    [
+        ("pods.since", {"since": "yesterday"}),
+        ("pods.since", {"since": "2026-11-16T02:30:00"}),
+        ("pods.until", {"until": "1970-01-01T00:00:00Z"}),
+        ("pods.address", {"address": "10.0.0"}),
+        ("pods.uid", {"uid": ""}),
+        ("pods.name", {"name": "x" * 300}),
+    ],
+)
+def test_a_report_that_cannot_be_meant_is_refused_whole(office: Office, field: str, changes: dict[str, str]) -> None:
+    good = {"network": "vnet", "address": "10.0.0.4", "namespace": "d", "name": "n", "uid": "u", "since": at(9.0)}
+    with pytest.raises(Invalid) as refused:
+        done(office.client.report_pods(PodReport(cluster="c1", pods=(PodUse(**{**good, **changes}),))))
+    assert field == refused.value.field
+
+
+@pytest.mark.parametrize(
+    ("field", "asked"), [("at", {"at": "noon"}), ("limit", {"limit": 1001}), ("address", {"address": "x"})]
+)
+def test_a_question_that_cannot_be_meant_is_refused(office: Office, field: str, asked: dict[str, str]) -> None:
+    with pytest.raises(Invalid) as refused:
+        done(office.client.history(**{"address": "10.0.0.4", **asked}))  # type: ignore[arg-type]
+    assert field == refused.value.field
+
+
+def test_an_address_may_be_written_in_any_way() -> None:
+    office = Office()
+    office.subnet("fd00::/120")
+    primary = Leader(office).node("n1").primary
+    assert of_address(office, primary.replace("::", ":0:0:0:0:0:0:0").upper()) == of_address(office, primary)
+    assert of_address(office, primary)
+
+
+def test_what_is_too_old_is_forgotten_in_the_background_and_the_rest_is_not(office: Office) -> None:
+    leader, start = Leader(office), office.clock.now
+    one, two = leader.node("n1", wanted=1), leader.node("n2", wanted=1)
+    pods = (use(one.grants[0].address, "old", start, start + 1), use(two.grants[0].address, "lasting", start))
+    done(office.client.report_pods(PodReport(cluster="c1", pods=pods)))
+    leader.one(item("n1", one, gone=True))
+    office.clock.now += 30 * 86_400.0 - 1
+    done(office.ledger.tidy())
+    assert 2 == len(done(office.client.history(node="n1")).tenures)
+    office.clock.now += 2
+    done(office.ledger.tidy())
+    assert () == done(office.client.history(node="n1")).tenures
+    (tenure,) = of_address(office, two.grants[0].address)
+    assert ["lasting"] == [pod.name for pod in tenure.pods]
+    events = done(office.store.read(lambda books: books.unread_events(10)))
+    assert [] == events
+
+
+def test_many_calls_are_read_a_few_at_a_time_and_none_is_left_out(office: Office) -> None:
+    leader = Leader(office)
+    state = leader.node("n1")
+    for count in range(1, 150):
+        state = leader.one(item("n1", state, wanted=count))
+    assert 150 == len(done(office.client.history(node="n1", limit=1000)).tenures)
+    assert 7 == len(done(office.client.history(node="n1", limit=7)).tenures)
+
+
+def test_history_goes_on_over_a_restore(office: Office) -> None:
+    leader = Leader(office)
+    state = leader.node("n1", wanted=2)
+    image = office.store.image()
+    office.clock.now += 10
+    state = leader.one(item("n1", state, wanted=3))
+    office = office.restored(image)
+    office.later(31.0)
+    leader.moved_to(office).lead()
+    leader.list_all(listed("n1", state))
+    told = done(office.client.history(node="n1")).tenures
+    assert {state.primary, *addresses(state)} == {each.address for each in told}
+    assert {None} == {each.until for each in told}
+
+
+def test_history_outlives_its_subnet(office: Office) -> None:
+    leader = Leader(office)
+    state = leader.node("n1", wanted=1)
+    leader.one(item("n1", state, gone=True))
+    office.later(1.0)
+    done(office.client.delete_subnet(SUBNET))
+    assert ["n1"] == [each.node for each in of_address(office, state.primary)]

@@ -1,0 +1,113 @@
+"""How full a subnet is: the database is not asked while it is known, and for one indexed row when it is not."""
+
+import asyncio
+import random
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from parts.postgres import Postgres
+from podpool.ledger.authority import Habits, Ledger
+from podpool.ledger.messages import NewSubnet
+from podpool.ledger.postgres import PostgresStore
+from podpool.ledger.store import Store
+from podpool.ledger.writer import InlineStore
+from podpool.runtime.clock import SystemClock
+from tests.ledger.offices import SUBNET, done
+
+MANY = 50
+
+
+def cached(store: Store) -> Ledger:
+    return Ledger(store, clock=SystemClock(), rng=random.SystemRandom(), habits=Habits(refresh=1.0))
+
+
+async def make_subnets(ledger: Ledger) -> None:
+    for number in range(MANY):
+        cidr = f"10.{number}.0.0/16"
+        await ledger.create_subnet(NewSubnet(network="vnet", name=f"pods{number or ''}", cidr=cidr))
+
+
+class TestSqlite:
+    @pytest.fixture
+    def statements(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        """Whatever any connection is told."""
+        heard: list[str] = []
+        connect = sqlite3.connect
+
+        def listened(*arguments: object, **named: object) -> sqlite3.Connection:
+            connection: sqlite3.Connection = connect(*arguments, **named)  # type: ignore[call-overload]
+            connection.set_trace_callback(heard.append)
+            return connection
+
+        monkeypatch.setattr(sqlite3, "connect", listened)
+        return heard
+
+    def test_one_row_then_none(self, statements: list[str]) -> None:
+        store = InlineStore()
+        ledger = cached(store)
+        done(make_subnets(ledger))
+        statements.clear()
+        (first,) = done(ledger.utilization(SUBNET))
+        tables = {"ledger", "subnet"}
+        reads = [each for each in statements if each.startswith("SELECT")]
+        assert tables == {each.split(" FROM ")[1].split(" ")[0] for each in reads}
+        (row,) = [each for each in reads if " FROM subnet " in each]
+        assert "network = 'vnet' AND name = 'pods'" in row
+        statements.clear()
+        for _ in range(10):
+            assert [first] == done(ledger.utilization(SUBNET))
+        assert [] == statements
+        done(store.close())
+
+    def test_the_row_is_found_by_its_index(self) -> None:
+        connection = sqlite3.connect(":memory:")
+        connection.deserialize(InlineStore().image())
+        (step,) = connection.execute(
+            "EXPLAIN QUERY PLAN SELECT row FROM subnet WHERE network = 'vnet' AND name = 'pods'"
+        ).fetchall()
+        connection.close()
+        assert "USING INDEX" in step[3]
+        assert "(network=? AND name=?)" in step[3]
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+class TestPostgres:
+    @pytest.fixture
+    def url(self, postgres: Postgres) -> Iterator[str]:
+        postgres.psql("CREATE DATABASE utilization")
+        postgres.psql("ALTER DATABASE utilization SET log_statement = 'all'")
+        yield postgres.url("utilization")
+        postgres.psql("DROP DATABASE utilization")
+
+    def test_one_row_then_none(self, postgres: Postgres, url: str) -> None:
+        log = postgres.home / "log"
+
+        def told(since: int) -> list[str]:
+            lines = log.read_text()[since:].splitlines()
+            return [line.partition(": ")[2] for line in lines if " LOG:  execute " in line]
+
+        async def make() -> None:
+            store = await PostgresStore.open(url, rng=random.SystemRandom())
+            await make_subnets(cached(store))
+            await store.close()
+
+        async def ask() -> tuple[list[str], list[str]]:
+            store = await PostgresStore.open(url, rng=random.SystemRandom())
+            ledger = cached(store)
+            await ledger.start()
+            before = len(log.read_text())
+            (first,) = await ledger.utilization(SUBNET)
+            uncached, since = told(before), len(log.read_text())
+            for _ in range(10):
+                assert [first] == await ledger.utilization(SUBNET)
+            known = told(since)
+            await store.close()
+            return uncached, known
+
+        asyncio.run(make())
+        uncached, known = asyncio.run(ask())
+        assert [] == known
+        assert ["subnet WHERE network = $1 AND name = $2", "ledger"] == [each.split(" FROM ")[1] for each in uncached]

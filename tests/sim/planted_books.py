@@ -1,0 +1,206 @@
+"""Bugs to plant in the controller and the ledger: each leaves out one rule. They know private names, as a bug would."""
+
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from podpool.controller import recovery
+from podpool.controller.books import Books as Remembered
+from podpool.controller.controller import Controller
+from podpool.controller.gone import Gone
+from podpool.controller.nodes import Nodes
+from podpool.controller.term import TermWork
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import NotFound
+from podpool.ledger import authority, reconcile, terms
+from podpool.ledger.authority import Ledger
+from podpool.ledger.block import PRIMARY, Block
+from podpool.ledger.holdings import Held, Holdings
+from podpool.ledger.messages import ContainerRecord, Listing, ListingAnswer, Reconcile, Term
+from podpool.ledger.recovery import take_listing
+from podpool.ledger.rows import ClusterRow, ContainerRow
+from podpool.ledger.seats import Seat, Seating
+from podpool.ledger.store import Books
+from podpool.resources.builtin import FINISHED, NODES, PODS
+
+
+async def _nothing(*_: object) -> None:
+    return
+
+
+def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
+    """Every new leader lists what its cache shows, and the ledger takes it for the books."""
+    opened = Controller._open
+
+    async def eager(controller: Controller) -> Term:
+        term = await opened(controller)
+        listed = [
+            recovery._listed(config, container, controller._settings)
+            for config in controller._mirrors.configs.values()
+            for container in config.status.network_containers
+        ]
+        listing = Listing(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
+        await controller._ledger.send_listing(listing)
+        return term
+
+    async def take_any(ledger: Ledger, listing: Listing) -> ListingAnswer:
+        wall = ledger._clock.wall()
+
+        def work(books: Books) -> ListingAnswer:
+            cluster = books.cluster(listing.cluster)
+            assert cluster
+            take_listing(books, listing, cluster, wall=wall)
+            return authority._listing_answer(books, listing, wall=wall)
+
+        return await ledger._store.write(work)
+
+    patch.setattr(Controller, "_open", eager)
+    patch.setattr(Ledger, "take_listing", take_any)
+
+
+def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
+    """The ledger goes on from whatever books it finds, neither its witness nor its callers are heard."""
+    patch.setattr(Ledger, "start", _nothing)
+    patch.setattr(terms, "_heed", lambda *_, **__: None)
+
+
+def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
+    """NNCs are listed as they are."""
+    patch.setattr(recovery, "_touch", _nothing)
+
+
+def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
+    """A cluster's list ends its recovery, and is thrown away."""
+
+    def thrown_away(books: Books, listing: Listing, cluster: ClusterRow, *, wall: float) -> None:
+        take_listing(books, replace(listing, containers=()), cluster, wall=wall)
+        for row in books.containers(cluster.id):
+            books.put_container(replace(row, epoch=books.epoch))
+
+    patch.setattr(authority, "take_listing", thrown_away)
+
+
+def only_who_asks_is_told(patch: pytest.MonkeyPatch) -> None:
+    """A controller that has nothing to ask makes no call."""
+    patch.setattr(TermWork, "_knock", _nothing)
+
+
+def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
+    """A grant's identity is its address and how often that was given, as the books remember it."""
+    give = Holdings._give
+
+    def counted(
+        holdings: Holdings, container: ContainerRow, number: int, slot: int, grant: bytes
+    ) -> tuple[ContainerRow, Held]:
+        if grant != PRIMARY:
+            address, before = holdings.ground.address(number, slot), holdings._block(number).grant(slot)
+            grant = address.to_bytes(8, "big") + (int.from_bytes(before[8:], "big") + 1).to_bytes(8, "big")
+        return give(holdings, container, number, slot, grant)
+
+    free = Block.free
+
+    def remembering(block: Block, slot: int, *, since: int) -> None:
+        before = block.grant(slot)
+        free(block, slot, since=since)
+        block._grants[16 * slot : 16 * (slot + 1)] = before
+
+    patch.setattr(Holdings, "_give", counted)
+    patch.setattr(Block, "free", remembering)
+
+
+def released_by_address(patch: pytest.MonkeyPatch) -> None:
+    """A name frees whatever grant its address has now."""
+    addresses: dict[str, int] = {}
+    take, let_go = Holdings.take, Seating._let_go
+
+    def noted(holdings: Holdings, container: ContainerRow, grant: bytes) -> tuple[ContainerRow, Held]:
+        row, held = take(holdings, container, grant)
+        addresses[held.id] = held.address
+        return row, held
+
+    def by_address(seating: Seating, seat: Seat) -> None:
+        freed = {addresses.get(name) for name in seat.item.released}
+        names = tuple(held.id for held in seat.held if not held.primary and held.address in freed)
+        seat.item = replace(seat.item, released=names)
+        let_go(seating, seat)
+
+    patch.setattr(Holdings, "take", noted)
+    patch.setattr(Seating, "_let_go", by_address)
+
+
+def terms_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Whoever calls is the leader."""
+
+    def anybody(books: Books, call: str, *, term: int, **_: Any) -> ClusterRow:  # noqa: ANN401, ARG001  not looked at
+        cluster = books.cluster(call)
+        assert cluster
+        return cluster
+
+    patch.setattr(reconcile, "admit_listed", anybody)
+
+
+def numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Of two calls in one term the one that arrives last counts."""
+    newest = 1 << 40
+    do = reconcile.reconcile
+
+    def renumbered(books: Books, call: Reconcile, **others: Any) -> Any:  # noqa: ANN401  passed on
+        nonlocal newest
+        newest += 1
+        return do(books, replace(call, number=newest), **others)
+
+    patch.setattr(authority, "reconcile", renumbered)
+
+
+def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
+    """A container is given up when its Node has not been seen for long; nothing is read."""
+
+    async def gone(*_: object) -> bool:
+        return True
+
+    patch.setattr(Gone, "_is_gone", gone)
+
+
+def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
+    """That Pods are bound to a Node that does not exist says nothing."""
+    listed = KubeClient.list
+
+    async def none(kube: KubeClient, kind: Any, **others: Any) -> Any:  # noqa: ANN401  passed on
+        found = await listed(kube, kind, **others)
+        controller = kind is PODS and not others.get("cached")
+        return replace(found, items=[]) if controller else found
+
+    patch.setattr(KubeClient, "list", none)
+
+
+def pods_keep_any_container_of_the_name(patch: pytest.MonkeyPatch) -> None:
+    """A container is kept while Pods are bound to a Node of its name, whichever Node that is."""
+    is_gone = Gone._is_gone
+
+    async def unless_bound(gone: Gone, record: ContainerRecord) -> bool:
+        bound = await gone._kube.list(PODS, fields=f"spec.nodeName={record.node}")
+        running = any(pod.status.phase not in FINISHED for pod in bound.items)
+        return not running and await is_gone(gone, record)
+
+    patch.setattr(Gone, "_is_gone", unless_bound)
+
+
+def the_dying_config_is_not_read(patch: pytest.MonkeyPatch) -> None:
+    """Whether a Node is the machine that it was is decided by the boot id that the controller knows."""
+    patch.setattr(Nodes, "_read_once_more", _nothing)
+
+
+def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
+    """A Node that was deleted and registered again counts as another machine, wherever that is asked."""
+
+    async def gone(gone: Gone, record: ContainerRecord) -> bool:
+        try:
+            node = await gone._kube.get(NODES, record.node)
+        except NotFound:
+            return False
+        return node.metadata.uid != record.node_uid
+
+    patch.setattr(Remembered, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
+    patch.setattr(Nodes, "_read_once_more", _nothing)
+    patch.setattr(Gone, "_is_gone", gone)
