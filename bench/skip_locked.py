@@ -30,9 +30,9 @@ CREATE TABLE subnet (reserved integer);
 INSERT INTO subnet VALUES (0);
 """
 _COUNT = ", counted AS (UPDATE subnet SET reserved = reserved + (SELECT count(*) FROM taken))"
-_TAKE = f"""
+_TAKE = """
 WITH free AS (
-  SELECT ip FROM address WHERE owner IS NULL ORDER BY ip LIMIT {BATCH} FOR UPDATE SKIP LOCKED
+  SELECT ip FROM address WHERE owner IS NULL ORDER BY ip LIMIT $2 FOR UPDATE SKIP LOCKED
 ), taken AS (
   UPDATE address SET owner = $1, grant_id = gen_random_uuid() FROM free WHERE address.ip = free.ip
   RETURNING address.ip, grant_id
@@ -78,7 +78,7 @@ class Rows:
     async def _caller(self, owners: Iterator[int]) -> None:
         async with self._pool.acquire() as connection:
             for owner in owners:
-                taken = await connection.fetch(self._statement, owner)
+                taken = await connection.fetch(self._statement, owner, BATCH)
                 if len(taken) < BATCH:
                     raise AssertionError(f"a batch was not granted: {len(taken)} addresses")
 

@@ -116,7 +116,10 @@ def one_caller(server: Postgres, effort: Effort) -> Trial:
 def storms(server: Postgres, effort: Effort) -> Iterator[Trial]:
     """Every container of a large cluster asks for its first batch at the same moment."""
     size = STORM // 10 if effort.quick else STORM
-    offices = {"sqlite": on_sqlite, "postgresql": partial(on_postgres, server)}
+    offices: dict[str, Callable[[], AbstractContextManager[Office]]] = {
+        "sqlite": on_sqlite,
+        "postgresql": partial(on_postgres, server),
+    }
     for what, told in (("seconds", "until all have it"), ("worst-ms", "the longest that one waits")):
         yield Trial(
             sides=tuple(

@@ -1,5 +1,7 @@
 """Whose container is whose, when a Node's past is in doubt."""
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -33,7 +35,7 @@ def node(boot_id: str) -> Node:
     return msgspec.convert({"metadata": {"name": "n1", "uid": "u1"}, "status": {"nodeInfo": {"bootID": boot_id}}}, Node)
 
 
-def config(shows: str, **report: str) -> NodeNetworkConfig:
+def config(shows: str, **report: Any) -> NodeNetworkConfig:  # noqa: ANN401  a report's own
     told = msgspec.json.encode(AgentReport(**report)).decode()
     meta = {"name": "n1", "annotations": {AGENT_ANNOTATION: told}}
     status = {"networkContainers": [{"id": shows}] if shows else []}

@@ -35,7 +35,7 @@ class Mirror:
 
     async def until(self, what: Callable[[], bool]) -> None:
         """Wait until something holds, looked at after each change."""
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(100):
             while not what():
                 self._changed.clear()
                 await self._changed.wait()
@@ -62,7 +62,7 @@ async def mirror(guest: Guest, **selectors: Any) -> AsyncIterator[Mirror]:  # no
     watching = Mirror(guest, **selectors)
     running = asyncio.ensure_future(watching.reflector.run())
     try:
-        async with asyncio.timeout(300):
+        async with asyncio.timeout(100):
             await watching.store.synced.wait()
         yield watching
     finally:

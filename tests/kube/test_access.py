@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -12,6 +13,7 @@ from parts.polling import until
 from tests.kube.printed import define_kinds, printed
 from tests.kube.two_nodes import (
     EVENTS,
+    HELD,
     HOME,
     LABEL,
     LEASES,
@@ -20,7 +22,8 @@ from tests.kube.two_nodes import (
     NODES,
     POOLS,
     ROLES,
-    TIME,
+    TAINT,
+    TAKEN,
     Nodes,
     again,
     event,
@@ -29,6 +32,7 @@ from tests.kube.two_nodes import (
     refused,
     remove,
     theirs,
+    wanted,
 )
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
@@ -102,24 +106,26 @@ class TestAnotherNode:
 
 
 def writes(api: Api, path: str, obj: dict[str, Any]) -> Mapping[str, Callable[[], object]]:
-    """Every way to write to an object."""
-    changed = {**obj, "metadata": {**obj["metadata"], "labels": {"mine": "yes"}}}
-    labels = [{"op": "add", "path": "/metadata/labels", "value": {"mine": "yes"}}]
-    applied = {each: obj[each] for each in ("apiVersion", "kind")} | {
-        "metadata": {"name": obj["metadata"]["name"]} | LABEL["metadata"]
-    }
-    places = [path, f"{path}/status"] if obj["kind"] in (NNC, "Node") else [path]
+    """Every way to write to an object, each with a change that its own agent may make, or its controller."""
     found: dict[str, Callable[[], object]] = {
         "delete": partial(api.delete, path),
         "delete all": partial(api.delete, path.rpartition("/")[0]),
     }
-    for place in places:
+    status = {"/status": {"status": {"assignedIPCount": 9}}} if obj["kind"] == NNC else {}
+    head = {"apiVersion": obj["apiVersion"], "kind": obj["kind"], "metadata": {"name": obj["metadata"]["name"]}}
+    for sub, change in {**wanted(obj), **status}.items():
+        ((part, fields),) = change.items()
+        place, whole = path + sub, {**obj.get(part, {}), **fields}
+        operations = [{"op": "add", "path": f"/{part}", "value": whole}]
         found |= {
-            f"replace {place}": partial(api.put, place, changed),
-            f"merge {place}": partial(api.patch, place, LABEL),
-            f"change {place}": partial(api.patch, place, labels, media="application/json-patch+json"),
-            f"apply {place}": partial(
-                api.patch, f"{place}?fieldManager=test&force=true", applied, media="application/apply-patch+yaml"
+            f"replace {sub}": partial(api.put, place, {**obj, part: whole}),
+            f"merge {sub}": partial(api.patch, place, change),
+            f"change {sub}": partial(api.patch, place, operations, media="application/json-patch+json"),
+            f"apply {sub}": partial(
+                api.patch,
+                f"{place}?fieldManager=x&force=true",
+                {**head, **change},
+                media="application/apply-patch+yaml",
             ),
         }
     return found
@@ -127,23 +133,21 @@ def writes(api: Api, path: str, obj: dict[str, Any]) -> Mapping[str, Callable[[]
 
 class TestItsOwn:
     def test_an_agent_writes_what_it_has_to(self, nodes: Nodes) -> None:
-        agent, mine = nodes.a, theirs("node-a")
-        asked = {"metadata": {"annotations": {"podpool.io/agent": "{}"}}, "spec": {"requestedIPCount": 15}}
-        assert 15 == agent.patch(mine[NNC], asked)["spec"]["requestedIPCount"]
-        taken = {"spec": {"allocations": {"1": {"id": "c", "podref": "default/p", "ifname": "net1"}}}}
-        assert taken["spec"]["allocations"] == agent.patch(mine["IPPool"], taken)["spec"]["allocations"]
-        assert "node-a" == agent.patch(mine["Lease"], {"spec": {"holderIdentity": "node-a"}})["spec"]["holderIdentity"]
-        short = {"type": "PodAddressesShort", "status": "True", "reason": "SubnetFull", "message": "no address left"}
-        strategic = "application/strategic-merge-patch+json"
-        kept = agent.patch(f"{mine['Node']}/status", {"status": {"conditions": [short]}}, media=strategic)
-        assert short.items() <= kept["status"]["conditions"][-1].items()
-        others = kept["spec"].get("taints", [])
-        taints = [*others, {"key": "podpool.io/addresses-short", "effect": "NoSchedule"}]
-        assert taints == agent.patch(mine["Node"], {"spec": {"taints": taints}})["spec"]["taints"]
-        assert others == agent.patch(mine["Node"], {"spec": {"taints": others}})["spec"].get("taints", [])
-        nodes.plane.admin.delete(mine["Event"])
-        agent.post(EVENTS, event("node-a"))
-        agent.patch(mine["Event"], {"series": {"count": 2, "lastObservedTime": TIME}})
+        for path in theirs("node-a").values():
+            for sub, change in wanted(nodes.plane.admin.get(path)).items():
+                ((part, fields),) = change.items()
+                kept = nodes.a.patch(path + sub, change)[part]
+                assert fields == {each: kept[each] for each in fields} or sub == "/status"
+        report = {"metadata": {"annotations": {"podpool.io/agent": "{}"}}, "spec": {"ipsNotInUse": ["g"]}}
+        assert ["g"] == nodes.a.patch(theirs("node-a")[NNC], report)["spec"]["ipsNotInUse"]
+        nodes.a.post(EVENTS, event("node-a", f"node-a.{uuid4()}"))
+
+    def test_an_agent_takes_its_taint_off_again(self, nodes: Nodes) -> None:
+        node = theirs("node-a")["Node"]
+        tainted = nodes.a.patch(node, wanted(nodes.a.get(node))[""])["spec"]["taints"]
+        others = [each for each in tainted if each != TAINT]
+        assert len(others) == len(tainted) - 1
+        assert others == nodes.a.patch(node, {"spec": {"taints": others}})["spec"].get("taints", [])
 
     def test_an_agent_reads_what_it_has_to(self, nodes: Nodes) -> None:
         for path in (
@@ -238,10 +242,6 @@ def sharing(nodes: Nodes) -> Iterator[Nodes]:
     for kind in ("role", "rolebinding"):
         nodes.plane.kubectl("delete", "-n", HOME, kind, "podpool-agent-shared-ranges")
     until(lambda: refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "the right is gone")
-
-
-TAKEN = {"spec": {"allocations": {"1": {"id": "c", "podref": "default/p"}}}}
-HELD = {"spec": {"holderIdentity": "default/p"}}
 
 
 def pool(name: str, **meta: Any) -> dict[str, Any]:  # noqa: ANN401  JSON

@@ -83,10 +83,10 @@ class TestKubeconfig:
     @in_loop
     async def test_certificates_and_keys_may_stand_in_the_file(self, tmp_path: Path) -> None:
         async with strict_server(tmp_path) as (cluster, certificate, key):
-            authority = {"certificate-authority-data": inline((tmp_path / "ca.crt").read_bytes())}
-            cluster = {"server": cluster["server"], **authority}
+            authority = inline((tmp_path / "ca.crt").read_bytes())
+            inside = {"server": cluster["server"], "certificate-authority-data": authority}
             user = {"client-certificate-data": inline(certificate), "client-key-data": inline(key)}
-            assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=cluster, user=user))
+            assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=inside, user=user))
 
     @in_loop
     async def test_certificates_and_keys_may_stand_beside_the_file(self, tmp_path: Path) -> None:

@@ -139,6 +139,19 @@ async def test_who_gives_up_does_not_stop_it(server: Server) -> None:
 
 
 @in_loop
+async def test_one_that_fails_after_all_have_given_up_runs_again(server: Server) -> None:
+    fails = "[ -e again ] || { while ! [ -e go ]; do sleep 0.01; done; touch again; exit 3; }"
+    async with server.connected(server.plugin(first=fails)) as transport:
+        await give_up(transport)
+        (server.home / "go").touch()
+        try:
+            answer = await status(transport)
+        except Unreachable:  # this one still waited for the first run
+            answer = await status(transport)
+        assert (200, 1) == (answer, server.runs)
+
+
+@in_loop
 async def test_one_that_still_runs_ends_with_the_connection(server: Server) -> None:
     async with server.connected(server.plugin(first="sleep 600")) as transport:
         await give_up(transport)

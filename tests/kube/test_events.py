@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from parts.control_plane import ControlPlane
 from podpool.kube.client import KubeClient
 from podpool.kube.events import BURST, KEPT, Recorder, reference
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
@@ -14,7 +15,7 @@ from podpool.resources.builtin import EVENTS, NODES, Event, Node, ObjectReferenc
 from podpool.resources.meta import Meta
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.transport import Request, Response
-from tests.kube.clusters import Cluster, pocket
+from tests.kube.clusters import Cluster, Guest, pocket
 from tests.kube.loops import in_loop, in_virtual_time
 from tests.kube.roads import Road
 
@@ -58,14 +59,30 @@ class Told:
 
 
 @asynccontextmanager
+async def running(made: Recorder) -> AsyncIterator[Recorder]:
+    task = asyncio.create_task(made.run())
+    try:
+        yield made
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@asynccontextmanager
 async def recording() -> AsyncIterator[Told]:
     told = Told()
-    running = asyncio.create_task(told.recorder.run())
-    try:
+    async with running(told.recorder):
         yield told
-    finally:
-        running.cancel()
-        await asyncio.wait([running])
+
+
+async def written(guest: Guest, regarding: ObjectReference, *, times: int = 1) -> Event:
+    """Wait until it is written that something happened so often to an object."""
+    async with asyncio.timeout(30):
+        while True:
+            for each in (await guest.client.list(EVENTS, namespace=regarding.namespace or "default")).items:
+                if each.regarding == regarding and (each.series.count if each.series else 1) == times:
+                    return each
+            await asyncio.sleep(0.02)
 
 
 @in_loop
@@ -73,50 +90,37 @@ async def test_an_event_is_as_the_server_wants_it_and_is_counted(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("podpool.kube.events.AGAIN", 0.1)
-    async with cluster.guest() as guest:
-        made = recorder(guest.client, SystemClock())
-        running = asyncio.create_task(made.run())
+    async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
         regarding = on("node-1", guest.namespace)
-
-        async def counted(count: int) -> Event:
-            made.tell(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
-            async with asyncio.timeout(30):
-                while True:
-                    found = (await guest.client.list(EVENTS, namespace=guest.namespace)).items
-                    if found and (found[0].series.count if found[0].series else 1) == count:
-                        assert 1 == len(found)
-                        return found[0]
-                    await asyncio.sleep(0.02)
-
-        first = await counted(1)
-        assert ("SubnetShort", "Scaling", "Warning", regarding) == (
-            first.reason,
-            first.action,
-            first.type,
-            first.regarding,
-        )
+        made.tell(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
+        first = await written(guest, regarding)
+        assert ("SubnetShort", "Scaling", "Warning") == (first.reason, first.action, first.type)
         assert ("podpool-agent", "n", "ü" * 512) == (first.reporting_controller, first.reporting_instance, first.note)
-        again = await counted(2)
-        assert first.event_time == again.event_time
-        running.cancel()
-        await asyncio.wait([running])
+        made.tell(regarding, reason="SubnetShort", action="Scaling", note="another", warning=True)
+        again = await written(guest, regarding, times=2)
+        assert (first.key, first.event_time, first.note) == (again.key, again.event_time, again.note)
 
 
 @in_loop
 async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: Cluster) -> None:
-    async with cluster.guest() as guest:
-        made = recorder(guest.client, SystemClock())
-        running = asyncio.create_task(made.run())
+    async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
         node = reference(NODES, Node(metadata=Meta(name=guest.namespace)))
         made.tell(node, reason="NodeGone", action="Releasing", note="its addresses are free")
-        async with asyncio.timeout(30):
-            while True:
-                found = (await guest.client.list(EVENTS, namespace="default")).items
-                if [each for each in found if each.regarding == node]:
-                    break
-                await asyncio.sleep(0.02)
-        running.cancel()
-        await asyncio.wait([running])
+        assert "default" == (await written(guest, node)).metadata.namespace
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("control-plane")
+@in_loop
+async def test_kubectl_shows_them(control_plane: ControlPlane) -> None:
+    async with Cluster(control_plane).guest() as guest, running(recorder(guest.client, SystemClock())) as made:
+        regarding = on("node-1", guest.namespace)
+        made.tell(regarding, reason="SubnetShort", action="Scaling", note="no address left")
+        await written(guest, regarding)
+        table = control_plane.kubectl("get", "events", "-n", guest.namespace)
+        assert ["Normal", "SubnetShort", "nodenetworkconfig/node-1", "no address left"] == [
+            each.strip() for each in table.splitlines()[1].split("  ") if each.strip()
+        ][1:]
 
 
 @in_virtual_time

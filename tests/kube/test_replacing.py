@@ -6,6 +6,7 @@ from podpool.kube.errors import Conflict, NotFound
 from podpool.kube.install import extended, install
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.crds import DEFINITIONS
+from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster
 from tests.kube.lamps import definition
 from tests.kube.loops import in_loop
@@ -73,6 +74,25 @@ class TestInstalling:
             assert [("v2", True), ("v1", False)] == [
                 (each["name"], each["storage"]) for each in found["spec"]["versions"]
             ]
+            await guest.client.delete(DEFINITIONS, name)
+
+    @in_loop
+    async def test_who_comes_in_between_is_not_written_over(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            ours = definition("lamps", "Lamp", guest.namespace)
+            name = ours["metadata"]["name"]
+            await install(guest.client, [ours])
+            told: list[str] = []
+
+            def once(request: Request) -> Response | None:
+                if request.method != "PUT" or told:
+                    return None
+                told.append(request.path)
+                return Response(409, b'{"reason": "Conflict"}')
+
+            guest.road.answer = once
+            await install(guest.client, [ours])
+            assert [DEFINITIONS.path(name=name)] == told
             await guest.client.delete(DEFINITIONS, name)
 
     def test_what_a_definition_has_beyond_ours_stays(self) -> None:

@@ -35,7 +35,7 @@ class Nodes:
 
     def held(self) -> bool:
         """Whether the API server has learned all of the policies: each refuses what only it refuses."""
-        return all(refused(self.a.patch, path, LABEL) for path in theirs("node-b").values())
+        return all(refused(self.a.patch, f"{path}?dryRun=All", LABEL) for path in theirs("node-b").values())
 
 
 LABEL = {"metadata": {"labels": {"mine": "yes"}}}
@@ -87,6 +87,26 @@ def theirs(node: str) -> dict[str, str]:
         "Node": f"{NODES}/{node}",
         "Event": f"{EVENTS}/{node}.1",
     }
+
+
+def wanted(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """What an agent may change of an object if it is its own, by subresource."""
+    if obj["kind"] == "Node":
+        others = [each for each in obj["spec"].get("taints", []) if each["key"] != TAINT["key"]]
+        return {"": {"spec": {"taints": [*others, TAINT]}}, "/status": {"status": {"conditions": [SHORT]}}}
+    return {"": WANTED[obj["kind"]]}
+
+
+TAINT = {"key": "podpool.io/addresses-short", "effect": "NoSchedule"}
+SHORT = {"type": "PodAddressesShort", "status": "True", "reason": "SubnetFull", "message": "no address left"}
+TAKEN = {"spec": {"allocations": {"1": {"id": "c", "podref": "default/p", "ifname": "net1"}}}}
+HELD = {"spec": {"holderIdentity": "default/p"}}
+WANTED: dict[str, dict[str, Any]] = {
+    NNC: {"spec": {"requestedIPCount": 15}},
+    "IPPool": TAKEN,
+    "Lease": HELD,
+    "Event": {"series": {"count": 2, "lastObservedTime": TIME}},
+}
 
 
 def again(admin: Api, path: str, body: dict[str, Any]) -> None:

@@ -1,11 +1,17 @@
 """The behaviour of the ledger is tested on each of its databases: `pytestmark = pytest.mark.usefixtures("books")`."""
 
-from collections.abc import Iterator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import pytest
 
-from parts.postgres import Postgres
 from tests.ledger.stores import OnPostgres, in_use
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.postgres import Postgres
 
 ON_POSTGRES = [pytest.mark.real, pytest.mark.xdist_group("postgres")]
 

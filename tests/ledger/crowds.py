@@ -52,6 +52,7 @@ class Cluster:
         self.held: dict[Place, ContainerState] = {}
         self.released: set[str] = set()
         self.answered = 0
+        self.news = asyncio.Event()
 
     async def lead(self) -> bool:
         """Open a term; tells whether the ledger wants a list."""
@@ -78,6 +79,13 @@ class Cluster:
             self.released.update(item.released)
             self.held[item.subnet, item.node] = result.state
         self.answered += 1
+        self.news.set()
+
+    async def reached(self, answered: int) -> None:
+        """Wait until it was answered so often."""
+        while self.answered < answered:
+            self.news.clear()
+            await self.news.wait()
 
     async def send(self, call: Reconcile) -> ReconcileAnswer:
         while True:
@@ -137,9 +145,9 @@ async def agree(ledger: Ledger, clusters: Sequence[Cluster], *, resting: bool = 
                 owners[address] = (cluster.name, place)
                 counted[place[0]] += 1
     for name in SUBNETS:
-        state = await ledger.subnet(name)
-        assert counted[name] == state.reserved - state.resting
-        assert resting or not state.resting
+        subnet = await ledger.subnet(name)
+        assert counted[name] == subnet.reserved - subnet.resting
+        assert resting or not subnet.resting
 
 
 async def lead_again(clusters: Sequence[Cluster]) -> None:

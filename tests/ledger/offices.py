@@ -5,7 +5,7 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from podpool.ledger.authority import Ledger
+from podpool.ledger.authority import Habits, Ledger
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import (
     ContainerState,
@@ -70,19 +70,22 @@ class Office:
         witness: MemoryWitness | None = None,
         clock: HandClock | None = None,
         seed: int = 1,
+        habits: Habits | None = None,
     ) -> None:
+        self.habits = habits
         self.clock = clock or HandClock()
         self.witness = witness or MemoryWitness()
         self.store = in_use[-1].open(image=image, witness=self.witness)
         self.rng = random.Random(seed)  # noqa: S311  the same each time
-        self.ledger = Ledger(self.store, clock=self.clock, rng=self.rng)
+        self.ledger = Ledger(self.store, clock=self.clock, rng=self.rng, habits=habits)
         self.client = LedgerClient(Wire(Service(self.ledger)))
         done(self.ledger.start())
 
     def restored(self, image: bytes, *, witness: MemoryWitness | None = None) -> "Office":
         """The same ledger after its books were exchanged for an older copy; with its own witness, unless told."""
         witness = witness or self.witness_copy()
-        return Office(image=image, witness=witness, clock=self.clock, seed=self.rng.getrandbits(32))
+        seed = self.rng.getrandbits(32)
+        return Office(image=image, witness=witness, clock=self.clock, seed=seed, habits=self.habits)
 
     def witness_copy(self) -> MemoryWitness:
         in_use[-1].attest(self.store, self.witness)

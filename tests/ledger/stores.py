@@ -2,9 +2,10 @@
 
 import asyncio
 import io
+import itertools
 import random
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import asyncpg
@@ -13,7 +14,7 @@ from podpool.ledger.backup import TABLES
 from podpool.ledger.postgres import PostgresStore
 from podpool.ledger.postgres_backup import back_up, restore
 from podpool.ledger.postgres_server import migrate
-from podpool.ledger.store import Store
+from podpool.ledger.store import Books, Listener, Mend, Store
 from podpool.ledger.witness import MemoryWitness, examine
 from podpool.ledger.writer import InlineStore
 
@@ -89,7 +90,7 @@ class Room:
         self._url = url
         self._connection = connection
         self._runner = runner
-        self._store: ImagedPostgres | None = None
+        self._store: TwoReplicas | None = None
 
     @classmethod
     async def enter(cls, url: str, runner: asyncio.Runner) -> "Room":
@@ -97,18 +98,18 @@ class Room:
         await migrate(connection)
         return cls(url, connection, runner)
 
-    async def open(self, image: bytes | None, witness: MemoryWitness) -> "ImagedPostgres":
+    async def open(self, image: bytes | None, witness: MemoryWitness) -> "TwoReplicas":
         await self._close()
         rng = random.Random(1)  # noqa: S311  the same each time
         if image is None:
-            for table in reversed(TABLES):
+            for table in reversed(list(TABLES)):
                 await self._connection.execute(f"DELETE FROM {table}")  # noqa: S608  our tables
-            await self._connection.execute("INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0)")
+            await self._connection.execute("DELETE FROM change; INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0, 0)")
         else:
             head = await restore(self._connection, io.BytesIO(image), rng=rng)
             if examine(witness, revision=head.revision) is None:  # a copy that nobody knows to be one
                 await self._connection.execute("UPDATE ledger SET system = NULL, timeline = NULL")
-        self._store = ImagedPostgres(self._url, room=self)
+        self._store = TwoReplicas(self._url, room=self)
         return self._store
 
     def image(self) -> bytes:
@@ -126,12 +127,34 @@ class Room:
             self._store = None
 
 
-class ImagedPostgres(PostgresStore):
-    """A store that can be copied by a test."""
+class TwoReplicas:
+    """Two stores on one database; works go to each of them by turns, three at a time."""
 
     def __init__(self, url: str, *, room: Room) -> None:
-        super().__init__(url, rng=random.SystemRandom())
         self._room = room
+        self._replicas = [PostgresStore(url, rng=random.SystemRandom()) for _ in range(2)]
+        self._turns = itertools.cycle(each for each in self._replicas for _ in range(3))
+
+    async def begin(self, mend: Mend) -> None:
+        for replica in self._replicas:
+            await replica.begin(mend)
+
+    async def write(self, work: Callable[[Books], T]) -> T:
+        return await next(self._turns).write(work)
+
+    async def read(self, work: Callable[[Books], T]) -> T:
+        return await next(self._turns).read(work)
+
+    def follow(self, listener: Listener) -> Callable[[], object]:
+        return self._replicas[0].follow(listener)
+
+    def count_commits(self, hear: Callable[[int], None]) -> None:
+        for replica in self._replicas:
+            replica.count_commits(hear)
+
+    async def close(self) -> None:
+        for replica in self._replicas:
+            await replica.close()
 
     def image(self) -> bytes:
         return self._room.image()

@@ -9,6 +9,7 @@ from podpool.ledger.forms import NewToken, PodReport
 from podpool.ledger.limits import Limits
 from podpool.ledger.messages import Excuse, Growth, NewSubnet, OpenTerm, Reconcile
 from podpool.ledger.routes import ROUTES, Access
+from podpool.ledger.rows import TokenRow
 from podpool.runtime.transport import Request
 from tests.ledger.guarded import Gatehouse
 from tests.ledger.offices import SUBNET, Leader, done, item
@@ -65,6 +66,30 @@ def test_a_revoked_token_is_no_token_and_its_name_is_free() -> None:
     with pytest.raises(NotFound):
         done(office.client.revoke_token("mine"))
     done(office.caller(office.token("mine")).subnets())
+
+
+def test_a_token_that_is_revoked_here_is_none_at_once() -> None:
+    office = Gatehouse()
+    admin, caller = office.caller(office.token("admin", admin=True)), office.caller(office.token("mine"))
+    done(caller.subnets())
+    done(admin.revoke_token("mine"))
+    with pytest.raises(Unauthorized):
+        done(caller.subnets())
+
+
+def test_tokens_are_not_read_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    office = Gatehouse()
+    caller, reads = office.caller(office.token(cluster="c1")), itertools.count()
+    read = office.ledger.administration.token_rows
+
+    async def counted() -> list[TokenRow]:
+        next(reads)
+        return await read()
+
+    monkeypatch.setattr(office.ledger.administration, "token_rows", counted)
+    for _ in range(20):
+        done(caller.open_term(OpenTerm(cluster="c1")))
+    assert 1 == next(reads)
 
 
 def test_a_token_speaks_for_the_cluster_that_it_first_spoke_for() -> None:

@@ -19,6 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from podpool.ledger.authority import Habits
+from podpool.ledger.brake import Brake
 from podpool.ledger.errors import TermEnded
 from podpool.ledger.messages import ContainerState, Item, ListedContainer, Reconcile, Report, Result
 from tests.ledger.offices import Leader, Office, done, item, listed
@@ -68,7 +70,7 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.office = Office()
+        self.office = Office(habits=Habits(brake=Brake(least=1_000)))  # plain Python never brakes
         self.office.subnet(
             "10.0.0.0/27",
             gateway="10.0.0.1",
@@ -349,4 +351,4 @@ def test_the_ledger_does_what_plain_python_does(books: str) -> None:
     share = 1 if books == "sqlite" else 4
     examples = settings().max_examples // share
     chosen = settings(stateful_step_count=25, max_examples=examples)
-    run_state_machine_as_test(Model, settings=chosen)  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Model, settings=chosen)

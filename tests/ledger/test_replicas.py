@@ -2,11 +2,15 @@
 
 import asyncio
 import random
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
 
+from parts.loopback import answers, free_port
 from parts.polling import until
 from parts.postgres import Postgres
 from podpool.ledger.authority import Ledger
@@ -127,8 +131,8 @@ def test_a_server_that_is_killed_under_load_has_everything_that_was_answered(pos
 async def progress(clusters: Sequence[Cluster], calls: int) -> None:
     """Wait until each cluster was answered so many more times."""
     goals = [cluster.answered + calls for cluster in clusters]
-    while any(cluster.answered < goal for cluster, goal in zip(clusters, goals, strict=True)):
-        await asyncio.sleep(0.01)
+    for cluster, goal in zip(clusters, goals, strict=True):
+        await cluster.reached(goal)
 
 
 @pytest.fixture
@@ -185,3 +189,13 @@ def cut_off(first: Postgres, second: Postgres) -> None:
     second.psql("ALTER SYSTEM SET primary_conninfo = ''")
     second.psql("SELECT pg_reload_conf()")
     until(lambda: second.psql("SELECT count(*) FROM pg_stat_wal_receiver") == "0", "the standby is cut off")
+
+
+def test_the_command_serves_from_postgresql_and_stops_in_order(url: str, tmp_path: Path) -> None:
+    port = free_port()
+    words = ["ledger", "serve", "--database", url, "--listen", f"127.0.0.1:{port}"]
+    command = [sys.executable, "-m", "podpool", *words, "--admin-token-file", str(tmp_path / "token")]
+    with subprocess.Popen(command) as serving:
+        until(lambda: answers(port, "/readyz"), "the ledger is ready")
+        serving.terminate()
+        assert 0 == serving.wait()

@@ -108,12 +108,12 @@ def names_are_taken_back(patch: pytest.MonkeyPatch) -> None:
     """When Pods need addresses again, those that were named for release are the first to be used."""
     ask = Monitor._ask
 
-    async def greedy(monitor: Monitor, view: View, wish: Wish) -> None:
+    async def greedy(monitor: Monitor, view: View, wish: Wish, **others: Any) -> None:  # noqa: ANN401  passed on
         pool = monitor._book.pool
         if wish.request > view.spec.requested:
             pool._fresh.update(pool._named)
             pool._named.clear()
-        await ask(monitor, view, wish)
+        await ask(monitor, view, wish, **others)
 
     patch.setattr(Monitor, "_ask", greedy)
 

@@ -1,5 +1,6 @@
 """Bugs to plant in the controller and the ledger: each leaves out one rule. They know private names, as a bug would."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -10,18 +11,20 @@ from podpool.controller.books import Books as Remembered
 from podpool.controller.controller import Controller
 from podpool.controller.gone import Gone
 from podpool.controller.nodes import Nodes
-from podpool.controller.term import TermWork
+from podpool.controller.session import Session
+from podpool.controller.wording import subnet_of
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.ledger import authority, reconcile, terms
 from podpool.ledger.authority import Ledger
 from podpool.ledger.block import PRIMARY, Block
 from podpool.ledger.holdings import Held, Holdings
-from podpool.ledger.messages import ContainerRecord, Listing, ListingAnswer, Reconcile, Term
+from podpool.ledger.messages import ContainerRecord, Item, Listing, ListingAnswer, Reconcile, Term
 from podpool.ledger.recovery import take_listing
 from podpool.ledger.rows import ClusterRow, ContainerRow
 from podpool.ledger.seats import Seat, Seating
 from podpool.ledger.store import Books
+from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.resources.builtin import FINISHED, NODES, PODS
 
 
@@ -36,9 +39,9 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
     async def eager(controller: Controller) -> Term:
         term = await opened(controller)
         listed = [
-            recovery._listed(config, container, controller._settings)
+            each
             for config in controller._mirrors.configs.values()
-            for container in config.status.network_containers
+            for each in recovery._listed(config, term.term, controller._settings)
         ]
         listing = Listing(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
         await controller._ledger.send_listing(listing)
@@ -67,7 +70,12 @@ def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
 
 def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
     """NNCs are listed as they are."""
-    patch.setattr(recovery, "_touch", _nothing)
+
+    async def as_they_are(question: recovery._Question) -> list[NodeNetworkConfig]:
+        found = await question._kube.list(NETWORK_CONFIGS, namespace=question._settings.namespace)
+        return list(found.items)
+
+    patch.setattr(recovery._Question, "answers", as_they_are)
 
 
 def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
@@ -83,29 +91,35 @@ def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
 
 def only_who_asks_is_told(patch: pytest.MonkeyPatch) -> None:
     """A controller that has nothing to ask makes no call."""
-    patch.setattr(TermWork, "_knock", _nothing)
+    patch.setattr(Session, "doubt", lambda _: None)
 
 
 def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
     """A grant's identity is its address and how often that was given, as the books remember it."""
-    give = Holdings._give
+    free = Block.free
 
     def counted(
-        holdings: Holdings, container: ContainerRow, number: int, slot: int, grant: bytes
-    ) -> tuple[ContainerRow, Held]:
-        if grant != PRIMARY:
-            address, before = holdings.ground.address(number, slot), holdings._block(number).grant(slot)
-            grant = address.to_bytes(8, "big") + (int.from_bytes(before[8:], "big") + 1).to_bytes(8, "big")
-        return give(holdings, container, number, slot, grant)
-
-    free = Block.free
+        holdings: Holdings, container: ContainerRow, grants: Sequence[bytes]
+    ) -> tuple[ContainerRow, list[Held]]:
+        given: list[Held] = []
+        while len(given) < len(grants):
+            number, slots = holdings._find(len(grants) - len(given))
+            block = holdings._block(number)
+            for slot in slots:
+                address = holdings.ground.address(number, slot)
+                count = int.from_bytes(block.grant(slot)[8:], "big") + 1
+                grant = address.to_bytes(8, "big") + count.to_bytes(8, "big")
+                given.append(Held(address, PRIMARY if grants[0] == PRIMARY else grant))
+                block.give(slot, owner=container.number, grant=given[-1].grant)
+            container = holdings._count(container, number, len(slots))
+        return container, given
 
     def remembering(block: Block, slot: int, *, since: int) -> None:
         before = block.grant(slot)
         free(block, slot, since=since)
         block._grants[16 * slot : 16 * (slot + 1)] = before
 
-    patch.setattr(Holdings, "_give", counted)
+    patch.setattr(Holdings, "take", counted)
     patch.setattr(Block, "free", remembering)
 
 
@@ -114,10 +128,10 @@ def released_by_address(patch: pytest.MonkeyPatch) -> None:
     addresses: dict[str, int] = {}
     take, let_go = Holdings.take, Seating._let_go
 
-    def noted(holdings: Holdings, container: ContainerRow, grant: bytes) -> tuple[ContainerRow, Held]:
-        row, held = take(holdings, container, grant)
-        addresses[held.id] = held.address
-        return row, held
+    def noted(holdings: Holdings, container: ContainerRow, grants: Sequence[bytes]) -> tuple[ContainerRow, list[Held]]:
+        row, given = take(holdings, container, grants)
+        addresses.update({held.id: held.address for held in given})
+        return row, given
 
     def by_address(seating: Seating, seat: Seat) -> None:
         freed = {addresses.get(name) for name in seat.item.released}
@@ -204,3 +218,27 @@ def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Remembered, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
     patch.setattr(Nodes, "_read_once_more", _nothing)
     patch.setattr(Gone, "_is_gone", gone)
+
+
+def a_container_is_opened_before_its_config(patch: pytest.MonkeyPatch) -> None:
+    """A container is opened for a Node whose NNC the cache does not show, whether there is one or not."""
+    make = Nodes._make
+
+    async def hasty(nodes: Nodes, name: str) -> None:
+        node = await nodes._kube.get(NODES, name)
+        if nodes._books.of_node(node, None) is None:
+            subnet = subnet_of(node, nodes._settings)
+            await nodes._ask(Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250))
+        await make(nodes, name)
+
+    patch.setattr(Nodes, "_make", hasty)
+
+
+def a_cache_tells_whose_a_config_is(patch: pytest.MonkeyPatch) -> None:
+    """An NNC that does not belong to the Node in the cache is deleted."""
+
+    async def deleted(nodes: Nodes, config: NodeNetworkConfig) -> None:
+        meta = config.metadata
+        await nodes._kube.delete(NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
+
+    patch.setattr(Nodes, "_belongs", deleted)

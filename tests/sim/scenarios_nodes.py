@@ -1,5 +1,6 @@
 """Stories of Nodes that go, come back, or are taken for gone."""
 
+from podpool.sim.checks import check_quiet
 from podpool.sim.world import NODES
 from tests.sim.story import Story, lists
 
@@ -155,3 +156,34 @@ async def a_word_that_took_too_long(story: Story) -> None:
     await story.until(lambda: story.served("a") == 2, within=60)
     word.let_go()
     await story.settled(30)
+
+
+async def a_config_that_the_leader_does_not_see(story: Story) -> None:
+    """A machine has just joined, its Node is deleted and registered again, and the leader's cache has no NNC yet."""
+    world = story.world
+    await story.watch(2)
+    cache = story.hold(lists("nodenetworkconfigs", "controller"), most=None, answers=True)
+    world.add_host("a")
+    await story.watch(2)
+    world.delete_node("a")
+    world.register("a")
+    await story.watch(4)
+    cache.let_go()
+    story.bind("a", 2)
+    await story.settled(20)
+
+
+async def a_node_that_the_leader_does_not_see(story: Story) -> None:
+    """It is registered again under its NNC, which is made anew, and the leader's cache still has the Node of before."""
+    world = story.world
+    await story.joined("a")
+    await story.grown("a")
+    cache = story.hold(lists("nodes", "controller"), most=None, answers=True)
+    world.delete_node("a")
+    world.register("a")
+    await story.watch(5)
+    before = world.written()
+    await story.watch(10)
+    check_quiet(before, world.written())
+    cache.let_go()
+    await story.settled(60)

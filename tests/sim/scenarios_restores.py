@@ -25,12 +25,12 @@ async def a_call_arrives_at_restored_books(story: Story) -> None:
     """A node's Pods use what was granted after the copy was made, and a call for another node is under way."""
     world = story.world
     await story.joined("a", "b")
-    image = world.books.image()
+    image = world.office.image()
     await story.grown("a")
     call = story.hold(calls(lambda item: item["node"] == "b"))
     story.bind("b", 6)
     await story.until(lambda: call.caught)
-    world.restore_ledger(image)
+    world.office.restore(image)
     call.let_go()
     await story.settled(90)
 
@@ -39,12 +39,12 @@ async def a_status_arrives_after_the_listing(story: Story) -> None:
     """A leader, paused, has sent what the ledger granted before it was restored; the next leader lists the NNCs."""
     world = story.world
     await story.joined("a", "b")
-    image = world.books.image()
+    image = world.office.image()
     status = story.hold(statuses_of("a"))
     story.bind("a", 6)
     await story.until(lambda: status.caught)
     world.controllers[status.caught[0].source].pause()
-    world.restore_ledger(image)
+    world.office.restore(image)
     listing = story.hold(lambda each: each.request.path == "/v1/listings", answers=True)
     await story.until(lambda: listing.caught, within=60)
     status.let_go()
@@ -58,9 +58,9 @@ async def addresses_in_use_are_not_in_the_restored_books(story: Story) -> None:
     """They were granted after the copy was made; only the lists tell of them. Nobody asks for anything meanwhile."""
     world = story.world
     await story.joined("a")
-    image = world.books.image()
+    image = world.office.image()
     await story.grown("a")
-    world.restore_ledger(image)
+    world.office.restore(image)
     await story.settled(60)
 
 
@@ -68,10 +68,10 @@ async def a_cluster_without_nodes_is_waited_for(story: Story) -> None:
     """Its last machine has left since the copy was made, so it has nothing to ask of the ledger that wants its list."""
     world = story.world
     await story.joined("a")
-    image = world.books.image()
+    image = world.office.image()
     world.remove_host("a")
     await story.watch(70)
-    world.restore_ledger(image)
+    world.office.restore(image)
     await story.settled(90)
 
 
@@ -79,12 +79,12 @@ async def old_names_are_written_once_more(story: Story) -> None:
     """The ledger, restored, grants again what was named and released; then somebody puts the old spec back."""
     world = story.world
     await story.joined("a")
-    image = world.books.image()
+    image = world.office.image()
     call = await story.shrunk("a", calls(lambda item: item.get("released")))
     names = story.named("a")
     call.let_go()
     await story.until(lambda: not story.named("a"))
-    world.restore_ledger(image)
+    world.office.restore(image)
     await story.watch(20)
     await story.grown("a", 5)
     patch = story.hold(requests_of("a"), most=None)

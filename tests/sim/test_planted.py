@@ -213,6 +213,20 @@ BUGS = (
     ),
     Bug(
         "",
+        "an NNC is made before its container is opened",
+        planted_books.a_container_is_opened_before_its_config,
+        scenarios_nodes.a_config_that_the_leader_does_not_see,
+        ("nothing leaked",),
+    ),
+    Bug(
+        "",
+        "whose an NNC is, is decided on a fresh read",
+        planted_books.a_cache_tells_whose_a_config_is,
+        scenarios_nodes.a_node_that_the_leader_does_not_see,
+        ("nothing is written",),
+    ),
+    Bug(
+        "",
         "a call of an older term changes nothing",
         planted_books.terms_are_ignored,
         scenarios_nodes.the_last_word_of_an_old_leader,

@@ -42,18 +42,18 @@ class Books:
         """Find the container of a Node: which its machine claims, else by boot id, else as its NNC shows, or by UID.
 
         An API server that was restored may show the Node of a machine that is long gone, and on it another machine of
-        that name, whose Pods run on addresses of its own container. Then two containers have been asked for under one
-        UID. A machine that claims a container which is closed has none.
+        that name, whose Pods run on addresses of its own container; or the Node as it was before it was deleted and
+        registered again. Then a UID tells little. A machine that claims a container which is closed has none.
         """
         claim = claim_of(node, config)
         if claim:
             claimed = self._records.get(claim)
             return claimed if claimed and claimed.node == node.metadata.name else None
-        named = (self._records[container] for container in self._by_name.get(node.metadata.name, ()))
+        named = [self._records[container] for container in self._by_name.get(node.metadata.name, ())]
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
-        shown = {each.id for each in config.status.network_containers} if config else set()
-        same_uid = (record for record in self._of_uid(node.metadata.uid) if record.state.container in shown)
-        return next(same_boot, None) or next(same_uid, None) or self.of_uid(node.metadata.uid)
+        ids = {each.id for each in config.status.network_containers} if config else set()
+        shown = (record for record in named if record.state.container in ids)
+        return next(same_boot, None) or next(shown, None) or self.of_uid(node.metadata.uid)
 
     def _of_uid(self, node_uid: str) -> Iterator[ContainerRecord]:
         return (self._records[container] for container in self._by_uid.get(node_uid, ()))

@@ -75,11 +75,23 @@ class Nodes:
         elif config is None:
             await self._make(name)
         elif _owner(config) != node.metadata.uid:
-            await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
-        elif self._books.of_node(node, config) is None and claim_of(node, config):
-            return await self._refuse_claim(config)
+            return await self._belongs(config)
         else:
-            await self._serve(node, config)
+            return await self._decide(node, config)
+        return None
+
+    async def _decide(self, node: Node, config: NodeNetworkConfig) -> Again | None:
+        """Serve an NNC; whether its Node gets another container than it shows is decided on a fresh read."""
+        spoken_for = config.status.network_containers or claim_of(node, config)
+        if spoken_for and self._books.of_node(node, config) is None:
+            name = node.metadata.name
+            node = await self._kube.get(NODES, name)
+            config = await self._kube.get(NETWORK_CONFIGS, name, namespace=self._settings.namespace)
+            if _owner(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
+                return Again(after=REFUSED)  # the mirrors will show it
+            if self._books.of_node(node, config) is None and claim_of(node, config):
+                return await self._refuse_claim(config)
+        await self._serve(node, config)
         return None
 
     async def _refuse_claim(self, config: NodeNetworkConfig) -> Again | None:
@@ -88,6 +100,18 @@ class Nodes:
             return Again(after=REFUSED)  # an older container of this Node, whose machine is gone: that ends first
         name, uid = config.metadata.name, config.metadata.uid
         await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=uid)
+        return None
+
+    async def _belongs(self, config: NodeNetworkConfig) -> Again | None:
+        """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""
+        name = config.metadata.name
+        try:
+            node = await self._kube.get(NODES, name)
+        except NotFound:
+            return None
+        if _owner(config) == node.metadata.uid:
+            return await self._decide(node, config)
+        await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
         return None
 
     async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
@@ -122,14 +146,13 @@ class Nodes:
         else:
             subnet = subnet_of(node, self._settings)
             item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=numbers.node_maximum)
-        outcome = await self._ask(item)
         try:
             config = await self._kube.create(
                 NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
             )
         except AlreadyExists:
-            return  # the watch will show it
-        await self._tell(node, config, outcome)
+            return  # the watch will show it, and whose it is; a second container would stand in the way of the first
+        await self._tell(node, config, await self._ask(item))
 
     async def _bury(self, config: NodeNetworkConfig) -> None:
         """Let an NNC that is marked for deletion go, when it is not needed any more to decide who its Node was."""

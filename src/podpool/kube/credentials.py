@@ -103,6 +103,7 @@ class PluginTransport:
     async def _renewed(self) -> Credential:
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
+            self._running.add_done_callback(_noted)  # its failure is told to who waits, if anybody still does
         new, old = await asyncio.shield(self._running), self._credential
         if old is not new:
             self._credential = new
@@ -156,3 +157,8 @@ class PluginTransport:
 
     def _failed(self, why: str) -> Unreachable:
         return Unreachable(str(self.base), f"no credential from {self._plugin.command}: {why.strip()}")
+
+
+def _noted(task: asyncio.Task[Credential]) -> None:
+    if not task.cancelled():
+        task.exception()

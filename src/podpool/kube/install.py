@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists
+from podpool.kube.errors import AlreadyExists, Conflict
 from podpool.resources.crds import DEFINITIONS
 
 PAUSE = 0.1
@@ -27,9 +27,19 @@ async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
     try:
         await client.create(DEFINITIONS, manifest)
     except AlreadyExists:
-        there = await client.read(DEFINITIONS, name)
-        await client.replace(DEFINITIONS, {**there, "spec": extended(there["spec"], manifest["spec"])})
+        while not await _updated(client, name, manifest):
+            continue
     return name
+
+
+async def _updated(client: KubeClient, name: str, manifest: Mapping[str, Any]) -> bool:
+    """Bring a definition up to date, unless the server itself, which keeps its status, came in between."""
+    there = await client.read(DEFINITIONS, name)
+    try:
+        await client.replace(DEFINITIONS, {**there, "spec": extended(there["spec"], manifest["spec"])})
+    except Conflict:
+        return False
+    return True
 
 
 def extended(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Copies of the books: one file of JSON lines, the same from SQLite and from PostgreSQL, so that either reads the other's.
+"""Copies of the books: a file of JSON lines, the same from SQLite and from PostgreSQL, so that each reads the other's.
 
 The first line tells what it is, then each table is announced with its columns and followed by its rows; the last line
 counts them, so that a torn file is not taken for a whole one. A copy shows one moment, and may be made while the ledger
@@ -7,6 +7,7 @@ runs. Books that were restored say so to their witness: the ledger then recovers
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO, TypeAlias
 
@@ -107,12 +108,13 @@ def read_head(file: BinaryIO) -> Head:
 
 def read_rows(file: BinaryIO) -> Iterator[Line]:
     """Read the rows; raises when there are not as many as were written."""
-    table, columns, rows = "", (), 0
+    table, rows = "", 0
+    columns: tuple[str, ...] = ()
     with contextlib.suppress(msgspec.DecodeError):  # half a line
         for line in file:
             if line.startswith(b"["):
-                values = msgspec.json.decode(line)
-                yield table, columns, tuple(_value(table, *pair) for pair in zip(columns, values, strict=True))
+                values = msgspec.json.decode(line, type=list[object])
+                yield table, columns, tuple(map(partial(_value, table), columns, values))
                 rows += 1
             elif line.startswith(b'{"table"'):
                 announced = msgspec.json.decode(line, type=_Table)

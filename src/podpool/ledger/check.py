@@ -1,7 +1,7 @@
 """Are the books in themselves consistent? Read from a copy, so that a running ledger is not held up.
 
-Every sum is counted again from what it is the sum of: the slots of the blocks are the truth about who has which address,
-the containers about who waits. What is found is said in words, one sentence for each fault.
+Every sum is counted again from what it is the sum of: the slots of the blocks are the truth about who has which
+address, the containers about who waits. What is found is said in words, one sentence for each fault.
 """
 
 from collections import Counter, defaultdict

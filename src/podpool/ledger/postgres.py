@@ -2,9 +2,10 @@
 
 Writers take turns. Whoever commits puts a new random number, the turn, into the ledger's one row; a replica that finds
 the number which it wrote itself knows that nothing has changed since, and works on from the rows that it has at hand.
-So a lone writer needs one round trip for a whole group of works. Who finds another number locks that row first, then
-reads: so do all that meet, and works of two replicas are never mixed. One turn for all subnets, not one for each,
-because the revision must rise in the order of the commits: else a lost tail of them could hide behind a higher number.
+So a lone writer needs one round trip for a whole group of works. Who finds another number locks that row first, and
+reads again what the others say to have changed; works of two replicas are never mixed. There is one turn for all
+subnets, not one for each, because the revision must rise in the order of the commits: else a lost tail of them could
+hide behind a higher number.
 
 When the connection breaks while a group commits, the number tells afterwards whether it was done. Only when somebody
 else has written in between does nobody know, and the callers are told so; their calls may be sent again.
@@ -23,7 +24,7 @@ from msgspec.structs import replace
 from podpool.ledger.bridge import bridged
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.ledger.postgres_books import PostgresBooks
-from podpool.ledger.postgres_commit import write
+from podpool.ledger.postgres_commit import renew, write
 from podpool.ledger.postgres_history import TurnWanted
 from podpool.ledger.postgres_news import News
 from podpool.ledger.postgres_server import AGAIN, LOST, Witness, connect, connected, identify
@@ -103,7 +104,7 @@ class PostgresStore:
         return cast("T", await waiting.future)
 
     async def read(self, work: Callable[[Books], T]) -> T:
-        """Run a work that changes nothing, in its turn: it sees every commit that was answered before, by any replica."""
+        """Run a work that changes nothing; it sees every commit that was answered before, by any replica."""
         return await self.write(work)
 
     def follow(self, listener: Listener) -> Callable[[], object]:
@@ -179,11 +180,18 @@ class PostgresStore:
             doubt, self._doubt = self._doubt, None
             if doubt is not None and doubt.before != counters.turn:
                 return _settled(doubt, counters.turn, len(works)), doubt.changed
-            self._alone = self._shelf is None or self._shelf.counters.turn == counters.turn
-            shelf = self._shelf if self._alone and self._shelf is not None else Shelf(counters)
+            shelf = await self._current(connection, counters)
             done = await self._work(connection, shelf, works, in_turn=True)
         self._doubt = None
         return done
+
+    async def _current(self, connection: "Connection", counters: Counters) -> Shelf:
+        """Bring the rows at hand up to date, in our turn."""
+        shelf, self._shelf = self._shelf, None
+        self._alone = shelf is None or shelf.counters.turn == counters.turn
+        if shelf is None or not (self._alone or await renew(connection, shelf, counters)):
+            return Shelf(counters)
+        return shelf
 
     async def _work(
         self, connection: "Connection", shelf: Shelf, works: Sequence[Work], *, in_turn: bool

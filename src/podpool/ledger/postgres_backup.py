@@ -29,8 +29,9 @@ async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Rando
     head = read_head(file)
     async with connection.transaction():
         await connection.execute("SELECT turn FROM ledger FOR UPDATE")
-        for table in reversed(TABLES):
+        for table in reversed(list(TABLES)):
             await connection.execute(f"DELETE FROM {table}")  # noqa: S608  ours alone
+        await connection.execute("DELETE FROM change")
         for (table, columns), lines in groupby(read_rows(file), key=lambda line: line[:2]):
             await _insert(connection, table, columns, (row for *_, row in lines), rng)
         await connection.execute(
@@ -51,8 +52,8 @@ async def _insert(
     rng: random.Random,
 ) -> None:
     if table == "ledger":
-        columns = (*columns, "turn", "subnets", "containers", "system", "timeline")
-        rows = ((*row, rng.getrandbits(63), 0, 0, _ELSEWHERE, 0) for row in rows)
+        columns = (*columns, "turn", "commits", "subnets", "containers", "system", "timeline")
+        rows = ((*row, rng.getrandbits(63), 0, 0, 0, _ELSEWHERE, 0) for row in rows)
     places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
     statement = f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({places})"  # noqa: S608  ours alone
     while some := list(islice(rows, _AT_ONCE)):

@@ -4,8 +4,8 @@ Rows are read onto the shelf when they are first asked for, and changed there. O
 group of works has changed, if the turn is still the one that the shelf was read in (`postgres_commit`).
 """
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from podpool.ledger.block import Block
 from podpool.ledger.bridge import wait
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.postgres_history import PostgresHistory
-from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow, text_of
+from podpool.ledger.postgres_recovery import PostgresRecovery
+from podpool.ledger.rows import ClusterRow, ContainerRow, Event, SubnetRow, text_of
 from podpool.ledger.shelf import Lane, Packed, Shelf
-from podpool.ledger.store import Member
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -34,7 +33,7 @@ _ASKS = 16
 _LOWEST = -(1 << 63)
 
 
-class PostgresBooks(PostgresHistory):
+class PostgresBooks(PostgresRecovery):
     """The rows, for a group of works that are done one after the other."""
 
     def __init__(self, connection: "Connection", shelf: Shelf, *, in_turn: bool) -> None:
@@ -59,7 +58,9 @@ class PostgresBooks(PostgresHistory):
         self._advanced = self.saved = False
         try:
             result = work(self)
+            self.write_slate()
         except BaseException as error:
+            self.drop_slate()
             for table in self.shelf.tables:
                 table.undo()
             self.shelf.counters, self.changed, self.dirty = before, changed, dirty
@@ -149,6 +150,7 @@ class PostgresBooks(PostgresHistory):
 
     def remove_subnet(self, row: SubnetRow) -> None:
         """Forget a subnet."""
+        self.rare = True
         for table, column in (("block", "subnet"), ("container", "subnet"), ("subnet", "number")):
             self._do(f"DELETE FROM {table} WHERE {column} = $1", row.number)  # noqa: S608  ours alone
         for number, container in list(self.shelf.containers.rows.items()):
@@ -238,7 +240,8 @@ class PostgresBooks(PostgresHistory):
         while (first := lane.known(1)) is None:
             found = self._all(
                 "SELECT number, ready, slots FROM block"
-                " WHERE subnet = $1 AND (ready, number) > ($2, $3) AND ready IS NOT NULL ORDER BY ready, number LIMIT $4",
+                " WHERE subnet = $1 AND ready IS NOT NULL AND (ready, number) > ($2, $3)"
+                " ORDER BY ready, number LIMIT $4",
                 subnet,
                 int(max(lane.edge[0], _LOWEST)),
                 lane.edge[1],
@@ -253,71 +256,6 @@ class PostgresBooks(PostgresHistory):
         """Write a block."""
         self.dirty = True
         self.shelf.blocks.put((subnet, number), Packed(block.ready, block.encode()))
-
-    def add_member(self, member: Member) -> None:
-        """Remember who has something where."""
-        self._see_members()
-        if not self.shelf.members.rows.get(member):
-            self.dirty = True
-            self.shelf.members.put(member, True)  # noqa: FBT003  there it is
-
-    def members(self) -> list[Member]:
-        """List who has, or had, something where."""
-        self._see_members()
-        return sorted(member for member, there in self.shelf.members.rows.items() if there)
-
-    def awaited(self, name: SubnetName | None = None) -> list[Member]:
-        """List whose lists are missing."""
-        self._see_awaited()
-        found = [member for member, there in self.shelf.awaited.rows.items() if there]
-        if name is not None:
-            found = [member for member in found if member[1:] == (name.network, name.name)]
-        return sorted(found, key=lambda member: (member[1:], member[0]))
-
-    def await_lists(self, members: Iterable[Member]) -> None:
-        """Wait for lists."""
-        self._see_awaited()
-        for member in members:
-            self._do(
-                "INSERT INTO awaited (cluster, network, subnet) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING", *member
-            )
-            self.shelf.awaited.put(member, True)  # noqa: FBT003  there it is
-
-    def stop_awaiting(self, cluster: str) -> None:
-        """Wait for a cluster's list no longer."""
-        mine = [member for member in self.awaited() if member[0] == cluster]
-        if mine:
-            self._do("DELETE FROM awaited WHERE cluster = $1", cluster)
-        for member in mine:
-            self.shelf.awaited.put(member, None)
-
-    def alarms(self) -> list[AlarmRow]:
-        """List the addresses with two owners."""
-        if self._first_use("alarm"):
-            for row in self._all('SELECT subnet, address, holder, claimant, "grant" FROM alarm'):
-                alarm = AlarmRow(**{**dict(row), "address": int(row["address"])})
-                self.shelf.alarms.see(_alarm_key(alarm), alarm)
-        return sorted(self.shelf.alarms.there(), key=_alarm_key)
-
-    def add_alarm(self, row: AlarmRow) -> None:
-        """Write down a second owner."""
-        self.alarms()
-        self._do(
-            'INSERT INTO alarm (subnet, address, claimant, holder, "grant") VALUES ($1, $2, $3, $4, $5)'
-            ' ON CONFLICT (subnet, address, claimant) DO UPDATE SET holder = $4, "grant" = $5',
-            *_alarm_key(row),
-            row.holder,
-            row.grant,
-        )
-        self.shelf.alarms.put(_alarm_key(row), row)
-
-    def drop_alarms(self, *, subnet: int | None = None, address: int | None = None) -> int:
-        """Forget alarms."""
-        dropped = [row for row in self.alarms() if subnet is None or (row.subnet, row.address) == (subnet, address)]
-        for row in dropped:
-            self._do("DELETE FROM alarm WHERE subnet = $1 AND address = $2 AND claimant = $3", *_alarm_key(row))
-            self.shelf.alarms.put(_alarm_key(row), None)
-        return len(dropped)
 
     def _count(self, **counts: int) -> None:
         self.dirty = True
@@ -351,27 +289,12 @@ class PostgresBooks(PostgresHistory):
             condition = "cluster = $1 AND node = $2 AND node_uid = $3 AND subnet = $4 AND closed = 0"
             self._see_containers(condition, cluster, node, node_uid, subnet)
 
-    def _see_members(self) -> None:
-        if self._first_use("member"):
-            for row in self._all("SELECT cluster, network, subnet FROM member"):
-                self.shelf.members.see(tuple(row), True)  # noqa: FBT003  there it is
-
-    def _see_awaited(self) -> None:
-        if self._first_use("awaited"):
-            for row in self._all("SELECT cluster, network, subnet FROM awaited"):
-                self.shelf.awaited.see(tuple(row), True)  # noqa: FBT003  there it is
-
     def _highest_block(self, subnet: int) -> int:
         """Tell the last block that the database has; those beyond it were made since, and are at hand."""
         if subnet not in self.shelf.highest:
             found = self._one("SELECT max(number) FROM block WHERE subnet = $1", subnet)
             self.shelf.highest[subnet] = -1 if found is None or found[0] is None else found[0]
         return self.shelf.highest[subnet]
-
-    def _first_use(self, table: str) -> bool:
-        first = table not in self.shelf.whole
-        self.shelf.whole.add(table)
-        return first
 
     def _open(self, condition: Callable[[ContainerRow], bool]) -> list[ContainerRow]:
         rows = [row for row in self.shelf.containers.there() if not row.closed and condition(row)]
@@ -393,14 +316,40 @@ class PostgresBooks(PostgresHistory):
         return [_there(self.shelf.containers.rows[number], "container", number) for _, number in first]
 
 
+async def renew_clusters(connection: "Connection", shelf: Shelf, ids: Sequence[str]) -> None:
+    """Read clusters again."""
+    for row in await connection.fetch("SELECT id, row FROM cluster WHERE id = ANY($1::text[])", ids):
+        shelf.clusters.renew(row["id"], _cluster.decode(row["row"]))
+
+
+async def renew_subnets(connection: "Connection", shelf: Shelf, numbers: Sequence[int]) -> None:
+    """Read subnets again."""
+    for row in await connection.fetch("SELECT number, row FROM subnet WHERE number = ANY($1::bigint[])", numbers):
+        shelf.subnets.renew(row["number"], _subnet.decode(row["row"]))
+
+
+async def renew_containers(connection: "Connection", shelf: Shelf, numbers: Sequence[int]) -> None:
+    """Read containers again."""
+    for row in await connection.fetch("SELECT number, row FROM container WHERE number = ANY($1::bigint[])", numbers):
+        shelf.containers.renew(row["number"], _container.decode(row["row"]))
+
+
+async def renew_blocks(connection: "Connection", shelf: Shelf, keys: Sequence[tuple[int, int]]) -> None:
+    """Read blocks again."""
+    found = await connection.fetch(
+        "SELECT block.* FROM unnest($1::bigint[], $2::bigint[]) AS wanted (subnet, number)"
+        " JOIN block USING (subnet, number)",
+        [subnet for subnet, _ in keys],
+        [number for _, number in keys],
+    )
+    for row in found:
+        shelf.blocks.renew((row["subnet"], row["number"]), Packed(row["ready"], row["slots"]))
+
+
 def _there(row: T | None, what: str, number: int) -> T:
     if row is None:
         raise LookupError(f"there is no {what} {number}")
     return row
-
-
-def _alarm_key(row: AlarmRow) -> tuple[int, str, int]:
-    return row.subnet, str(row.address), row.claimant
 
 
 def _containers_of(cluster: str) -> str:

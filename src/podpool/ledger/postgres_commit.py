@@ -1,4 +1,4 @@
-"""What a group of works has changed on the shelf, written in one statement.
+"""What a group of works has changed on the shelf, written in one statement; and what other replicas have, read again.
 
 It is a transaction of its own, or the end of one, and does nothing at all when somebody else has written since the
 shelf was read: every part of it hangs on the update of the ledger's own row.
@@ -7,11 +7,18 @@ shelf was read: every part of it hangs on the update of the ledger's own row.
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+import msgspec
 from msgspec.structs import astuple, replace
 
-from podpool.ledger.postgres_books import PostgresBooks
+from podpool.ledger.postgres_books import (
+    PostgresBooks,
+    renew_blocks,
+    renew_clusters,
+    renew_containers,
+    renew_subnets,
+)
 from podpool.ledger.rows import ContainerRow, SubnetRow, text_of
-from podpool.ledger.shelf import Table
+from podpool.ledger.shelf import Counters, Shelf, Table
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -19,54 +26,77 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
+_REMEMBERED = 256
+"""Commits; a replica that is further behind reads everything again."""
+_MOST_TOUCHED = 2_000
+"""Rows of a commit that are named one by one."""
+
 CHANNEL = "podpool"
 """Where replicas tell each other which subnets have changed."""
 
-_WRITE = f"""
+_WRITE = """
 WITH turn AS (
-  UPDATE ledger SET revision = $2, epoch = $3, turn = $4, subnets = $5, containers = $6, system = $7, timeline = $8
+  UPDATE ledger SET revision = $2, epoch = $3, turn = $4, commits = $5, subnets = $6, containers = $7, system = $8,
+    timeline = $9
   WHERE turn = $1 RETURNING 1
+), changes AS (
+  INSERT INTO change (number, turn, touched) SELECT $5, $4, $10 FROM turn
+), forgotten AS (
+  DELETE FROM change WHERE number = $5 - $11
 ), clusters AS (
   INSERT INTO cluster (id, row)
-  SELECT new.* FROM turn, unnest($9::text[], $10::text[]) AS new
+  SELECT new.* FROM turn, unnest($12::text[], $13::text[]) AS new
   ON CONFLICT (id) DO UPDATE SET row = excluded.row
 ), subnets AS (
   INSERT INTO subnet (number, network, name, due, row)
-  SELECT new.* FROM turn, unnest($11::bigint[], $12::text[], $13::text[], $14::double precision[], $15::text[]) AS new
+  SELECT new.* FROM turn, unnest($14::bigint[], $15::text[], $16::text[], $17::double precision[], $18::text[]) AS new
   ON CONFLICT (number) DO UPDATE SET due = excluded.due, row = excluded.row
 ), containers AS (
   INSERT INTO container
     (number, id, cluster, subnet, node, node_uid, closed, foreign_agent, need_since, wish_since, row)
   SELECT new.* FROM turn, unnest(
-    $16::bigint[], $17::text[], $18::text[], $19::bigint[], $20::text[], $21::text[], $22::integer[], $23::integer[],
-    $24::double precision[], $25::double precision[], $26::text[]
+    $19::bigint[], $20::text[], $21::text[], $22::bigint[], $23::text[], $24::text[], $25::integer[], $26::integer[],
+    $27::double precision[], $28::double precision[], $29::text[]
   ) AS new
   ON CONFLICT (number) DO UPDATE SET
     node_uid = excluded.node_uid, closed = excluded.closed, foreign_agent = excluded.foreign_agent,
     need_since = excluded.need_since, wish_since = excluded.wish_since, row = excluded.row
 ), blocks AS (
   INSERT INTO block (subnet, number, ready, slots)
-  SELECT new.* FROM turn, unnest($27::bigint[], $28::bigint[], $29::bigint[], $30::bytea[]) AS new
+  SELECT new.* FROM turn, unnest($30::bigint[], $31::bigint[], $32::bigint[], $33::bytea[]) AS new
   ON CONFLICT (subnet, number) DO UPDATE SET ready = excluded.ready, slots = excluded.slots
 ), events AS (
   INSERT INTO event (revision, at, cluster, kind, events)
-  SELECT new.* FROM turn, unnest($31::bigint[], $32::double precision[], $33::text[], $34::text[], $35::text[]) AS new
+  SELECT new.* FROM turn, unnest($34::bigint[], $35::double precision[], $36::text[], $37::text[], $38::text[]) AS new
 ), members AS (
   INSERT INTO member (cluster, network, subnet)
-  SELECT new.* FROM turn, unnest($36::text[], $37::text[], $38::text[]) AS new
+  SELECT new.* FROM turn, unnest($39::text[], $40::text[], $41::text[]) AS new
 )
-SELECT CASE WHEN $39::text <> '' THEN pg_notify('{CHANNEL}', $39)::text END FROM turn
+SELECT CASE WHEN $42::text <> '' THEN pg_notify($43, $42)::text END FROM turn
 """
+
+
+class Touched(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The keys of the rows that a commit has changed."""
+
+    clusters: tuple[str, ...] = ()
+    subnets: tuple[int, ...] = ()
+    containers: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, int], ...] = ()
+    more: bool = False
+    """Or that there is more than can be told: everything must be read again."""
 
 
 async def write(connection: "Connection", books: PostgresBooks, *, turn: int, notice: str) -> bool:
     """Write what was changed, and hand on the turn; tells whether nobody else has written since the shelf was read."""
     shelf = books.shelf
-    before, after = shelf.counters.turn, replace(shelf.counters, turn=turn)
+    before, after = shelf.counters.turn, replace(shelf.counters, turn=turn, commits=shelf.counters.commits + 1)
     found = await connection.fetchrow(
         _WRITE,
         before,
         *astuple(after),
+        text_of(_touched(books)),
+        _REMEMBERED,
         *_columns(2, ((row.id, text_of(row)) for row in _new(shelf.clusters))),
         *_columns(5, map(_subnet_columns, _new(shelf.subnets))),
         *_columns(11, map(_container_columns, _new(shelf.containers))),
@@ -74,9 +104,43 @@ async def write(connection: "Connection", books: PostgresBooks, *, turn: int, no
         *_columns(5, books.events),
         *_columns(3, (member for member, _ in shelf.members.take())),
         notice,
+        CHANNEL,
     )
     shelf.counters = after
     return found is not None
+
+
+async def renew(connection: "Connection", shelf: Shelf, counters: Counters) -> bool:
+    """Read again what others have written since the shelf was current; False when that is not known."""
+    found = await connection.fetch(
+        "SELECT turn, touched FROM change WHERE number >= $1 ORDER BY number", shelf.counters.commits
+    )
+    if len(found) != counters.commits - shelf.counters.commits + 1 or found[0]["turn"] != shelf.counters.turn:
+        return False
+    changes = [msgspec.json.decode(row["touched"], type=Touched) for row in found[1:]]
+    if any(change.more for change in changes):
+        return False
+    for read, key in ((renew_clusters, "clusters"), (renew_subnets, "subnets"), (renew_containers, "containers")):
+        names = dict.fromkeys(name for change in changes for name in getattr(change, key))
+        if names:
+            await read(connection, shelf, list(names))
+    blocks = dict.fromkeys(block for change in changes for block in change.blocks)
+    if blocks:
+        await renew_blocks(connection, shelf, list(blocks))
+    shelf.counters = counters
+    return True
+
+
+def _touched(books: PostgresBooks) -> Touched:
+    shelf = books.shelf
+    touched = Touched(
+        clusters=tuple(shelf.clusters.dirty),
+        subnets=tuple(shelf.subnets.dirty),
+        containers=tuple(shelf.containers.dirty),
+        blocks=tuple(shelf.blocks.dirty),
+    )
+    many = len(touched.containers) + len(touched.blocks) > _MOST_TOUCHED
+    return Touched(more=True) if many or books.rare or shelf.members.dirty else touched
 
 
 def _new(table: Table[K, V]) -> list[V]:

@@ -1,6 +1,6 @@
 """Tokens and history in PostgreSQL, and how statements are run from within a work."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -19,8 +19,54 @@ _TENURE = 'number, network, subnet, address, cluster, node, container, "grant", 
 _POD = "network, address, cluster, uid, namespace, name, since, until"
 
 
+_BEGIN_TENURE = f"INSERT INTO tenure ({_TENURE}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608  ours
+_PUT_POD = f"""
+WITH ended AS (
+  UPDATE pod SET until = $7
+  WHERE network = $1 AND address = $2 AND cluster = $3 AND uid <> $4 AND until IS NULL AND since < $7
+)
+INSERT INTO pod ({_POD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+ON CONFLICT (network, address, cluster, uid) DO UPDATE SET
+  since = least(pod.since, excluded.since), until = greatest(pod.until, excluded.until)
+"""  # noqa: S608  ours
+_DRAWN = 256
+"""Numbers of tenures that are drawn at once."""
+
+
+class Slate(msgspec.Struct):
+    """Tenures and Pods that a work has changed and that are not written yet."""
+
+    lasting: dict[str, list[TenureRow]] = msgspec.field(default_factory=dict)
+    """Who has the addresses that the work is about, as it is so far."""
+    begun: list[tuple[object, ...]] = msgspec.field(default_factory=list)
+    ended: list[tuple[float, int]] = msgspec.field(default_factory=list)
+    closed: list[tuple[float, str]] = msgspec.field(default_factory=list)
+    pods: list[tuple[object, ...]] = msgspec.field(default_factory=list)
+    numbers: list[int] = msgspec.field(default_factory=list)
+    """Drawn, and not used yet."""
+
+    def begin(self, row: TenureRow) -> None:
+        """Begin a tenure."""
+        self.begun.append(msgspec.structs.astuple(row))
+        if row.address in self.lasting:
+            self.lasting[row.address].append(row)
+
+    def end(self, number: int, until: float) -> None:
+        """End a tenure."""
+        self.ended.append((until, number))
+        self._forget(lambda row: row.number == number)
+
+    def end_all(self, container: str, until: float) -> None:
+        """End all that a container has."""
+        self.closed.append((until, container))
+        self._forget(lambda row: row.container == container)
+
+    def _forget(self, over: Callable[[TenureRow], bool]) -> None:
+        self.lasting = {address: [row for row in rows if not over(row)] for address, rows in self.lasting.items()}
+
+
 class TurnWanted(BaseException):
-    """A statement that changes something at once needs the turn. Not an `Exception`: a work must not take it for its own."""
+    """What changes something at once needs the turn. Not an `Exception`: no work must take it for its own."""
 
 
 class PostgresHistory:
@@ -33,6 +79,9 @@ class PostgresHistory:
         self.dirty = False
         self.saved = False
         """The work at hand has a savepoint."""
+        self._slate = Slate()
+        self.rare = False
+        """Something on the shelf was changed that is not worth naming to other replicas row by row."""
 
     def token(self, id_: str) -> TokenRow | None:
         """Find a token."""
@@ -50,6 +99,7 @@ class PostgresHistory:
 
     def put_token(self, row: TokenRow) -> None:
         """Write a token."""
+        self.rare = True
         self._do("INSERT INTO token VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET row = $2", row.id, text_of(row))
         self.shelf.tokens.put(row.id, row)
 
@@ -58,10 +108,12 @@ class PostgresHistory:
         found = self._all(
             "SELECT number, at, cluster, events FROM event WHERE unread = 1 ORDER BY number LIMIT $1", limit
         )
-        return [
+        events = [
             EventRow(number=row["number"], at=row["at"], cluster=row["cluster"], events=_events.decode(row["events"]))
             for row in found
         ]
+        self._foresee(events)
+        return events
 
     def mark_read(self, numbers: Iterable[int]) -> None:
         """Note that events were read."""
@@ -69,20 +121,28 @@ class PostgresHistory:
 
     def lasting_tenures(self, *, network: str, address: str) -> list[TenureRow]:
         """List who has an address."""
-        return self._tenures("network = $1 AND address = $2 AND until IS NULL", network, address)
+        foreseen = self._slate.lasting.get(address)
+        if foreseen is None:
+            return self._tenures("network = $1 AND address = $2 AND until IS NULL", network, address)
+        return [row for row in foreseen if row.network == network]
 
     def begin_tenure(self, row: TenureRow) -> None:
         """Write a new tenure."""
-        columns = _TENURE.removeprefix("number, ")
-        values = msgspec.structs.astuple(row)[1:]
-        self._do(f"INSERT INTO tenure ({columns}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)", *values)  # noqa: S608  ours
+        self._need_turn()
+        if not self._slate.numbers:
+            drawn = self._all(
+                "SELECT nextval(pg_get_serial_sequence('tenure', 'number')) FROM generate_series(1, $1)", _DRAWN
+            )
+            self._slate.numbers = [number for (number,) in reversed(drawn)]
+        self._slate.begin(msgspec.structs.replace(row, number=self._slate.numbers.pop()))
 
     def end_tenures(self, *, until: float, number: int | None = None, container: str | None = None) -> None:
         """Write the end of one tenure, or of all that a container has."""
+        self._need_turn()
         if number is not None:
-            self._do("UPDATE tenure SET until = $1 WHERE number = $2", until, number)
+            self._slate.end(number, until)
         else:
-            self._do("UPDATE tenure SET until = $1 WHERE container = $2 AND until IS NULL", until, container)
+            self._slate.end_all(container or "", until)
 
     def tenures(
         self, *, address: str | None, node: str | None, cluster: str | None, begin: float, end: float, limit: int
@@ -100,24 +160,12 @@ class PostgresHistory:
 
     def put_pod(self, row: PodRow) -> None:
         """Write what is known of a Pod and an address."""
-        self._do(
-            "UPDATE pod SET until = $1"
-            " WHERE network = $2 AND address = $3 AND cluster = $4 AND uid <> $5 AND until IS NULL AND since < $1",
-            row.since,
-            row.network,
-            row.address,
-            row.cluster,
-            row.uid,
-        )
-        self._do(
-            f"INSERT INTO pod ({_POD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)"  # noqa: S608  ours
-            " ON CONFLICT (network, address, cluster, uid) DO UPDATE SET"
-            " since = least(pod.since, excluded.since), until = greatest(pod.until, excluded.until)",
-            *msgspec.structs.astuple(row),
-        )
+        self._need_turn()
+        self._slate.pods.append(msgspec.structs.astuple(row))
 
     def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
         """List the Pods of a cluster that had an address within a time."""
+        self.write_slate()
         found = self._all(
             f"SELECT {_POD} FROM pod WHERE network = $1 AND address = $2 AND cluster = $3"  # noqa: S608  ours
             " AND since <= $4 AND (until IS NULL OR until > $5) ORDER BY since DESC, uid",
@@ -131,17 +179,49 @@ class PostgresHistory:
 
     def trim_history(self, *, before: float, limit: int) -> int:
         """Forget what ended before a time."""
+        self.write_slate()
+        # the oldest events have the lowest numbers: an index by time would cost every call something
+        oldest = "SELECT number, at, unread FROM event ORDER BY number LIMIT $2"
         pods = "SELECT network, address, cluster, uid FROM pod WHERE until < $1 LIMIT $2"
         return sum(
             self._do(f"DELETE FROM {table} WHERE {key} IN ({chosen})", before, limit)  # noqa: S608  ours
             for table, key, chosen in (
                 ("tenure", "number", "SELECT number FROM tenure WHERE until < $1 LIMIT $2"),
-                ("event", "number", "SELECT number FROM event WHERE at < $1 AND unread = 0 LIMIT $2"),
+                ("event", "number", f"SELECT number FROM ({oldest}) AS oldest WHERE at < $1 AND unread = 0"),  # noqa: S608
                 ("pod", "(network, address, cluster, uid)", pods),
             )
         )
 
+    def write_slate(self) -> None:
+        """Write what was put off: rows of one kind together, without waiting for each."""
+        slate = self._slate
+        for statement, rows in (
+            (_BEGIN_TENURE, slate.begun),
+            ("UPDATE tenure SET until = $1 WHERE number = $2", slate.ended),
+            ("UPDATE tenure SET until = $1 WHERE container = $2 AND until IS NULL", slate.closed),
+            (_PUT_POD, slate.pods),
+        ):
+            if rows:
+                self._save()
+                self.dirty = True
+                wait(self._sql.executemany(statement, rows))
+        self._slate = Slate(numbers=slate.numbers)
+
+    def drop_slate(self) -> None:
+        """Forget what was put off."""
+        self._slate = Slate()
+
+    def _foresee(self, events: Sequence[EventRow]) -> None:
+        """Read who has the addresses that events are about, all at once: each of them is asked for next."""
+        self.write_slate()
+        moved = (pair for row in events for event in row.events for pair in (*event.released, *event.granted))
+        self._slate.lasting = {address: [] for address, _ in moved}
+        for row in self._tenures("address = ANY($1::text[]) AND until IS NULL", list(self._slate.lasting)):
+            self._slate.lasting[row.address].append(row)
+
     def _tenures(self, condition: str, *values: object) -> list[TenureRow]:
+        if self._slate.begun or self._slate.ended or self._slate.closed:
+            self.write_slate()
         found = self._all(f"SELECT {_TENURE} FROM tenure WHERE {condition}", *values)  # noqa: S608  ours alone
         return [TenureRow(**dict(row)) for row in found]
 
@@ -155,12 +235,18 @@ class PostgresHistory:
 
     def _do(self, statement: str, *values: Any) -> int:  # noqa: ANN401  whatever the statement takes
         """Change something at once; tell how many rows were."""
-        if not self._in_turn:
-            raise TurnWanted
-        if not self.saved:
-            wait(self._sql.execute("SAVEPOINT work"))
-            self.saved = True
+        self._need_turn()
+        self._save()
         status: str = wait(self._sql.execute(statement, *values))
         count = int(status.rsplit(" ", 1)[-1])
         self.dirty = self.dirty or count > 0
         return count
+
+    def _need_turn(self) -> None:
+        if not self._in_turn:
+            raise TurnWanted
+
+    def _save(self) -> None:
+        if not self.saved:
+            wait(self._sql.execute("SAVEPOINT work"))
+            self.saved = True

@@ -1,6 +1,6 @@
 """What other replicas have changed: each commit says so on a channel that all of them listen to.
 
-A connection of its own, which comes back when it was lost; whoever follows is then told that everything may have changed.
+A connection of its own, which comes back when it was lost; whoever follows is then told that all may have changed.
 """
 
 import asyncio

@@ -4,16 +4,18 @@ The witness is the server's own identity and its timeline: a server that was res
 another of one or the other, and may have lost the last commits that somebody was answered from.
 """
 
-from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import asyncpg
+from asyncpg.connect_utils import SessionAttribute
 
 from podpool.ledger.errors import Unavailable
 from podpool.ledger.schema import scripts
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from asyncpg import Connection
 
 _LOCK = 7780
@@ -35,6 +37,7 @@ LOST = (
     asyncpg.InternalClientError,  # what the client makes of a connection that breaks at the wrong moment
     asyncpg.PostgresConnectionError,
     asyncpg.OperatorInterventionError,  # it stops, it has crashed, it is starting
+    asyncpg.IdleInTransactionSessionTimeoutError,  # we stood still in our turn
     asyncpg.ReadOnlySQLTransactionError,  # it is a standby now
     asyncpg.TooManyConnectionsError,
 )
@@ -49,7 +52,7 @@ async def connect(url: str) -> "Connection":
         url,
         timeout=_CONNECTING,
         command_timeout=_ANSWERING,
-        target_session_attrs="primary",
+        target_session_attrs=SessionAttribute.primary,
         server_settings={
             "application_name": "podpool-ledger",
             # a replica that stands still in its turn must not hold up the others

@@ -8,12 +8,14 @@ its edge. `Shelf` is all of it; whoever uses one makes sure that nobody else has
 from bisect import bisect_left, insort
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, SubnetRow, TokenRow
-from podpool.ledger.store import Member
+
+if TYPE_CHECKING:
+    from podpool.ledger.store import Member
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -60,6 +62,11 @@ class Table(Generic[K, V]):
         self._before.setdefault(key, (before, key in self.rows))
         self.rows[key] = row
         self._moved(key, before, row)
+
+    def renew(self, key: K, row: V | None) -> None:
+        """Take in what somebody else has written."""
+        self._moved(key, self.rows.get(key), row)
+        self.rows[key] = row
 
     def there(self) -> list[V]:
         """List the rows at hand that are there."""
@@ -121,6 +128,7 @@ class Counters(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     epoch: int
     turn: int
+    commits: int
     subnets: int
     containers: int
     system: int | None

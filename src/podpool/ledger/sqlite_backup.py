@@ -1,7 +1,6 @@
 """Copying the books out of a SQLite file, and making a file from a copy."""
 
 import os
-import sqlite3
 from pathlib import Path
 from typing import BinaryIO
 

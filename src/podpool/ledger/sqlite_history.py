@@ -109,12 +109,14 @@ class SqliteHistory:
 
     def trim_history(self, *, before: float, limit: int) -> int:
         """Forget what ended before a time."""
+        # the oldest events have the lowest numbers: an index by time would cost every call something
+        oldest = "SELECT number, at, unread FROM event ORDER BY number LIMIT ?2"
         pods = "SELECT network, address, cluster, uid FROM pod WHERE until < ? LIMIT ?"
         trimmed = [
             self._sql.execute(f"DELETE FROM {table} WHERE {key} IN ({chosen})", (before, limit)).rowcount  # noqa: S608  ours
             for table, key, chosen in (
                 ("tenure", "number", "SELECT number FROM tenure WHERE until < ? LIMIT ?"),
-                ("event", "number", "SELECT number FROM event WHERE at < ? AND NOT unread LIMIT ?"),
+                ("event", "number", f"SELECT number FROM ({oldest}) WHERE at < ?1 AND NOT unread"),  # noqa: S608  ours
                 ("pod", "(network, address, cluster, uid)", pods),
             )
         ]

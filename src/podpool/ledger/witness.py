@@ -1,11 +1,11 @@
 """A witness outside the books: it notices that they were restored from an older copy.
 
-Before a commit the witness is promised the revision that the books will have; after it, and before anybody is answered,
-the promise is synced and it is told that it was kept. Both syncs, of the promise and of the commit, go on at the same
-time: nothing depends on which is first, and a caller waits for one. Books below the last kept promise are older than an answer that somebody
-has. Books below a promise that was never kept are not: the machine stopped in between, and nobody was answered. The
-note that a promise was kept is synced with the next promise, so a power cut may lose the last one; the callers, who
-send the highest revision that they saw, are the second witness.
+Before a commit the witness is promised the revision that the books will have; before anybody is answered the promise is
+synced, and the witness told that it was kept. Promise and commit are synced at the same time: nothing depends on which
+is first, and a caller waits for one. Books below the last kept promise are older than an answer that somebody has.
+Books below a promise that was never kept are not: the machine stopped in between, and nobody was answered. The note
+that a promise was kept is synced with the next promise, so a power cut may lose the last one; the callers, who send the
+highest revision that they saw, are the second witness.
 
 It also remembers which cluster has something in which subnet: restored books may not know a cluster that came later.
 """

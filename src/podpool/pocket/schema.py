@@ -47,7 +47,8 @@ def faults(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa
     for limit, (holds, rule) in _LIMITS.items():
         if limit in schema and not holds(value, schema[limit]):
             yield f"{path}: Invalid value: {value!r}: {path} in body should {rule} {schema[limit]}"
-    yield from _inner_faults(schema, value, path)
+    if isinstance(value, dict | list):
+        yield from _inner_faults(schema, value, path)
 
 
 _LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {

@@ -27,20 +27,22 @@ class Auditor:
         self._held: dict[str, dict[str, str]] = {}
         """What each container had: addresses by grant."""
         self._let_go: set[str] = set()
-        """Every grant that an agent, or whoever wrote into an NNC, has named."""
+        """Every grant that an agent, or whoever wrote into an NNC, has named,"""
+        self._published: set[str] = set()
+        """and every one that an NNC has shown: what nobody was told of is nobody's."""
         self._identified: dict[str, float] = {}
         """When each machine last was who its Node and its NNC say that it is."""
         self._versions: dict[tuple[str, str], int] = {}
         """The highest version of a container that an agent had accepted, by boot and container."""
-        world.books_changed.append(self._books_changed)
+        world.office.changed.append(self._books_changed)
         world.truth.given.append(self._given)
         world.looks.append(self._look)
 
     def _look(self) -> None:
         """Look at what changes unnoticed."""
         now = self._world.loop.time()
+        self._note_words()
         for name, host in self._world.hosts.items():
-            self._let_go.update(_named(self._world, name))
             if identified(self._world, name):
                 self._identified[host.machine.boot_id] = now
             if host.agent:
@@ -56,7 +58,9 @@ class Auditor:
     def _given(self, use: Use) -> None:
         """Look at an address that was given: is it the node's, and may its agent give any at all."""
         world = self._world
-        if not world.subnet().frozen:
+        if use.machine not in world.hosts:
+            return  # another cluster's
+        if not world.office.subnet().frozen:
             _contained(use, world.owners())
         boot = world.hosts[use.machine].machine.boot_id
         limit = world.shape.numbers.fence + 1.0  # as often as this is looked at
@@ -65,6 +69,13 @@ class Auditor:
             since = "never" if known is None else f"{use.since - known:.0f} s ago"
             story = f"{use.machine} gave {use.address} to {use.pod}, and was last known to be its Node {since}"
             raise Violation("fenced", story)
+
+    def _note_words(self) -> None:
+        for name in self._world.hosts:
+            self._let_go.update(_named(self._world, name))
+        for config in self._world.configs().values():
+            for container in config.get("status", {}).get("networkContainers", ()):
+                self._published.update(each["name"] for each in container.get("ipAssignments", ()))
 
     def _books_changed(self) -> None:
         if not self._due:
@@ -75,29 +86,30 @@ class Auditor:
         """Look at the books as they are now, outside of whoever changed them."""
         self._due = False
         try:
-            for name in self._world.hosts:
-                self._let_go.update(_named(self._world, name))
-            settled = not self._world.subnet().frozen  # restored ones must first be mended
+            self._note_words()
+            settled = not self._world.office.subnet().frozen  # restored ones must first be mended
             if settled:
                 owners = self._world.owners()
                 for use in self._world.truth.uses():
-                    _contained(use, owners)
+                    if use.machine in self._world.hosts:
+                        _contained(use, owners)
             self._consented(settled=settled)
         except Violation as violation:
             self._world.loop.call_exception_handler({"message": "looked at the books", "exception": violation})
 
     def _consented(self, *, settled: bool) -> None:
-        """What a container has no more was named, or the container is closed; what it has is the subnet's to give."""
+        """What a machine's container has no more was named; what it has is the subnet's to give."""
         records = [record for each in self._world.records().values() for record in each]
         held = {each.state.container: {grant.id: grant.address for grant in each.state.grants} for each in records}
         before, self._held = self._held, held
         kept_back = {self._world.shape.gateway, str(self._network[0]), str(self._network[-1])}
+        living = {host.agent.pool.adopted for host in self._world.hosts.values() if host.agent}
         for container, grants in held.items() if settled else ():
             wrong = [each for each in grants.values() if each in kept_back or not self._inside(each)]
             if wrong:
                 raise Violation("containment", f"container {container} has {wrong[0]}, which is nobody's to have")
-            lost = before.get(container, {}).keys() - grants.keys() - self._let_go
-            if lost:
+            lost = (before.get(container, {}).keys() & self._published) - grants.keys() - self._let_go
+            if lost and container in living:
                 raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
 
     def _inside(self, address: str) -> bool:
@@ -143,8 +155,8 @@ def check_settled(world: World) -> None:
 
 
 def _thawed(world: World) -> None:
-    if world.subnet().frozen:
-        raise Violation("nothing frozen", f"subnet {world.subnet().subnet} grants nothing, and nobody knows why")
+    if world.office.subnet().frozen:
+        raise Violation("nothing frozen", f"subnet {world.office.subnet().subnet} grants nothing, and nobody knows why")
 
 
 def _one_container_each(world: World, records: dict[str, list[ContainerRecord]]) -> None:
@@ -175,7 +187,7 @@ def _served(world: World) -> None:
     for name in world.nodes():
         served = world.truth.of_machine(name)
         waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
-        subnet = world.subnet()
+        subnet = world.office.subnet()
         if waiting and subnet.capacity - subnet.reserved - subnet.kept_for_primaries >= len(waiting):
             raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address")
 

@@ -50,7 +50,11 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
 
     cidr: str = "10.0.0.0/25"
     gateway: str = "10.0.0.1"
+    clusters: int = 1
     controllers: int = 2
+    """In each cluster."""
+    replicas: int = 1
+    """Of the ledger."""
     numbers: Numbers = BRISK
 
 
@@ -99,6 +103,7 @@ FAULTS = {
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
 BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
+OFTEN_RESTORED = {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}
 CALM = Climate(weights=WORKLOAD, lost=0.0, repeated=0.0, slow=0.0)
 STORMY = Climate(weights=WORKLOAD | FAULTS)
 NARROW = Climate(
@@ -127,16 +132,27 @@ CLIMATES = {
     "restore-ledger": _with(STORMY, LEDGER_RESTORED),
     "restore-api": _with(STORMY, API_RESTORED),
     "restore-both": _with(STORMY, BOTH_RESTORED),
+    "shared": msgspec.structs.replace(
+        _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
+    ),
     "narrow": NARROW,
-    "narrow-restores": _with(NARROW, {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}),
+    "narrow-restores": _with(NARROW, OFTEN_RESTORED),
+    "narrow-shared": msgspec.structs.replace(
+        _with(NARROW, OFTEN_RESTORED), nodes=1, shape=msgspec.structs.replace(NARROW.shape, clusters=2, replicas=2)
+    ),
 }
 """By the names that a person types."""
+
+
+def homes(shape: Shape) -> list[str]:
+    """List what the names of each cluster's parts begin with."""
+    return [f"{chr(ord('a') + number)}-" if number else "" for number in range(shape.clusters)]
 
 
 def draw(seed: int, climate: Climate) -> list[Event]:
     """Draw a plan."""
     rng = random.Random(f"{seed}/plan")  # noqa: S311  a simulation
-    names = [f"node-{number}" for number in range(climate.nodes)]
+    names = [f"{home}node-{number}" for home in homes(climate.shape) for number in range(climate.nodes)]
     joins = [Event(round(rng.uniform(0.0, 0.06 * climate.seconds), 2), "join", name) for name in names]
     kinds, weights = list(climate.weights), list(climate.weights.values())
     happen = [

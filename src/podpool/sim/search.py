@@ -9,8 +9,6 @@ import msgspec
 
 from podpool.sim.plan import Climate, Event, draw
 from podpool.sim.stage import Stage
-from podpool.sim.words import describe
-from podpool.sim.world import World
 
 MOST_RUNS = 200
 """Runs that shortening may take."""
@@ -44,13 +42,13 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 def play(seed: int, events: Iterable[Event], climate: Climate) -> Run:
     """Play one plan."""
-    world = World(seed, climate.shape)
+    stage = Stage(seed, climate)
     try:
-        Stage(world, climate).play(list(events))
+        stage.play(list(events))
     except Exception as error:  # noqa: BLE001  whatever it is, it is what the search is for
         wrong = f"{type(error).__name__}: {error}"
-        return Run(seed=seed, steps=world.loop.steps, error=wrong, state=describe(world))
-    return Run(seed=seed, steps=world.loop.steps)
+        return Run(seed=seed, steps=stage.steps, error=wrong, state=stage.describe())
+    return Run(seed=seed, steps=stage.steps)
 
 
 def search(seed: int, climate: Climate) -> Run | Finding:

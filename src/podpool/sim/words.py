@@ -16,10 +16,11 @@ def _lines(world: World) -> Iterator[str]:
     now = world.loop.time()
     yield f"after {now:.1f} s"
     yield f"API server: {_up(world.api.up)}, version {world.store.revision}"
-    subnet = world.subnet()
+    subnet = world.office.subnet()
     frozen = ", frozen" if subnet.frozen else ""
     counts = f"{subnet.reserved} of {subnet.capacity} reserved, {subnet.waiting} Pods wait, batch {subnet.scaler.batch}"
-    yield f"ledger: {_up(world.ledger.up)}, revision {subnet.revision}{frozen}; {counts}"
+    up = ", ".join(f"{each.name} {_up(each.up)}" for each in world.office.replicas)
+    yield f"{up}; revision {subnet.revision}{frozen}; {counts}"
     for records in world.records().values():
         for record in records:
             state = record.state

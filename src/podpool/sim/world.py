@@ -1,43 +1,36 @@
 """A cluster, its ledger and its machines, with every part's own code, in one process on virtual time.
 
 Whatever happens in it is decided by the seed: each process draws from randomness of its own, so that a fault in one
-does not shift the dice of another.
+does not shift the dice of another. A second cluster on the same ledger is a world beside the first: it has an API
+server, controllers and machines of its own, and shares the rest.
 """
 
 import asyncio
 import random
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.controller.controller import Controller
 from podpool.controller.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.ledger.authority import Habits, Ledger
-from podpool.ledger.brake import Brake
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import ContainerRecord, NewSubnet, SubnetName, SubnetState
-from podpool.ledger.service import Service as LedgerApi
-from podpool.ledger.witness import MemoryWitness
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.messages import ContainerRecord
 from podpool.pocket.garbage import collecting
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
 from podpool.pocket.store import PocketStore, Snapshot
 from podpool.resources.crds import manifests
-from podpool.runtime.transport import Handler, Request, Response
 from podpool.sim.kubelet import Kubelet, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.sim.network import Network, Service
+from podpool.sim.office import SUBNET, Office
 from podpool.sim.onlooker import Onlooker
 from podpool.sim.plan import Shape
 from podpool.sim.truth import Truth, Violation
 
-T = TypeVar("T")
-
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
-SUBNET = SubnetName(network="vnet", name="pods")
 
 
 class Host:
@@ -57,32 +50,30 @@ class Host:
 class World:
     """All of it. Parts are started, killed and changed by name."""
 
-    def __init__(self, seed: int, shape: Shape | None = None) -> None:
+    def __init__(self, seed: int, shape: Shape | None = None, *, beside: "World | None" = None, name: str = "") -> None:
         self.seed = seed
         self.shape = shape or Shape()
-        self.loop = VirtualLoop()
-        self.network = Network(self.loop, self.dice("network"))
-        self.truth = Truth(self.loop, least_rest=self.shape.numbers.cooldown_floor)
+        self.name = name
+        """Of a second cluster: what the names of its parts begin with."""
+        self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
+        self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
+        self.truth: Truth = beside.truth if beside else Truth(self.loop, least_rest=self.shape.numbers.cooldown_floor)
         self.clock = MachineClock(self.loop)
+        self.office: Office = (
+            beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
+        )
         self.store = PocketStore(clock=self.clock, rng=self.dice("uids"))
-        self.witness = MemoryWitness()
-        self.books = InlineStore(witness=self.witness)
-        self.api = Service("api")
-        self.ledger = Service("ledger")
+        self.api = Service(f"{name}api")
         self.hosts: dict[str, Host] = {}
         self.controllers: dict[str, Process] = {}
-        self._starts = 0
-        self._records: dict[str, list[ContainerRecord]] | None = None
-        self._subnet: SubnetState | None = None
-        self.books_changed: list[Callable[[], None]] = []
-        """Whom to tell when the books have changed,"""
         self.looks: list[Callable[[], None]] = []
-        """and who looks at the world now and then."""
-        self.books.follow(self._forget_books)
+        """Who looks at the world now and then."""
+        self._beside = beside
+        self._starts = 0
 
     def dice(self, name: str) -> random.Random:
         """Make the randomness of one part."""
-        return random.Random(f"{self.seed}/{name}")  # noqa: S311  a simulation
+        return random.Random(f"{self.seed}/{self.name}{name}")  # noqa: S311  a simulation
 
     # The parts that are always there
 
@@ -91,49 +82,17 @@ class World:
         for manifest in manifests():
             self.store.create(DEFINITIONS, manifest)
         self.start_api()
-        self.start_ledger()
-        shape, numbers = self.shape, self.shape.numbers
-        await LedgerClient(self.network.transport("operator", self.ledger)).create_subnet(
-            NewSubnet(
-                network=SUBNET.network,
-                name=SUBNET.name,
-                cidr=shape.cidr,
-                gateway=shape.gateway,
-                kept_for_primaries=numbers.kept_for_primaries,
-                cooldown=numbers.cooldown,
-                cooldown_floor=numbers.cooldown_floor,
-                batch=numbers.batch,
-                buffer=numbers.buffer,
-                upper=numbers.upper,
-                lower=numbers.lower,
-            )
-        )
-        for number in range(shape.controllers):
-            self.start_controller(f"controller-{number}")
+        if self._beside is None:
+            await self.office.begin()
+            self.loop.create_task(self.office.run())
+        for number in range(self.shape.controllers):
+            self.start_controller(f"{self.name}controller-{number}")
 
     def start_api(self) -> None:
         """Start the API server on what it has stored."""
-        process = self._process("api")
+        process = self._process(self.api.name)
         self.api.serve(PocketApi(self.store), process)
         process.spawn(collecting(self.store))
-
-    def start_ledger(self) -> None:
-        """Start the ledger on its books."""
-        process = self._process("ledger")
-        habits = Habits(brake=Brake(within=self.shape.numbers.gone))
-        ledger = Ledger(self.books, clock=self.clock, rng=self._fresh_dice("ledger"), habits=habits)
-        _at_once(ledger.start())
-        self.ledger.serve(LedgerApi(ledger), process)
-        process.spawn(ledger.run())
-
-    def restore_ledger(self, image: bytes) -> None:
-        """Start the ledger on an older copy of its books; the witness beside them was not restored."""
-        if self.ledger.process:
-            self.ledger.process.kill()
-        self.books = InlineStore(witness=self.witness, image=image)
-        self.books.follow(self._forget_books)
-        self._forget_books()
-        self.start_ledger()
 
     def restore_api(self, copy: Snapshot) -> None:
         """Start the API server on an older copy of its objects.
@@ -152,11 +111,12 @@ class World:
             self.delete_node(name)
 
     def start_controller(self, name: str) -> None:
-        """Start one of the controllers."""
-        process = self._process(name)
+        """Start one of the controllers; each has a replica of the ledger that it calls."""
+        replicas = self.office.replicas
+        process, ledger = self._process(name), replicas[[*self.controllers, name].index(name) % len(replicas)]
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
-            LedgerClient(self.network.transport(name, self.ledger)),
+            LedgerClient(self.network.transport(name, ledger)),
             settings=Settings(subnet=SUBNET, numbers=self.shape.numbers),
             clock=self.clock,
             rng=self._fresh_dice(name),
@@ -255,7 +215,7 @@ class World:
     def bind(self, name: str) -> str:
         """Schedule a new Pod to a node; gives its key."""
         self._starts += 1
-        pod = f"pod-{self._starts}"
+        pod = f"{self.name}pod-{self._starts}"
         made = self.store.create(
             PODS,
             {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}},
@@ -289,47 +249,28 @@ class World:
     # What the books say, looked at from outside: no network, no time
 
     def records(self) -> dict[str, list[ContainerRecord]]:
-        """List the containers that are not closed, by the name of their node."""
-        if self._records is None:
-            cluster = self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"]
-            self._records = {}
-            for record in _at_once(self._auditor().containers(cluster)).containers:
-                self._records.setdefault(record.node, []).append(record)
-        return self._records
+        """List the cluster's containers that are not closed, by the name of their node."""
+        return self.office.records(self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"])
 
     def owners(self) -> dict[str, str]:
         """List which node has which address."""
         found = [record for records in self.records().values() for record in records]
         return {grant.address: record.node for record in found for grant in record.state.grants}
 
-    def subnet(self) -> SubnetState:
-        """Show the subnet, as it was when the books last changed."""
-        if self._subnet is None:
-            self._subnet = _at_once(self._auditor().subnet(SUBNET))
-        return self._subnet
-
     def batch(self) -> int:
         """Tell the batch in force in this cluster."""
         shown = self.store.objects("acn.azure.com", "clustersubnets").get(f"kube-system/{SUBNET.name}", {})
         scaler = shown.get("status", {}).get("scaler", {})
-        return int(scaler.get("batch") or self.subnet().scaler.batch)
+        return int(scaler.get("batch") or self.office.subnet().scaler.batch)
 
     def written(self) -> dict[str, str]:
         """Tell the version of everything that is written down in the cluster and the ledger, but for Leases."""
         objects = {
-            f"{served.plural} {key}": obj["metadata"]["resourceVersion"]
+            f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
             if served.plural != "leases"
         }
-        return {**objects, "the books": str(self.subnet().revision)}
-
-    def _auditor(self) -> LedgerClient:
-        return LedgerClient(_Direct(LedgerApi(Ledger(self.books, clock=self.clock, rng=self.dice("auditor")))))
-
-    def _forget_books(self, _: object = None) -> None:
-        self._records = self._subnet = None
-        for tell in self.books_changed:
-            tell()
+        return {**objects, "the books": str(self.office.subnet().revision)}
 
     # Helpers
 
@@ -376,23 +317,3 @@ class World:
     def _fresh_dice(self, name: str) -> random.Random:
         self._starts += 1
         return self.dice(f"{name}/{self._starts}")
-
-
-class _Direct:
-    """A road without a network."""
-
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
-
-    async def send(self, request: Request) -> Response:
-        return await self._handler(request)
-
-
-def _at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run what waits for nothing."""
-    try:
-        work.send(None)
-    except StopIteration as done:
-        value: T = done.value
-        return value
-    raise RuntimeError("the books cannot be read at once")

@@ -5,12 +5,19 @@ CREATE TABLE ledger (
   revision bigint NOT NULL,
   epoch bigint NOT NULL,
   turn bigint NOT NULL, -- drawn anew by each commit: who finds the one that it wrote knows that nothing has changed
+  commits bigint NOT NULL, -- how many there were
   subnets bigint NOT NULL, -- the highest numbers given, none of which is given again
   containers bigint NOT NULL,
   system bigint, -- the witness: which server the books were last written on, and in which of its timelines
   timeline bigint
 ) WITH (fillfactor = 10);
-INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0);
+INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0, 0);
+
+CREATE TABLE change ( -- what each of the last commits has changed, for replicas that have older rows at hand
+  number bigint PRIMARY KEY,
+  turn bigint NOT NULL,
+  touched text NOT NULL
+);
 
 CREATE TABLE cluster (
   id text PRIMARY KEY,

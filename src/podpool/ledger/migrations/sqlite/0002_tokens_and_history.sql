@@ -9,7 +9,6 @@ CREATE INDEX container_in ON container (subnet, number) WHERE NOT closed;
 
 ALTER TABLE event ADD COLUMN unread INTEGER NOT NULL DEFAULT 1;
 CREATE INDEX event_unread ON event (number) WHERE unread;
-CREATE INDEX event_at ON event (at);
 
 CREATE TABLE tenure ( -- an address in one container's hands
   number INTEGER PRIMARY KEY,

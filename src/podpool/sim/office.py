@@ -1,0 +1,149 @@
+"""The ledger's side of the world: its books, the services that stand on them, and what the books say.
+
+Several replicas are several services on one store, which take turns at transactions.
+"""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from podpool.ledger.authority import Habits, Ledger
+from podpool.ledger.brake import Brake
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import ContainerRecord, NewSubnet, SubnetName, SubnetState
+from podpool.ledger.service import Service as LedgerApi
+from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.writer import InlineStore
+from podpool.runtime.transport import Handler, Request, Response
+from podpool.sim.machine import MachineClock, Process
+from podpool.sim.network import Network, Service
+from podpool.sim.plan import Shape
+
+T = TypeVar("T")
+
+CONFIRMED = 10.0
+"""Seconds between two looks at clusters that have lost many machines."""
+SUBNET = SubnetName(network="vnet", name="pods")
+
+
+class Office:
+    """One authority for however many clusters."""
+
+    def __init__(
+        self, network: Network, shape: Shape, *, clock: MachineClock, dice: Callable[[str], random.Random]
+    ) -> None:
+        self.changed: list[Callable[[], None]] = []
+        """Whom to tell when the books have changed."""
+        self.replicas = [Service("ledger" if not number else f"ledger-{number}") for number in range(shape.replicas)]
+        self._network = network
+        self._shape = shape
+        self._clock = clock
+        self._dice = dice
+        self._starts = 0
+        self._records: dict[str, dict[str, list[ContainerRecord]]] = {}
+        self._subnet: SubnetState | None = None
+        self._witness = MemoryWitness()
+        self._open()
+
+    def _open(self, image: bytes | None = None) -> None:
+        self._books = InlineStore(witness=self._witness, image=image)
+        self._books.follow(self._forget)
+        self._forget()
+
+    async def begin(self) -> None:
+        """Start every replica, and make the subnet."""
+        for number in range(len(self.replicas)):
+            self.start(number)
+        shape, numbers = self._shape, self._shape.numbers
+        await LedgerClient(self._network.transport("operator", self.replicas[0])).create_subnet(
+            NewSubnet(
+                network=SUBNET.network,
+                name=SUBNET.name,
+                cidr=shape.cidr,
+                gateway=shape.gateway,
+                kept_for_primaries=numbers.kept_for_primaries,
+                cooldown=numbers.cooldown,
+                cooldown_floor=numbers.cooldown_floor,
+                batch=numbers.batch,
+                buffer=numbers.buffer,
+                upper=numbers.upper,
+                lower=numbers.lower,
+            )
+        )
+
+    def start(self, number: int = 0) -> None:
+        """Start a replica on the books."""
+        self._starts += 1
+        process = Process(self.replicas[number].name, self._network.loop)
+        habits = Habits(brake=Brake(within=self._shape.numbers.gone))
+        ledger = Ledger(self._books, clock=self._clock, rng=self._dice(f"ledger/{self._starts}"), habits=habits)
+        _at_once(ledger.start())
+        self.replicas[number].serve(LedgerApi(ledger), process)
+        process.spawn(ledger.run())
+
+    def image(self) -> bytes:
+        """Copy the books, as a backup would."""
+        return self._books.image()
+
+    def restore(self, image: bytes) -> None:
+        """Start every replica on an older copy of the books; the witness beside them was not restored."""
+        for replica in self.replicas:
+            if replica.process:
+                replica.process.kill()
+        self._open(image)
+        for number in range(len(self.replicas)):
+            self.start(number)
+
+    async def run(self) -> None:
+        """Be the operator: machines that are lost in this world are really gone, and somebody says so."""
+        while True:
+            await asyncio.sleep(CONFIRMED)
+            for cluster in _at_once(self._auditor().clusters()).clusters:
+                if cluster.braked:
+                    _at_once(self._auditor().confirm_loss(cluster.id))
+
+    # What the books say, looked at from outside: no network, no time
+
+    def records(self, cluster: str) -> dict[str, list[ContainerRecord]]:
+        """List a cluster's containers that are not closed, by the name of their node."""
+        if cluster not in self._records:
+            found: dict[str, list[ContainerRecord]] = {}
+            for record in _at_once(self._auditor().containers(cluster)).containers:
+                found.setdefault(record.node, []).append(record)
+            self._records[cluster] = found
+        return self._records[cluster]
+
+    def subnet(self) -> SubnetState:
+        """Show the subnet, as it was when the books last changed."""
+        if self._subnet is None:
+            self._subnet = _at_once(self._auditor().subnet(SUBNET))
+        return self._subnet
+
+    def _auditor(self) -> LedgerClient:
+        return LedgerClient(_Direct(LedgerApi(Ledger(self._books, clock=self._clock, rng=self._dice("auditor")))))
+
+    def _forget(self, _: object = None) -> None:
+        self._records, self._subnet = {}, None
+        for tell in self.changed:
+            tell()
+
+
+class _Direct:
+    """A road without a network."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def send(self, request: Request) -> Response:
+        return await self._handler(request)
+
+
+def _at_once(work: Coroutine[Any, Any, T]) -> T:
+    """Run what waits for nothing."""
+    try:
+        work.send(None)
+    except StopIteration as done:
+        value: T = done.value
+        return value
+    raise RuntimeError("the books cannot be read at once")

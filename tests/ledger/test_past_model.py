@@ -1,0 +1,122 @@
+"""The past is what was: whatever happens, the history of every moment is what the books showed at that moment."""
+
+import datetime as dt
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from podpool.ledger.messages import ContainerState, Growth
+from tests.ledger.offices import SUBNET, Leader, Office, done, ids, item
+
+NODES = ("n1", "n2", "n3", "n4")
+GROWTHS = ("10.0.0.0/26", "10.1.0.0/28", "10.0.0.0/24")
+WISHES = st.dictionaries(st.sampled_from(NODES), st.tuples(st.integers(0, 12), st.integers(0, 9)), min_size=1)
+"""Nodes, with how many addresses they want and how many they let go."""
+Held = dict[str, tuple[str, str, str]]
+"""Address to cluster, node and container."""
+
+
+class Past(RuleBasedStateMachine):
+    """Two clusters on a subnet that grows, drains and reopens."""
+
+    @initialize()
+    def begin(self) -> None:
+        self.office = Office()
+        self.office.subnet("10.0.0.0/27", kept_for_primaries=1, cooldown=10.0, cooldown_floor=2.0)
+        self.leaders = [Leader(self.office, cluster) for cluster in ("c1", "c2")]
+        self.states: dict[tuple[str, str], ContainerState] = {}
+        self.shown: dict[float, Held] = {}
+        self.grown = 0
+
+    @rule(who=st.integers(0, 1), wishes=WISHES)
+    def reconcile(self, who: int, wishes: dict[str, tuple[int, int]]) -> None:
+        leader = self.leaders[who]
+        items = []
+        for node, (wanted, drop) in sorted(wishes.items()):
+            state = self.states.get((leader.cluster, node))
+            items.append(item(node, state, wanted=wanted, released=ids(state)[:drop] if state else ()))
+        for node, result in zip(sorted(wishes), leader.call(*items).results, strict=True):
+            if result.state is not None:
+                self.states[leader.cluster, node] = result.state
+
+    @rule(who=st.integers(0, 1), wishes=WISHES, seconds=st.sampled_from([1.0, 3.0, 11.0]))
+    def reconcile_and_wait(self, who: int, wishes: dict[str, tuple[int, int]], seconds: float) -> None:
+        """The same, more often: a history is made of little else."""
+        self.reconcile(who, wishes)
+        self.wait(seconds)
+
+    @rule(who=st.integers(0, 1), node=st.sampled_from(NODES))
+    def lose(self, who: int, node: str) -> None:
+        leader = self.leaders[who]
+        state = self.states.get((leader.cluster, node))
+        if state is not None and leader.call(item(node, state, gone=True)).results[0].error is None:
+            del self.states[leader.cluster, node]
+
+    @rule(who=st.integers(0, 5))
+    def retire(self, who: int) -> None:
+        if who >= len(self.leaders):
+            return
+        leader = self.leaders[who]
+        done(self.office.client.retire(leader.cluster))
+        self.states = {key: state for key, state in self.states.items() if key[0] != leader.cluster}
+        leader.lead()
+
+    @rule()
+    def grow(self) -> None:
+        if self.grown < len(GROWTHS):
+            done(self.office.client.grow_subnet(SUBNET, Growth(cidr=GROWTHS[self.grown])))
+            self.grown += 1
+
+    @rule(draining=st.sampled_from([False, False, False, True]))
+    def drain(self, draining: bool) -> None:
+        done(self.office.client.drain_subnet(SUBNET) if draining else self.office.client.reopen_subnet(SUBNET))
+
+    @rule(seconds=st.sampled_from([1.0, 3.0, 11.0]))
+    def wait(self, seconds: float) -> None:
+        self.shown[self.office.clock.now] = self.held()
+        self.office.later(seconds)
+
+    @rule()
+    def tidy(self) -> None:
+        done(self.office.ledger.tidy())
+
+    @invariant()
+    def one_owner_and_the_count_is_right(self) -> None:
+        held, state = self.held(), self.office.state()
+        assert state.reserved == len(held) + state.resting
+        assert state.reserved <= state.capacity
+
+    def teardown(self) -> None:
+        """Ask for every moment that was noted."""
+        if not hasattr(self, "shown"):
+            return
+        for moment, held in self.shown.items():
+            assert held == self.told(moment), f"at {moment}"
+
+    def held(self) -> Held:
+        """What the books show now."""
+        found: Held = {}
+        for leader in self.leaders:
+            for record in done(self.office.client.containers(leader.cluster)).containers:
+                state = record.state
+                for address in filter(None, (state.primary, *(grant.address for grant in state.grants))):
+                    assert address not in found
+                    found[address] = (leader.cluster, record.node, state.container)
+        return found
+
+    def told(self, moment: float) -> Held:
+        """What the history tells of a moment."""
+        at = dt.datetime.fromtimestamp(moment, dt.UTC).isoformat()
+        tenures = [
+            each for node in NODES for each in done(self.office.client.history(node=node, at=at, limit=1000)).tenures
+        ]
+        found = {each.address: (each.cluster, each.node, each.container) for each in tenures}
+        assert len(found) == len(tenures), "two owners at one moment"
+        return found
+
+
+def test_the_past_is_what_was(books: str) -> None:
+    share = 2 if books == "sqlite" else 10
+    chosen = settings(stateful_step_count=20, max_examples=max(1, settings().max_examples // share))
+    run_state_machine_as_test(Past, settings=chosen)
