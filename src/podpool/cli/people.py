@@ -43,7 +43,7 @@ def sim(
     seed: Annotated[int | None, typer.Option(help="one seed, whose history is told when it goes wrong")] = None,
     seeds: Annotated[str, typer.Option(help="many seeds, first and last: 1-200")] = "1-100",
     climate: Annotated[
-        str, typer.Option(help="what may happen: calm, storm, restore-ledger, restore-api, restore-both")
+        str, typer.Option(help="what may happen: calm, storm, shared, narrow, ...; a wrong one lists all")
     ] = "storm",
     trace: Annotated[bool, typer.Option(help="with --seed: tell everything that the parts log")] = False,  # noqa: FBT002  typer's way
 ) -> None:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from rich.console import Console
+from rich.progress import Progress
 
 from podpool.core.errors import InvalidInput
 from podpool.sim.plan import CLIMATES, Climate, draw
@@ -33,16 +34,19 @@ def run_seeds(seeds: str, climate: str) -> bool:
     """Play many seeds; those that go wrong are told, shortened."""
     first, last = _range(seeds)
     chosen = climate_of(climate)
-    begun = time.monotonic()
-    with multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool:
-        outcomes = list(pool.imap_unordered(partial(search, climate=chosen), range(first, last + 1)))
-    for outcome in outcomes:
-        if isinstance(outcome, Finding):
-            _tell(outcome)
-    runs = [outcome for outcome in outcomes if isinstance(outcome, Run)]
+    begun, steps, wrong = time.monotonic(), 0, 0
+    with (
+        multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
+        Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
+    ):
+        played = pool.imap_unordered(partial(search, climate=chosen), range(first, last + 1), chunksize=4)
+        for outcome in progress.track(played, total=last - first + 1, description=climate):
+            if isinstance(outcome, Finding):
+                wrong += 1
+                _tell(outcome)
+            else:
+                steps += outcome.steps
     seconds = time.monotonic() - begun
-    steps = sum(run.steps for run in runs)
-    wrong = last - first + 1 - len(runs)
     _console.print(
         f"{climate}: seeds {first}-{last}, {wrong} went wrong; {steps} steps, {steps / seconds:.0f} per second"
     )

@@ -59,15 +59,14 @@ class _Question:
             nodes = {node.metadata.name: node for node in (await self._kube.list(NODES)).items}
             configs = (await self._kube.list(NETWORK_CONFIGS, namespace=self._settings.namespace)).items
             await self._ask(nodes, configs)
-            gone = [config for config in configs if await self._is_gone(config, nodes)]
-            silent = [config for config in configs if config not in gone and not self._answered(config)]
+            left = [config for config in configs if not await self._is_gone(config, nodes)]
+            silent = [config.metadata.name for config in left if not self._answered(config)]
+            if not silent and nodes.keys() <= {config.metadata.name for config in left}:
+                return left
             waited = asyncio.get_running_loop().time() - self._begun
-            if not silent and all(each in {config.metadata.name for config in configs} for each in nodes):
-                return [config for config in configs if config not in gone]
-            if waited >= self._settings.numbers.listing_wait and all(map(self._asked, configs)):
-                names = ", ".join(config.metadata.name for config in silent)
-                _log.error("no agent told what these nodes hold, their NNCs are believed: %s", names)
-                return [config for config in configs if config not in gone]
+            if waited >= self._settings.numbers.listing_wait and all(map(self._asked, left)):
+                _log.error("no agent told what these nodes hold, their NNCs are believed: %s", ", ".join(silent))
+                return left
             await asyncio.sleep(LOOK)
 
     async def _ask(self, nodes: dict[str, Node], configs: Sequence[NodeNetworkConfig]) -> None:

@@ -1,6 +1,6 @@
 """Tokens and history in PostgreSQL, and how statements are run from within a work."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -37,7 +37,9 @@ class Slate(msgspec.Struct):
     """Tenures and Pods that a work has changed and that are not written yet."""
 
     lasting: dict[str, list[TenureRow]] = msgspec.field(default_factory=dict)
-    """Who has the addresses that the work is about, as it is so far."""
+    """Who has the addresses that the work is about, as it is so far,"""
+    addresses: dict[int, str] = msgspec.field(default_factory=dict)
+    """and which address each of these tenures is of."""
     begun: list[tuple[object, ...]] = msgspec.field(default_factory=list)
     ended: list[tuple[float, int]] = msgspec.field(default_factory=list)
     closed: list[tuple[float, str]] = msgspec.field(default_factory=list)
@@ -48,21 +50,25 @@ class Slate(msgspec.Struct):
     def begin(self, row: TenureRow) -> None:
         """Begin a tenure."""
         self.begun.append(msgspec.structs.astuple(row))
+        self.note(row)
+
+    def note(self, row: TenureRow) -> None:
+        """Note who has an address, if it is one that the work is about."""
         if row.address in self.lasting:
             self.lasting[row.address].append(row)
+            self.addresses[row.number] = row.address
 
     def end(self, number: int, until: float) -> None:
         """End a tenure."""
         self.ended.append((until, number))
-        self._forget(lambda row: row.number == number)
+        rows = self.lasting.get(self.addresses.get(number, ""), [])
+        rows[:] = [row for row in rows if row.number != number]
 
     def end_all(self, container: str, until: float) -> None:
         """End all that a container has."""
         self.closed.append((until, container))
-        self._forget(lambda row: row.container == container)
-
-    def _forget(self, over: Callable[[TenureRow], bool]) -> None:
-        self.lasting = {address: [row for row in rows if not over(row)] for address, rows in self.lasting.items()}
+        for rows in self.lasting.values():
+            rows[:] = [row for row in rows if row.container != container]
 
 
 class TurnWanted(BaseException):
@@ -217,7 +223,7 @@ class PostgresHistory:
         moved = (pair for row in events for event in row.events for pair in (*event.released, *event.granted))
         self._slate.lasting = {address: [] for address, _ in moved}
         for row in self._tenures("address = ANY($1::text[]) AND until IS NULL", list(self._slate.lasting)):
-            self._slate.lasting[row.address].append(row)
+            self._slate.note(row)
 
     def _tenures(self, condition: str, *values: object) -> list[TenureRow]:
         if self._slate.begun or self._slate.ended or self._slate.closed:

@@ -6,6 +6,7 @@ Several replicas are several services on one store, which take turns at transact
 import asyncio
 import random
 from collections.abc import Callable, Coroutine
+from functools import cache
 from typing import Any, TypeVar
 
 from podpool.ledger.authority import Habits, Ledger
@@ -27,6 +28,12 @@ CONFIRMED = 10.0
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
+@cache
+def _blank() -> bytes:
+    """Make the books of a ledger that has not begun."""
+    return InlineStore().image()
+
+
 class Office:
     """One authority for however many clusters."""
 
@@ -44,9 +51,9 @@ class Office:
         self._records: dict[str, dict[str, list[ContainerRecord]]] = {}
         self._subnet: SubnetState | None = None
         self._witness = MemoryWitness()
-        self._open()
+        self._open(_blank())
 
-    def _open(self, image: bytes | None = None) -> None:
+    def _open(self, image: bytes) -> None:
         self._books = InlineStore(witness=self._witness, image=image)
         self._books.follow(self._forget)
         self._forget()

@@ -8,6 +8,7 @@ server, controllers and machines of its own, and shares the rest.
 import asyncio
 import random
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from podpool.agent.agent import Agent
@@ -31,6 +32,9 @@ from podpool.sim.plan import Shape
 from podpool.sim.truth import Truth, Violation
 
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
+
+
+_definitions = cache(manifests)
 
 
 class Host:
@@ -79,7 +83,7 @@ class World:
 
     async def begin(self) -> None:
         """Start the API server, the ledger with its subnet, and the controllers."""
-        for manifest in manifests():
+        for manifest in _definitions():
             self.store.create(DEFINITIONS, manifest)
         self.start_api()
         if self._beside is None:
