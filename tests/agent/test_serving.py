@@ -8,7 +8,7 @@ import pytest
 from podpool.agent.agent import AgentStopped
 from podpool.cni.messages import Request, encode_request
 from podpool.core.numbers import Numbers
-from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
 from podpool.resources.builtin import NODES
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
@@ -262,10 +262,16 @@ class TestFence:
         await world.add("b")
 
     @in_world
-    async def test_a_container_that_was_given_up_is_closed_for_good(self, world: World) -> None:
+    async def test_a_container_is_given_up_when_a_claim_to_it_is_refused_and_then_for_good(self, world: World) -> None:
         agent = await world.start()
         await world.add("a")
         await self._register_again(world, container="nc-2", version=1, grants={})
+        assert "nc-1" == agent.pool.adopted
+        told = json.loads((await world.config()).metadata.annotations[AGENT_ANNOTATION])
+        assert ("nc-1", "boot-1") == (told["container"], told["bootID"])
+        answer = {"metadata": {"annotations": {REFUSED_ANNOTATION: "nc-1"}}}
+        await world.kube.merge(NETWORK_CONFIGS, NODE, answer, namespace=SYSTEM)
+        await asyncio.sleep(SETTLED)
         assert {"nc-1"} == agent.pool.closed
         assert any("given up" in sentence for sentence in world.told)
         fresh = await world.add("b")

@@ -47,7 +47,7 @@ def config(shows: str, **report: Any) -> NodeNetworkConfig:  # noqa: ANN401  a r
     [
         pytest.param("b2", config("c1", boot_id="b2", container="c2"), "c2", id="its machine claims another"),
         pytest.param("b2", config("c1", boot_id="b1", container="c2"), "c1", id="words of another boot claim nothing"),
-        pytest.param("b2", config("c1", boot_id="b2", container="c9"), None, id="it claims one that is closed"),
+        pytest.param("b2", config("c1", boot_id="b2", container="c9"), "c1", id="it claims one that is closed"),
         pytest.param("b9", config("c2", boot_id="b1"), "c2", id="a new boot: what its NNC shows"),
         pytest.param("b9", None, "c1", id="nothing known but the UID"),
     ],

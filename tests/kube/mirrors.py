@@ -86,7 +86,13 @@ async def drop(guest: Guest, name: str) -> None:
 
 async def fresh(guest: Guest) -> dict[str, NodeNetworkConfig]:
     """What a quorum read shows, by key, all at once."""
-    answer = await guest.road.send(Request(method="GET", path=NNC.path(namespace=guest.namespace)))
+    request = Request(method="GET", path=NNC.path(namespace=guest.namespace))
+    answer = await guest.road.send(request)
+    while answer.status == 429:  # just after its start a server asks for patience
+        await answer.read()
+        await asyncio.sleep(0.1)
+        answer = await guest.road.send(request)
+    assert 200 == answer.status
     page = reader(NNC).page.decode(await answer.read())
     return {each.key: each for each in page.items or ()}
 

@@ -157,8 +157,14 @@ def any_node_of_the_name_confirms(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Confirmation, "_confirm", trusting)
 
 
+def every_container_is_ours(patch: pytest.MonkeyPatch) -> None:
+    """An agent goes on with whatever container its NNC shows, and claims none."""
+    for module in ("fence", "agent"):
+        patch.setattr(f"podpool.agent.{module}.strange", lambda _, pool: False)  # noqa: ARG005  as it is called
+
+
 def a_container_is_never_closed(patch: pytest.MonkeyPatch) -> None:
-    """What the NNC shows is this node's, though it was given up before."""
+    """What the NNC shows is this node's, though it was given up before, and nobody said that ours is closed."""
     adopt = Pool._adopt
 
     def forgiving(pool: Pool, container: str) -> None:
@@ -166,6 +172,7 @@ def a_container_is_never_closed(patch: pytest.MonkeyPatch) -> None:
         pool.closed.clear()
 
     patch.setattr(Pool, "_adopt", forgiving)
+    every_container_is_ours(patch)
 
 
 def a_bookmark_confirms(patch: pytest.MonkeyPatch) -> None:

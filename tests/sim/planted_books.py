@@ -26,6 +26,7 @@ from podpool.ledger.seats import Seat, Seating
 from podpool.ledger.store import Books
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.resources.builtin import FINISHED, NODES, PODS
+from tests.sim.planted import every_container_is_ours
 
 
 async def _nothing(*_: object) -> None:
@@ -201,8 +202,9 @@ def pods_keep_any_container_of_the_name(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_dying_config_is_not_read(patch: pytest.MonkeyPatch) -> None:
-    """Whether a Node is the machine that it was is decided by the boot id that the controller knows."""
+    """Whether a Node is the machine that it was is decided by the boot id that the controller knows, not by claims."""
     patch.setattr(Nodes, "_read_once_more", _nothing)
+    every_container_is_ours(patch)
 
 
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
 from podpool.agent.decision import View
 from podpool.agent.demand import Demand
-from podpool.agent.fence import disagrees, report_of
+from podpool.agent.fence import report_of, strange
 from podpool.agent.ground import Ground
 from podpool.agent.mirror import Mirror
 from podpool.agent.monitor import TICK, Monitor
@@ -230,8 +230,7 @@ class Agent:
         if config is None:
             return None
         reported, said = report_of(config), statement(config, pool)
-        lost = bool(pool.adopted) and self._config.own() is None and disagrees(config, pool=pool)
-        if not lost and said.listed == reported.listed:
+        if said.listed == reported.listed and not strange(config, pool=pool):
             return None
         version, boot_id = max(pool.version, 0), self._boot_to_report(reported)
         told = msgspec.structs.replace(said.into(reported), version=version, boot_id=boot_id)

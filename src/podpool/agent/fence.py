@@ -11,7 +11,13 @@ import msgspec
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import Adopted, AnyRecord, Confirmed, Snapshot, Started
-from podpool.resources.acn import AGENT_ANNOTATION, AgentReport, NetworkContainer, NodeNetworkConfig
+from podpool.resources.acn import (
+    AGENT_ANNOTATION,
+    REFUSED_ANNOTATION,
+    AgentReport,
+    NetworkContainer,
+    NodeNetworkConfig,
+)
 from podpool.resources.builtin import Node
 from podpool.runtime.clock import Clock
 
@@ -60,26 +66,22 @@ class Fence:
 def own_container(node: Node, config: NodeNetworkConfig, *, pool: Pool) -> NetworkContainer | None:
     """Find the container that two quorum reads show to be this machine's, if they do; the one we have comes first.
 
-    Another than ours counts only in an NNC that is not full of other words (`disagrees`).
+    Another than ours counts only once the controller has said that ours is closed. A restored API server shows the NNC
+    of a machine that had our name before, with a container whose addresses others have by now.
     """
     owners = config.metadata.owner_references
     if node.boot_id != pool.boot_id or not any(owner.uid == node.metadata.uid for owner in owners):
         return None
     offered = [each for each in config.status.network_containers if each.id and each.id not in pool.closed]
     ours = next((each for each in offered if each.id == pool.adopted), None)
-    strange = bool(pool.adopted) and disagrees(config, pool=pool)
-    return ours or (offered[0] if offered and not strange else None)
+    return ours or (offered[0] if offered and not strange(config, pool=pool) else None)
 
 
-def disagrees(config: NodeNetworkConfig, *, pool: Pool) -> bool:
-    """Tell whether the words in an NNC are another machine's, or ours about a container that it does not show.
-
-    A restored API server shows the NNC of a machine that had our name before, with a container whose addresses others
-    have by now. We then say which container is ours, and the controller shows that one, or makes a new NNC.
-    """
-    report = report_of(config)
+def strange(config: NodeNetworkConfig, *, pool: Pool) -> bool:
+    """Tell whether an NNC shows another container than ours, and nobody has said that ours is closed."""
     shown = {each.id for each in config.status.network_containers}
-    return report.boot_id not in {"", pool.boot_id} or report.container not in {"", *shown}
+    refused = config.metadata.annotations.get(REFUSED_ANNOTATION)
+    return bool(shown) and pool.adopted not in {"", refused, *shown}
 
 
 def report_of(config: NodeNetworkConfig) -> AgentReport:

@@ -43,17 +43,20 @@ class Books:
 
         An API server that was restored may show the Node of a machine that is long gone, and on it another machine of
         that name, whose Pods run on addresses of its own container; or the Node as it was before it was deleted and
-        registered again. Then a UID tells little. A machine that claims a container which is closed has none.
+        registered again. Then a UID tells little. A claim to a container that is closed is none.
         """
-        claim = claim_of(node, config)
-        if claim:
-            claimed = self._records.get(claim)
-            return claimed if claimed and claimed.node == node.metadata.name else None
         named = [self._records[container] for container in self._by_name.get(node.metadata.name, ())]
+        claim = claim_of(node, config)
+        claimed = (record for record in named if record.state.container == claim)
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
         ids = {each.id for each in config.status.network_containers} if config else set()
         shown = (record for record in named if record.state.container in ids)
-        return next(same_boot, None) or next(shown, None) or self.of_uid(node.metadata.uid)
+        found = (*claimed, *same_boot, *shown)
+        return found[0] if found else self.of_uid(node.metadata.uid)
+
+    def knows(self, container: str, node: str) -> bool:
+        """Tell whether a container is open for a node of this name."""
+        return container in self._by_name.get(node, ())
 
     def _of_uid(self, node_uid: str) -> Iterator[ContainerRecord]:
         return (self._records[container] for container in self._by_uid.get(node_uid, ()))

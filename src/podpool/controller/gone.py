@@ -63,6 +63,7 @@ class Gone:
         kept = {record.state.container for node in self._nodes.values() if (record := self._kept(node))}
         missed = [record for record in self._books.values() if record.state.container not in kept]
         self._missed = {each.state.container: self._missed.get(each.state.container, now) for each in missed}
+        self._session.missing = len(missed)
         for record in missed:
             if now - self._missed[record.state.container] < self._settings.numbers.gone:
                 continue

@@ -33,11 +33,11 @@ from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
 from podpool.kube.store import Store
 from podpool.ledger.messages import Item
-from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig
 from podpool.resources.builtin import NODES, Node
 
-REFUSED = 5.0
-"""Seconds between two looks at a claim that cannot be answered yet."""
+STALE = 1.0
+"""Seconds after which a cache should show what a fresh read has shown."""
 
 _log = logging.getLogger(__name__)
 
@@ -81,26 +81,36 @@ class Nodes:
         return None
 
     async def _decide(self, node: Node, config: NodeNetworkConfig) -> Again | None:
-        """Serve an NNC; whether its Node gets another container than it shows is decided on a fresh read."""
-        spoken_for = config.status.network_containers or claim_of(node, config)
-        if spoken_for and self._books.of_node(node, config) is None:
+        """Serve an NNC; that its Node has another container than it shows or claims is decided on a fresh read."""
+        if self._doubtful(node, config):
             name = node.metadata.name
             node = await self._kube.get(NODES, name)
             config = await self._kube.get(NETWORK_CONFIGS, name, namespace=self._settings.namespace)
             if _owner(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
-                return Again(after=REFUSED)  # the mirrors will show it
-            if self._books.of_node(node, config) is None and claim_of(node, config):
-                return await self._refuse_claim(config)
+                return Again(after=STALE)  # the mirrors will show it
+            if self._unanswered(node, config):
+                config = await self._refuse(config, claim_of(node, config))
         await self._serve(node, config)
         return None
 
-    async def _refuse_claim(self, config: NodeNetworkConfig) -> Again | None:
-        """Have an NNC made anew whose machine claims a container that it has no more, with a new one."""
-        if self._books.of_uid(_owner(config)) is not None:
-            return Again(after=REFUSED)  # an older container of this Node, whose machine is gone: that ends first
-        name, uid = config.metadata.name, config.metadata.uid
-        await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=uid)
-        return None
+    def _doubtful(self, node: Node, config: NodeNetworkConfig) -> bool:
+        unknown = bool(config.status.network_containers) and self._books.of_node(node, config) is None
+        return unknown or self._unanswered(node, config)
+
+    def _unanswered(self, node: Node, config: NodeNetworkConfig) -> bool:
+        """Tell whether a machine claims a container that is closed, and has not been told so."""
+        claim = claim_of(node, config)
+        refused = config.metadata.annotations.get(REFUSED_ANNOTATION)
+        return claim not in {"", refused} and not self._books.knows(claim, node.metadata.name)
+
+    async def _refuse(self, config: NodeNetworkConfig, container: str) -> NodeNetworkConfig:
+        return await self._kube.merge(
+            NETWORK_CONFIGS,
+            config.metadata.name,
+            {"metadata": {"annotations": {REFUSED_ANNOTATION: container}}},
+            namespace=self._settings.namespace,
+            precondition=config.metadata.resource_version,
+        )
 
     async def _belongs(self, config: NodeNetworkConfig) -> Again | None:
         """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""

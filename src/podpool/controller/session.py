@@ -52,6 +52,8 @@ class Session:
         load: Callable[[tuple[ContainerRecord, ...]], None],
     ) -> None:
         self.seen = lead.seen
+        self.missing = 0
+        """Containers without a Node now: many at once, and the ledger brakes before it gives the first one up."""
         self._ledger = ledger
         self._lead = lead
         self._hear = hear
@@ -112,7 +114,14 @@ class Session:
     async def _call(self, items: tuple[Item, ...]) -> ReconcileAnswer:
         self._number += 1
         lead = self._lead
-        call = Reconcile(cluster=lead.cluster, term=lead.term, number=self._number, seen=self.seen, items=items)
+        call = Reconcile(
+            cluster=lead.cluster,
+            term=lead.term,
+            number=self._number,
+            seen=self.seen,
+            items=items,
+            missing=self.missing,
+        )
         try:
             async with asyncio.timeout(DEADLINE):
                 answer = await self._ledger.reconcile(call)

@@ -13,6 +13,8 @@ from podpool.resources.meta import Kind, Object, Slim
 AGENT_ANNOTATION = "podpool.io/agent"
 LISTING_ANNOTATION = "podpool.io/listed"
 """Asks an agent for what it holds: the number of the listing, which the agent answers with its own report."""
+REFUSED_ANNOTATION = "podpool.io/refused"
+"""Tells an agent that the container which it takes for its own is closed: it goes on with the one that is shown."""
 FINALIZER = "podpool.io/ledger"
 
 
