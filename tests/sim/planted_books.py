@@ -110,7 +110,7 @@ def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
                 address = holdings.ground.address(number, slot)
                 count = int.from_bytes(block.grant(slot)[8:], "big") + 1
                 grant = address.to_bytes(8, "big") + count.to_bytes(8, "big")
-                given.append(Held(address, PRIMARY if grants[0] == PRIMARY else grant))
+                given.append(holdings.hold(address, PRIMARY if grants[0] == PRIMARY else grant))
                 block.give(slot, owner=container.number, grant=given[-1].grant)
             container = holdings._count(container, number, len(slots))
         return container, given

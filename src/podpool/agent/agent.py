@@ -73,11 +73,19 @@ class Agent:
         self._config = OwnConfig(self._book, clock, tell)
         self._demand = Demand()
         self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
-        self._pods: Reflector[Pod] = Reflector(kube, PODS, rng=rng, fields=f"spec.nodeName={node}")
+        self._pods: Reflector[Pod] = Reflector(
+            kube, PODS, rng=rng, fields=f"spec.nodeName={node}", trust=numbers.relist
+        )
         self._pods.store.subscribe(self._pod_changed)
-        self._own_node = Mirror(kube, NODES, node, rng=rng, changed=self._node_changed)
+        self._own_node = Mirror(kube, NODES, node, rng=rng, trust=numbers.relist, changed=self._node_changed)
         self._own_config = Mirror(
-            kube, NETWORK_CONFIGS, node, rng=rng, namespace=NAMESPACE, changed=self._config_changed
+            kube,
+            NETWORK_CONFIGS,
+            node,
+            rng=rng,
+            namespace=NAMESPACE,
+            trust=numbers.relist,
+            changed=self._config_changed,
         )
         self._monitor = Monitor(
             ground,

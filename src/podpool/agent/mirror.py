@@ -8,7 +8,7 @@ from typing import Generic
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError, NotFound
-from podpool.kube.reflector import Reflector
+from podpool.kube.reflector import TRUST, Reflector
 from podpool.resources.meta import Kind, T
 from podpool.runtime.transport import Unreachable
 
@@ -27,6 +27,7 @@ class Mirror(Generic[T]):
         *,
         rng: random.Random,
         namespace: str | None = None,
+        trust: float = TRUST,
         changed: Callable[[], None],
     ) -> None:
         self._kube = kube
@@ -37,7 +38,13 @@ class Mirror(Generic[T]):
         self._fields = f"metadata.name={name}"
         self._key = f"{namespace}/{name}" if namespace else name
         self._reflector = Reflector(
-            kube, kind, rng=rng, namespace=namespace, fields=self._fields, restored=lambda _was, _is: changed()
+            kube,
+            kind,
+            rng=rng,
+            namespace=namespace,
+            fields=self._fields,
+            trust=trust,
+            restored=lambda _was, _is: changed(),
         )
         self._kind_missing = False
         self._reflector.store.subscribe(lambda _old, _new: changed())

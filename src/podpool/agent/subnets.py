@@ -48,7 +48,13 @@ class Subnets:
             return
         self._name = name
         self._subnet = Mirror(
-            self._kube, SUBNETS, name, rng=self._rng, namespace=NAMESPACE, changed=self._subnet_changed
+            self._kube,
+            SUBNETS,
+            name,
+            rng=self._rng,
+            namespace=NAMESPACE,
+            trust=self._numbers.relist,
+            changed=self._subnet_changed,
         )
         self._state = None
         self._renamed.set()
@@ -84,7 +90,13 @@ class Subnets:
         # the older object is read only where the newer is not: an agent's watches are few
         if self._subnet and self._subnet.known and self._subnet.object is None and self._state is None:
             self._state = Mirror(
-                self._kube, SUBNET_STATES, self._name, rng=self._rng, namespace=NAMESPACE, changed=self._changed
+                self._kube,
+                SUBNET_STATES,
+                self._name,
+                rng=self._rng,
+                namespace=NAMESPACE,
+                trust=self._numbers.relist,
+                changed=self._changed,
             )
             self._renamed.set()
         self._changed()

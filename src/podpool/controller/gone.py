@@ -1,8 +1,9 @@
 """When a container is given up: its Node is gone.
 
 What must hold: gone is decided on quorum reads that are made after the gone time, never on a cache. No Node keeps the
-container; no Node of that name reports the boot id that the agent wrote; and while no Node of that name exists, no
-unfinished Pod is bound to it. The gone time is longer than the fence: by then the agent gives no new address.
+container; no Node of that name reports the boot id that the agent wrote, unless its machine claims another container;
+and while no Node of that name exists, no unfinished Pod is bound to it. The gone time is longer than the fence: by then
+the agent gives no new address.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from podpool.controller.books import Books
 from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.settings import Settings
-from podpool.controller.wording import report_of, speaks_of
+from podpool.controller.wording import claim_of, report_of, speaks_of
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
@@ -89,29 +90,31 @@ class Gone:
 
     async def _is_gone(self, record: ContainerRecord) -> bool:
         config = await self._config(record)
-        report = report_of(config) if config else None
-        boots = {record.boot_id, report.boot_id if report else None} - {None, ""}
         try:
             node = await self._kube.get(NODES, record.node)
         except NotFound:
             bound = await self._kube.list(PODS, fields=f"spec.nodeName={record.node}")
             return all(pod.status.phase in FINISHED for pod in bound.items)
-        return self._kept(node) is not record and node.boot_id not in boots
+        if self._kept(node) is record:
+            return False
+        if claim_of(node, config):
+            return claim_of(node, config) != record.state.container  # the machine itself has another
+        report = report_of(config) if config and speaks_of(config, record.state.container) else None
+        return node.boot_id not in {record.boot_id, report.boot_id if report else None} - {None, ""}
 
     def _kept(self, node: Node) -> ContainerRecord | None:
         return self._books.of_node(node, self._configs.get(f"{self._settings.namespace}/{node.metadata.name}"))
 
     async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
-        """Read the NNC that is about this container, if there is one: another's says nothing about this machine."""
         try:
-            found = await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
+            return await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
         except NotFound:
             return None
-        return found if speaks_of(found, record.state.container) else None
 
     async def _clear(self, record: ContainerRecord) -> None:
+        """Let the NNC that is about this container go; another's says nothing about it."""
         config = await self._config(record)
-        if config is None:
+        if config is None or not speaks_of(config, record.state.container):
             return
         await self._reconciler.release(config)
         if config.metadata.deletion_timestamp is None:

@@ -14,10 +14,11 @@ class Mirrors:
     """One for each kind that the controller acts on."""
 
     def __init__(self, kube: KubeClient, *, settings: Settings, rng: random.Random) -> None:
-        self._nodes = Reflector(kube, NODES, rng=rng)
-        self._configs = Reflector(kube, NETWORK_CONFIGS, rng=rng, namespace=settings.namespace)
-        self._subnets = Reflector(kube, SUBNETS, rng=rng, namespace=settings.namespace)
-        self._states = Reflector(kube, SUBNET_STATES, rng=rng, namespace=settings.namespace)
+        namespace, trust = settings.namespace, settings.numbers.relist
+        self._nodes = Reflector(kube, NODES, rng=rng, trust=trust)
+        self._configs = Reflector(kube, NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
+        self._subnets = Reflector(kube, SUBNETS, rng=rng, namespace=namespace, trust=trust)
+        self._states = Reflector(kube, SUBNET_STATES, rng=rng, namespace=namespace, trust=trust)
         self.nodes = self._nodes.store
         self.configs = self._configs.store
         self.subnets = self._subnets.store

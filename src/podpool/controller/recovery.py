@@ -12,8 +12,10 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+import msgspec
+
 from podpool.controller.settings import Settings
-from podpool.controller.wording import config_for, item_of, report_of, subnet_of
+from podpool.controller.wording import config_for, item_of, report_of, speaks_of, subnet_of
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.ledger.client import LedgerClient
@@ -123,11 +125,12 @@ def _listed(config: NodeNetworkConfig, term: int, settings: Settings) -> list[Li
 
 
 def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: Settings) -> ListedContainer:
-    report = report_of(config)
     default = subnet_of(Node(metadata=config.metadata), settings)
     subnet = SubnetName(network=default.network, name=container.subnet_name or default.name)
     owner = next((each.uid for each in config.metadata.owner_references if each.controller), "")
     item = item_of(config, node_uid=owner, container=container.id, subnet=subnet, numbers=settings.numbers)
+    if not speaks_of(config, container.id):
+        item = msgspec.structs.replace(item, boot_id=None, report=None)
     return ListedContainer(
         container=container.id,
         subnet=subnet,
@@ -139,7 +142,7 @@ def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: 
         grants=tuple(Grant(id=each.name, address=each.ip) for each in container.ip_assignments),
         wanted=item.wanted,
         released=item.released,
-        rested=report.rested_seconds if report else 0.0,
+        rested=item.rested,
         report=item.report,
         maximum=item.maximum,
     )

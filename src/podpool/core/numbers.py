@@ -74,6 +74,8 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """How long a Node must have been away before its addresses are given to others."""
     clock_error: Seconds = 30.0
     """How far two machines' clocks may run apart within the gone time."""
+    relist: Seconds = 1800.0
+    """How long a cache of the API server is trusted before everything is listed again, however well its watch goes."""
     listing_wait: Seconds = 600.0
     """How long a listing after a restore of the ledger waits for the agents' own words, before it believes the NNCs."""
     kept_for_primaries: Count = 4
@@ -178,6 +180,7 @@ RULES: tuple[tuple[str, Callable[[Numbers], bool], str], ...] = (
     ("confirmation", lambda n: 0 < n.confirmation < n.fence, "must be longer than 0 and shorter than fence"),
     _not_negative("clock_error"),
     ("gone", lambda n: n.gone > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
+    ("relist", lambda n: n.relist > 0, "must be longer than 0"),
     _not_negative("listing_wait"),
     _not_negative("kept_for_primaries"),
     _not_negative("add_wait"),

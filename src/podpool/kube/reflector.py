@@ -6,10 +6,13 @@ read is asked. If that is older too, the server itself was restored from a copy:
 
 A watch is taken up again where it ended only when the server ended it at the time agreed. A watch that broke may have
 broken because the server was restored, and a restored server says nothing to who watches from its future: list again.
+A server may also be restored unseen, between a list and its watch: so, now and then, all is listed although nothing
+broke.
 """
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
@@ -27,6 +30,8 @@ from podpool.runtime.transport import Unreachable
 
 LASTING = (300, 600)
 """Seconds between which a watch's length is drawn, so that not all end at once."""
+TRUST = 1800.0
+"""Seconds for which a list is trusted, however well the watches on it go."""
 BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0
 
 _log = logging.getLogger(__name__)
@@ -56,7 +61,7 @@ Event: TypeAlias = Initial[T] | Applied[T] | Deleted[T]
 class Reflector(Generic[T]):
     """Follows a kind for one taker: `run` keeps the store, or `stream` tells somebody else."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  everything that a list can be narrowed by
         self,
         client: KubeClient,
         kind: Kind[T],
@@ -65,6 +70,7 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
+        trust: float = TRUST,
         restored: Callable[[int, int], None] | None = None,
     ) -> None:
         self.store: Store[T] = Store()
@@ -75,6 +81,7 @@ class Reflector(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
+        self._trust = trust
         self._restored = restored
         self._seen = ""
         self._failures = 0
@@ -101,17 +108,19 @@ class Reflector(Generic[T]):
 
         Who takes slowly holds up nobody but itself: the server ends a watch that falls behind, and all is told anew.
         """
-        listed = False
+        clock = asyncio.get_running_loop().time
+        trusted_until = clock()
         while True:
             try:
-                if not listed:
+                if clock() >= trusted_until:
+                    begun = clock()
                     yield Initial(await self._list())
-                    listed = True
+                    trusted_until = begun + self._trust
                 async with aclosing(self._watch()) as events:
                     async for event in events:
                         yield event
             except (ApiError, Unreachable) as error:
-                listed = False
+                trusted_until = clock()
                 self._failures += 1
                 _log.info("%s: %s; trying again", self._kind.plural, error)
                 await asyncio.sleep(self._patience(error))
@@ -140,7 +149,7 @@ class Reflector(Generic[T]):
         )
 
     async def _watch(self) -> AsyncGenerator[Event[T], None]:
-        lasting = self._rng.randint(*self.lasting)
+        lasting = min(self._rng.randint(*self.lasting), math.ceil(self._trust))
         loop = asyncio.get_running_loop()
         agreed = loop.time() + lasting - 1.0  # the server counts in whole seconds
         changes = self._client.watch(

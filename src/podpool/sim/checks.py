@@ -8,6 +8,7 @@ about has changed. And, after the faults, that nothing is leaked, everybody is s
 import ipaddress
 from collections.abc import Mapping
 from contextvars import Context
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,6 +16,9 @@ from podpool.ledger.messages import ContainerRecord
 from podpool.resources.acn import AGENT_ANNOTATION
 from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
+
+if TYPE_CHECKING:
+    from podpool.sim.machine import Machine
 
 
 class Auditor:
@@ -28,8 +32,8 @@ class Auditor:
         """What each container had: addresses by grant."""
         self._let_go: set[str] = set()
         """Every grant that an agent, or whoever wrote into an NNC, has named,"""
-        self._published: set[str] = set()
-        """and every one that an NNC has shown: what nobody was told of is nobody's."""
+        self._known: dict[Machine, set[str]] = {}
+        """and every one that a machine's agent was told of: what nobody knows is nobody's."""
         self._identified: dict[str, float] = {}
         """When each machine last was who its Node and its NNC say that it is."""
         self._versions: dict[tuple[str, str], int] = {}
@@ -71,11 +75,11 @@ class Auditor:
             raise Violation("fenced", story)
 
     def _note_words(self) -> None:
-        for name in self._world.hosts:
+        for name, host in self._world.hosts.items():
             self._let_go.update(_named(self._world, name))
-        for config in self._world.configs().values():
-            for container in config.get("status", {}).get("networkContainers", ()):
-                self._published.update(each["name"] for each in container.get("ipAssignments", ()))
+            if host.agent and host.agent.pool.container:
+                told = (each.name for each in host.agent.pool.container.ip_assignments)
+                self._known.setdefault(host.machine, set()).update(told)
 
     def _books_changed(self) -> None:
         if not self._due:
@@ -103,13 +107,15 @@ class Auditor:
         held = {each.state.container: {grant.id: grant.address for grant in each.state.grants} for each in records}
         before, self._held = self._held, held
         kept_back = {self._world.shape.gateway, str(self._network[0]), str(self._network[-1])}
-        living = {host.agent.pool.adopted for host in self._world.hosts.values() if host.agent}
         for container, grants in held.items() if settled else ():
             wrong = [each for each in grants.values() if each in kept_back or not self._inside(each)]
             if wrong:
                 raise Violation("containment", f"container {container} has {wrong[0]}, which is nobody's to have")
-            lost = (before.get(container, {}).keys() & self._published) - grants.keys() - self._let_go
-            if lost and container in living:
+        for host in self._world.hosts.values() if settled else ():
+            container = host.agent.pool.adopted if host.agent else ""
+            had, has = before.get(container, {}).keys(), held.get(container, {}).keys()
+            lost = (had & self._known.get(host.machine, set())) - has - self._let_go
+            if lost and container in held:
                 raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
 
     def _inside(self, address: str) -> bool:

@@ -27,7 +27,7 @@ class Event(msgspec.Struct, frozen=True):
         )
 
 
-BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0, listing_wait=3600.0)
+BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0, relist=120.0, listing_wait=3600.0)
 """The usual numbers, but for the longest waits: a run need not be an hour for a node to be gone."""
 HASTY = Numbers(
     batch=4,
@@ -39,6 +39,7 @@ HASTY = Numbers(
     confirmation=3.0,
     gone=14.0,
     clock_error=3.0,
+    relist=20.0,
     listing_wait=3600.0,
     kept_for_primaries=2,
 )
