@@ -2,13 +2,14 @@
 
 import asyncio
 import itertools
+import logging
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 
 import pytest
 
-from podpool.kube.reflector import Applied, Deleted, Initial, Reflector
+from podpool.kube.reflector import TRUST, Applied, Deleted, Initial, Reflector, fresh
 from podpool.resources.acn import NodeNetworkConfig
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest
@@ -259,10 +260,16 @@ class TestPocketTrouble:
             first = seen.reflector.seen
             for each in range(20):
                 await guest.client.create(NNC, {"metadata": {"name": f"n-{each}"}}, namespace="default")
-            await asyncio.sleep(3600)
+            await asyncio.sleep(TRUST - 1)
             guest.store.compact()
             assert int(first) < int(seen.reflector.seen)
             assert ["0"] == guest.road.listed
+
+    @in_virtual_time
+    async def test_a_list_is_not_trusted_for_ever_however_well_its_watches_go(self) -> None:
+        async with Cluster(None).guest() as guest, mirror(guest):
+            await asyncio.sleep(2.5 * TRUST)
+            assert 3 == len(guest.road.listed)
 
     @in_virtual_time
     async def test_a_server_in_trouble_is_asked_less_and_less_and_never_in_step(self) -> None:
@@ -312,3 +319,37 @@ def silent() -> Response:
         yield b""
 
     return Response(200, stream=nothing())
+
+
+class TestOneObject:
+    @in_virtual_time
+    async def test_one_that_is_older_than_the_cache_is_believed_and_said(self) -> None:
+        async with Cluster(None).guest() as guest:
+            await make(guest, "one")
+            copy = guest.store.snapshot()
+            async with mirror(guest) as seen:
+                cache = seen.reflector.store
+                await seen.has("one")
+                await ask(guest, "one", 7)
+                await seen.until(lambda: any(each.spec.requested for each in cache.values()))
+                with said() as sentences:
+                    now = await fresh(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
+                    assert (7, []) == (now.spec.requested, sentences)
+                    guest.store.restore(copy)
+                    then = await fresh(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
+                assert 0 == then.spec.requested
+                assert "restored from an older copy" in sentences[0]
+
+
+@contextmanager
+def said() -> Iterator[list[str]]:
+    """Listen to what the reflector warns of."""
+    heard = logging.Handler(logging.WARNING)
+    sentences: list[str] = []
+    heard.emit = lambda record: sentences.append(record.getMessage())  # type: ignore[method-assign]  # all that it does
+    logger = logging.getLogger("podpool.kube.reflector")
+    logger.addHandler(heard)
+    try:
+        yield sentences
+    finally:
+        logger.removeHandler(heard)

@@ -38,8 +38,10 @@ class OwnConfig:
 
     def see(self, config: NodeNetworkConfig | None, *, believed: bool = False) -> None:
         """Look at what was read; `believed` whatever its version, because a quorum read found it."""
-        if config and self.newest and not believed and _older(config, self.newest):
-            return
+        if config and self.newest and _older(config, self.newest):
+            if not believed:
+                return
+            self._tell("the NNC is older than it was: the API server was restored from an older copy, and is believed")
         self.newest = config
         container = self.own()
         if config and container:

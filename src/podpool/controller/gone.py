@@ -17,6 +17,7 @@ from podpool.controller.wording import claim_of, report_of, speaks_of
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
+from podpool.kube.reflector import fresh
 from podpool.kube.store import Store
 from podpool.ledger.messages import ContainerRecord, Item
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
@@ -91,7 +92,7 @@ class Gone:
     async def _is_gone(self, record: ContainerRecord) -> bool:
         config = await self._config(record)
         try:
-            node = await self._kube.get(NODES, record.node)
+            node = await fresh(self._kube, NODES, record.node, cache=self._nodes)
         except NotFound:
             bound = await self._kube.list(PODS, fields=f"spec.nodeName={record.node}")
             return all(pod.status.phase in FINISHED for pod in bound.items)
@@ -107,7 +108,9 @@ class Gone:
 
     async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
         try:
-            return await self._kube.get(NETWORK_CONFIGS, record.node, namespace=self._settings.namespace)
+            return await fresh(
+                self._kube, NETWORK_CONFIGS, record.node, cache=self._configs, namespace=self._settings.namespace
+            )
         except NotFound:
             return None
 

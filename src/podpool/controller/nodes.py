@@ -31,6 +31,7 @@ from podpool.core.scaling import Scaler
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
+from podpool.kube.reflector import fresh
 from podpool.kube.store import Store
 from podpool.ledger.messages import Item
 from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig
@@ -84,8 +85,8 @@ class Nodes:
         """Serve an NNC; that its Node has another container than it shows or claims is decided on a fresh read."""
         if self._doubtful(node, config):
             name = node.metadata.name
-            node = await self._kube.get(NODES, name)
-            config = await self._kube.get(NETWORK_CONFIGS, name, namespace=self._settings.namespace)
+            node = await fresh(self._kube, NODES, name, cache=self._nodes)
+            config = await self._fresh_config(name)
             if _owner(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
                 return Again(after=STALE)  # the mirrors will show it
             if self._unanswered(node, config):
@@ -116,7 +117,7 @@ class Nodes:
         """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""
         name = config.metadata.name
         try:
-            node = await self._kube.get(NODES, name)
+            node = await fresh(self._kube, NODES, name, cache=self._nodes)
         except NotFound:
             return None
         if _owner(config) == node.metadata.uid:
@@ -145,7 +146,7 @@ class Nodes:
     async def _make(self, name: str) -> None:
         """Make an NNC for a Node that has none."""
         try:
-            node = await self._kube.get(NODES, name)
+            node = await fresh(self._kube, NODES, name, cache=self._nodes)
         except NotFound:
             return
         numbers = self._settings.numbers
@@ -170,12 +171,12 @@ class Nodes:
         if FINALIZER not in config.metadata.finalizers:
             return
         try:
-            node = await self._kube.get(NODES, name)
+            node = await fresh(self._kube, NODES, name, cache=self._nodes)
         except NotFound:
             if self._books.of_uid(_owner(config)) is None:
                 await self.release(config)
             return  # the container is still there: the gone time decides
-        dying = await self._kube.get(NETWORK_CONFIGS, name, namespace=self._settings.namespace)
+        dying = await self._fresh_config(name)
         if dying.metadata.uid != config.metadata.uid:
             return
         await self._read_once_more(node, dying)
@@ -213,6 +214,9 @@ class Nodes:
             )
         except NotFound:
             return
+
+    async def _fresh_config(self, name: str) -> NodeNetworkConfig:
+        return await fresh(self._kube, NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
 
     async def _ask(self, item: Item) -> Outcome:
         item = msgspec.structs.replace(item, pinned=self._pinned(item.subnet.name))

@@ -186,6 +186,21 @@ class Reflector(Generic[T]):
         return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST))
 
 
+async def fresh(client: KubeClient, kind: Kind[T], name: str, *, cache: Store[T], namespace: str | None = None) -> T:
+    """Read one object as it is now, for a decision that no cache may make; a server that was restored is told of."""
+    known = cache.get(f"{namespace}/{name}" if namespace else name)
+    found = await client.get(kind, name, namespace=namespace)
+    if known and _older(found.metadata.resource_version, known.metadata.resource_version):
+        _log.warning(
+            "%s %s is at version %s and was at %s: the API server was restored from an older copy, which is believed",
+            kind.kind,
+            name,
+            found.metadata.resource_version,
+            known.metadata.resource_version,
+        )
+    return found
+
+
 def _older(version: str, seen: str) -> bool:
     """Compare versions as numbers, which they are on every API server so far, though none promises it."""
     return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)

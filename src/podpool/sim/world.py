@@ -101,7 +101,7 @@ class World:
     def restore_api(self, copy: Snapshot) -> None:
         """Start the API server on an older copy of its objects.
 
-        Kubelets whose Node is not in it register again, and whoever removed a machine deletes its Node again.
+        Kubelets whose Node is not in it register again, and whoever removed a machine deletes its Node and Pods again.
         """
         if self.api.process:
             self.api.process.kill()
@@ -109,9 +109,10 @@ class World:
         self.start_api()
         for name in self.hosts:
             self.register(name)
+        for key, pod in dict(self.store.objects("", "pods")).items():
+            if pod["spec"].get("nodeName") not in self.hosts:
+                self.delete_pod(key)
         for name in [each for each in self.nodes() if each not in self.hosts]:
-            for pod in self.pods_on(name).values():
-                self.delete_pod(pod)
             self.delete_node(name)
 
     def start_controller(self, name: str) -> None:
