@@ -2,7 +2,7 @@
 
 import pytest
 
-from podpool.agent.fence import Fence, own_container, report_of
+from podpool.agent.fence import Fence, own_container, own_report
 from podpool.agent.pool import Pool
 from podpool.agent.records import Adopted, Confirmed, Snapshot, Started
 from podpool.resources.acn import AGENT_ANNOTATION, NetworkConfigStatus, NodeNetworkConfig
@@ -114,5 +114,5 @@ class TestOwnContainer:
         assert "nc-2" == found.id
 
     def test_an_annotation_that_cannot_be_read_says_nothing(self) -> None:
-        assert "" == report_of(config(annotation="{")).boot_id
-        assert "b" == report_of(config(annotation='{"bootID": "b"}')).boot_id
+        assert "" == own_report(config(annotation="{")).boot_id
+        assert "b" == own_report(config(annotation='{"bootID": "b"}')).boot_id

@@ -6,12 +6,12 @@ import msgspec
 import pytest
 
 from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
-from podpool.controller.wording import config_for, item_of, report_of, status_of, subnet_of, told_already
+from podpool.controller.wording import config_for, item_of, status_of, subnet_of, told_already
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName, SubnetState
-from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig
+from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
 from podpool.resources.builtin import Node
 
 SUBNET = SubnetName(network="vnet", name="pods")

@@ -19,7 +19,7 @@ from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
 from podpool.agent.decision import View
 from podpool.agent.demand import Demand
-from podpool.agent.fence import report_of, strange
+from podpool.agent.fence import own_report, strange
 from podpool.agent.ground import Ground
 from podpool.agent.mirror import Mirror
 from podpool.agent.monitor import TICK, Monitor
@@ -208,7 +208,7 @@ class Agent:
         if not known or config is None or container is None or terms is None:
             return None
         now, rest = self._clock.boot(), self._numbers.cooldown_in_force(exhausted=terms.exhausted)
-        reported = report_of(config)
+        reported = own_report(config)
         return View(
             spec=config.spec,
             reported=reported,
@@ -237,7 +237,7 @@ class Agent:
         config, pool = self._config.newest, self.pool
         if config is None:
             return None
-        reported, said = report_of(config), statement(config, pool)
+        reported, said = own_report(config), statement(config, pool)
         if said.listed == reported.listed and not strange(config, pool=pool):
             return None
         version, boot_id = max(pool.version, 0), self._boot_to_report(reported)

@@ -8,7 +8,7 @@ consent that somebody gave: what it names is never given to a Pod again, whoever
 import asyncio
 
 from podpool.agent.book import Book
-from podpool.agent.fence import report_of
+from podpool.agent.fence import own_report
 from podpool.agent.notices import Tell
 from podpool.agent.records import Accepted, Named
 from podpool.resources.acn import NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
@@ -45,7 +45,7 @@ class OwnConfig:
         self.newest = config
         container = self.own()
         if config and container:
-            self.told_version = max(self.told_version, report_of(config).version)
+            self.told_version = max(self.told_version, own_report(config).version)
             self._accept(container)
             self._heed(config.spec.released)
 

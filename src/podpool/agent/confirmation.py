@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
-from podpool.agent.fence import own_container, report_of
+from podpool.agent.fence import own_container, own_report
 from podpool.agent.ground import Ground
 from podpool.agent.records import Adopted, Confirmed, Doubted
 from podpool.agent.subnets import NAMESPACE
@@ -69,7 +69,7 @@ class Confirmation:
             return False
         ours = self._adopt(node, config)
         self._config.see(config, believed=self._config.newest is before)
-        if not ours or report_of(config).boot_id != self._book.pool.boot_id:
+        if not ours or own_report(config).boot_id != self._book.pool.boot_id:
             return False
         self._book.write(Confirmed(boot=boot, wall=wall))
         return True
@@ -86,7 +86,7 @@ class Confirmation:
             self._book.write(Adopted(container=container.id))
             if container.ip_assignments:
                 self._doubt(f"the journal knows nothing of container {container.id}'s addresses: every one rests once")
-        elif self._first and report_of(config).version > max(pool.version, 0):
+        elif self._first and own_report(config).version > max(pool.version, 0):
             self._doubt("the journal is older than what this node's agent reported: every address rests once")
         self._first = False
         return True

@@ -7,16 +7,14 @@ machine was stopped from outside, the wall clock may be set. A restart in the sa
 starts fenced.
 """
 
-import msgspec
-
 from podpool.agent.pool import Pool
 from podpool.agent.records import Adopted, AnyRecord, Confirmed, Snapshot, Started
 from podpool.resources.acn import (
-    AGENT_ANNOTATION,
     REFUSED_ANNOTATION,
     AgentReport,
     NetworkContainer,
     NodeNetworkConfig,
+    report_of,
 )
 from podpool.resources.builtin import Node
 from podpool.runtime.clock import Clock
@@ -84,9 +82,6 @@ def strange(config: NodeNetworkConfig, *, pool: Pool) -> bool:
     return bool(shown) and pool.adopted not in {"", refused, *shown}
 
 
-def report_of(config: NodeNetworkConfig) -> AgentReport:
-    """Read what the agent last told in its annotation; nothing, if it cannot be read."""
-    try:
-        return msgspec.json.decode(config.metadata.annotations.get(AGENT_ANNOTATION, "{}"), type=AgentReport)
-    except msgspec.DecodeError:
-        return AgentReport()
+def own_report(config: NodeNetworkConfig) -> AgentReport:
+    """Read what this node's agent last told; nothing, if it cannot be read."""
+    return report_of(config) or AgentReport()

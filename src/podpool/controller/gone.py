@@ -13,14 +13,14 @@ from podpool.controller.books import Books
 from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.settings import Settings
-from podpool.controller.wording import claim_of, report_of, speaks_of
+from podpool.controller.wording import claim_of, speaks_of
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.kube.reflector import fresh
 from podpool.kube.store import Store
 from podpool.ledger.messages import ContainerRecord, Item
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
 from podpool.resources.builtin import FINISHED, NODES, PODS, Node
 
 LOOK = 10.0

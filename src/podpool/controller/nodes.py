@@ -21,7 +21,6 @@ from podpool.controller.wording import (
     config_for,
     item_of,
     item_of_record,
-    report_of,
     speaks_of,
     status_of,
     subnet_of,
@@ -34,7 +33,7 @@ from podpool.kube.queue import Again
 from podpool.kube.reflector import fresh
 from podpool.kube.store import Store
 from podpool.ledger.messages import Item
-from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig
+from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig, report_of
 from podpool.resources.builtin import NODES, Node
 
 STALE = 1.0

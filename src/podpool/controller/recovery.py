@@ -15,7 +15,7 @@ from collections.abc import Sequence
 import msgspec
 
 from podpool.controller.settings import Settings
-from podpool.controller.wording import config_for, item_of, report_of, speaks_of, subnet_of
+from podpool.controller.wording import config_for, item_of, speaks_of, subnet_of
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.ledger.client import LedgerClient
@@ -26,6 +26,7 @@ from podpool.resources.acn import (
     AgentReport,
     NetworkContainer,
     NodeNetworkConfig,
+    report_of,
 )
 from podpool.resources.builtin import FINISHED, NODES, PODS, Node
 

@@ -12,10 +12,15 @@ from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName, SubnetState
-from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NETWORK_CONFIGS, AgentReport, NodeNetworkConfig
+from podpool.resources.acn import (
+    AGENT_ANNOTATION,
+    FINALIZER,
+    NETWORK_CONFIGS,
+    AgentReport,
+    NodeNetworkConfig,
+    report_of,
+)
 from podpool.resources.builtin import NODES, Node
-
-_REPORT = msgspec.json.Decoder(AgentReport)
 
 
 def subnet_of(node: Node, settings: Settings) -> SubnetName:
@@ -27,17 +32,6 @@ def subnet_of(node: Node, settings: Settings) -> SubnetName:
         return parse_subnet(label, what=f"label {SUBNET_LABEL} of node {node.metadata.name}")
     except InvalidInput:
         return settings.subnet
-
-
-def report_of(config: NodeNetworkConfig) -> AgentReport | None:
-    """Read what the agent tells; None from a foreign agent, or when it cannot be read."""
-    told = config.metadata.annotations.get(AGENT_ANNOTATION)
-    if told is None:
-        return None
-    try:
-        return _REPORT.decode(told)
-    except msgspec.DecodeError:
-        return None
 
 
 def speaks_of(config: NodeNetworkConfig, container: str) -> bool:

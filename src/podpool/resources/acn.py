@@ -104,6 +104,20 @@ class NodeNetworkConfig(Object, frozen=True, kw_only=True):
     status: NetworkConfigStatus = NetworkConfigStatus()
 
 
+_REPORT = msgspec.json.Decoder(AgentReport)
+
+
+def report_of(config: NodeNetworkConfig) -> AgentReport | None:
+    """Read what the agent tells; None from a foreign agent, or when it cannot be read."""
+    told = config.metadata.annotations.get(AGENT_ANNOTATION)
+    if told is None:
+        return None
+    try:
+        return _REPORT.decode(told)
+    except msgspec.DecodeError:
+        return None
+
+
 class SubnetExhaustion(Slim, frozen=True, kw_only=True):
     """Whether a subnet is short. Both fields are always written."""
 
