@@ -115,26 +115,48 @@ class TestLeading:
             await asyncio.sleep(3600)
             assert 1 == len(stage.leads)
 
-    @in_virtual_time
-    async def test_the_lead_ends_with_its_work(self) -> None:
-        stage = Stage(pocket())
-        elector = Candidate(stage, "a")
-        await elector.stop()
+    @in_loop
+    async def test_it_renews_and_stays_on_either_server(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            stage = Stage(guest.road, guest.namespace)
+            async with candidates(stage, "a", "b", "c", timing=BRISK):
+                await stage.changed.wait()
+                await asyncio.sleep(3 * BRISK.duration)
+                assert 1 == len(stage.leads)
 
-        async def short() -> None:
-            await asyncio.sleep(30)
+    @in_loop
+    async def test_the_lead_ends_with_its_work(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            stage = Stage(guest.road, guest.namespace)
+            candidate = Candidate(stage, "a", BRISK)
+            await candidate.stop()
 
-        async def failing() -> None:
-            raise ValueError("broken")
+            async def short() -> None:
+                await asyncio.sleep(BRISK.duration)
 
-        await elector.elector.run(short)
-        assert (await lease(stage)).spec.holder_identity == ""
-        with pytest.raises(ValueError, match="broken"):
-            await elector.elector.run(failing)
-        assert (await lease(stage)).spec.holder_identity == ""
+            async def failing() -> None:
+                raise ValueError("broken")
+
+            await candidate.elector.run(short)
+            assert "" == await holder(stage)
+            with pytest.raises(ValueError, match="broken"):
+                await candidate.elector.run(failing)
+            assert "" == await holder(stage)
 
 
 class TestLosing:
+    @in_loop
+    async def test_who_cannot_renew_has_stopped_when_another_starts_on_either_server(self, cluster: Cluster) -> None:
+        async with cluster.guest() as guest:
+            stage = Stage(guest.road, guest.namespace)
+            async with candidates(stage, "a", timing=BRISK) as (first,):
+                await stage.led_by("a")
+                async with candidates(stage, "b", timing=BRISK):
+                    first.road.hangs = True
+                    with pytest.raises(LeadLost):
+                        await first.running
+                    await stage.led_by("b")
+
     @in_virtual_time
     async def test_a_leader_that_cannot_renew_stops_before_another_starts(self) -> None:
         stage = Stage(pocket())
