@@ -130,7 +130,7 @@ BUGS = (
         "a confirmation needs boot id, owner and container",
         planted.any_node_of_the_name_confirms,
         scenarios_nodes.a_node_returns_while_it_is_being_given_up,
-        ("fenced",),
+        ("containment",),
     ),
     Bug(
         "12",

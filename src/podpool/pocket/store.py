@@ -46,6 +46,8 @@ class PocketStore:
     def __init__(self, *, clock: Clock, rng: random.Random) -> None:
         self.lag: Callable[[], int] = lambda: 0
         """How many revisions a cached list is behind. A healthy server is up to date; the simulator's may not be."""
+        self.written: list[Callable[[Event], None]] = []
+        """Whom to tell of every write, before anybody else can act on it."""
         self._clock = clock
         self._rng = rng
         self._revision = 0
@@ -187,6 +189,8 @@ class PocketStore:
                 watch.offer(event)
         if served.id == DEFINITIONS.id:
             self._learn_kinds()
+        for tell in self.written:
+            tell(event)
         return kept
 
     def _learn_kinds(self) -> None:

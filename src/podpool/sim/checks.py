@@ -6,6 +6,7 @@ about has changed. And, after the faults, that nothing is leaked, everybody is s
 """
 
 import ipaddress
+import math
 from collections.abc import Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING
@@ -13,12 +14,18 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from podpool.ledger.messages import ContainerRecord
+from podpool.pocket.history import Event, Object
 from podpool.resources.acn import AGENT_ANNOTATION
 from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
 
 if TYPE_CHECKING:
     from podpool.sim.machine import Machine
+
+
+NEVER = -math.inf
+LOOK = 1.0
+"""Seconds within which what changes unnoticed is looked at."""
 
 
 class Auditor:
@@ -34,23 +41,47 @@ class Auditor:
         """Every grant that an agent, or whoever wrote into an NNC, has named,"""
         self._known: dict[Machine, set[str]] = {}
         """and every one that a machine's agent was told of: what nobody knows is nobody's."""
-        self._identified: dict[str, float] = {}
-        """When each machine last was who its Node and its NNC say that it is."""
+        self._nodes: dict[str, tuple[float, str]] = {}
+        """When a Node last had each boot id, and its UID,"""
+        self._configs: dict[str, float] = {}
+        """and when its NNC last showed boot id and container."""
         self._versions: dict[tuple[str, str], int] = {}
         """The highest version of a container that an agent had accepted, by boot and container."""
         world.office.changed.append(self._books_changed)
         world.truth.given.append(self._given)
         world.looks.append(self._look)
+        world.store.written.append(self._written)
 
     def _look(self) -> None:
         """Look at what changes unnoticed."""
-        now = self._world.loop.time()
         self._note_words()
         for name, host in self._world.hosts.items():
-            if identified(self._world, name):
-                self._identified[host.machine.boot_id] = now
+            self._identify(name, self._world.nodes().get(name), self._world.configs().get(name))
             if host.agent:
                 self._only_rises(name, host.agent.pool.adopted, host.agent.pool.version)
+
+    def _written(self, event: Event) -> None:
+        """Note who is who, until a write and from then on."""
+        name = event.key.rpartition("/")[2]
+        if event.id[1] in {"nodes", "nodenetworkconfigs"} and name in self._world.hosts:
+            now = {"nodes": self._world.nodes().get(name), "nodenetworkconfigs": self._world.configs().get(name)}
+            for each in (now | {event.id[1]: event.old}, now):
+                self._identify(name, each["nodes"], each["nodenetworkconfigs"])
+
+    def _identify(self, name: str, node: Object | None, config: Object | None) -> None:
+        """Note whether Node and NNC show a machine for what it is: what confirming reads would see at this moment."""
+        host, now = self._world.hosts[name], self._world.loop.time()
+        boot = host.machine.boot_id
+        if node and node["status"]["nodeInfo"]["bootID"] == boot:
+            self._nodes[boot] = (now, node["metadata"]["uid"])
+        if not config or host.agent is None or boot not in self._nodes:
+            return
+        meta = config["metadata"]
+        owners = {each["uid"] for each in meta.get("ownerReferences", ())}
+        shown = {each["id"] for each in config.get("status", {}).get("networkContainers", ())}
+        told = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
+        if told == boot and self._nodes[boot][1] in owners and host.agent.pool.adopted in shown:
+            self._configs[boot] = now
 
     def _only_rises(self, machine: str, container: str, version: int) -> None:
         key = (self._world.hosts[machine].machine.boot_id, container)
@@ -66,12 +97,12 @@ class Auditor:
             return  # another cluster's
         if not world.office.subnet().frozen:
             _contained(use, world.owners())
-        boot = world.hosts[use.machine].machine.boot_id
-        limit = world.shape.numbers.fence + 1.0  # as often as this is looked at
-        known = self._identified.get(boot)
-        if not identified(world, use.machine) and (known is None or use.since - known > limit):
-            since = "never" if known is None else f"{use.since - known:.0f} s ago"
-            story = f"{use.machine} gave {use.address} to {use.pod}, and was last known to be its Node {since}"
+        name = use.machine
+        self._identify(name, world.nodes().get(name), world.configs().get(name))
+        boot = world.hosts[name].machine.boot_id
+        known = min(self._nodes.get(boot, (NEVER, ""))[0], self._configs.get(boot, NEVER))
+        if use.since - known > world.shape.numbers.fence + LOOK:
+            story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
 
     def _note_words(self) -> None:
@@ -135,19 +166,6 @@ def _named(world: World, name: str) -> tuple[str, ...]:
     config, agent = world.configs().get(name), world.hosts[name].agent
     spelled = config["spec"].get("ipsNotInUse", ()) if config else ()
     return (*spelled, *(agent.pool.named if agent else ()))
-
-
-def identified(world: World, name: str) -> bool:
-    """Tell whether Node and NNC say that a machine is who it is: what a confirming read would see at this moment."""
-    host, node, config = world.hosts[name], world.nodes().get(name), world.configs().get(name)
-    if node is None or config is None or host.agent is None:
-        return False
-    meta = config["metadata"]
-    owned = any(each["uid"] == node["metadata"]["uid"] for each in meta.get("ownerReferences", ()))
-    shown = {each["id"] for each in config.get("status", {}).get("networkContainers", ())}
-    told = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
-    here = node["status"]["nodeInfo"]["bootID"] == host.machine.boot_id == told
-    return here and owned and host.agent.pool.adopted in shown
 
 
 def check_settled(world: World) -> None:
