@@ -1,8 +1,10 @@
 """What an agent tells of itself, whatever its NNC shows."""
 
+import pytest
+
 from podpool.agent.pool import Pool
 from podpool.agent.records import Accepted, Adopted, Named, Started
-from podpool.agent.statement import Statement, statement
+from podpool.agent.statement import Statement, listing_of, statement
 from podpool.resources.acn import LISTING_ANNOTATION, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
 from podpool.resources.meta import Meta
 from tests.agent.statuses import CONTAINER, grants, status
@@ -26,24 +28,29 @@ def config(shown: NetworkContainer, *, asked: str = "") -> NodeNetworkConfig:
 
 
 def test_who_is_not_asked_tells_only_who_it_is() -> None:
-    assert Statement(container=CONTAINER, listed=0) == statement(config(status(3, {})), pool())
+    assert Statement(container=CONTAINER, listed=0) == statement(config(status(3, {})), pool(), asked=0)
 
 
 def test_an_nnc_that_shows_everything_needs_no_more_than_an_answer() -> None:
-    shown = config(status(7, grants(1, 2, 3)), asked="9")
-    assert Statement(container=CONTAINER, listed=9) == statement(shown, pool())
+    shown = config(status(7, grants(1, 2, 3)))
+    assert Statement(container=CONTAINER, listed=9) == statement(shown, pool(), asked=9)
 
 
 def test_what_an_older_nnc_does_not_show_is_told_without_what_was_let_go() -> None:
-    told = statement(config(status(6, grants(1)), asked="9"), pool())
+    told = statement(config(status(6, grants(1))), pool(), asked=9)
     assert told.knows == status(7, grants(1, 3))
 
 
 def test_another_container_is_older_than_anything() -> None:
-    told = statement(config(status(99, {}, container="nc-2"), asked="9"), pool())
+    told = statement(config(status(99, {}, container="nc-2")), pool(), asked=9)
     assert told.knows is not None
     assert CONTAINER == told.container == told.knows.id
 
 
-def test_a_question_that_is_no_number_is_none() -> None:
-    assert 0 == statement(config(status(3, {}), asked="soon"), pool()).listed
+@pytest.mark.parametrize(("asked", "number"), [("9", 9), ("soon", 0), ("", 0)])
+def test_a_question_is_a_number(asked: str, number: int) -> None:
+    assert number == listing_of(config(status(3, {}), asked=asked))
+
+
+def test_who_sees_no_nnc_is_not_asked() -> None:
+    assert 0 == listing_of(None)

@@ -27,7 +27,7 @@ from podpool.agent.notices import Tell, to_log
 from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
 from podpool.agent.reasons import why_none
-from podpool.agent.statement import statement
+from podpool.agent.statement import listing_of, statement
 from podpool.agent.subnets import NAMESPACE, Subnets, Terms
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import Numbers
@@ -229,7 +229,7 @@ class Agent:
             boot_id=self._boot_to_report(reported),
             version=self.pool.version,
             told_version=min(self._config.told_version, self.pool.version),
-            statement=statement(config, self.pool),
+            statement=statement(config, self.pool, asked=self._asked_for(reported)),
         )
 
     def _statement(self) -> AgentReport | None:
@@ -237,12 +237,16 @@ class Agent:
         config, pool = self._config.newest, self.pool
         if config is None:
             return None
-        reported, said = own_report(config), statement(config, pool)
+        reported = own_report(config)
+        said = statement(config, pool, asked=self._asked_for(reported))
         if said.listed == reported.listed and not strange(config, pool=pool):
             return None
         version, boot_id = max(pool.version, 0), self._boot_to_report(reported)
         told = msgspec.structs.replace(said.into(reported), version=version, boot_id=boot_id)
         return None if told == reported else told
+
+    def _asked_for(self, reported: AgentReport) -> int:
+        return max(listing_of(self._own_config.object), reported.listed)
 
     def _boot_to_report(self, reported: AgentReport) -> str:
         node = self._own_node.object

@@ -49,6 +49,11 @@ class OwnConfig:
             self._accept(container)
             self._heed(config.spec.released)
 
+    def see_unless_moved(self, config: NodeNetworkConfig, *, since: NodeNetworkConfig | None) -> None:
+        """Believe an answer, unless something was seen while it was under way: the server may be another by now."""
+        if self.newest is since:
+            self.see(config, believed=True)
+
     def own(self) -> NetworkContainer | None:
         """Find our own container in it."""
         containers = self.newest.status.network_containers if self.newest else ()

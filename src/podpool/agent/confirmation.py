@@ -68,7 +68,7 @@ class Confirmation:
         except (ApiError, Unreachable):
             return False
         ours = self._adopt(node, config)
-        self._config.see(config, believed=self._config.newest is before)
+        self._config.see_unless_moved(config, since=before)
         if not ours or own_report(config).boot_id != self._book.pool.boot_id:
             return False
         self._book.write(Confirmed(boot=boot, wall=wall))

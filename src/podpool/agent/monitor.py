@@ -126,6 +126,7 @@ class Monitor:
         self._asked()
 
     async def _write(self, patch: dict[str, Any], told: AgentReport, *, version: str) -> None:
+        before = self._config.newest
         words = {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}
         answer = await self._ground.kube.merge(
             NETWORK_CONFIGS,
@@ -134,14 +135,14 @@ class Monitor:
             namespace=NAMESPACE,
             precondition=version,
         )
-        self._config.see(answer)
+        self._config.see_unless_moved(answer, since=before)
 
     async def _read_again(self) -> None:
         """The object moved on under the patch: decide anew on what it is now."""
         before = self._config.newest
         try:
             config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
-            self._config.see(config, believed=self._config.newest is before)
+            self._config.see_unless_moved(config, since=before)
         except NotFound:
             self._config.see(None)
         except (ApiError, Unreachable) as error:

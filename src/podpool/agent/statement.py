@@ -23,9 +23,12 @@ class Statement(msgspec.Struct, frozen=True, kw_only=True):
         return msgspec.structs.replace(report, container=self.container, listed=self.listed, knows=self.knows)
 
 
-def statement(config: NodeNetworkConfig, pool: Pool) -> Statement:
-    """Tell what the annotation should say; grants only while a listing asks, and the NNC shows less than we know."""
-    asked, known = listing_of(config), pool.container
+def statement(config: NodeNetworkConfig, pool: Pool, *, asked: int) -> Statement:
+    """Tell what the annotation should say; grants only while a listing asks, and the NNC shows less than we know.
+
+    Only the watch tells what is asked: once it shows the question, nothing that it said of an older server can follow.
+    """
+    known = pool.container
     shown = next((each.version for each in config.status.network_containers if each.id == pool.adopted), -1)
     if not asked or known is None or shown >= pool.version:
         return Statement(container=pool.adopted, listed=asked)
@@ -35,7 +38,7 @@ def statement(config: NodeNetworkConfig, pool: Pool) -> Statement:
     return Statement(container=pool.adopted, listed=asked, knows=knows)
 
 
-def listing_of(config: NodeNetworkConfig) -> int:
+def listing_of(config: NodeNetworkConfig | None) -> int:
     """Tell which listing the controller asks for; 0 for none."""
-    asked = config.metadata.annotations.get(LISTING_ANNOTATION, "")
+    asked = "" if config is None else config.metadata.annotations.get(LISTING_ANNOTATION, "")
     return int(asked) if asked.isdecimal() else 0

@@ -4,8 +4,9 @@ What must hold: the listing is read after a write to each NNC. A status that a l
 under way, names an older version of its NNC as precondition, so it cannot arrive any more once ours has.
 
 The API server may have been restored too, and then only the agents know what they hold. So the write is a question, and
-the list waits for their answers, or until whoever would answer is gone. It does not wait for ever: a node that has not
-answered in time is listed as its NNC shows it, and named in the log.
+the list waits for their answers, or until whoever would answer is gone. When one answer shows that the API server was
+restored, a machine may even lack its Node and its NNC: then it has the gone time to come back. The list does not wait
+for ever: a node that has not answered in time is listed as its NNC shows it, and named in the log.
 """
 
 import asyncio
@@ -53,6 +54,7 @@ class _Question:
         self._term = term
         self._settings = settings
         self._begun = asyncio.get_running_loop().time()
+        self._was_restored = False
         self._missed: dict[str, float] = {}
         """NNCs whose Node is not there, since when."""
 
@@ -64,9 +66,10 @@ class _Question:
             await self._ask(nodes, configs)
             left = [config for config in configs if not await self._is_gone(config, nodes)]
             silent = [config.metadata.name for config in left if not self._answered(config)]
-            if not silent and nodes.keys() <= {config.metadata.name for config in left}:
-                return left
+            complete = not silent and nodes.keys() <= {config.metadata.name for config in left}
             waited = asyncio.get_running_loop().time() - self._begun
+            if complete and (waited >= self._settings.numbers.gone or not self._restored(left)):
+                return left
             if waited >= self._settings.numbers.listing_wait and all(map(self._asked, left)):
                 _log.error("no agent told what these nodes hold, their NNCs are believed: %s", ", ".join(silent))
                 return left
@@ -99,6 +102,12 @@ class _Question:
         report = report_of(config)
         foreign = report is None and config.spec.requested > 0  # it asks, but not as our agents do
         return self._asked(config) and (foreign or _told(config, self._term) is not None)
+
+    def _restored(self, configs: Sequence[NodeNetworkConfig]) -> bool:
+        """Tell whether an agent knows more than the API server."""
+        answers = (_told(config, self._term) for config in configs)
+        self._was_restored = self._was_restored or any(told and told.knows for told in answers)
+        return self._was_restored
 
     async def _is_gone(self, config: NodeNetworkConfig, nodes: dict[str, Node]) -> bool:
         """Tell whether nobody can answer: no Node of that name for the gone time, and nothing runs there."""
