@@ -9,6 +9,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from parts.loopback import answers, free_port
 from parts.polling import until
@@ -16,6 +17,8 @@ from parts.postgres import Postgres
 from podpool.ledger.authority import Ledger
 from podpool.ledger.messages import Change, NewSubnet, OpenTerm, Reconcile, SubnetName
 from podpool.ledger.postgres import PostgresStore
+from podpool.ledger.rows import ClusterRow
+from podpool.ledger.store import Books
 from tests.ledger.crowds import SUBNETS, Cluster, agree, call_until, lead_again, ledger_on, make_subnets
 from tests.ledger.offices import item
 
@@ -61,6 +64,33 @@ def test_nobody_is_given_what_another_has_and_every_count_is_right(url: str, cou
 async def several(cluster: Cluster, calls: int) -> None:
     for _ in range(calls):
         await cluster.call()
+
+
+def test_what_is_decided_behind_a_commit_is_decided_anew_when_another_replica_came_first(url: str) -> None:
+    async def main() -> None:
+        one = await PostgresStore.open(url, rng=random.SystemRandom())
+        two = await PostgresStore.open(url, rng=random.SystemRandom())
+        told = await asyncio.gather(*(counted(one, 40, pause=0.0) for _ in range(8)), counted(two, 20, pause=0.01))
+        assert list(range(1, 8 * 40 + 20 + 1)) == sorted(number for each in told for number in each)
+        await one.close()
+        await two.close()
+
+    asyncio.run(main())
+
+
+async def counted(store: PostgresStore, times: int, *, pause: float) -> list[int]:
+    """Raise a number in the books, again and again; tell what it was raised to."""
+
+    def work(books: Books) -> int:
+        row = books.cluster("c1") or ClusterRow(id="c1")
+        books.put_cluster(replace(row, number=row.number + 1))
+        return row.number + 1
+
+    numbers = []
+    for _ in range(times):
+        numbers.append(await store.write(work))
+        await asyncio.sleep(pause)
+    return numbers
 
 
 def test_a_term_that_one_replica_gave_is_known_to_all(url: str) -> None:

@@ -7,7 +7,7 @@ and whether the block has room at all.
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from podpool.ledger.ground import BLOCK
 
@@ -46,6 +46,10 @@ class Block:
         numbers = _HEAD.unpack_from(packed)
         return cls(list(numbers[:BLOCK]), list(numbers[BLOCK:]), bytearray(packed[_HEAD.size :]))
 
+    def copy(self) -> "Block":
+        """Make another one, to be changed by itself."""
+        return Block(self._owners.copy(), self._freed.copy(), self._grants.copy())
+
     def encode(self) -> bytes:
         """Pack the block: 1,792 bytes."""
         return _HEAD.pack(*self._owners, *self._freed) + self._grants
@@ -63,7 +67,8 @@ class Block:
             return []
         if count == 1:
             return [self._freed.index(lowest)]
-        return [slot for freed, slot in sorted(zip(self._freed, range(BLOCK), strict=True))[:count] if freed <= awake]
+        longest = sorted(range(BLOCK), key=self._freed.__getitem__)[:count]
+        return [slot for slot in longest if self._freed[slot] <= awake]
 
     def owner(self, slot: int) -> int | None:
         """Tell the container that has a slot."""
@@ -80,9 +85,15 @@ class Block:
 
     def give(self, slot: int, *, owner: int, grant: bytes) -> None:
         """Write down who has a slot; whoever had it before has it no more."""
-        self._owners[slot] = owner
-        self._freed[slot] = NEVER
-        self._grants[_GRANT * slot : _GRANT * (slot + 1)] = grant
+        self.give_all([slot], owner=owner, grants=[grant])
+
+    def give_all(self, slots: Sequence[int], *, owner: int, grants: Iterable[bytes]) -> None:
+        """Write down who has several slots."""
+        owners, freed, written = self._owners, self._freed, self._grants
+        for slot, grant in zip(slots, grants, strict=True):
+            owners[slot] = owner
+            freed[slot] = NEVER
+            written[_GRANT * slot : _GRANT * (slot + 1)] = grant
 
     def free(self, slot: int, *, since: int) -> None:
         """Write down that nobody has a slot, and from when its rest counts."""

@@ -18,12 +18,17 @@ class Interrupted(BaseException):
     """Unwinds a work. Not an `Exception`: no handler of the work must take it for its own."""
 
 
-async def bridged(call: Callable[[], T]) -> T:
-    """Run a function that may `wait`."""
+async def _at_once() -> None:
+    """Wait for nothing."""
+
+
+async def bridged(call: Callable[[], T], *, first: Callable[[], Awaitable[None]] = _at_once) -> T:
+    """Run a function that may `wait`; `first` comes before each of its questions, and must not fail."""
     stack = greenlet(call)
     handed: Any = stack.switch()
     while not stack.dead:
         try:
+            await first()
             answer = await handed
         except BaseException:
             with contextlib.suppress(Interrupted):

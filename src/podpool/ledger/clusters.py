@@ -74,15 +74,13 @@ def _found(books: Books, id_: str) -> ClusterRow:
 def _close(books: Books, number: int, rows: Sequence[ContainerRow], *, wall: float) -> list[Event]:
     before = books.subnet_at(number)
     holdings = Holdings(books, before, wall=wall)
-    text = holdings.ground.text
     events = []
     for row in rows:
         held, after = holdings.held(row), row
         for each in held:
             after = holdings.release(after, each, rested=0.0)
         holdings.save(row, replace(after.shut(), version=row.version + 1))
-        released = tuple((text(each.address), each.id) for each in held)
-        events.append(Event(container=row.id, released=released, closed=True))
+        events.append(Event(container=row.id, released=tuple(each.words for each in held), closed=True))
     finish(holdings, before=before)
     return events
 

@@ -44,29 +44,25 @@ class Stretch(msgspec.Struct, frozen=True):
         return self.first + (number - self.base) * BLOCK
 
 
-class Ground(msgspec.Struct, frozen=True):
+class Ground(msgspec.Struct, frozen=True, kw_only=True):
     """Networks, and which of their addresses may be given."""
 
     prefixes: tuple[Prefix, ...]
     """None of them inside another; the one that the subnet was made with, or what has grown around it, comes first."""
     stretches: tuple[Stretch, ...]
     """In the order of their blocks."""
+    cidrs: tuple[str, ...]
+    """The networks as people write them."""
     members: RangeSet
+    capacity: int
+    """How many may be given,"""
+    kept_back: int
+    """and how many never are although they could be: the gateway, and what a person keeps back."""
 
     @property
     def family(self) -> Family:
         """IPv4 or IPv6."""
         return self.prefixes[0].family
-
-    @property
-    def capacity(self) -> int:
-        """How many may be given."""
-        return self.members.size
-
-    @property
-    def kept_back(self) -> int:
-        """How many are never given although they could be: the gateway, and what a person keeps back."""
-        return sum(_usable(each).size for each in self.prefixes) - self.capacity
 
     @property
     def edges(self) -> tuple[int, ...]:
@@ -126,7 +122,7 @@ class Ground(msgspec.Struct, frozen=True):
         raise AssertionError(f"{self} has no block {block}")
 
     def __str__(self) -> str:
-        return ", ".join(map(str, self.prefixes))
+        return ", ".join(self.cidrs)
 
 
 @lru_cache(maxsize=4096)
@@ -143,10 +139,18 @@ def ground_of(cidr: str, gateway: str | None, keep_back: tuple[str, ...], grown:
     if gateway is not None:
         value = _inside(parse_address(gateway, what="gateway"), prefixes).value
         kept.append(Range(prefixes[0].family, value, value))
-    members = RangeSet.of(map(_usable, prefixes)) - RangeSet.of(kept)
+    usable = RangeSet.of(map(_usable, prefixes))
+    members = usable - RangeSet.of(kept)
     if not members.size:
         raise InvalidInput("keep_back", ", ".join(keep_back), f"leaves no address of {prefixes[0]}: keep back less")
-    return Ground(prefixes, stretches, members)
+    return Ground(
+        prefixes=prefixes,
+        stretches=stretches,
+        cidrs=tuple(map(str, prefixes)),
+        members=members,
+        capacity=members.size,
+        kept_back=usable.size - members.size,
+    )
 
 
 def _usable(prefix: Prefix) -> Range:

@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.block import PRIMARY, UNUSED, Block
-from podpool.ledger.judgement import rungs_of
+from podpool.ledger.judgement import reservations
 from podpool.ledger.rows import ContainerRow, SubnetRow, stamp
 from podpool.ledger.store import Books
 from podpool.runtime.randomness import uuid_text
@@ -20,21 +20,25 @@ _GRAINS = 64
 """Rests are counted in this many steps of the cooldown, so that a row holds a few dozen counts and not thousands."""
 
 
-class Held(msgspec.Struct, frozen=True, order=True):
+class Held(msgspec.Struct, frozen=True):
     """An address that a container has."""
 
     address: int
     grant: bytes
+    text: str
+    """The address as others write it,"""
+    id: str
+    """and the grant's identity; a primary has none."""
 
     @property
     def primary(self) -> bool:
         """It is the container's own."""
-        return self.grant == PRIMARY
+        return not self.id
 
     @property
-    def id(self) -> str:
-        """The grant's identity as text; a primary has none."""
-        return "" if self.primary else uuid_text(self.grant)
+    def words(self) -> tuple[str, str]:
+        """How it is told of."""
+        return self.text, self.id
 
 
 class Holdings:
@@ -43,6 +47,7 @@ class Holdings:
     def __init__(self, books: Books, subnet: SubnetRow, *, wall: float) -> None:
         self.books = books
         self.ground = subnet.ground
+        self._text = self.ground.family.text
         self.now, shift = subnet.steady(wall)
         awake = max(subnet.awake, stamp(self.now - subnet.cooldown))
         resting = tuple(each for each in subnet.resting if each[0] > awake)
@@ -65,10 +70,14 @@ class Holdings:
     def held(self, container: ContainerRow) -> list[Held]:
         """List what a container has, in the order of the addresses."""
         return [
-            Held(self.ground.address(number, slot), grant)
+            self.hold(self.ground.address(number, slot), grant)
             for number in container.blocks
             for slot, grant in self._block(number).owned_by(container.number)
         ]
+
+    def hold(self, address: int, grant: bytes) -> Held:
+        """Put an address that a container has, or claims, into words."""
+        return Held(address, grant, self._text(address), "" if grant == PRIMARY else uuid_text(grant))
 
     def holder(self, address: int) -> int | None:
         """Tell which container has an address."""
@@ -81,10 +90,9 @@ class Holdings:
         while len(given) < len(grants):
             number, slots = self._find(len(grants) - len(given))
             first = self.ground.address(number, 0)
-            block = self._block(number)
-            for slot, grant in zip(slots, grants[len(given) :], strict=False):
-                block.give(slot, owner=container.number, grant=grant)
-                given.append(Held(first + slot, grant))
+            drawn = grants[len(given) : len(given) + len(slots)]
+            self._block(number).give_all(slots, owner=container.number, grants=drawn)
+            given += [self.hold(first + slot, grant) for slot, grant in zip(slots, drawn, strict=True)]
             container = self._count(container, number, len(slots))
         return container, given
 
@@ -143,8 +151,8 @@ class Holdings:
         totals = list(subnet.totals)
         for row, sign in ((before, -1), (after, +1)):
             if row is not None and row.load is not None:
-                for rung, scaler in enumerate(rungs_of(subnet)):
-                    totals[rung] += sign * row.load.reservation(scaler)
+                for rung, count in enumerate(reservations(row.load, subnet.made.batch, subnet.made.buffer)):
+                    totals[rung] += sign * count
         self.subnet = replace(
             subnet,
             totals=tuple(totals),

@@ -1,8 +1,6 @@
 """Is an item, or a listed container, something that can be meant? Each complaint names its field."""
 
-import contextlib
 import re
-from collections.abc import Iterable
 
 from podpool.core.errors import InvalidInput, shown
 from podpool.core.numbers import Numbers
@@ -41,15 +39,6 @@ def grant_bytes(text: str, *, field: str = "grants") -> bytes:
     if not _UUID.fullmatch(text):
         raise Invalid(f"{shown(text)} is not a UUID in lower case", field=field)
     return bytes.fromhex(text.replace("-", ""))
-
-
-def named(texts: Iterable[str]) -> frozenset[bytes]:
-    """Read the names of released grants; what is no name of ours cannot be held, and is ignored."""
-    names = []
-    for text in texts:
-        with contextlib.suppress(Invalid):
-            names.append(grant_bytes(text))
-    return frozenset(names)
 
 
 def _check_scaler(scaler: Scaler) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from podpool.core.batch import Grade, Rules, View, grade, ladder
+from podpool.core.batch import Grade, Load, Rules, View, grade, ladder
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
@@ -21,6 +21,12 @@ _NUMBERS = Numbers()
 def rungs(batch: int, buffer: int) -> tuple[Scaler, ...]:
     """List the scalers of a subnet, from the one that it was made with down to the bare one."""
     return ladder(Scaler(batch, buffer))
+
+
+@lru_cache(maxsize=1 << 14)
+def reservations(load: Load, batch: int, buffer: int) -> tuple[int, ...]:
+    """Count what a container will hold, on each rung."""
+    return tuple(load.reservation(scaler) for scaler in rungs(batch, buffer))
 
 
 def rungs_of(subnet: SubnetRow) -> tuple[Scaler, ...]:

@@ -15,10 +15,10 @@ from podpool.ledger.bridge import wait
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.postgres_recovery import PostgresRecovery
 from podpool.ledger.rows import ClusterRow, ContainerRow, Event, SubnetRow, text_of
-from podpool.ledger.shelf import Lane, Packed, Shelf
+from podpool.ledger.shelf import Laid, Lane, Shelf
 
 if TYPE_CHECKING:
-    from asyncpg import Connection
+    from asyncpg import Connection, Record
 
 T = TypeVar("T")
 
@@ -69,7 +69,8 @@ class PostgresBooks(PostgresRecovery):
                 self._leave("ROLLBACK TO work; RELEASE work")
             raise
         for table in self.shelf.tables:
-            table.keep()
+            if table.before:
+                table.keep()
         self._leave("RELEASE work")
         return result
 
@@ -230,9 +231,9 @@ class PostgresBooks(PostgresRecovery):
         blocks = self.shelf.blocks
         if key not in blocks.rows and number <= self._highest_block(subnet):
             found = self._one("SELECT ready, slots FROM block WHERE subnet = $1 AND number = $2", *key)
-            blocks.see(key, Packed(found["ready"], found["slots"]) if found else None)
-        packed = blocks.rows.get(key)
-        return None if packed is None else Block.decode(packed.slots)
+            blocks.see(key, _laid(found) if found else None)
+        laid = blocks.rows.get(key)
+        return None if laid is None else laid.block.copy()
 
     def ready_block(self, subnet: int, awake: int) -> int | None:
         """Find the block that has had room for longest."""
@@ -248,14 +249,14 @@ class PostgresBooks(PostgresRecovery):
                 _AHEAD,
             )
             for row in found:
-                self.shelf.blocks.see((subnet, row["number"]), Packed(row["ready"], row["slots"]))
+                self.shelf.blocks.see((subnet, row["number"]), _laid(row))
             lane.extend(((row["ready"], row["number"]) for row in found), wanted=_AHEAD)
         return first[0][1] if first and first[0][0] <= awake else None
 
     def put_block(self, subnet: int, number: int, block: Block) -> None:
         """Write a block."""
         self.dirty = True
-        self.shelf.blocks.put((subnet, number), Packed(block.ready, block.encode()))
+        self.shelf.blocks.put((subnet, number), Laid(block.ready, block.copy()))
 
     def _count(self, **counts: int) -> None:
         self.dirty = True
@@ -343,13 +344,17 @@ async def renew_blocks(connection: "Connection", shelf: Shelf, keys: Sequence[tu
         [number for _, number in keys],
     )
     for row in found:
-        shelf.blocks.renew((row["subnet"], row["number"]), Packed(row["ready"], row["slots"]))
+        shelf.blocks.renew((row["subnet"], row["number"]), _laid(row))
 
 
 def _there(row: T | None, what: str, number: int) -> T:
     if row is None:
         raise LookupError(f"there is no {what} {number}")
     return row
+
+
+def _laid(row: "Record") -> Laid:
+    return Laid(row["ready"], Block.decode(row["slots"]))
 
 
 def _containers_of(cluster: str) -> str:

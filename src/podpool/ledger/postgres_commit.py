@@ -17,7 +17,7 @@ from podpool.ledger.postgres_books import (
     renew_containers,
     renew_subnets,
 )
-from podpool.ledger.rows import ContainerRow, SubnetRow, text_of
+from podpool.ledger.rows import SubnetRow, text_of
 from podpool.ledger.shelf import Counters, Shelf, Table
 
 if TYPE_CHECKING:
@@ -54,25 +54,27 @@ WITH turn AS (
 ), containers AS (
   INSERT INTO container
     (number, id, cluster, subnet, node, node_uid, closed, foreign_agent, need_since, wish_since, row)
-  SELECT new.* FROM turn, unnest(
-    $19::bigint[], $20::text[], $21::text[], $22::bigint[], $23::text[], $24::text[], $25::integer[], $26::integer[],
-    $27::double precision[], $28::double precision[], $29::text[]
-  ) AS new
+  SELECT number, id, cluster, subnet, node, node_uid, closed::integer, (reading IS NOT NULL)::integer, need_since,
+    wish_since, new.row
+  FROM turn, unnest($19::text[]) AS new (row), json_to_record(new.row::json) AS told (
+    number bigint, id text, cluster text, subnet bigint, node text, node_uid text, closed boolean, reading json,
+    need_since double precision, wish_since double precision
+  )
   ON CONFLICT (number) DO UPDATE SET
     node_uid = excluded.node_uid, closed = excluded.closed, foreign_agent = excluded.foreign_agent,
     need_since = excluded.need_since, wish_since = excluded.wish_since, row = excluded.row
 ), blocks AS (
   INSERT INTO block (subnet, number, ready, slots)
-  SELECT new.* FROM turn, unnest($30::bigint[], $31::bigint[], $32::bigint[], $33::bytea[]) AS new
+  SELECT new.* FROM turn, unnest($20::bigint[], $21::bigint[], $22::bigint[], $23::bytea[]) AS new
   ON CONFLICT (subnet, number) DO UPDATE SET ready = excluded.ready, slots = excluded.slots
 ), events AS (
   INSERT INTO event (revision, at, cluster, kind, events)
-  SELECT new.* FROM turn, unnest($34::bigint[], $35::double precision[], $36::text[], $37::text[], $38::text[]) AS new
+  SELECT new.* FROM turn, unnest($24::bigint[], $25::double precision[], $26::text[], $27::text[], $28::text[]) AS new
 ), members AS (
   INSERT INTO member (cluster, network, subnet)
-  SELECT new.* FROM turn, unnest($39::text[], $40::text[], $41::text[]) AS new
+  SELECT new.* FROM turn, unnest($29::text[], $30::text[], $31::text[]) AS new
 )
-SELECT CASE WHEN $42::text <> '' THEN pg_notify($43, $42)::text END FROM turn
+SELECT CASE WHEN $32::text <> '' THEN pg_notify($33, $32)::text END FROM turn
 """
 
 
@@ -91,6 +93,7 @@ async def write(connection: "Connection", books: PostgresBooks, *, turn: int, no
     """Write what was changed, and hand on the turn; tells whether nobody else has written since the shelf was read."""
     shelf = books.shelf
     before, after = shelf.counters.turn, replace(shelf.counters, turn=turn, commits=shelf.counters.commits + 1)
+    shelf.counters = after  # what is decided from here on comes after it
     found = await connection.fetchrow(
         _WRITE,
         before,
@@ -99,14 +102,13 @@ async def write(connection: "Connection", books: PostgresBooks, *, turn: int, no
         _REMEMBERED,
         *_columns(2, ((row.id, text_of(row)) for row in _new(shelf.clusters))),
         *_columns(5, map(_subnet_columns, _new(shelf.subnets))),
-        *_columns(11, map(_container_columns, _new(shelf.containers))),
-        *_columns(4, ((*key, row.ready, row.slots) for key, row in shelf.blocks.take() if row)),
+        list(map(text_of, _new(shelf.containers))),
+        *_columns(4, ((*key, row.ready, row.block.encode()) for key, row in shelf.blocks.take() if row)),
         *_columns(5, books.events),
         *_columns(3, (member for member, _ in shelf.members.take())),
         notice,
         CHANNEL,
     )
-    shelf.counters = after
     return found is not None
 
 
@@ -154,19 +156,3 @@ def _columns(count: int, rows: Iterable[tuple[object, ...]]) -> Iterable[Sequenc
 
 def _subnet_columns(row: SubnetRow) -> tuple[object, ...]:
     return row.number, row.made.network, row.made.name, row.due, text_of(row)
-
-
-def _container_columns(row: ContainerRow) -> tuple[object, ...]:
-    return (
-        row.number,
-        row.id,
-        row.cluster,
-        row.subnet,
-        row.node,
-        row.node_uid,
-        int(row.closed),
-        int(row.reading is not None),
-        row.need_since,
-        row.wish_since,
-        text_of(row),
-    )

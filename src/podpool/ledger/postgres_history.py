@@ -47,6 +47,11 @@ class Slate(msgspec.Struct):
     numbers: list[int] = msgspec.field(default_factory=list)
     """Drawn, and not used yet."""
 
+    @property
+    def used(self) -> bool:
+        """Something was read for it, or is to be written."""
+        return bool(self.lasting or self.begun or self.ended or self.closed or self.pods)
+
     def begin(self, row: TenureRow) -> None:
         """Begin a tenure."""
         self.begun.append(msgspec.structs.astuple(row))
@@ -201,6 +206,8 @@ class PostgresHistory:
     def write_slate(self) -> None:
         """Write what was put off: rows of one kind together, without waiting for each."""
         slate = self._slate
+        if not slate.used:
+            return
         for statement, rows in (
             (_BEGIN_TENURE, slate.begun),
             ("UPDATE tenure SET until = $1 WHERE number = $2", slate.ended),

@@ -29,6 +29,8 @@ class PostgresRecovery(PostgresHistory):
     def awaited(self, name: SubnetName | None = None) -> list[Member]:
         """List whose lists are missing."""
         self._see_awaited()
+        if not self.shelf.awaited.rows:  # as always but after a restore
+            return []
         found = [member for member, there in self.shelf.awaited.rows.items() if there]
         if name is not None:
             found = [member for member in found if member[1:] == (name.network, name.name)]

@@ -17,7 +17,7 @@ from podpool.core.errors import InvalidInput
 from podpool.ledger.block import PRIMARY
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.holdings import Held, Holdings
-from podpool.ledger.items import check, grant_bytes, named
+from podpool.ledger.items import check, grant_bytes
 from podpool.ledger.judgement import scaler_of
 from podpool.ledger.messages import Alarm, Awaited, ListedContainer, Listing, Recovery, Settle, SubnetName
 from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow
@@ -119,12 +119,12 @@ class _Desk:
             return Event(container=listed.container, note="listed, but closed")
         self._close_forerunner(listed)
         row = self._noted(before or self._added(listed), listed)
-        names = named(listed.released)
+        names = frozenset(listed.released)
         claimed = {each.address: each for each in self._claims(listed)}
-        kept = {address: each for address, each in claimed.items() if each.primary or each.grant not in names}
+        kept = {address: each for address, each in claimed.items() if each.primary or each.id not in names}
         dropped = [each for each in self.holdings.held(row) if each.address not in kept]
         for held in dropped:
-            seen = held.address in claimed or held.grant in names
+            seen = held.address in claimed or held.id in names
             row = self.holdings.release(row, held, rested=listed.rested if seen else 0.0)
         for address, held in claimed.items():
             if address in kept:
@@ -153,10 +153,9 @@ class _Desk:
 
     def _claims(self, listed: ListedContainer) -> list[Held]:
         """Read what a list claims; the primary first."""
-        ground = self.holdings.ground
-        claims = [Held(ground.parse(listed.primary, what="primary"), PRIMARY)] if listed.primary else []
-        grants = [Held(ground.parse(grant.address, what="grants"), grant_bytes(grant.id)) for grant in listed.grants]
-        return claims + grants
+        parse, hold = self.holdings.ground.parse, self.holdings.hold
+        claims = [hold(parse(listed.primary, what="primary"), PRIMARY)] if listed.primary else []
+        return claims + [hold(parse(grant.address, what="grants"), grant_bytes(grant.id)) for grant in listed.grants]
 
     def _claim(self, row: ContainerRow, held: Held) -> ContainerRow:
         """Give an address to its claimant, unless another list has claimed it."""
@@ -206,11 +205,10 @@ class _Desk:
         return with_load(noted, offered=offered, maximum=listed.maximum, now=self.holdings.now)
 
     def _event(self, row: ContainerRow, dropped: Iterable[Held]) -> Event:
-        text = self.holdings.ground.text
         return Event(
             container=row.id,
-            granted=tuple((text(each.address), each.id) for each in self.holdings.held(row)),
-            released=tuple((text(each.address), each.id) for each in dropped),
+            granted=tuple(each.words for each in self.holdings.held(row)),
+            released=tuple(each.words for each in dropped),
             note="listed",
         )
 

@@ -13,6 +13,8 @@ from podpool.ledger.block import UNUSED
 from podpool.ledger.ground import Ground, ground_of
 from podpool.ledger.messages import Growth, NewSubnet, Report, SubnetName
 
+_encoder = msgspec.json.Encoder()
+
 _SET_BACK = 300.0
 """A clock that is further back than this was set; less is how far the clocks of two replicas run apart."""
 
@@ -247,4 +249,4 @@ def stamp(seconds: float) -> int:
 
 def text_of(row: object) -> str:
     """Write a row as JSON."""
-    return msgspec.json.encode(row).decode()
+    return _encoder.encode(row).decode()

@@ -24,7 +24,7 @@ from podpool.ledger.errors import (
     TwoOwners,
 )
 from podpool.ledger.holdings import Held, Holdings
-from podpool.ledger.items import check, named
+from podpool.ledger.items import check
 from podpool.ledger.judgement import scaler_of
 from podpool.ledger.messages import Item, Result
 from podpool.ledger.rows import ClusterRow, ContainerRow, Event, SubnetRow
@@ -32,7 +32,7 @@ from podpool.ledger.store import Books
 from podpool.ledger.turns import PASSED, shares
 from podpool.ledger.upkeep import ask_of, is_frozen, waiters, with_load
 from podpool.ledger.views import container_state
-from podpool.runtime.randomness import new_uuid, new_uuid_bytes
+from podpool.runtime.randomness import new_uuid, new_uuids
 
 
 class Seat:
@@ -50,7 +50,7 @@ class Seat:
     @property
     def secondaries(self) -> int:
         """How many addresses it has for Pods."""
-        return sum(each.grant != PRIMARY for each in self.held)
+        return len([each for each in self.held if each.id])
 
     @property
     def moved(self) -> bool:
@@ -77,7 +77,7 @@ class Seating:
         self._cluster = cluster
         self._braked = refusal(cluster)
         self._rng = rng
-        self._listing = bool(books.awaited(subnet.name))
+        self._listing = self.frozen and bool(books.awaited(subnet.name))
         alarms = books.alarms() if subnet.alarms else []
         self._disputed = {number for each in alarms for number in (each.holder, each.claimant)}
 
@@ -153,8 +153,8 @@ class Seating:
         row, item = seat.row, seat.item
         if row is None:
             return
-        names = named(item.released)
-        for held in [each for each in seat.held if item.gone or (not each.primary and each.grant in names)]:
+        names = frozenset(item.released)
+        for held in [each for each in seat.held if item.gone or (not each.primary and each.id in names)]:
             row = self.holdings.release(row, held, rested=item.rested)
             seat.released.append(held)
             seat.held.remove(held)
@@ -232,7 +232,7 @@ class Seating:
             row = self._short(seat, given=share)
             if row is None:
                 continue
-            seat.row, held = self.holdings.take(row, [new_uuid_bytes(self._rng) for _ in range(share)])
+            seat.row, held = self.holdings.take(row, new_uuids(self._rng, share))
             seat.held += held
             seat.granted += held
 
@@ -266,11 +266,10 @@ class Seating:
             self.events.append(self._event(seat, row))
 
     def _event(self, seat: Seat, row: ContainerRow) -> Event:
-        text = self.holdings.ground.family.text
         return Event(
             container=row.id,
-            granted=tuple((text(each.address), each.id) for each in seat.granted),
-            released=tuple((text(each.address), each.id) for each in seat.released),
+            granted=tuple(each.words for each in seat.granted),
+            released=tuple(each.words for each in seat.released),
             closed=row.closed,
         )
 

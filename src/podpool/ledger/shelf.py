@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from podpool.ledger.block import Block
 from podpool.ledger.rows import AlarmRow, ClusterRow, ContainerRow, SubnetRow, TokenRow
 
 if TYPE_CHECKING:
@@ -29,14 +30,14 @@ _FIRST: Key = (float("-inf"), 0)
 _LAST: Key = (float("inf"), 0)
 
 
-class Packed(msgspec.Struct, frozen=True):
-    """A block as it is stored."""
+class Laid(msgspec.Struct, frozen=True):
+    """A block as it lies on the shelf, where nobody changes it; and its place in the lane."""
 
     ready: int | None
-    slots: bytes
+    block: Block
 
 
-_UNMADE = Packed(None, b"")
+_UNMADE = Laid(None, Block.fresh(()))
 _ABSENT = ContainerRow(number=0, id="", cluster="", subnet=0, node="", node_uid="", closed=True)
 
 
@@ -46,7 +47,8 @@ class Table(Generic[K, V]):
     def __init__(self, moved: Callable[[K, V | None, V | None], None] = lambda *_: None) -> None:
         self.rows: dict[K, V | None] = {}
         self.dirty: dict[K, None] = {}
-        self._before: dict[K, tuple[V | None, bool]] = {}
+        self.before: dict[K, tuple[V | None, bool]] = {}
+        """What the work at hand has changed."""
         self._moved = moved
 
     def see(self, key: K, row: V | None) -> V | None:
@@ -59,7 +61,7 @@ class Table(Generic[K, V]):
     def put(self, key: K, row: V | None) -> None:
         """Change a row."""
         before = self.rows.get(key)
-        self._before.setdefault(key, (before, key in self.rows))
+        self.before.setdefault(key, (before, key in self.rows))
         self.rows[key] = row
         self._moved(key, before, row)
 
@@ -74,18 +76,18 @@ class Table(Generic[K, V]):
 
     def keep(self) -> None:
         """End a work: what it changed is to be written."""
-        self.dirty.update(dict.fromkeys(self._before))
-        self._before.clear()
+        self.dirty.update(dict.fromkeys(self.before))
+        self.before.clear()
 
     def undo(self) -> None:
         """End a work that came to nothing."""
-        for key, (before, known) in self._before.items():
+        for key, (before, known) in self.before.items():
             self._moved(key, self.rows[key], before)
             if known:
                 self.rows[key] = before
             else:
                 del self.rows[key]
-        self._before.clear()
+        self.before.clear()
 
     def take(self) -> list[tuple[K, V | None]]:
         """Take out what is to be written."""
@@ -144,7 +146,7 @@ class Shelf:
         self.tokens: Table[str, TokenRow] = Table()
         self.subnets: Table[int, SubnetRow] = Table(self._move_subnet)
         self.containers: Table[int, ContainerRow] = Table(self._move_container)
-        self.blocks: Table[tuple[int, int], Packed] = Table(self._move_block)
+        self.blocks: Table[tuple[int, int], Laid] = Table(self._move_block)
         self.members: Table[Member, bool] = Table()
         self.awaited: Table[Member, bool] = Table()
         self.alarms: Table[tuple[int, str, int], AlarmRow] = Table()
@@ -195,7 +197,7 @@ class Shelf:
         self.needing[row.subnet].move(_key(was.need_since, number), _key(is_.need_since, number))
         self.wishing[row.subnet].move(_key(was.wish_since, number), _key(is_.wish_since, number))
 
-    def _move_block(self, key: tuple[int, int], before: Packed | None, after: Packed | None) -> None:
+    def _move_block(self, key: tuple[int, int], before: Laid | None, after: Laid | None) -> None:
         subnet, number = key
         was, is_ = before or _UNMADE, after or _UNMADE
         self.ready[subnet].move(_key(was.ready, number), _key(is_.ready, number))

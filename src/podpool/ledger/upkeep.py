@@ -97,13 +97,13 @@ def waiters(books: Books, subnet: SubnetRow, *, limit: int) -> dict[int, Contain
 
 def _line(books: Books, subnet: SubnetRow, spare: int) -> tuple[dict[int, ContainerRow], dict[int, int]]:
     rows = waiters(books, subnet, limit=spare) if spare > 0 else {}
-    return rows, shares(map(ask_of, rows.values()), spare)
+    return rows, shares(map(ask_of, rows.values()), spare) if rows else {}
 
 
 def _call(holdings: Holdings) -> None:
     """Note since when those are called who can be served now."""
     subnet, now = holdings.subnet, holdings.now
-    if is_frozen(holdings.books, subnet, now):
+    if not (subnet.need or subnet.wish) or is_frozen(holdings.books, subnet, now):
         return
     rows, given = _line(holdings.books, subnet, holdings.spare)
     for number in given:

@@ -3,14 +3,12 @@
 import datetime as dt
 from collections.abc import Iterable
 
-from podpool.ledger.block import PRIMARY
 from podpool.ledger.holdings import Held, Holdings
 from podpool.ledger.judgement import reserved, scaler_of
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, SubnetState, Utilization
 from podpool.ledger.rows import ContainerRow, SubnetRow
 from podpool.ledger.store import Books
 from podpool.ledger.upkeep import is_frozen
-from podpool.runtime.randomness import uuid_text
 
 
 def timestamp(wall: float) -> str:
@@ -20,16 +18,13 @@ def timestamp(wall: float) -> str:
 
 def container_state(holdings: Holdings, row: ContainerRow, held: Iterable[Held] | None = None) -> ContainerState:
     """Show what a container has."""
-    text = holdings.ground.family.text
-    having = sorted(holdings.held(row) if held is None else held)
+    having = sorted(holdings.held(row) if held is None else held, key=lambda each: each.address)
     return ContainerState(
         container=row.id,
         subnet=holdings.subnet.name,
         version=row.version,
-        primary=next((text(each.address) for each in having if each.grant == PRIMARY), ""),
-        grants=tuple(
-            Grant(id=uuid_text(each.grant), address=text(each.address)) for each in having if each.grant != PRIMARY
-        ),
+        primary=next((each.text for each in having if each.primary), ""),
+        grants=tuple(Grant(id=each.id, address=each.text) for each in having if each.id),
         short=row.need + row.wish,
         closed=row.closed,
     )
@@ -53,17 +48,19 @@ def container_record(holdings: Holdings, row: ContainerRow) -> ContainerRecord:
 def subnet_state(books: Books, subnet: SubnetRow, *, wall: float) -> SubnetState:
     """Show a subnet at this moment."""
     now, _ = subnet.steady(wall)
+    ground, resting = subnet.ground, subnet.asleep(now)
+    cidr, *further = ground.cidrs
     return SubnetState(
         subnet=subnet.name,
         revision=subnet.revision,
         timestamp=timestamp(wall),
-        cidr=str(subnet.ground.prefixes[0]),
-        further=tuple(str(each) for each in subnet.ground.prefixes[1:]),
+        cidr=cidr,
+        further=tuple(further),
         gateway=subnet.made.gateway,
-        capacity=subnet.ground.capacity,
-        reserved=reserved(subnet, now),
-        resting=subnet.asleep(now),
-        kept_back=subnet.ground.kept_back,
+        capacity=ground.capacity,
+        reserved=subnet.held + resting,
+        resting=resting,
+        kept_back=ground.kept_back,
         kept_for_primaries=subnet.made.kept_for_primaries,
         cooldown=subnet.cooldown,
         scaler=scaler_of(subnet),

@@ -2,9 +2,10 @@
 
 import random
 
-_MARKED = ~(0xF << 76 | 0x3 << 62)
-_VERSION = 0x4 << 76 | 0x2 << 62
-"""Where a UUID says that it was drawn (RFC 9562)."""
+_UUID = 16
+_VERSION = bytes(each & 0x0F | 0x40 for each in range(256))
+_VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
+"""What the seventh and the ninth byte become, in which a UUID says that it was drawn (RFC 9562)."""
 
 
 def system() -> random.Random:
@@ -14,12 +15,16 @@ def system() -> random.Random:
 
 def new_uuid(rng: random.Random) -> str:
     """Draw a name that nobody has."""
-    return uuid_text(new_uuid_bytes(rng))
+    return uuid_text(*new_uuids(rng, 1))
 
 
-def new_uuid_bytes(rng: random.Random) -> bytes:
-    """Draw one as it is stored."""
-    return (rng.getrandbits(128) & _MARKED | _VERSION).to_bytes(16)
+def new_uuids(rng: random.Random, count: int) -> list[bytes]:
+    """Draw several at once, as they are stored."""
+    drawn = bytearray(rng.randbytes(_UUID * count))
+    drawn[6::_UUID] = drawn[6::_UUID].translate(_VERSION)
+    drawn[8::_UUID] = drawn[8::_UUID].translate(_VARIANT)
+    packed = bytes(drawn)
+    return [packed[start : start + _UUID] for start in range(0, len(packed), _UUID)]
 
 
 def uuid_text(packed: bytes) -> str:
