@@ -261,6 +261,8 @@ class TestTheListsBecomeTheBooks:
         leader.list_all(listed("n1", new))
         assert leader.one(item("n1", old)).closed
         assert new.container == leader.node(wanted=1).container
+        told = done(restored.client.history(node="n1")).tenures
+        assert {new.container} == {each.container for each in told if each.until is None}
 
     def test_containers_that_changed_their_nodes_are_found_on_them(self, office: Office) -> None:
         leader = Leader(office)

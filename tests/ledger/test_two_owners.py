@@ -65,6 +65,8 @@ class TestTwoOwners:
         assert theirs.version > other.version
         assert not set(addresses(ours)) & set(addresses(theirs))
         assert first.node("n3").primary
+        told = done(first.office.client.history(address=address)).tenures
+        assert [container] == [each.container for each in told if each.until is None]
 
     def test_only_one_of_the_two_can_be_given_it(self, office: Office) -> None:
         first, *_ = self.disputed(office)

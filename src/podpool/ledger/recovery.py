@@ -35,7 +35,9 @@ def take_listing(books: Books, listing: Listing, cluster: ClusterRow, *, wall: f
     order = sorted(zip(rows, listing.containers, strict=True), key=lambda pair: pair[0].number)
     for subnet, pairs in groupby(order, key=lambda pair: pair[0]):
         desk = _Desk(books, subnet, cluster=cluster, wall=wall)
-        events += [desk.take_in(listed) for _, listed in pairs]
+        for _, listed in pairs:
+            desk.take_in(listed)
+        events += desk.events
         finish(desk.holdings, before=subnet)
     books.put_cluster(replace(cluster, epoch=books.epoch))
     thawing = [name for id_, *name in books.awaited() if id_ == cluster.id]
@@ -69,13 +71,11 @@ def settle(books: Books, decision: Settle, *, wall: float) -> None:
         raise NotFound(f"container {decision.container} does not claim {decision.address}", field="container")
     books.advance()
     holdings = Holdings(books, subnet, wall=wall)
-    for claim in claims:
-        _settle_claim(holdings, claim, winner=winner.number)
+    events = [_settle_claim(holdings, claim, winner=winner.number) for claim in claims]
     dropped = books.drop_alarms(subnet=subnet.number, address=address)
     holdings.subnet = replace(holdings.subnet, alarms=holdings.subnet.alarms - dropped)
     finish(holdings, before=subnet)
-    note = Event(container=winner.id, note=f"{decision.address} settled")
-    books.log(at=wall, cluster=winner.cluster, kind="settled", events=[note])
+    books.log(at=wall, cluster=winner.cluster, kind="settled", events=events)
 
 
 def recovery_state(books: Books) -> Recovery:
@@ -109,14 +109,16 @@ class _Desk:
 
     def __init__(self, books: Books, subnet: SubnetRow, *, cluster: ClusterRow, wall: float) -> None:
         self.holdings = Holdings(books, subnet, wall=wall)
+        self.events: list[Event] = []
         self._books = books
         self._cluster = cluster
 
-    def take_in(self, listed: ListedContainer) -> Event:
+    def take_in(self, listed: ListedContainer) -> None:
         """Make a container what its list says."""
         before = self._books.container(listed.container)
         if before is not None and before.closed:  # it was given up before the copy was made: closed for good
-            return Event(container=listed.container, note="listed, but closed")
+            self.events.append(Event(container=listed.container, note="listed, but closed"))
+            return
         self._close_forerunner(listed)
         row = self._noted(before or self._added(listed), listed)
         names = frozenset(listed.released)
@@ -134,7 +136,7 @@ class _Desk:
         accepted = listed.report.version if listed.report else 0
         row = replace(row, version=max(row.version, listed.version, accepted) + 1)
         self.holdings.save(before, row)
-        return self._event(row, dropped)
+        self.events.append(self._event(row, dropped))
 
     def _close_forerunner(self, listed: ListedContainer) -> None:
         """Close the container that the books have for the same node, if no list has it: it was followed by this one."""
@@ -150,6 +152,7 @@ class _Desk:
         for held in self.holdings.held(row):
             after = self.holdings.release(after, held, rested=0.0)
         self.holdings.save(row, replace(after.shut(), version=row.version + 1))
+        self.events.append(Event(container=row.id, closed=True, note=f"followed by {listed.container}"))
 
     def _claims(self, listed: ListedContainer) -> list[Held]:
         """Read what a list claims; the primary first."""
@@ -258,14 +261,16 @@ def _loosen(books: Books, containers: Iterable[ListedContainer]) -> None:
             books.put_container(replace(row, node_uid=f"was {row.id}"))
 
 
-def _settle_claim(holdings: Holdings, claim: AlarmRow, *, winner: int) -> None:
+def _settle_claim(holdings: Holdings, claim: AlarmRow, *, winner: int) -> Event:
     """Let one claim win or fail; whoever loses gets a new version, so that it is told."""
     claimant = holdings.books.container_at(claim.claimant)
-    after = replace(claimant, version=claimant.version + 1)
-    if claim.claimant == winner:
+    after, held = replace(claimant, version=claimant.version + 1), holdings.hold(claim.address, claim.grant)
+    won = claim.claimant == winner
+    if won:
         _take_away(holdings, holdings.books.container_at(claim.holder), claim.address)
         after = holdings.assign(after, claim.address, claim.grant)
     holdings.save(claimant, after)
+    return Event(container=claimant.id, granted=(held.words,) if won else (), note=f"{held.text} settled")
 
 
 def _take_away(holdings: Holdings, row: ContainerRow, address: int) -> None:
