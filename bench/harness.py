@@ -62,13 +62,14 @@ def check_ids(scenario: Scenario, trials: tuple[Trial, ...]) -> None:
 def sample(trial: Trial, effort: Effort) -> Samples:
     """Let the sides take turns; what the warming turns gave is left out."""
     figures: dict[str, list[float]] = {side.name: [] for side in trial.sides}
+    warmups = trial.warmups(effort)
     with ExitStack() as up:
         runs = [(side.name, up.enter_context(side.setup())) for side in trial.sides]
-        for turn in range(effort.warmups + trial.rounds(effort)):
+        for turn in range(warmups + trial.rounds(effort)):
             for name, run in runs if turn % 2 == 0 else reversed(runs):
                 with without_gc():
                     figures[name].append(run(turn))
-    return {name: all_figures[effort.warmups :] for name, all_figures in figures.items()}
+    return {name: all_figures[warmups:] for name, all_figures in figures.items()}
 
 
 def result(count: Count, unit: str, samples: Samples, command: str, when: str) -> Result:

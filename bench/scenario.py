@@ -53,6 +53,8 @@ class Trial(Struct, frozen=True, kw_only=True):
     counts: tuple[Count, ...]
     at_most: int | None = None
     """Rounds, for trials that take minutes each; two at least, or nothing could be said about noise."""
+    warmed: int | None = None
+    """Turns that do not count, where each begins with new processes and need not be warmed as often."""
 
     def __post_init__(self) -> None:
         names = [side.name for side in self.sides]
@@ -64,6 +66,10 @@ class Trial(Struct, frozen=True, kw_only=True):
     def rounds(self, effort: Effort) -> int:
         """How many rounds count."""
         return min(effort.rounds, self.at_most or effort.rounds)
+
+    def warmups(self, effort: Effort) -> int:
+        """How many turns before them do not."""
+        return effort.warmups if self.warmed is None else self.warmed
 
     def versions(self) -> Mapping[str, str]:
         """Who took part, where it matters which one."""

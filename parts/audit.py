@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -36,6 +37,10 @@ class Call:
     namespace: str
     name: str
     status: int
+    began: float
+    """When the server had read it, and"""
+    ended: float
+    """when it had answered, or had begun to where it is a watch."""
 
 
 class AuditLog:
@@ -68,4 +73,11 @@ def call(entry: dict[str, Any]) -> Call:
         namespace=target.get("namespace", ""),
         name=target.get("name", ""),
         status=entry.get("responseStatus", {}).get("code", 0),
+        began=moment(entry["requestReceivedTimestamp"]),
+        ended=moment(entry["stageTimestamp"]),
     )
+
+
+def moment(text: str) -> float:
+    """Read a moment, in seconds since 1970."""
+    return datetime.fromisoformat(text).timestamp()

@@ -1,0 +1,87 @@
+"""Requests that change in a cluster that stands: how long until the status follows, and what one costs.
+
+A change is what an agent makes: it asks for another batch, and is granted it. How long that takes is read from the
+audit log, from the end of the write that asks to the end of the write that answers.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+import time
+from collections import Counter
+from functools import cache
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from bench.site import CONTROLLER, WRITES, is_status
+from parts.control_plane import ADMIN
+from parts.polling import until
+
+if TYPE_CHECKING:
+    from bench.site import Site
+
+BATCH = 16
+QUIET, SETTLED = 30.0, 3.0
+"""Seconds."""
+
+
+class Delay(Struct, frozen=True, kw_only=True):
+    """Of many changes, in milliseconds."""
+
+    p50: float
+    p99: float
+
+
+class Standing:
+    """A cluster whose nodes have joined, and that goes on."""
+
+    def __init__(self, place: Site, nodes: int) -> None:
+        self._place = place
+        self._nodes = nodes
+        self._asked: Counter[int] = Counter()
+        self._chance = random.Random(nodes)  # noqa: S311  the same each time
+        self.delay = cache(self._delay)
+
+    def _delay(self, turn: int, changes: int, rate: float) -> Delay:
+        """Change requests at a rate, whether they are answered or not."""
+        del turn
+        delays = self._change(changes, rate=rate)
+        return Delay(p50=1e3 * statistics.median(delays), p99=1e3 * statistics.quantiles(delays, n=100)[98])
+
+    def cpu_per_change(self, changes: int, *, rate: float) -> float:
+        """Tell what a change costs controller and ledger, in microseconds of CPU."""
+        before = self._place.cpu()
+        self._change(changes, rate=rate)
+        return 1e6 * (self._place.cpu() - before) / changes
+
+    def writes_while_quiet(self) -> int:
+        """Count what the controller writes while nothing happens, but for its Lease."""
+        audit = self._place.plane.audit
+        time.sleep(SETTLED)
+        mark = audit.mark()
+        time.sleep(QUIET)
+        calls = audit.calls(since=mark, user=CONTROLLER)
+        return len([each for each in calls if each.verb in WRITES and each.resource != "leases"])
+
+    def _change(self, changes: int, *, rate: float) -> list[float]:
+        """Have random nodes ask for another batch each; tells how long each waits, in seconds."""
+        numbers = self._chance.sample(range(self._nodes), min(changes, self._nodes))
+        self._asked.update(numbers)
+        wanted = {number: BATCH * self._asked[number] - 1 for number in numbers}
+        mark = self._place.plane.audit.mark()
+        self._place.crowd.run(self._place.crowd.ask_at(rate, wanted))
+        until(lambda: len(self._waits(mark)) == len(numbers), f"{len(numbers)} changes were answered")
+        return list(self._waits(mark).values())
+
+    def _waits(self, mark: int) -> dict[str, float]:
+        """Match each request with the first status that was written after it."""
+        asked: dict[str, float] = {}
+        waits: dict[str, float] = {}
+        for call in sorted(self._place.plane.audit.calls(since=mark), key=lambda each: each.ended):
+            if call.user == ADMIN and call.resource == "nodenetworkconfigs":
+                asked[call.name] = call.ended
+            elif call.user == CONTROLLER and is_status(call) and call.name in asked:
+                waits.setdefault(call.name, call.ended - asked[call.name])
+        return waits

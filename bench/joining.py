@@ -1,0 +1,69 @@
+"""Nodes that join at once, and the same writes by a bare loop; each time on a new API server with new books.
+
+The Nodes are there before the controller is, so that all join at the moment in which it begins. Its time runs from its
+first write of an NNC to its last; the bare loop makes the same two writes for each, sixteen nodes at once.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from bench.site import WRITES, is_status, site
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parts.audit import Call
+    from parts.postgres import Postgres
+
+KINDS = frozenset({"nodes", "nodenetworkconfigs"})
+"""What is read and written for each node; lists and watches are for all of them together."""
+
+
+class Join(Struct, frozen=True, kw_only=True):
+    """What was seen of one."""
+
+    seconds: float
+    writes_per_second: float
+    calls_per_node: float
+    memory: float
+
+
+class Joins:
+    """Several, by size and turn: each is done once, however much is read from it."""
+
+    def __init__(self, server: Postgres) -> None:
+        self._server = server
+        self._template: dict[str, Any] = {}
+        self.of = cache(self._join)
+        self.bare = cache(self._bare)
+
+    def _join(self, nodes: int, turn: int) -> Join:
+        """Have nodes join."""
+        del turn
+        with site(self._server, nodes) as place:
+            calls = place.join(nodes)
+            self._template = self._template or place.template()
+            return _read(calls, nodes, memory=place.memory())
+
+    def _bare(self, nodes: int, turn: int) -> float:
+        """Write what a controller writes for so many nodes; writes per second."""
+        if not self._template:
+            self.of(nodes, turn)
+        with site(self._server, nodes) as place:
+            return place.crowd.run(place.crowd.write_like(self._template, range(nodes)))
+
+
+def _read(calls: Sequence[Call], nodes: int, *, memory: float) -> Join:
+    about = [each for each in calls if each.resource.partition("/")[0] in KINDS and each.verb not in {"list", "watch"}]
+    writes = [each for each in about if each.verb in WRITES]
+    seconds = max(each.ended for each in writes if is_status(each)) - min(each.began for each in writes)
+    return Join(
+        seconds=seconds,
+        writes_per_second=len([each for each in writes if each.status < 300]) / seconds,
+        calls_per_node=len(about) / nodes,
+        memory=memory,
+    )

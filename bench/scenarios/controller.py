@@ -1,0 +1,182 @@
+"""The controller beside a bare loop that makes the same writes: nodes that join, requests that change, and quiet.
+
+API server, etcd, PostgreSQL, ledger and controller share one machine with whoever measures. That the load is no
+bottleneck is seen from the bare loop, which makes it too: alone it writes more than all of them do with the controller.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from functools import cache, partial
+from typing import TYPE_CHECKING
+
+from bench.changing import Standing
+from bench.counts import Exponent, Median, Ratio
+from bench.joining import Joins
+from bench.scenario import Effort, Run, Scenario, Side, Trial
+from bench.site import site
+from parts.postgres import Postgres
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+OURS, BARE = "podpool", "bare aiohttp"
+SIZES = (100, 1_000, 5_000)
+GENTLE = 50.0
+"""Changes in a second that everybody keeps up with."""
+
+
+@contextmanager
+def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
+    """One PostgreSQL for all; clusters that stand are made when they are first asked for."""
+    server = Postgres()
+    server.start()
+    small, middle, large = (20, 40, 100) if effort.quick else SIZES
+    with ExitStack() as up:
+        up.callback(server.remove)
+        joins = Joins(server)
+
+        @cache
+        def stands(nodes: int) -> Standing:
+            place = up.enter_context(site(server, nodes))
+            place.join(nodes)
+            return Standing(place, nodes)
+
+        changes = 20 if effort.quick else 500
+        yield (
+            *joining(joins, dict(zip(SIZES, (small, middle, large), strict=True))),
+            by_size(stands, dict(zip(SIZES, (small, middle, large), strict=True)), changes=min(changes, small)),
+            *changing(joins, stands, middle=middle, large=large, changes=changes),
+            quiet(stands, large),
+        )
+
+
+def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
+    """All nodes join at one moment."""
+    yield Trial(
+        sides=(
+            Side(OURS, each_turn(lambda turn: joins.of(sizes[1_000], turn).writes_per_second)),
+            Side(BARE, each_turn(lambda turn: joins.bare(sizes[1_000], turn))),
+        ),
+        unit="writes/s",
+        counts=(
+            Ratio(
+                id="join-writes-vs-bare",
+                what="1,000 nodes join at once: the controller's writes per second by those of a bare loop",
+                goal=">= 0.7",
+                ours=OURS,
+                theirs=BARE,
+                better="higher",
+            ),
+        ),
+        at_most=5,
+        warmed=1,
+    )
+    yield told(
+        "join-calls-per-node",
+        "API calls of the controller for a node that joins",
+        lambda turn: joins.of(sizes[1_000], turn).calls_per_node,
+        unit="calls",
+        goal="<= 3",
+        at_most=5,
+    )
+    for size in SIZES:
+        yield told(
+            f"join-seconds-{size}",
+            f"{size:,} nodes join at once: until every NNC has its container",
+            partial(_join_seconds, joins, sizes[size]),
+            unit="s",
+        )
+    yield told(
+        "controller-memory-mib",
+        "memory of the controller when 5,000 nodes have joined",
+        lambda turn: joins.of(sizes[5_000], turn).memory,
+        unit="MiB",
+    )
+
+
+def by_size(stands: Callable[[int], Standing], sizes: dict[int, int], *, changes: int) -> Trial:
+    """What one change costs, from 100 nodes to 5,000."""
+
+    def at(nodes: int) -> Callable[[], AbstractContextManager[Run]]:
+        return each_turn(lambda _: stands(nodes).cpu_per_change(changes, rate=GENTLE))
+
+    what = "CPU of controller and ledger for one NNC that changes, by the number of nodes"
+    exponent = Exponent(id="change-growth-exponent", what=what, goal="< 0.15", sizes=SIZES)
+    sides = tuple(Side(str(size), at(nodes)) for size, nodes in sizes.items())
+    return Trial(sides=sides, unit="us", counts=(exponent,), at_most=7, warmed=1)
+
+
+def changing(
+    joins: Joins, stands: Callable[[int], Standing], *, middle: int, large: int, changes: int
+) -> Iterator[Trial]:
+    """Half as many changes as a bare loop can make: one write that asks, and one that answers."""
+
+    def rate() -> float:
+        return joins.bare(middle, 1) / 2 / 2
+
+    for quantile in ("p50", "p99"):
+        yield told(
+            f"change-ms-{quantile}",
+            f"5,000 nodes, half the changes that a bare loop sustains: from spec to status, {quantile}",
+            partial(_change_ms, stands, rate, quantile, large, changes),
+            unit="ms",
+            at_most=3,
+        )
+    yield told("change-rate", "how many changes that were, in a second", lambda _: rate(), unit="1/s")
+
+
+def quiet(stands: Callable[[int], Standing], nodes: int) -> Trial:
+    """Nothing happens."""
+    return told(
+        "steady-writes",
+        "writes of the controller in 30 s in which nothing happens, 5,000 nodes, but for its Lease",
+        lambda _: float(stands(nodes).writes_while_quiet()),
+        unit="writes",
+        goal="= 0",
+    )
+
+
+def told(id_: str, what: str, run: Run, *, unit: str, goal: str | None = None, at_most: int = 2) -> Trial:
+    """A trial of one side, whose figure is told as it is."""
+    count = Median(id=id_, what=what, goal=goal, side=OURS)
+    return Trial(sides=(Side(OURS, each_turn(run)),), unit=unit, counts=(count,), at_most=at_most, warmed=1)
+
+
+def each_turn(run: Run) -> Callable[[], AbstractContextManager[Run]]:
+    """A side that needs nothing but its turn."""
+
+    @contextmanager
+    def setup() -> Iterator[Run]:
+        yield run
+
+    return setup
+
+
+def _join_seconds(joins: Joins, nodes: int, turn: int) -> float:
+    return joins.of(nodes, turn).seconds
+
+
+def _change_ms(
+    stands: Callable[[int], Standing], rate: Callable[[], float], quantile: str, nodes: int, changes: int, turn: int
+) -> float:
+    return float(getattr(stands(nodes).delay(turn, changes, rate()), quantile))
+
+
+SCENARIO = Scenario(
+    name="controller",
+    sentence="nodes that join at once, beside a bare loop of the same writes; requests that change; quiet",
+    ids=(
+        "join-writes-vs-bare",
+        "join-calls-per-node",
+        *(f"join-seconds-{size}" for size in SIZES),
+        "controller-memory-mib",
+        "change-growth-exponent",
+        "change-ms-p50",
+        "change-ms-p99",
+        "change-rate",
+        "steady-writes",
+    ),
+    setup=trials,
+)

@@ -1,0 +1,150 @@
+"""One cluster under measurement: a real API server, a ledger on PostgreSQL and a controller, each in its own process.
+
+Nodes are objects only: nobody runs on them. What happened is read from the API server's audit log, which has every call
+with its times, whoever made it; so nothing that measures takes part.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bench.crowd import CONFIGS, Crowd, node
+from parts.control_plane import ControlPlane
+from parts.daemon import Daemon
+from parts.loopback import answers, free_port
+from parts.polling import until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.audit import Call
+    from parts.postgres import Postgres
+
+CONTROLLER = "system:serviceaccount:kube-system:podpool-controller"
+WRITES = frozenset({"create", "update", "patch", "delete"})
+STATUS = "nodenetworkconfigs/status"
+SUBNET, CIDR = "vnet.pods", "10.0.0.0/12"
+PATIENCE = 900.0
+
+_databases = count()
+
+
+class Site:
+    """The processes, and what they did."""
+
+    def __init__(self, home: Path, server: Postgres) -> None:
+        self.home = home
+        self.plane = ControlPlane(home)
+        self.crowd = Crowd(self.plane)
+        database = f"site{next(_databases)}"
+        server.psql(f"CREATE DATABASE {database}")
+        self._admin_token, self._token = home / "admin-token", home / "token"
+        port = free_port()
+        self._ledger_url = f"http://127.0.0.1:{port}"
+        self.ledger = self._daemon(
+            *("ledger", "serve", "--database", server.url(database), "--listen", f"127.0.0.1:{port}"),
+            *("--admin-token-file", str(self._admin_token)),
+            port=port,
+        )
+        port = free_port()
+        self.controller = self._daemon(
+            *("controller", "run", "--kubeconfig", str(home / "podpool-controller.kubeconfig")),
+            *("--subnet", SUBNET, "--ledger", self._ledger_url, "--ledger-token-file", str(self._token)),
+            *("--listen", f"127.0.0.1:{port}"),
+            port=port,
+        )
+
+    def start(self, nodes: int) -> None:
+        """Bring up everything but the controller, and register Nodes."""
+        self.plane.start()
+        self.ledger.start()
+        self._podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
+        self.plane.kubectl("apply", "-f", "-", manifest=self._podpool("access"))
+        token = self.plane.accounts.token("podpool-controller", namespace="kube-system")
+        self.plane.kubeconfig_for(token, name="podpool-controller")
+        self._ask_ledger("subnet", "create", SUBNET, CIDR, "--gateway", "10.0.0.1")
+        self._token.write_text(self._ask_ledger("token", "create", "site"))
+        self.crowd.run(self.crowd.register(range(nodes)))
+
+    def stop(self) -> None:
+        """End everything."""
+        self.crowd.close()
+        self.controller.kill()
+        self.ledger.kill()
+        self.plane.stop()
+
+    def join(self, nodes: int) -> list[Call]:
+        """Start the controller, and wait until every Node has its container; tells all calls that it made."""
+        mark = self.plane.audit.mark()
+        self.controller.start()
+        until(lambda: self._statuses(mark) >= nodes, f"{nodes} nodes have joined", patience=PATIENCE)
+        without = [each for each in self.plane.admin.get(CONFIGS)["items"] if not _containers(each)]
+        if without:
+            raise AssertionError(f"{len(without)} NNCs have no container, such as {without[0]}")
+        return self.plane.audit.calls(since=mark, user=CONTROLLER)
+
+    def template(self) -> dict[str, Any]:
+        """Show an NNC as the controller made it, without what the API server wrote into it."""
+        made = self.plane.admin.get(f"{CONFIGS}/{node(0)}")
+        kept = ("namespace", "labels", "annotations", "finalizers", "ownerReferences")
+        meta = {key: value for key, value in made["metadata"].items() if key in kept}
+        return {key: made[key] for key in ("apiVersion", "kind", "spec", "status")} | {"metadata": meta}
+
+    def cpu(self) -> float:
+        """Tell the CPU seconds that controller and ledger have used."""
+        return sum(map(_cpu, (self.controller.pid, self.ledger.pid)))
+
+    def memory(self) -> float:
+        """Tell what the controller has in memory, in MiB."""
+        status = Path(f"/proc/{self.controller.pid}/status").read_text()
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+
+    def _statuses(self, mark: int) -> int:
+        done = {each.name for each in self.plane.audit.calls(since=mark, user=CONTROLLER) if is_status(each)}
+        return len(done)
+
+    def _ask_ledger(self, *words: str) -> str:
+        return self._podpool("ledger", *words, "--ledger", self._ledger_url, "--token-file", str(self._admin_token))
+
+    def _podpool(self, *words: str) -> str:
+        return subprocess.run([*_PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+    def _daemon(self, *words: str, port: int) -> Daemon:
+        log = self.home / f"{words[0]}.log"
+        return Daemon([*_PODPOOL, *words], log=log, ready=lambda: answers(port, "/healthz"))
+
+
+_PODPOOL = (sys.executable, "-m", "podpool")
+
+
+@contextmanager
+def site(server: Postgres, nodes: int) -> Iterator[Site]:
+    """A site with so many Nodes, and no controller yet."""
+    with tempfile.TemporaryDirectory() as home:
+        made = Site(Path(home), server)
+        try:
+            made.start(nodes)
+            yield made
+        finally:
+            made.stop()
+
+
+def is_status(call: Call) -> bool:
+    """Tell whether a call has written an NNC's status."""
+    return call.verb == "patch" and call.resource == STATUS and call.status < 300
+
+
+def _containers(config: dict[str, Any]) -> list[object]:
+    return list(config.get("status", {}).get("networkContainers", []))
+
+
+def _cpu(pid: int) -> float:
+    """Add up what the threads of a process have run, in seconds."""
+    threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
+    return sum(int(each.read_text().split()[0]) for each in threads) / 1e9
