@@ -119,7 +119,9 @@ def test_offsets_stay_inside() -> None:
     for offset in (-1, 256):
         with pytest.raises(InvalidInput, match=f"^offset {offset}: leads out of 10.1.0.0/24"):
             prefix.at(offset)
+    assert parse_address("10.1.0.255") in prefix
     for stranger in ("10.1.1.0", "::a01:1"):
+        assert parse_address(stranger) not in prefix
         with pytest.raises(InvalidInput, match=f"^address '{stranger}': is not in 10.1.0.0/24"):
             prefix.offset(parse_address(stranger))
 

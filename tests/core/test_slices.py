@@ -190,3 +190,45 @@ def test_a_node_keeps_its_slice_whatever_others_do(leavers: list[str], joiners: 
     for node in set(leavers):
         table.leave(node)
     assert mine == table.join("mine")
+
+
+class TestClosed:
+    """Slices that are given to nobody."""
+
+    def test_they_are_passed_over(self) -> None:
+        table = SliceTable(cut("10.0.0.0/24", "/26"), closed=[(0, 0), (2, 3)])
+        assert ["10.0.0.64/26", "None"] == [str(table.join(node)) for node in ("a", "b")]
+        assert ("b",) == table.waiting
+
+    def test_they_stay_closed_when_somebody_leaves_one(self) -> None:
+        held = {"a": parse_prefix("10.0.0.0/26"), "b": parse_prefix("10.0.0.64/26")}
+        table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, waiting=["c", "d"], closed=[(0, 0), (2, 3)])
+        assert () == table.leave("a")
+        assert ("c",) == table.leave("b")
+        assert ("d",) == table.waiting
+
+
+class TestKeeping:
+    """A node goes on with the slice that it had."""
+
+    def test_one_that_is_free_is_its_own(self) -> None:
+        table = SliceTable(cut("10.0.0.0/24", "/26"), waiting=["a", "b"])
+        assert table.keep("a", parse_prefix("10.0.0.128/26"))
+        assert ("b",) == table.waiting
+        assert ["10.0.0.0/26", "10.0.0.128/26"] == [str(table.join(node)) for node in ("b", "a")]
+        assert ["10.0.0.64/26", "10.0.0.192/26"] == [str(table.join(node)) for node in ("c", "d")]
+
+    @pytest.mark.parametrize(
+        "slice_", ["10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/25", "10.0.0.128/27", "10.0.1.0/26", "fd00::/26"]
+    )
+    def test_one_that_is_taken_closed_or_of_another_cut_is_not(self, slice_: str) -> None:
+        held = {"first": parse_prefix("10.0.0.0/26")}
+        table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, closed=[(1, 1)])
+        assert not table.keep("a", parse_prefix(slice_))
+        assert held == table.held
+
+    def test_one_beside_its_own_is_not(self) -> None:
+        table = SliceTable(cut("10.0.0.0/24", "/26"))
+        table.join("a")
+        assert not table.keep("a", parse_prefix("10.0.0.64/26"))
+        assert "10.0.0.0/26" == str(table.join("a"))

@@ -61,9 +61,12 @@ class Prefix(msgspec.Struct, frozen=True, order=True):
             raise InvalidInput("range", str(self), f"has no usable address: use a prefix of /{longest} or shorter")
         return Range(self.family, self.network + 1, self.range.last - 1)
 
+    def __contains__(self, address: Address) -> bool:
+        return address.family is self.family and address.value in self.range
+
     def offset(self, address: Address) -> int:
         """Count from the network address."""
-        if address.family is not self.family or address.value not in self.range:
+        if address not in self:
             raise InvalidInput("address", str(address), f"is not in {self}")
         return address.value - self.network
 

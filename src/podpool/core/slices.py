@@ -72,9 +72,20 @@ def parse_slice_size(text: str, *, of: Prefix) -> Cut:
 class SliceTable:
     """Which node has which slice of a range, and who waits for one."""
 
-    def __init__(self, cut: Cut, *, held: Mapping[str, Prefix] | None = None, waiting: Iterable[str] = ()) -> None:
-        """Begin with what nodes hold already; a slice of another cut blocks those that it overlaps."""
+    def __init__(
+        self,
+        cut: Cut,
+        *,
+        held: Mapping[str, Prefix] | None = None,
+        waiting: Iterable[str] = (),
+        closed: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        """Begin with what nodes hold already; a slice of another cut blocks those that it overlaps.
+
+        Slices whose numbers are in a closed run, first and last included, are given to nobody.
+        """
         self.cut = cut
+        self._closed = tuple(closed)
         self._held = dict(held or {})
         self._waiting = OrderedDict.fromkeys(waiting)
         _refuse_overlaps(self._held)
@@ -102,6 +113,16 @@ class SliceTable:
             self._serve()
         return self._held.get(node)
 
+    def keep(self, node: str, slice_: Prefix) -> bool:
+        """Let a node go on with the slice that it has, when that is one of this cut's and free; tell whether it is."""
+        covered = self.cut.covered(slice_)
+        if node in self._held or not covered or not self.cut.has(slice_) or covered[0] in self._taken:
+            return False
+        self._waiting.pop(node, None)
+        self._taken.add(covered[0])
+        self._held[node] = slice_
+        return True
+
     def leave(self, node: str) -> tuple[str, ...]:
         """Take back the slice that a node has let go of; tell which waiting nodes got one for it."""
         if node in self._waiting:
@@ -111,16 +132,16 @@ class SliceTable:
             raise NoSuchSlice(node)
         freed = self._held.pop(node)
         covered = self.cut.covered(freed)
-        if covered and self.cut.has(freed):
+        if covered and self.cut.has(freed) and not self._closed:
             self._taken.discard(covered[0])
         else:
-            self._taken = self._blocked()  # a slice of an earlier cut: rare, and others may block the same numbers
+            self._taken = self._blocked()  # rare: something else may block the same numbers
         return self._serve()
 
     def recut(self, cut: Cut, *, in_use: Collection[str]) -> "SliceTable":
         """Divide anew. Who uses its slice keeps it, and who has one that still fits; the rest move, in order."""
         kept = {node: slice_ for node, slice_ in self._held.items() if node in in_use or cut.has(slice_)}
-        table = SliceTable(cut, held=kept)
+        table = SliceTable(cut, held=kept)  # what was closed was closed by its number in the old cut
         for node in (*self._held, *self._waiting):
             table.join(node)
         return table
@@ -140,7 +161,7 @@ class SliceTable:
 
     def _blocked(self) -> Bits:
         numbers = map(self.cut.covered, self._held.values())
-        return Bits(self.cut.count, full=(each for each in numbers if each))
+        return Bits(self.cut.count, full=(*self._closed, *filter(None, numbers)))
 
 
 def _refuse_overlaps(held: Mapping[str, Prefix]) -> None:

@@ -1,0 +1,236 @@
+"""What `podpool adopt whereabouts` says about a cluster before anything is changed: what is there, and what is wrong.
+
+Running Pods are the truth, the entries are what Whereabouts remembers of it. Where the two differ an address is lost
+to everybody (a leak), or is about to be given twice.
+"""
+
+import enum
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from podpool.core.addresses import Address, parse_address
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import Prefix, RangeSet
+from podpool.resources.builtin import FINISHED, AddressedPod
+from podpool.resources.whereabouts import Allocation, IPPool
+from podpool.resources.whereabouts import OverlappingRangeIPReservation as Reservation
+from podpool.slices.attachments import Attachment
+from podpool.slices.entries import Entry, read_entries
+from podpool.slices.names import PoolPlace, reservation_name
+from podpool.slices.places import KnownNames, place_of
+
+
+class Trouble(enum.Enum):
+    """What is wrong."""
+
+    DUPLICATE = "duplicate"
+    """An address has two owners."""
+    LEAK = "leak"
+    """An address is kept for a Pod that is not there, or has another."""
+    OUTSIDE = "outside"
+    """An entry leads out of its pool's range, or out of what the configuration allows."""
+    UNKNOWN = "unknown"
+    """A pool that no attachment asks for, or that cannot be read."""
+    LONE_RESERVATION = "reservation without entry"
+    UNRECORDED = "unrecorded"
+    """A running Pod's address has no entry: it would be given to another."""
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is wrong."""
+
+    trouble: Trouble
+    where: str
+    """The object, as kubectl names it."""
+    told: str
+
+    def __str__(self) -> str:
+        return f"{self.trouble.value}: {self.where}: {self.told}"
+
+
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found."""
+
+    pools: int
+    entries: int
+    reservations: int
+    findings: tuple[Finding, ...] = ()
+
+    def of(self, trouble: Trouble) -> tuple[Finding, ...]:
+        """Pick the findings of one kind."""
+        return tuple(each for each in self.findings if each.trouble is trouble)
+
+
+class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that a survey looks at."""
+
+    pools: Sequence[IPPool] = ()
+    reservations: Sequence[Reservation] = ()
+    pods: Sequence[AddressedPod] = ()
+    attachments: Sequence[Attachment] = ()
+    nodes: Collection[str] = ()
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry and where it stands."""
+
+    pool: str
+    place: PoolPlace
+    entry: Entry
+
+    @property
+    def told(self) -> str:
+        return f"{self.entry.address} of {told_owner(self.entry.allocation)} in ippool/{self.pool}"
+
+
+class _NetworkStatus(msgspec.Struct, frozen=True):
+    name: str = ""
+    interface: str = ""
+    ips: tuple[str, ...] = ()
+
+
+def survey(objects: Surveyed) -> Survey:
+    """Look at everything, and change nothing."""
+    networks = frozenset(each.config.network_name for each in objects.attachments) - {""}
+    known = KnownNames(nodes=frozenset(objects.nodes), networks=networks)
+    records: list[_Record] = []
+    findings: list[Finding] = []
+    for pool in objects.pools:
+        place = place_of(pool, known)
+        if place is None:
+            told = f"range {pool.spec.range!r} or the name cannot be read"
+            findings.append(Finding(trouble=Trouble.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
+            continue
+        entries = read_entries(pool.spec)
+        findings += _strays(pool, entries.outside, entries.prefix)
+        records += (_Record(pool=pool.metadata.name, place=place, entry=entry) for entry in entries.listed)
+        if not _asking(place, objects.attachments):
+            told = "no network attachment asks for its range"
+            findings.append(Finding(trouble=Trouble.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
+    findings += _duplicates(records)
+    findings += _leaks(records, objects.pods)
+    findings += _disallowed(records, objects.attachments)
+    findings += _lone_reservations(records, objects.reservations)
+    findings += _unrecorded(records, objects)
+    return Survey(
+        pools=len(objects.pools),
+        entries=sum(len(pool.spec.allocations) for pool in objects.pools),
+        reservations=len(objects.reservations),
+        findings=tuple(findings),
+    )
+
+
+def told_owner(allocation: Allocation) -> str:
+    """Name an entry's owner."""
+    return " ".join(filter(None, (allocation.podref or "nobody", allocation.ifname)))
+
+
+def _asking(place: PoolPlace, attachments: Sequence[Attachment]) -> list[Attachment]:
+    """Find the attachments that a pool is for: theirs is the range, or its slice is cut from it."""
+    return [
+        each
+        for each in attachments
+        if each.config.network_name == place.network
+        and any(
+            wanted.prefix == place.range or (place.node and wanted.prefix.range.overlaps(place.range.range))
+            for wanted in each.config.ranges
+        )
+    ]
+
+
+def _strays(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[Finding]:
+    for key in keys:
+        told = f"entry {key!r} of {told_owner(pool.spec.allocations[key])} leads out of {prefix}"
+        yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+
+
+def _duplicates(records: Sequence[_Record]) -> Iterator[Finding]:
+    holders: defaultdict[tuple[str, Address], list[_Record]] = defaultdict(list)
+    for record in records:
+        holders[record.place.network, record.entry.address].append(record)
+    for (_, address), held in holders.items():
+        if len({each.entry.owned_by for each in held}) > 1:
+            told = f"{address} has {len(held)} owners: {'; '.join(each.told for each in held)}"
+            yield Finding(trouble=Trouble.DUPLICATE, where=f"ippool/{held[0].pool}", told=told)
+
+
+def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[Finding]:
+    phases = {pod.key: pod.status.phase for pod in pods}
+    shown = {pod.key: {address for each in _networks(pod) for address in _addresses(each)} for pod in pods}
+    for record in records:
+        podref = record.entry.allocation.podref
+        if podref not in phases:
+            why = "there is no such Pod"
+        elif phases[podref] in FINISHED:
+            why = f"the Pod has {phases[podref].lower()}"
+        elif shown[podref] and record.entry.address not in shown[podref]:
+            why = "the Pod does not have this address"
+        else:
+            continue
+        yield Finding(trouble=Trouble.LEAK, where=f"ippool/{record.pool}", told=f"{record.told}: {why}")
+
+
+def _disallowed(records: Sequence[_Record], attachments: Sequence[Attachment]) -> Iterator[Finding]:
+    places = dict.fromkeys(record.place for record in records)
+    asked = {place: _asking(place, attachments) for place in places}
+    members = {each.key: tuple(_members(each)) for each in attachments}
+    for record in records:
+        asking = asked[record.place]
+        value = record.entry.address.value
+        if asking and not any(value in allowed for each in asking for allowed in members[each.key]):
+            told = f"{record.told} is outside of what {', '.join(each.key for each in asking)} may give"
+            yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{record.pool}", told=told)
+
+
+def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reservation]) -> Iterator[Finding]:
+    owners: defaultdict[str, set[str]] = defaultdict(set)
+    for record in records:
+        name = reservation_name(record.entry.address, network=record.place.network)
+        owners[name].add(record.entry.allocation.podref)
+    for reservation in reservations:
+        name, podref = reservation.metadata.name, reservation.spec.podref
+        if podref not in owners[name]:
+            others = f": the entry is of {', '.join(sorted(owners[name]))}" if owners[name] else ""
+            told = f"kept for {podref or 'nobody'}, which has no entry{others}"
+            where = f"overlappingrangeipreservation/{name}"
+            yield Finding(trouble=Trouble.LONE_RESERVATION, where=where, told=told)
+
+
+def _unrecorded(records: Sequence[_Record], objects: Surveyed) -> Iterator[Finding]:
+    held = {(record.place.network, record.entry.address) for record in records}
+    attachments = {each.key: each.config for each in objects.attachments}
+    for pod in objects.pods:
+        running = [each for each in _networks(pod) if each.name in attachments and pod.status.phase not in FINISHED]
+        for status in running:
+            config = attachments[status.name]
+            for address in _addresses(status):
+                lent = any(
+                    each.prefix.family is address.family and address.value in each.prefix.range
+                    for each in config.ranges
+                )
+                if lent and (config.network_name, address) not in held:
+                    told = f"{address} on {status.interface} ({status.name}) has no entry in any pool"
+                    yield Finding(trouble=Trouble.UNRECORDED, where=f"pod/{pod.key}", told=told)
+
+
+def _members(attachment: Attachment) -> Iterator[RangeSet]:
+    for wanted in attachment.config.ranges:
+        with suppress(InvalidInput):
+            yield wanted.allocation.members
+
+
+def _networks(pod: AddressedPod) -> tuple[_NetworkStatus, ...]:
+    """Read what Multus says of a Pod's networks; what cannot be read says nothing."""
+    try:
+        return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[_NetworkStatus, ...])
+    except msgspec.DecodeError:
+        return ()
+
+
+def _addresses(status: _NetworkStatus) -> Iterator[Address]:
+    for text in status.ips:
+        with suppress(InvalidInput):
+            yield parse_address(text)
