@@ -78,6 +78,8 @@ class TestFiles:
     def test_concurrent_callers_share_commits_and_one_failure_is_its_own(self, tmp_path: Path) -> None:
         async def main() -> None:
             store = ThreadStore(tmp_path / "ledger.db")
+            commits: list[int] = []
+            store.count_commits(commits.append)
             ledger = ledger_on(store)
             await ledger.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/16"))
             terms = await asyncio.gather(*(ledger.open_term(OpenTerm(cluster=f"c{each}")) for each in range(40)))
@@ -93,6 +95,7 @@ class TestFiles:
             (utilization,) = await ledger.utilization(SUBNET)
             assert len(held) == len(set(held)) == utilization.reserved
             await store.close()
+            assert 83 == sum(commits)
 
         asyncio.run(main())
 
@@ -231,7 +234,13 @@ class TestAtomicity:
 
 def _dying(call: Reconcile, lives: int) -> Callable[[Books], ReconcileAnswer | LedgerError]:
     rng = random.Random(2)  # noqa: S311
-    return lambda books: reconcile(cast("Books", Mortal(books, lives)), call, wall=1_000_000.0, rng=rng, brake=Brake())
+
+    def work(books: Books) -> ReconcileAnswer | LedgerError:
+        mortal = cast("Books", Mortal(books, lives))
+        (answer,) = reconcile(mortal, [call], wall=1_000_000.0, rng=rng, brake=Brake())
+        return answer
+
+    return work
 
 
 class TestLayout:

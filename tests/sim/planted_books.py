@@ -118,7 +118,7 @@ def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
     def remembering(block: Block, slot: int, *, since: int) -> None:
         before = block.grant(slot)
         free(block, slot, since=since)
-        block._grants[16 * slot : 16 * (slot + 1)] = before
+        block._grants[slot] = before
 
     patch.setattr(Holdings, "take", counted)
     patch.setattr(Block, "free", remembering)
@@ -160,10 +160,11 @@ def numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
     newest = 1 << 40
     do = reconcile.reconcile
 
-    def renumbered(books: Books, call: Reconcile, **others: Any) -> Any:  # noqa: ANN401  passed on
+    def renumbered(books: Books, calls: Sequence[Reconcile], **others: Any) -> Any:  # noqa: ANN401  passed on
         nonlocal newest
-        newest += 1
-        return do(books, replace(call, number=newest), **others)
+        newest += len(calls)
+        numbered = [replace(call, number=newest - back) for back, call in enumerate(reversed(calls))]
+        return do(books, numbered[::-1], **others)
 
     patch.setattr(authority, "reconcile", renumbered)
 

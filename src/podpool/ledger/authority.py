@@ -18,6 +18,7 @@ from podpool.ledger import messages as m
 from podpool.ledger.administration import Administration
 from podpool.ledger.brake import Brake
 from podpool.ledger.cache import UtilizationCache
+from podpool.ledger.desk import Desk
 from podpool.ledger.errors import LedgerError, NotFound, TwoOwners, Unavailable
 from podpool.ledger.forms import PodReport, Taken
 from podpool.ledger.history import read_events, take_report, trim
@@ -28,8 +29,9 @@ from podpool.ledger.rows import ContainerRow
 from podpool.ledger.store import Books, Store
 from podpool.ledger.subnets import found
 from podpool.ledger.terms import admit, begin_recovery, open_term
-from podpool.ledger.upkeep import servable, tend
+from podpool.ledger.upkeep import tend
 from podpool.ledger.views import container_record, container_state, subnet_state
+from podpool.ledger.works import Shared
 from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -118,9 +120,10 @@ class Ledger:
 
     async def reconcile(self, call: m.Reconcile) -> m.ReconcileAnswer:
         """Bring containers to what they should be."""
-        wall = self._clock.wall()
-        brake = self._habits.brake
-        return await self._decide(lambda books: reconcile(books, call, wall=wall, rng=self._rng, brake=brake))
+        return await self._decide(Shared(self._reconcile, call))
+
+    def _reconcile(self, books: Books, calls: Sequence[m.Reconcile]) -> list[m.ReconcileAnswer | LedgerError]:
+        return reconcile(books, calls, wall=self._clock.wall(), rng=self._rng, brake=self._habits.brake)
 
     async def take_pods(self, report: PodReport) -> Taken:
         """Write down which Pods of a cluster have which addresses."""
@@ -219,9 +222,8 @@ class Ledger:
             row = books.subnet_at(number)
         except LookupError:  # deleted
             return None
-        state = subnet_state(books, row, wall=wall)
-        spare = 0 if state.frozen else Holdings(books, row, wall=wall).spare
-        return m.Change(state=state, servable=tuple(servable(books, row, spare=spare, cluster=cluster)))
+        desk = Desk(books, row, wall=wall)
+        return m.Change(state=desk.state, servable=tuple(desk.servable(cluster)))
 
     async def _decide(self, work: Callable[[Books], T | LedgerError]) -> T:
         outcome = await self._store.write(work)

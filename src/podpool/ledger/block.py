@@ -18,8 +18,7 @@ PRIMARY = bytes(16)
 
 _NOBODY = 0
 _KEPT_BACK = (1 << 32) - 1
-_HEAD = struct.Struct(f"<{BLOCK}I{BLOCK}q")
-_GRANT = 16
+_PACKED = struct.Struct(f"<{BLOCK}I{BLOCK}q" + BLOCK * "16s")
 
 
 class Block:
@@ -27,7 +26,7 @@ class Block:
 
     __slots__ = ("_freed", "_grants", "_owners")
 
-    def __init__(self, owners: list[int], freed: list[int], grants: bytearray) -> None:
+    def __init__(self, owners: list[int], freed: list[int], grants: list[bytes]) -> None:
         self._owners = owners
         self._freed = freed
         self._grants = grants
@@ -38,13 +37,13 @@ class Block:
         owners, freed = [_KEPT_BACK] * BLOCK, [NEVER] * BLOCK
         for slot in members:
             owners[slot], freed[slot] = _NOBODY, UNUSED
-        return cls(owners, freed, bytearray(_GRANT * BLOCK))
+        return cls(owners, freed, [PRIMARY] * BLOCK)
 
     @classmethod
     def decode(cls, packed: bytes) -> "Block":
         """Read what `encode` wrote."""
-        numbers = _HEAD.unpack_from(packed)
-        return cls(list(numbers[:BLOCK]), list(numbers[BLOCK:]), bytearray(packed[_HEAD.size :]))
+        values = _PACKED.unpack(packed)
+        return cls(list(values[:BLOCK]), list(values[BLOCK : 2 * BLOCK]), list(values[2 * BLOCK :]))
 
     def copy(self) -> "Block":
         """Make another one, to be changed by itself."""
@@ -52,7 +51,7 @@ class Block:
 
     def encode(self) -> bytes:
         """Pack the block: 1,792 bytes."""
-        return _HEAD.pack(*self._owners, *self._freed) + self._grants
+        return _PACKED.pack(*self._owners, *self._freed, *self._grants)
 
     @property
     def ready(self) -> int | None:
@@ -81,7 +80,7 @@ class Block:
 
     def grant(self, slot: int) -> bytes:
         """Tell the identity of the grant in a slot."""
-        return bytes(self._grants[_GRANT * slot : _GRANT * (slot + 1)])
+        return self._grants[slot]
 
     def give(self, slot: int, *, owner: int, grant: bytes) -> None:
         """Write down who has a slot; whoever had it before has it no more."""
@@ -89,17 +88,16 @@ class Block:
 
     def give_all(self, slots: Sequence[int], *, owner: int, grants: Iterable[bytes]) -> None:
         """Write down who has several slots."""
-        owners, freed, written = self._owners, self._freed, self._grants
         for slot, grant in zip(slots, grants, strict=True):
-            owners[slot] = owner
-            freed[slot] = NEVER
-            written[_GRANT * slot : _GRANT * (slot + 1)] = grant
+            self._owners[slot] = owner
+            self._freed[slot] = NEVER
+            self._grants[slot] = grant
 
     def free(self, slot: int, *, since: int) -> None:
         """Write down that nobody has a slot, and from when its rest counts."""
         self._owners[slot] = _NOBODY
         self._freed[slot] = since
-        self._grants[_GRANT * slot : _GRANT * (slot + 1)] = PRIMARY
+        self._grants[slot] = PRIMARY
 
     def owned_by(self, owner: int) -> Iterator[tuple[int, bytes]]:
         """List the slots of a container with their grants."""

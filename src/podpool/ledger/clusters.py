@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from podpool.ledger.brake import Brake, agreed
 from podpool.ledger.errors import NotFound
 from podpool.ledger.forms import Cluster, Retired
-from podpool.ledger.holdings import Holdings
+from podpool.ledger.holdings import Holdings, told
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.rows import ClusterRow, ContainerRow, Event
 from podpool.ledger.store import Books
@@ -80,7 +80,7 @@ def _close(books: Books, number: int, rows: Sequence[ContainerRow], *, wall: flo
         for each in held:
             after = holdings.release(after, each, rested=0.0)
         holdings.save(row, replace(after.shut(), version=row.version + 1))
-        events.append(Event(container=row.id, released=tuple(each.words for each in held), closed=True))
+        events.append(Event(container=row.id, released=told(held), closed=True))
     finish(holdings, before=before)
     return events
 

@@ -5,7 +5,7 @@ The subnet's row is written once, at the end. Time moves on first: whatever has 
 """
 
 from bisect import insort
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ _GRAINS = 64
 """Rests are counted in this many steps of the cooldown, so that a row holds a few dozen counts and not thousands."""
 
 
-class Held(msgspec.Struct, frozen=True):
+class Held(msgspec.Struct, frozen=True, gc=False):
     """An address that a container has."""
 
     address: int
@@ -35,10 +35,10 @@ class Held(msgspec.Struct, frozen=True):
         """It is the container's own."""
         return not self.id
 
-    @property
-    def words(self) -> tuple[str, str]:
-        """How it is told of."""
-        return self.text, self.id
+
+def told(held: Iterable[Held]) -> tuple[tuple[str, str], ...]:
+    """Tell of addresses as events do."""
+    return tuple([(each.text, each.id) for each in held])
 
 
 class Holdings:
@@ -91,8 +91,8 @@ class Holdings:
             number, slots = self._find(len(grants) - len(given))
             first = self.ground.address(number, 0)
             drawn = grants[len(given) : len(given) + len(slots)]
-            self._block(number).give_all(slots, owner=container.number, grants=drawn)
-            given += [self.hold(first + slot, grant) for slot, grant in zip(slots, drawn, strict=True)]
+            self._blocks[number].give_all(slots, owner=container.number, grants=drawn)
+            given += map(self.hold, [first + slot for slot in slots], drawn)
             container = self._count(container, number, len(slots))
         return container, given
 

@@ -30,7 +30,7 @@ from podpool.ledger.postgres_news import News
 from podpool.ledger.postgres_server import AGAIN, LOST, Witness, connect, connected, identify
 from podpool.ledger.shelf import Counters, Shelf
 from podpool.ledger.store import Books, Listener, Mend, Restored
-from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, job
+from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, Work, attempts, job
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -46,7 +46,6 @@ _MOST_ROWS = 50_000
 """At hand; beyond it they are all forgotten, and read again as they are needed."""
 _COUNTERS = ", ".join(Counters.__struct_fields__)
 
-Work = Callable[[Books], object]
 _Done = tuple[Sequence[Outcome[object]], Sequence[int]]
 """What became of works, and which subnets they have changed."""
 
@@ -305,15 +304,12 @@ class PostgresStore:
     def _attempt_all(self, books: PostgresBooks, works: Sequence[Work]) -> list[Outcome[object]]:
         self._examine(books)
         outcomes: list[Outcome[object]] = []
-        for work in works:
-            try:
-                outcomes.append(Outcome(books.attempt(work)))
-            except TurnWanted:
-                if not outcomes:
-                    raise
-                break
-            except Exception as error:  # noqa: BLE001  its caller gets it
-                outcomes.append(Outcome(error=error))
+        try:
+            for outcome in attempts(works, books.attempt):
+                outcomes.append(outcome)  # noqa: PERF402  those that came before a refusal are kept
+        except TurnWanted:
+            if not outcomes:
+                raise
         return outcomes
 
     def _examine(self, books: PostgresBooks) -> None:

@@ -214,11 +214,9 @@ class PostgresBooks(PostgresRecovery):
         return self._waiting(self.shelf.wishing[subnet], subnet, "wish_since", limit)
 
     def add_container(self, row: ContainerRow) -> ContainerRow:
-        """Write a new container, and number it."""
+        """Number a new container."""
         self._count(containers=self.shelf.counters.containers + 1)
-        numbered = replace(row, number=self.shelf.counters.containers)
-        self.put_container(numbered)
-        return numbered
+        return replace(row, number=self.shelf.counters.containers)
 
     def put_container(self, row: ContainerRow) -> None:
         """Write a container."""

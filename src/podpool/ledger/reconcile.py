@@ -3,6 +3,9 @@
 What must hold: atomic per container, and one bad item fails alone; `held = (held - released) topped up to wanted`; a
 grant that was not named stays; a version rises with each change of its container's set; a call whose number is not
 above the last changes nothing and shows what is.
+
+Calls that come together are settled one after the other, and then each subnet is brought to rest once for all of them:
+nobody sees what is in between, as they share a commit.
 """
 
 import random
@@ -12,69 +15,111 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.brake import Brake, heed_losses
+from podpool.ledger.desk import Desk
 from podpool.ledger.errors import LedgerError, NotFound
-from podpool.ledger.messages import Item, Reconcile, ReconcileAnswer, Result, SubnetName, SubnetState
-from podpool.ledger.rows import Event
+from podpool.ledger.messages import Item, Reconcile, ReconcileAnswer, Result, SubnetName
+from podpool.ledger.rows import ClusterRow, Event
 from podpool.ledger.seats import Seating
 from podpool.ledger.store import Books
 from podpool.ledger.terms import admit_listed
-from podpool.ledger.upkeep import finish, servable
-from podpool.ledger.views import subnet_state
 
 
 def reconcile(
-    books: Books, call: Reconcile, *, wall: float, rng: random.Random, brake: Brake
-) -> ReconcileAnswer | LedgerError:
-    """Do what a call asks for; a refusal of the whole is returned, so that what it revealed is kept."""
-    cluster = admit_listed(books, call.cluster, term=call.term, seen=call.seen, wall=wall)
-    if isinstance(cluster, LedgerError):
-        return cluster
-    new = call.number > cluster.number
-    if new:
-        cluster = heed_losses(books, replace(cluster, number=call.number), call, brake=brake, wall=wall)
-    parts: dict[int, _Part] = {}
-    results: dict[int, Result] = {}
-    for name, places in _by_subnet(call.items):
-        subnet = books.subnet(name)
-        if subnet is None:
-            results.update(dict.fromkeys(places, _nowhere(name)))
-            continue
-        seating = Seating(books, subnet, cluster=cluster, wall=wall, rng=rng)
-        items = [call.items[place] for place in places]
-        outcomes = seating.settle(items) if new else seating.show(items)
-        results.update(zip(places, outcomes, strict=True))
-        if new:
-            finish(seating.holdings, before=subnet)
-        parts[subnet.number] = _part(books, seating, cluster=call.cluster, wall=wall)
-    events = [event for part in parts.values() for event in part.events]
-    if new:
-        closed = sum(event.closed for event in events)
-        books.put_cluster(replace(cluster, losses=cluster.losses + (wall,) * closed))
-    if events:
-        books.log(at=wall, cluster=call.cluster, kind=f"reconcile {call.term}.{call.number}", events=events)
-    return ReconcileAnswer(
-        revision=books.revision,
-        results=tuple(results[place] for place in range(len(call.items))),
-        subnets=tuple(part.state for part in parts.values()),
-        servable=tuple(id_ for part in parts.values() for id_ in part.servable),
-        changed=new,
-    )
+    books: Books, calls: Sequence[Reconcile], *, wall: float, rng: random.Random, brake: Brake
+) -> list[ReconcileAnswer | LedgerError]:
+    """Do what calls ask for; a refusal of a whole one is returned, so that what it revealed is kept."""
+    admitted = _admit(books, calls, wall=wall)
+    sitting = _Sitting(books, wall=wall, rng=rng, brake=brake)
+    settled = [
+        cluster if isinstance(cluster, LedgerError) else sitting.settle(call, cluster)
+        for call, cluster in zip(calls, admitted, strict=True)
+    ]
+    sitting.close()
+    return [each if isinstance(each, LedgerError) else sitting.answer(each) for each in settled]
 
 
-class _Part(msgspec.Struct, frozen=True):
-    """What one subnet adds to the answer."""
+def _admit(books: Books, calls: Sequence[Reconcile], *, wall: float) -> list[ClusterRow | LedgerError]:
+    """Let callers in, or tell why not; a restore that one of them reveals ends the terms of all."""
+    epoch = books.epoch
+    admitted = [admit_listed(books, call.cluster, term=call.term, seen=call.seen, wall=wall) for call in calls]
+    return admitted if books.epoch == epoch else _admit(books, calls, wall=wall)
 
-    state: SubnetState
-    servable: Sequence[str]
+
+class _Settled(msgspec.Struct, frozen=True):
+    """What a call came to."""
+
+    call: Reconcile
+    new: bool
+    results: Sequence[Result]
+    desks: Sequence[Desk]
     events: Sequence[Event]
 
 
-def _part(books: Books, seating: Seating, *, cluster: str, wall: float) -> _Part:
-    holdings = seating.holdings
-    state = subnet_state(books, holdings.subnet, wall=wall)
-    spare = 0 if state.frozen else holdings.spare
-    ids = servable(books, holdings.subnet, spare=spare, cluster=cluster)
-    return _Part(state, ids, seating.events)
+class _Sitting:
+    """Calls that are decided together: their clusters as they are by now, and a desk for each subnet."""
+
+    def __init__(self, books: Books, *, wall: float, rng: random.Random, brake: Brake) -> None:
+        self._books = books
+        self._wall = wall
+        self._rng = rng
+        self._brake = brake
+        self._clusters: dict[str, ClusterRow] = {}
+        self._desks: dict[SubnetName, Desk | None] = {}
+
+    def settle(self, call: Reconcile, cluster: ClusterRow) -> _Settled:
+        """Bring the containers of one call to what they should be."""
+        cluster = self._clusters.get(call.cluster, cluster)
+        new = call.number > cluster.number
+        if new:
+            cluster = replace(cluster, number=call.number)
+            cluster = heed_losses(self._books, cluster, call, brake=self._brake, wall=self._wall)
+        desks: list[Desk] = []
+        events: list[Event] = []
+        results: dict[int, Result] = {}
+        for name, places in _by_subnet(call.items):
+            desk = self._desk(name)
+            if desk is None:
+                results.update(dict.fromkeys(places, _nowhere(name)))
+                continue
+            seating = Seating(desk, cluster=cluster, rng=self._rng)
+            items = [call.items[place] for place in places]
+            outcomes = seating.settle(items) if new else seating.show(items)
+            results.update(zip(places, outcomes, strict=True))
+            desks.append(desk)
+            events += seating.events
+        if new:
+            closed = sum(event.closed for event in events)
+            losses = cluster.losses + (self._wall,) * closed
+            self._clusters[cluster.id] = replace(cluster, losses=losses) if closed else cluster
+        return _Settled(call, new, [results[place] for place in range(len(call.items))], desks, events)
+
+    def close(self) -> None:
+        """Bring to rest what was changed, and write it."""
+        for cluster in self._clusters.values():
+            self._books.put_cluster(cluster)
+        for desk in self._desks.values():
+            if desk is not None:
+                desk.rest()
+
+    def answer(self, settled: _Settled) -> ReconcileAnswer:
+        """Tell a caller what is, and write down what happened."""
+        call, books, desks = settled.call, self._books, settled.desks
+        if settled.events:
+            kind = f"reconcile {call.term}.{call.number}"
+            books.log(at=self._wall, cluster=call.cluster, kind=kind, events=settled.events)
+        return ReconcileAnswer(
+            revision=books.revision,
+            results=tuple(settled.results),
+            subnets=tuple(desk.state for desk in desks),
+            servable=tuple(id_ for desk in desks for id_ in desk.servable(call.cluster)),
+            changed=settled.new,
+        )
+
+    def _desk(self, name: SubnetName) -> Desk | None:
+        if name not in self._desks:
+            subnet = self._books.subnet(name)
+            self._desks[name] = None if subnet is None else Desk(self._books, subnet, wall=self._wall)
+        return self._desks[name]
 
 
 def _by_subnet(items: Sequence[Item]) -> list[tuple[SubnetName, list[int]]]:

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from podpool.core.errors import InvalidInput
 from podpool.ledger.block import PRIMARY
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.holdings import Held, Holdings
+from podpool.ledger.holdings import Held, Holdings, told
 from podpool.ledger.items import check, grant_bytes
 from podpool.ledger.judgement import scaler_of
 from podpool.ledger.messages import Alarm, Awaited, ListedContainer, Listing, Recovery, Settle, SubnetName
@@ -210,8 +210,8 @@ class _Desk:
     def _event(self, row: ContainerRow, dropped: Iterable[Held]) -> Event:
         return Event(
             container=row.id,
-            granted=tuple(each.words for each in self.holdings.held(row)),
-            released=tuple(each.words for each in dropped),
+            granted=told(self.holdings.held(row)),
+            released=told(dropped),
             note="listed",
         )
 
@@ -270,7 +270,7 @@ def _settle_claim(holdings: Holdings, claim: AlarmRow, *, winner: int) -> Event:
         _take_away(holdings, holdings.books.container_at(claim.holder), claim.address)
         after = holdings.assign(after, claim.address, claim.grant)
     holdings.save(claimant, after)
-    return Event(container=claimant.id, granted=(held.words,) if won else (), note=f"{held.text} settled")
+    return Event(container=claimant.id, granted=told([held] if won else []), note=f"{held.text} settled")
 
 
 def _take_away(holdings: Holdings, row: ContainerRow, address: int) -> None:

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from podpool.ledger.block import PRIMARY
 from podpool.ledger.brake import refusal
+from podpool.ledger.desk import Desk
 from podpool.ledger.errors import (
     Conflict,
     Draining,
@@ -23,14 +24,13 @@ from podpool.ledger.errors import (
     Superseded,
     TwoOwners,
 )
-from podpool.ledger.holdings import Held, Holdings
+from podpool.ledger.holdings import Held, told
 from podpool.ledger.items import check
 from podpool.ledger.judgement import scaler_of
 from podpool.ledger.messages import Item, Result
-from podpool.ledger.rows import ClusterRow, ContainerRow, Event, SubnetRow
-from podpool.ledger.store import Books
+from podpool.ledger.rows import ClusterRow, ContainerRow, Event
 from podpool.ledger.turns import PASSED, shares
-from podpool.ledger.upkeep import ask_of, is_frozen, waiters, with_load
+from podpool.ledger.upkeep import ask_of, waiters, with_load
 from podpool.ledger.views import container_state
 from podpool.runtime.randomness import new_uuid, new_uuids
 
@@ -53,6 +53,11 @@ class Seat:
         return len([each for each in self.held if each.id])
 
     @property
+    def short(self) -> int:
+        """How many more it wants."""
+        return max(0, self.row.wanted - self.secondaries) if self.row else 0
+
+    @property
     def moved(self) -> bool:
         """Its set has changed."""
         return bool(self.granted or self.released)
@@ -61,25 +66,14 @@ class Seat:
 class Seating:
     """One subnet's part of a call."""
 
-    def __init__(
-        self,
-        books: Books,
-        subnet: SubnetRow,
-        *,
-        cluster: ClusterRow,
-        wall: float,
-        rng: random.Random,
-    ) -> None:
-        self.books = books
-        self.holdings = Holdings(books, subnet, wall=wall)
-        self.frozen = is_frozen(books, subnet, self.holdings.now)
+    def __init__(self, desk: Desk, *, cluster: ClusterRow, rng: random.Random) -> None:
+        self.books = desk.books
+        self.holdings = desk.holdings
         self.events: list[Event] = []
+        self._desk = desk
         self._cluster = cluster
         self._braked = refusal(cluster)
         self._rng = rng
-        self._listing = self.frozen and bool(books.awaited(subnet.name))
-        alarms = books.alarms() if subnet.alarms else []
-        self._disputed = {number for each in alarms for number in (each.holder, each.claimant)}
 
     def show(self, items: Sequence[Item]) -> list[Result]:
         """Tell what each container has, and change nothing."""
@@ -87,6 +81,7 @@ class Seating:
 
     def settle(self, items: Sequence[Item]) -> list[Result]:
         """Bring each container to what it should have."""
+        self._desk.settled = True
         seats = [self._seat(item) for item in items]
         _refuse_twins(seats)
         good = [seat for seat in seats if seat.error is None and not (seat.row and seat.row.closed)]
@@ -143,9 +138,9 @@ class Seating:
         return row
 
     def _refuse_doubtful(self, row: ContainerRow) -> None:
-        if row.number in self._disputed:
+        if row.number in self._desk.disputed:
             raise TwoOwners(f"container {row.id} has a part in an alarm: a person must settle it", field="container")
-        if self._listing and row.epoch < self.books.epoch:
+        if self._desk.listing and row.epoch < self.books.epoch:
             # what the books say it has may be another's by now, and that one has not listed yet
             raise Frozen(f"container {row.id} was not listed: nothing is told of it before all lists are in")
 
@@ -175,13 +170,13 @@ class Seating:
         seat.granted += held
 
     def _no_primary(self) -> LedgerError | None:
-        name = self.holdings.subnet.name
-        if self.frozen:
-            return Frozen(f"subnet {name} recovers: nothing is granted yet", field="subnet")
-        if self.holdings.subnet.draining:
-            return Draining(f"subnet {name} drains: nothing is granted any more", field="subnet")
+        subnet = self.holdings.subnet
+        if self._desk.frozen:
+            return Frozen(f"subnet {subnet.name} recovers: nothing is granted yet", field="subnet")
+        if subnet.draining:
+            return Draining(f"subnet {subnet.name} drains: nothing is granted any more", field="subnet")
         if self.holdings.free <= 0:
-            return SubnetFull(f"subnet {name} has no address left, not even as a primary", field="subnet")
+            return SubnetFull(f"subnet {subnet.name} has no address left, not even as a primary", field="subnet")
         return None
 
     def _opened(self, item: Item) -> ContainerRow:
@@ -218,33 +213,35 @@ class Seating:
         return with_load(noted, offered=offered, maximum=item.maximum, now=self.holdings.now)
 
     def _top_up(self, seats: Sequence[Seat], *, present: Collection[int]) -> None:
-        """Give everybody what is their turn, and remember what they are short of.
-
-        Whoever is in the call speaks for itself: what the books say of its place is what it asked for before.
-        """
-        rows = {row.number: row for seat in seats if (row := self._short(seat, given=0))}
-        spare = 0 if self.frozen else self.holdings.spare
-        ahead = waiters(self.books, self.holdings.subnet, limit=spare + len(present)) if spare else {}
-        asks = [ask_of(row) for row in ahead.values() if row.number not in present]
-        given = shares([*asks, *(ask_of(row, here=True) for row in rows.values())], spare)
-        for seat in seats:
-            share = given.get(seat.row.number, 0) if seat.row else 0
-            row = self._short(seat, given=share)
-            if row is None:
-                continue
+        """Give everybody what is their turn, and remember what they are short of."""
+        subnet, spare = self.holdings.subnet, 0 if self._desk.frozen else self.holdings.spare
+        plenty = not (subnet.need or subnet.wish) and sum([seat.short for seat in seats]) <= spare
+        given = [seat.short for seat in seats] if plenty else self._turns(seats, spare=spare, present=present)
+        for seat, share in zip(seats, given, strict=True):
+            row = self._lacking(seat, given=share)
             seat.row, held = self.holdings.take(row, new_uuids(self._rng, share))
             seat.held += held
             seat.granted += held
 
-    def _short(self, seat: Seat, *, given: int) -> ContainerRow | None:
+    def _turns(self, seats: Sequence[Seat], *, spare: int, present: Collection[int]) -> list[int]:
+        """Divide what there is among those who are here and those who wait; tell what each of the seats is given.
+
+        Whoever is in the call speaks for itself: what the books say of its place is what it asked for before.
+        """
+        ahead = waiters(self.books, self.holdings.subnet, limit=spare + len(present)) if spare else {}
+        asks = [ask_of(row) for row in ahead.values() if row.number not in present]
+        here = [ask_of(self._lacking(seat, given=0), here=True) for seat in seats]
+        given = shares([*asks, *here], spare)
+        return [given.get(ask.container, 0) for ask in here]
+
+    def _lacking(self, seat: Seat, *, given: int) -> ContainerRow:
         """Work out what a container is short of, once it has been given something."""
         row = seat.row
         if row is None:
-            return None
-        short = max(0, row.wanted - seat.secondaries)
+            raise AssertionError(f"node {seat.item.node} has no container that could be short")
         waiting = row.report.waiting if row.report else max(0, (row.load.demand if row.load else 0) - seat.secondaries)
-        need = max(0, min(short, waiting) - given)
-        wish = max(0, short - given - need)
+        need = max(0, min(seat.short, waiting) - given)
+        wish = max(0, seat.short - given - need)
         return replace(
             row,
             need=need,
@@ -268,8 +265,8 @@ class Seating:
     def _event(self, seat: Seat, row: ContainerRow) -> Event:
         return Event(
             container=row.id,
-            granted=tuple(each.words for each in seat.granted),
-            released=tuple(each.words for each in seat.released),
+            granted=told(seat.granted),
+            released=told(seat.released),
             closed=row.closed,
         )
 

@@ -185,7 +185,7 @@ class SqliteBooks(SqliteHistory):
         return self._containers("subnet = ? AND foreign_agent ORDER BY number", subnet)
 
     def add_container(self, row: ContainerRow) -> ContainerRow:
-        """Write a new container, and number it."""
+        """Number a new container."""
         found = self._one(
             "INSERT INTO container (id, cluster, subnet, node, node_uid, closed, foreign_agent, row)"
             " VALUES (?, ?, ?, ?, ?, 0, 0, '') RETURNING number",
@@ -195,9 +195,7 @@ class SqliteBooks(SqliteHistory):
             row.node,
             row.node_uid,
         )
-        numbered = msgspec.structs.replace(row, number=found[0] if found else 0)
-        self.put_container(numbered)
-        return numbered
+        return msgspec.structs.replace(row, number=found[0] if found else 0)
 
     def put_container(self, row: ContainerRow) -> None:
         """Write a container."""

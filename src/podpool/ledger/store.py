@@ -1,8 +1,8 @@
 """Where the books are kept: what a database must offer, and nothing about how.
 
 A call's work is a plain function over `Books`: it reads rows, decides, and puts rows back. The store runs it in one
-transaction, alone, and answers when it is durable; several works may share a commit. Work that raises leaves no trace.
-A work that changed nothing costs no commit.
+transaction, alone, and answers when it is durable; several works may share a commit, and those that are made for it
+(`works.Shared`) are done as one. Work that raises leaves no trace. A work that changed nothing costs no commit.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -111,7 +111,7 @@ class Books(Protocol):
         """List the open containers of foreign agents."""
 
     def add_container(self, row: ContainerRow) -> ContainerRow:
-        """Write a new container, and number it."""
+        """Number a new container, which is then to be put."""
 
     def put_container(self, row: ContainerRow) -> None:
         """Write a container."""

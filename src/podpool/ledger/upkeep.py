@@ -70,10 +70,10 @@ def finish(holdings: Holdings, *, before: SubnetRow) -> None:
         holdings.books.put_subnet(holdings.subnet)
 
 
-def servable(books: Books, subnet: SubnetRow, *, spare: int, cluster: str) -> list[str]:
-    """List the containers of a cluster that are short and would be given something now, first come first."""
-    rows, given = _line(books, subnet, spare)
-    return [rows[number].id for number in given if rows[number].cluster == cluster]
+def servable(books: Books, subnet: SubnetRow, *, spare: int) -> list[ContainerRow]:
+    """List the containers that are short and would be given something now, first come first."""
+    rows = waiters(books, subnet, limit=spare) if spare > 0 else {}
+    return [rows[number] for number in shares(map(ask_of, rows.values()), spare)] if rows else []
 
 
 def ask_of(row: ContainerRow, *, here: bool = False) -> Ask:
@@ -95,19 +95,12 @@ def waiters(books: Books, subnet: SubnetRow, *, limit: int) -> dict[int, Contain
     return {row.number: row for row in rows}
 
 
-def _line(books: Books, subnet: SubnetRow, spare: int) -> tuple[dict[int, ContainerRow], dict[int, int]]:
-    rows = waiters(books, subnet, limit=spare) if spare > 0 else {}
-    return rows, shares(map(ask_of, rows.values()), spare) if rows else {}
-
-
 def _call(holdings: Holdings) -> None:
     """Note since when those are called who can be served now."""
     subnet, now = holdings.subnet, holdings.now
     if not (subnet.need or subnet.wish) or is_frozen(holdings.books, subnet, now):
         return
-    rows, given = _line(holdings.books, subnet, holdings.spare)
-    for number in given:
-        row = rows[number]
+    for row in servable(holdings.books, subnet, spare=holdings.spare):
         if row.called is None and not _passed(row):
             holdings.save(row, replace(row, called=now))
             lapse_at = holdings.subnet.lapse_at

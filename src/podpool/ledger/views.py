@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Iterable
+from operator import attrgetter
 
 from podpool.ledger.holdings import Held, Holdings
 from podpool.ledger.judgement import reserved, scaler_of
@@ -18,13 +19,13 @@ def timestamp(wall: float) -> str:
 
 def container_state(holdings: Holdings, row: ContainerRow, held: Iterable[Held] | None = None) -> ContainerState:
     """Show what a container has."""
-    having = sorted(holdings.held(row) if held is None else held, key=lambda each: each.address)
+    having = sorted(holdings.held(row) if held is None else held, key=attrgetter("address"))
     return ContainerState(
         container=row.id,
         subnet=holdings.subnet.name,
         version=row.version,
         primary=next((each.text for each in having if each.primary), ""),
-        grants=tuple(Grant(id=each.id, address=each.text) for each in having if each.id),
+        grants=tuple([Grant(id=each.id, address=each.text) for each in having if each.id]),
         short=row.need + row.wish,
         closed=row.closed,
     )

@@ -1,8 +1,9 @@
-"""Works that wait for their commit, and who is told about commits."""
+"""Works that wait for their commit, how they are done, and who is told about commits."""
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Generic, TypeVar, cast
 
@@ -10,7 +11,10 @@ import msgspec
 
 from podpool.ledger.store import Books, Listener
 
+A = TypeVar("A")
 T = TypeVar("T")
+
+Work = Callable[[Books], object]
 
 MOST_WORKS = 64
 """In one commit; more gained nothing when measured, and the first caller waits for the last."""
@@ -29,10 +33,53 @@ class Outcome(msgspec.Struct, Generic[T]):
         return cast("T", self.value)
 
 
+class Shared(msgspec.Struct, Generic[A, T], frozen=True):
+    """A work that is done once for all who wait for it at the same time, each of whom has asked for something."""
+
+    together: Callable[[Books, Sequence[A]], Sequence[T]]
+    asked: A
+
+    def __call__(self, books: Books) -> T:
+        """Do it for this one alone."""
+        (answer,) = self.together(books, [self.asked])
+        return answer
+
+
+Attempt = Callable[[Callable[[Books], Sequence[object]]], Sequence[object]]
+"""Does something with the books, or leaves no trace."""
+
+
+def attempts(works: Sequence[Work], attempt: Attempt) -> Iterator[Outcome[object]]:
+    """Do works in their order, together what is shared by neighbours; whatever fails together is done one by one."""
+    waiting = deque(list(group) for _, group in itertools.groupby(works, _shared))
+    while waiting:
+        group = waiting.popleft()
+        try:
+            answers = attempt(partial(_do, group))
+        except Exception as error:  # noqa: BLE001  its caller gets it
+            if len(group) == 1:
+                yield Outcome(error=error)
+            else:
+                waiting.extendleft([work] for work in reversed(group))
+        else:
+            yield from map(Outcome, answers)
+
+
+def _shared(work: Work) -> object:
+    return work.together if isinstance(work, Shared) else object()
+
+
+def _do(group: Sequence[Work], books: Books) -> Sequence[object]:
+    if len(group) == 1:
+        return [work(books) for work in group]
+    shared = [work for work in group if isinstance(work, Shared)]
+    return shared[0].together(books, [work.asked for work in shared])
+
+
 class Job(msgspec.Struct, frozen=True):
     """A work, and who waits for it."""
 
-    work: Callable[[Books], object]
+    work: Work
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
 

@@ -9,6 +9,7 @@ import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -16,7 +17,7 @@ from podpool.ledger.errors import LedgerError
 from podpool.ledger.sqlite import SqliteBooks, connect
 from podpool.ledger.store import Books, Listener, Mend, Restored
 from podpool.ledger.witness import FileWitness, MemoryWitness, Witness, examine
-from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, in_loop, job
+from podpool.ledger.works import MOST_WORKS, Followers, Job, Outcome, Work, attempts, in_loop, job
 
 T = TypeVar("T")
 
@@ -134,6 +135,7 @@ class ThreadStore:
             outcomes, changed = self._writer.transact([each.work for each in jobs])
         except Exception as error:  # noqa: BLE001  nothing was committed: every caller is told
             outcomes, changed = [Outcome(error=error) for _ in jobs], ()
+        self._hear(len(jobs))
         for each, outcome in zip(jobs, outcomes, strict=True):
             in_loop(each.loop, each.settle, outcome)
         self._followers.tell(changed)
@@ -155,32 +157,34 @@ class _Writer:
     def close(self) -> None:
         self._sql.close()
 
-    def transact(self, works: Sequence[Callable[[Books], object]]) -> tuple[list[Outcome[object]], tuple[int, ...]]:
+    def transact(self, works: Sequence[Work]) -> tuple[list[Outcome[object]], tuple[int, ...]]:
         """Run works in one transaction; tell what became of each, and which subnets changed."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
             before = SqliteBooks(self._sql).revision
-            done = [self._attempt(work) for work in works]
-            revision = self._finish(before, [books for books, _ in done if books])
+            done: list[SqliteBooks] = []
+            outcomes = list(attempts(works, partial(self._attempt, done)))
+            revision = self._finish(before, done)
         except BaseException:
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
             raise
         if revision is not None:
             self._witness.keep(revision)
-        changed = dict.fromkeys(number for books, _ in done if books for number in books.changed)
-        return [outcome for _, outcome in done], tuple(changed)
+        return outcomes, tuple(dict.fromkeys(number for books in done for number in books.changed))
 
-    def _attempt(self, work: Callable[[Books], object]) -> tuple[SqliteBooks | None, Outcome[object]]:
+    def _attempt(self, done: list[SqliteBooks], work: Callable[[Books], T]) -> T:
         self._sql.execute("SAVEPOINT work")
         books = SqliteBooks(self._sql)
         try:
-            return books, Outcome(work(books))
-        except Exception as error:  # noqa: BLE001  its caller gets it
+            answer = work(books)
+        except Exception:
             self._sql.execute("ROLLBACK TO work")
-            return None, Outcome(error=error)
+            raise
         finally:
             self._sql.execute("RELEASE work")
+        done.append(books)
+        return answer
 
     def _finish(self, before: int, done: Sequence[SqliteBooks]) -> int | None:
         """Commit if anything changed; tell the revision that the books then have."""
