@@ -86,8 +86,11 @@ class ControlPlane:
         return Api(port=self.port, ca=self.ca, token=token)
 
     def kubeconfig_for(self, token: str, *, name: str) -> Path:
-        """Write a kubeconfig for the holder of a token."""
-        path = self.home / f"{name}.kubeconfig"
+        """Write a kubeconfig for the holder of a token. The token is a file of its own, which a later call renews."""
+        path, kept = self.home / f"{name}.kubeconfig", self.home / f"{name}.token"
+        beside = kept.with_suffix(".new")
+        beside.write_text(token)
+        beside.rename(kept)
         cluster = {"server": f"https://127.0.0.1:{self.port}", "certificate-authority": str(self.ca)}
         path.write_text(
             json.dumps(  # which is YAML too
@@ -95,7 +98,7 @@ class ControlPlane:
                     "apiVersion": "v1",
                     "kind": "Config",
                     "clusters": [{"name": "bench", "cluster": cluster}],
-                    "users": [{"name": name, "user": {"token": token}}],
+                    "users": [{"name": name, "user": {"tokenFile": str(kept)}}],
                     "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": name}}],
                     "current-context": "bench",
                 }

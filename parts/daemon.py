@@ -97,6 +97,8 @@ class Daemon:
     def pause(self) -> None:
         """Freeze it as it is: its connections stay open, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
+        threads = Path(f"/proc/{self.pid}/task")
+        until(lambda: {"T"} == {state_of(each) for each in threads.iterdir()}, f"{self.words[0]} stands still")
 
     def resume(self) -> None:
         """Let a paused one go on."""
@@ -146,7 +148,12 @@ def children(pid: int) -> list[int]:
 
 def lives(pid: int) -> bool:
     """Whether the process still holds anything: one that nobody waits for stays as a name only."""
+    return state_of(Path(f"/proc/{pid}")) not in "ZX"
+
+
+def state_of(process: Path) -> str:
+    """What a process or thread does, as the kernel abbreviates it; X where it is no more."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+        return (process / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
-        return False
+        return "X"

@@ -14,6 +14,7 @@ PACKAGES = {
     "ip": "iproute2",
     "nsenter": "util-linux",
     "ping": "iputils-ping",
+    "runc": "runc",
     "setpriv": "util-linux",
     "unshare": "util-linux",
 }

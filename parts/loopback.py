@@ -30,13 +30,32 @@ def free_port() -> int:
         return port
 
 
+def listens(port: int) -> bool:
+    """Whether anybody takes connections on a port."""
+    try:
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+    except OSError:
+        return False
+    return True
+
+
 def answers(port: int, path: str) -> bool:
     """Whether a server answers a plain GET with 200."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().status == http.HTTPStatus.OK
+        read(port, path)
     except (OSError, http.client.HTTPException):
         return False
+    return True
+
+
+def read(port: int, path: str, *, token: str = "") -> bytes:
+    """What a server answers to a plain GET; anything but a 200 is an error."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        answer = connection.getresponse()
+        if answer.status != http.HTTPStatus.OK:
+            raise ConnectionError(f"{path} is answered with {answer.status}")
+        return answer.read()
     finally:
         connection.close()

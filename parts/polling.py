@@ -16,10 +16,10 @@ PATIENCE = 60.0
 BETWEEN = 0.02
 
 
-def until(holds: Callable[[], object], what: str, *, patience: float = PATIENCE) -> None:
+def until(holds: Callable[[], object], what: str, *, patience: float = PATIENCE, between: float = BETWEEN) -> None:
     """Wait until `holds` gives something true; an exception that it raises goes through."""
     deadline = time.monotonic() + patience
     while not holds():
         if time.monotonic() > deadline:
             raise TimeoutError(f"waited {patience:.0f} s in vain until {what}")
-        time.sleep(BETWEEN)
+        time.sleep(between)

@@ -28,6 +28,8 @@ class Recipe:
     usually: str
     stamp: str = ""
     """The Go package whose variables hold the version, where the program tells its version from there."""
+    tags: str = ""
+    """What is left out of the build, where that needs more than Go."""
 
     @property
     def programs(self) -> tuple[str, ...]:
@@ -42,6 +44,7 @@ class Recipe:
 
 KUBERNETES = {"version": "1.36.3", "module": "kubernetes", "stamp": "k8s.io/component-base/version"}
 CNI = "github.com/containernetworking/plugins/plugins"
+CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 
 # Durations: 2 cores, nothing in Go's own cache before the first; each finds there what those before it compiled.
 RECIPES = (
@@ -63,6 +66,25 @@ RECIPES = (
         ),
         usually="10 s",
     ),
+    Recipe(
+        name="kubernetes-node",
+        packages=(
+            "k8s.io/kubernetes/cmd/kube-controller-manager",
+            "k8s.io/kubernetes/cmd/kube-scheduler",
+            "k8s.io/kubernetes/cmd/kubelet",
+        ),
+        usually="4 to 6 min",
+        **KUBERNETES,
+    ),
+    Recipe(
+        name="containerd",
+        version="2.3.5",
+        module="containerd",
+        packages=(f"{CONTAINERD}/containerd", f"{CONTAINERD}/containerd-shim-runc-v2", f"{CONTAINERD}/ctr"),
+        usually="1 to 2 min",
+        tags="no_btrfs",
+    ),
+    Recipe(name="pause", version="1", module="pause", packages=(".",), usually="1 s"),
 )
 
 
@@ -84,7 +106,7 @@ def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
         linked += [f"-X {recipe.stamp}.{variable}={value}" for variable, value in told_as.items()]
     # A directory as output needs its slash: else a single program is written under the directory's name.
     run(
-        *(go, "build", "-ldflags", " ".join(linked), "-o", f"{scratch}/", *recipe.packages),
+        *(go, "build", "-tags", recipe.tags, "-ldflags", " ".join(linked), "-o", f"{scratch}/", *recipe.packages),
         env=golang.environment(),
         cwd=MODULES / recipe.module,
         otherwise=f"{recipe.name} cannot be built: see whether the Go module proxy can be reached and whether "

@@ -5,16 +5,13 @@ from __future__ import annotations
 import json
 import platform
 import subprocess
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from parts.api import ApiError
 from parts.cni import Chain, Pod
-from parts.daemon import Daemon
-from parts.loopback import answers, free_port
+from parts.installation import CONFIGS, Installation
 from parts.polling import until
 from parts.recipes import program
 from podpool.cni.build import build
@@ -22,81 +19,32 @@ from podpool.cni.install import install
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-    from parts.api import Api
     from parts.control_plane import ControlPlane
     from parts.namespaces import Namespaces
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
-PODPOOL = Path(sys.executable).parent / "podpool"
-CONFIGS = "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"
 OUR_ACCOUNTS = "system:serviceaccount:kube-system:podpool-"
 # a minute of damping and half of rest would only make the test longer
 NUMBERS = "shrink_hold=500ms,cooldown=1s,cooldown_floor=1s,spread_at_most=100ms"
 
 
-class Spine:
-    """The processes of one small cluster."""
+class Spine(Installation):
+    """The processes of one small cluster, and what a scheduler, a kubelet and a runtime would do there."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        self.plane = plane
-        self.home = home
+        super().__init__(plane, home, subnet="vnet.pods", cidr="10.50.0.0/26", gateway="10.50.0.1", numbers=NUMBERS)
         self.shim = build(platform.machine())
-        self.running: list[Daemon] = []
-        self.ledger_url = f"http://127.0.0.1:{self.serve_ledger()}"
 
-    def podpool(self, *words: str) -> str:
-        """Run a command that ends."""
-        return subprocess.run([PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
-
-    def start(self, name: str, *words: str, port: int, path: str = "/healthz") -> None:
-        """Start one that does not."""
-        daemon = Daemon([PODPOOL, *words], log=self.home / f"{name}.log", ready=lambda: answers(port, path))
-        daemon.start()
-        self.running.append(daemon)
-
-    def serve_ledger(self) -> int:
-        port = free_port()
-        data = str(self.home / "ledger.db")
-        self.start(
-            "ledger", "ledger", "serve", "--database", f"sqlite://{data}", "--listen", f"127.0.0.1:{port}", port=port
-        )
-        return port
-
-    def ask_ledger(self, *words: str) -> str:
-        """Run a command of a person who manages the ledger."""
-        token = str(self.home / "ledger.db.admin-token")
-        return self.podpool("ledger", *words, "--ledger", self.ledger_url, "--token-file", token)
-
-    def run_controller(self) -> None:
-        port, token = free_port(), self.home / "cluster-token"
-        token.write_text(self.ask_ledger("token", "create", "spine"))
-        account = self.account("podpool-controller")
-        options = ["--kubeconfig", account, "--ledger", self.ledger_url, "--numbers", NUMBERS]
-        listen = ["--subnet", "vnet.pods", "--ledger-token-file", str(token), "--listen", f"127.0.0.1:{port}"]
-        self.start("controller", "controller", "run", *options, *listen, port=port)
-
-    def run_agent(self, node: str) -> None:
+    def run_agent(self, node: str, *options: str) -> None:
         """Register a Node as its kubelet does, and start its agent."""
         boot = f"boot-of-{node}"
         self.plane.admin.post("/api/v1/nodes", {"metadata": {"name": node}})
         self.plane.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"nodeInfo": node_info(boot)}})
-        port, home = free_port(), self.home / node
-        self.start(
-            node,
-            *("agent", "run", "--node", node, "--boot-id", boot),
-            *("--kubeconfig", self.account("podpool-agent", node=node)),
-            *("--state", str(home), "--socket", str(self.door(node)), "--deletes", str(home / "deletes")),
-            *("--listen", f"127.0.0.1:{port}", "--numbers", NUMBERS),
-            port=port,
-        )
-
-    def account(self, name: str, node: str | None = None) -> str:
-        """A kubeconfig with the rights that a component has in a cluster, and no more."""
-        token = self.plane.accounts.token(name, namespace="kube-system", node=node)
-        until(lambda: allowed(self.plane.api(token)), f"the rights of {name} are in force")
-        return str(self.plane.kubeconfig_for(token, name=f"{name}-{node}"))
+        deletes = str(self.home / node / "deletes")
+        self.start_agent(node, "--boot-id", boot, "--socket", str(self.door(node)), "--deletes", deletes, *options)
 
     def door(self, node: str) -> Path:
         return self.home / f"{node}.sock"
@@ -143,17 +91,12 @@ def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
         control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
     made = Spine(control_plane, tmp_path)
     try:
-        made.podpool("controller", "install-crds", "--kubeconfig", str(control_plane.kubeconfig))
-        control_plane.kubectl("apply", "-f", "-", manifest=made.podpool("access"))
-        subnet = ["vnet.pods", "10.50.0.0/26", "--gateway", "10.50.0.1", "--numbers", NUMBERS]
-        made.ask_ledger("subnet", "create", *subnet)
-        made.run_controller()
+        made.install()
         for node in ("one", "two"):
             made.run_agent(node)
         yield made
     finally:
-        for daemon in reversed(made.running):
-            daemon.stop()
+        made.stop()
 
 
 def test_one_pod_from_end_to_end(spine: Spine, namespaces: Namespaces) -> None:
@@ -209,15 +152,6 @@ def test_one_pod_from_end_to_end(spine: Spine, namespaces: Namespaces) -> None:
     ours = [each for each in spine.plane.audit.calls(since=mark) if each.user.startswith(OUR_ACCOUNTS)]
     assert {"podpool-agent", "podpool-controller"} == {each.user.rpartition(":")[2] for each in ours}
     assert [] == [each for each in ours if each.status in (401, 403)]
-
-
-def allowed(api: Api) -> bool:
-    """Whether an account may do the first of what it has to."""
-    try:
-        api.get("/api/v1/pods?limit=1")
-        return bool(api.get(CONFIGS))
-    except ApiError:
-        return False
 
 
 def node_info(boot: str) -> dict[str, str]:

@@ -1,0 +1,65 @@
+"""How long Pods take to start on a real node: from the first one asked for until all run, as the API server tells it.
+
+The Pods are bound to their node from the start, so that no scheduler takes part. After each turn they are deleted, and
+the next turn begins when nothing of them is left on the node.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from parts.cluster import PODS, runs
+from parts.installation import bridged
+from parts.polling import until
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.scenario import Run
+    from parts.cluster import Cluster
+    from parts.node import Node
+
+PATIENCE = 300.0
+LOOK = 0.5
+
+
+@contextmanager
+def pod_starts(cluster: Cluster, node: Node, pods: int) -> Iterator[Run]:
+    """Start so many Pods at once on a node that is ready; seconds."""
+    until(lambda: cluster.ready(node.name), f"{node.name} is ready", between=LOOK)
+
+    def turn(repetition: int) -> float:
+        since = cluster.admin.get(f"{PODS}?limit=1")["metadata"]["resourceVersion"]
+        wanted = {f"{node.name}-{repetition}-{number}" for number in range(pods)}
+        begun = time.perf_counter()
+        cluster.run_pods(sorted(wanted), node=node.name)
+        await_all(cluster, wanted, since=since)
+        seconds = time.perf_counter() - begun
+        cluster.clear()
+        until(lambda: not cluster.pods(), "every Pod is gone", patience=PATIENCE, between=LOOK)
+        until(lambda: not (node.tasks() or node.ports()), "nothing is left of them", patience=PATIENCE, between=LOOK)
+        return seconds
+
+    yield turn
+
+
+def await_all(cluster: Cluster, wanted: set[str], *, since: str) -> None:
+    """Follow the Pods until all that were asked for run."""
+    waiting = set(wanted)
+    for _, pod in cluster.admin.watch(PODS, since=since):
+        if runs(pod):
+            waiting.discard(pod["metadata"]["name"])
+        if not waiting:
+            return
+    raise ConnectionError(f"the API server ended the watch, and {len(waiting)} Pods do not run yet")
+
+
+def connect_by_host_local(node: Node, subnet: str) -> None:
+    """Have a node's Pods connected as in a cluster with podpool, by the reference plugin that gives addresses."""
+    for name in ("bridge", "host-local", "loopback"):
+        shutil.copy(program(name), node.plugins)
+    node.configure(bridged({"type": "host-local", "dataDir": "/run/host-local", "ranges": [[{"subnet": subnet}]]}))

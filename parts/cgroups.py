@@ -1,0 +1,94 @@
+"""Control groups of our own for each node's Pods: version 1, version 2, or both at once, as the machine has them.
+
+The kubelet wants its root to be there in every hierarchy. What Pods leave in it is removed when their node has ended;
+the names tell which test run made them, so that the next run removes what a killed one could not.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from parts.daemon import StartFailed, lives
+from parts.polling import until
+
+PREFIX = "podpool-parts-"
+MOUNTS = Path("/proc/self/mountinfo")
+INHERITED = ("cpuset.cpus", "cpuset.mems")
+"""In version 1 a new group has none of these, and no process may enter it without."""
+WANTED = ("cpu", "cpuset", "hugetlb", "memory", "pids")
+"""In version 2: a kubelet does not believe in a group that lacks one of these which the machine has."""
+
+
+def hierarchies(mounts: Path = MOUNTS) -> dict[Path, str]:
+    """Where groups are made, each with its kind: `cgroup` or `cgroup2`."""
+    found = {}
+    for line in mounts.read_text().splitlines():
+        place, _, source = line.partition(" - ")
+        kind = source.split()[0]
+        if kind in ("cgroup", "cgroup2"):
+            found[Path(place.split()[4])] = kind
+    return found
+
+
+def make(name: str, *, mounts: Path = MOUNTS) -> str:
+    """Make a group in every hierarchy; gives its path as the kubelet spells it."""
+    group = f"{PREFIX}{os.getpid()}-{name}"
+    for root, kind in hierarchies(mounts).items():
+        if kind == "cgroup2":
+            share(root)
+        made = root / group
+        made.mkdir(exist_ok=True)
+        if kind == "cgroup2":
+            share(made)
+        else:
+            inherit(made)
+    return f"/{group}"
+
+
+def share(group: Path) -> None:
+    """Let the groups below have the controllers that this one has and a kubelet needs."""
+    here = (group / "cgroup.controllers").read_text().split()
+    control = group / "cgroup.subtree_control"
+    missing = [each for each in WANTED if each in here and each not in control.read_text().split()]
+    if not missing:
+        return
+    try:
+        control.write_text(" ".join(f"+{each}" for each in missing))
+    except OSError as error:
+        raise StartFailed(
+            f"{group} does not share {', '.join(missing)} with the groups below it ({error.strerror}): "
+            f"a process of its own stands in the way, or the right to change it is missing"
+        ) from error
+
+
+def inherit(group: Path) -> None:
+    """Give a new group of version 1 the processors and memory of the one above it."""
+    for name in INHERITED:
+        own = group / name
+        if own.exists() and not own.read_text().strip():
+            own.write_text((group.parent / name).read_text())
+
+
+def remove(group: str, *, mounts: Path = MOUNTS) -> None:
+    """Remove a group and all below it, as soon as the last process in it has ended."""
+    tops = [root / group.lstrip("/") for root in hierarchies(mounts)]
+    until(lambda: all(map(removed, tops)), f"nothing runs in {group} any more")
+
+
+def removed(top: Path) -> bool:
+    """Remove what can be removed; tells whether that was everything."""
+    for directory, _, _ in os.walk(top, topdown=False):
+        with suppress(OSError):
+            Path(directory).rmdir()
+    return not top.exists()
+
+
+def remove_left(*, mounts: Path = MOUNTS) -> None:
+    """Remove the groups of test runs that were killed."""
+    for root in hierarchies(mounts):
+        for left in root.glob(f"{PREFIX}*"):
+            maker = left.name.removeprefix(PREFIX).partition("-")[0]
+            if not (maker.isdecimal() and lives(int(maker))):
+                removed(left)

@@ -1,0 +1,181 @@
+"""A real cluster of real nodes on one machine: a control plane with its controllers, nodes, and one segment for all.
+
+The control plane is on this machine's loopback; each node is in namespaces of its own and reaches it through a relay.
+Pods of all nodes share one layer-2 segment, because their addresses are not one range per node. What a run that was
+killed left behind (empty control groups, nothing else) the next one removes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from parts import cgroups
+from parts.api import ApiError
+from parts.control_plane import ControlPlane
+from parts.daemon import Daemon, StartFailed
+from parts.image import NAME as IMAGE
+from parts.loopback import free_port, listens
+from parts.namespaces import Namespaces
+from parts.node import Node
+from parts.node_config import BRIDGE
+from parts.polling import until
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+PODS = "/api/v1/namespaces/default/pods"
+DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+NODES = "/api/v1/nodes"
+GONE_QUIET = "10s"
+"""After which the cluster calls a silent node unreachable."""
+
+
+class Cluster:
+    """Fixture: `cluster`. `nodes` by name; `plane` as everywhere; `scheduler` and `controllers` are daemons."""
+
+    def __init__(self, home: Path) -> None:
+        if os.geteuid() != 0:
+            raise StartFailed("nodes of a cluster can only be made by root: type 'sudo make test'")
+        cgroups.remove_left()
+        self.home = home
+        (home / "plane").mkdir()
+        self.plane = ControlPlane(home / "plane")
+        self.admin = self.plane.admin
+        self.segment = Namespaces(home)
+        self.nodes: dict[str, Node] = {}
+        self.controllers = self.control(
+            "kube-controller-manager",
+            f"--service-account-private-key-file={self.plane.home / 'tokens.key'}",
+            f"--flex-volume-plugin-dir={home / 'volume-plugins'}",
+            f"--node-monitor-grace-period={GONE_QUIET}",
+        )
+        self.scheduler = self.control("kube-scheduler")
+
+    def control(self, name: str, *options: str) -> Daemon:
+        """One of the programs that make a control plane of an API server."""
+        port, config = free_port(), self.plane.kubeconfig
+        accounts = [f"--{use}kubeconfig={config}" for use in ("", "authentication-", "authorization-")]
+        listen = ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={self.home / name}"]
+        return Daemon(
+            [program(name), "--leader-elect=false", *accounts, *listen, *options],
+            log=self.home / f"{name}.log",
+            ready=lambda: listens(port),
+        )
+
+    def start(self, names: Iterable[str]) -> None:
+        """Start everything, with nodes of these names."""
+        self.plane.start()
+        self.controllers.start()
+        self.scheduler.start()
+        self.segment.start()
+        self.segment.run("ip", "link", "add", BRIDGE, "type", "bridge")
+        self.segment.run("ip", "link", "set", BRIDGE, "up")
+        for name in names:
+            self.add(name)
+
+    def stop(self) -> None:
+        """End everything."""
+        for node in self.nodes.values():
+            node.die()
+        self.segment.stop()
+        self.scheduler.kill()
+        self.controllers.kill()
+        self.plane.stop()
+
+    def add(self, name: str) -> Node:
+        """Start a new machine; one of a name that was there before is a replacement, and knows nothing of it."""
+        number = sum(1 for _ in self.home.glob("node-*"))
+        node = Node(
+            name,
+            self.plane,
+            self.segment,
+            home=self.home / f"node-{number}-{name}",
+            address=f"10.99.0.{10 + number}",
+        )
+        self.nodes[name] = node
+        node.start()
+        until(lambda: self.boot_of(name) == node.boot_id, f"{name} is registered")
+        return node
+
+    # Nodes and Pods as the API server has them
+
+    def node(self, name: str) -> dict[str, Any]:
+        """A Node; empty while there is none."""
+        try:
+            return self.admin.get(f"{NODES}/{name}")
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return {}
+
+    def uid_of(self, name: str) -> str | None:
+        """Which Node of that name it is; None while there is none."""
+        uid: str | None = self.node(name).get("metadata", {}).get("uid")
+        return uid
+
+    def boot_of(self, name: str) -> str:
+        """The boot id that a Node reports."""
+        return str(self.node(name).get("status", {}).get("nodeInfo", {}).get("bootID", ""))
+
+    def ready(self, name: str) -> bool:
+        """Whether a Node is Ready."""
+        conditions = self.node(name).get("status", {}).get("conditions", [])
+        return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+    def pods(self) -> list[dict[str, Any]]:
+        """All Pods that were asked for."""
+        return list(self.admin.get(PODS)["items"])
+
+    def run_pods(self, names: Sequence[str], *, node: str) -> None:
+        """Ask for Pods on a node, past the scheduler."""
+        for name in names:
+            self.admin.post(PODS, {"metadata": {"name": name}, "spec": pod_spec() | {"nodeName": node}})
+
+    def deploy(self, name: str, replicas: int, **spec: object) -> None:
+        """Ask for a Deployment whose Pods are spread over the nodes."""
+        labels = {"app": name}
+        spread = {
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": {"matchLabels": labels},
+        }
+        template = {"metadata": {"labels": labels}, "spec": pod_spec() | {"topologySpreadConstraints": [spread]} | spec}
+        self.admin.post(
+            DEPLOYMENTS,
+            {
+                "metadata": {"name": name},
+                "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+            },
+        )
+
+    def scale(self, name: str, replicas: int) -> None:
+        """Ask for more or fewer Pods of a Deployment."""
+        self.admin.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
+
+    def force_delete(self, pod: str) -> None:
+        """Have the API server forget a Pod at once, whether it has ended or not."""
+        self.admin.delete(f"{PODS}/{pod}?gracePeriodSeconds=0")
+
+    def clear(self) -> None:
+        """Ask for nothing any more."""
+        self.admin.call("DELETE", DEPLOYMENTS)
+        self.admin.call("DELETE", PODS)
+
+
+def pod_spec() -> dict[str, Any]:
+    """A Pod that only waits, and ends at once."""
+    return {
+        "automountServiceAccountToken": False,
+        "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never"}],
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": 1,
+    }
+
+
+def runs(pod: dict[str, Any]) -> bool:
+    """Whether a Pod runs, and is to stay."""
+    return pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]

@@ -1,0 +1,3 @@
+module podpool/parts/pause
+
+go 1.26.0

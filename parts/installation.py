@@ -1,0 +1,168 @@
+"""podpool itself, installed in a control plane: a ledger, a controller and agents, each its own process.
+
+Each has the rights that the printed roles give, and no more. An agent's token is bound to its Node, as the API server
+does it for an agent that runs in a Pod: a Node that was made again needs a new one.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from parts.api import ApiError
+from parts.daemon import Daemon
+from parts.loopback import answers, free_port, read
+from parts.node_config import BRIDGE
+from parts.polling import until
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parts.api import Api
+    from parts.control_plane import ControlPlane
+    from parts.node import Node
+
+PODPOOL = Path(sys.executable).parent / "podpool"
+CONFIGS = "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"
+AGENT_PORT = 7784
+ADMIN_TOKEN, CLUSTER_TOKEN = "ledger.db.admin-token", "cluster-token"
+
+
+class Installation:
+    """The processes of one small cluster, to be stopped whether `install` went well or not."""
+
+    def __init__(self, plane: ControlPlane, home: Path, *, subnet: str, cidr: str, gateway: str, numbers: str) -> None:
+        self.plane = plane
+        self.home = home
+        self.subnet, self.cidr, self.gateway = subnet, cidr, gateway
+        self.numbers = numbers
+        self.agents: dict[str, Daemon] = {}
+        self.ledger_port, self.controller_port = free_port(), free_port()
+        self.url = f"http://127.0.0.1:{self.ledger_port}"
+        self.running: list[Daemon] = []
+
+    def install(self) -> None:
+        """Bring up all but the agents."""
+        data, listen = f"sqlite://{self.home / 'ledger.db'}", f"127.0.0.1:{self.ledger_port}"
+        self.start("ledger", ["ledger", "serve", "--database", data, "--listen", listen], port=self.ledger_port)
+        podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
+        self.plane.kubectl("apply", "-f", "-", manifest=podpool("access"))
+        subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--numbers", self.numbers]
+        self.ask_ledger("subnet", "create", *subnet)
+        self.controller = self.start_controller()
+
+    def start_controller(self) -> Daemon:
+        """Start the controller, with a token of its own for the ledger."""
+        token = self.home / CLUSTER_TOKEN
+        token.write_text(self.ask_ledger("token", "create", "cluster"))
+        words = [
+            *("controller", "run", "--kubeconfig", self.account("podpool-controller"), "--subnet", self.subnet),
+            *("--ledger", self.url, "--ledger-token-file", str(token)),
+            *("--listen", f"127.0.0.1:{self.controller_port}", "--numbers", self.numbers),
+        ]
+        return self.start("controller", words, port=self.controller_port)
+
+    def start_agent(self, node: str, *options: str) -> Daemon:
+        """Start the agent of a node that is nothing but a name, in this machine's own namespaces."""
+        port = free_port()
+        listen = ["--listen", f"127.0.0.1:{port}", "--conf-dir", ""]
+        words = [*self.agent_words(node, self.home / node), *listen, *options]
+        return self.start(node, words, port=port)
+
+    def join(self, node: Node) -> None:
+        """Have a real node's Pods connected through podpool; the agent says so when it can serve."""
+        podpool("cni", "install", "--bin-dir", str(node.plugins))
+        for name in ("bridge", "loopback"):
+            shutil.copy(program(name), node.plugins)
+        template = node.home / "template.conflist"
+        template.write_text(json.dumps(bridged({"type": "podpool"})))
+        configured = ["--conf-dir", str(node.configs), "--cni-template", str(template)]
+        agent = node.daemon(
+            "agent",
+            node.inside([PODPOOL, *self.agent_words(node.name, state(node)), *configured]),
+            ready=lambda: node.answers(AGENT_PORT, "/healthz"),
+        )
+        agent.start()
+        self.agents[node.name] = agent
+
+    def agent_words(self, node: str, state: Path) -> list[str]:
+        """The command line of an agent."""
+        return [
+            *("agent", "run", "--node", node, "--kubeconfig", self.account("podpool-agent", node=node)),
+            *("--state", str(state), "--numbers", self.numbers),
+        ]
+
+    def start(self, name: str, words: Sequence[str | Path], *, port: int) -> Daemon:
+        """Start one of ours that does not end."""
+        daemon = Daemon([PODPOOL, *words], log=self.home / f"{name}.log", ready=lambda: answers(port, "/healthz"))
+        daemon.start()
+        self.running.append(daemon)
+        return daemon
+
+    def stop(self) -> None:
+        """End them all; agents of real nodes end with those."""
+        for daemon in reversed(self.running):
+            daemon.stop()
+
+    # Rights
+
+    def account(self, name: str, node: str | None = None) -> str:
+        """A kubeconfig with the rights that a component has in a cluster; one that is there gets a new token."""
+        token = self.plane.accounts.token(name, namespace="kube-system", node=node)
+        until(lambda: allowed(self.plane.api(token)), f"the rights of {name} are in force")
+        return str(self.plane.kubeconfig_for(token, name=f"{name}-{node}"))
+
+    # What they hold
+
+    def ask_ledger(self, *words: str) -> str:
+        """Run a command of a person who manages the ledger."""
+        return podpool("ledger", *words, "--ledger", self.url, "--token-file", str(self.home / ADMIN_TOKEN))
+
+    def ledger_containers(self) -> list[dict[str, Any]]:
+        """What the ledger has for the nodes of this cluster."""
+        uid = self.plane.admin.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
+        return list(self.read_ledger(f"/v1/containers?cluster={uid}").get("containers", []))
+
+    def ledger_subnet(self) -> dict[str, Any]:
+        """The subnet in the ledger's words."""
+        network, _, name = self.subnet.partition(".")
+        return self.read_ledger(f"/v1/networks/{network}/subnets/{name}")
+
+    def read_ledger(self, path: str) -> dict[str, Any]:
+        """What the ledger answers to this cluster."""
+        token = (self.home / CLUSTER_TOKEN).read_text().strip()
+        return dict(json.loads(read(self.ledger_port, path, token=token)))
+
+    def configs(self) -> dict[str, dict[str, Any]]:
+        """The NodeNetworkConfigs, by node."""
+        return {each["metadata"]["name"]: each for each in self.plane.admin.get(CONFIGS)["items"]}
+
+
+def state(node: Node) -> Path:
+    """Where the agent of a node keeps its journal: on a disk of the node's own."""
+    return node.home / "agent"
+
+
+def bridged(ipam: dict[str, Any]) -> dict[str, Any]:
+    """How Pods are connected to the segment that all nodes share, whoever gives the addresses."""
+    plugin = {"type": "bridge", "bridge": BRIDGE, "ipam": ipam}
+    return {"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]}
+
+
+def podpool(*words: str) -> str:
+    """Run a command of ours that ends."""
+    return subprocess.run([PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def allowed(api: Api) -> bool:
+    """Whether an account may do the first of what it has to."""
+    try:
+        api.get("/api/v1/pods?limit=1")
+        return bool(api.get(CONFIGS))
+    except ApiError:
+        return False

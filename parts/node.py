@@ -1,0 +1,201 @@
+"""A real node: kubelet and containerd in mount, network and process namespaces of their own.
+
+The holder is the node's first process: with it everything on the node ends, Pods too, and its disk, which is in memory.
+What must hold: nothing of the machine is changed. The settings of the kernel that a kubelet would write are covered by
+files with the values that it wants, and so is the boot id, because two nodes of one machine must not share it.
+Not obvious: a program inside is started by one outside (`nsenter`), and told to die with it, so that a kill of the one
+kills the other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from parts import cgroups, image, relay
+from parts.daemon import Daemon, children, dying_with_us, lives
+from parts.debian import command
+from parts.loopback import answers, read
+from parts.node_config import BRIDGE, CONTAINERD, KUBELET_PORT, READY, UPLINK, containerd_config, kubelet_config, set_up
+from parts.polling import until
+from parts.recipes import program
+from parts.relay import network_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from parts.control_plane import ControlPlane
+    from parts.namespaces import Namespaces
+
+
+class CommandFailed(Exception):
+    """What a command on a node said."""
+
+
+class Node:
+    """One node. `kubelet` and `containerd` can be killed and started, and `die` is the end of the whole machine."""
+
+    def __init__(self, name: str, plane: ControlPlane, segment: Namespaces, *, home: Path, address: str) -> None:
+        self.name = name
+        self.plane = plane
+        self.segment = segment
+        self.home = home
+        self.address = address
+        self.boot_id = str(uuid.uuid4())
+        self.plugins, self.configs = home / "plugins", home / "net.d"
+        for directory in (self.plugins, self.configs):
+            directory.mkdir(parents=True)
+        self.cgroup = cgroups.make(name)
+        self.running: list[Daemon] = []
+        self.holder = self.daemon(
+            "node",
+            [
+                *(command("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
+                *("sh", "-c", set_up(address=address, boot_id=self.boot_id)),
+            ],
+            ready=lambda: READY in (home / "node.log").read_text(),
+        )
+
+    # Its life
+
+    def start(self) -> None:
+        """Start it, and wait until its kubelet serves. It is Ready when its network is configured."""
+        self.holder.start()
+        self.connect()
+        self.relay.start()
+        self.containerd.start()
+        image.write_image(self.home / "pause.tar", program("pause"))
+        self.ctr("images", "import", str(self.home / "pause.tar"))
+        self.kubelet.start()
+
+    def connect(self) -> None:
+        """Put the node on the segment that all nodes share, and its Pods too: its bridge is a part of it."""
+        outer = f"port{self.address.rpartition('.')[2]}"
+        far_end = ["type", "veth", "peer", "name", UPLINK, "netns", str(self.pid)]
+        self.segment.run("ip", "link", "add", outer, *far_end)
+        self.segment.run("ip", "link", "set", outer, "master", BRIDGE, "up")
+        self.run("ip", "link", "set", UPLINK, "master", BRIDGE, "up")
+
+    def configure(self, conflist: dict[str, Any]) -> None:
+        """Say how its Pods are connected. A file that is moved here from elsewhere containerd does not see."""
+        beside = self.configs / "beside"
+        beside.write_text(json.dumps(conflist))
+        beside.rename(self.configs / "10-test.conflist")
+
+    def die(self) -> None:
+        """End everything on it at once, as a power cut does; nobody is told."""
+        first = self.pid if self.holder.alive else None
+        for daemon in reversed(self.running):
+            daemon.kill()
+        if first:
+            until(lambda: not lives(first), f"the last process of {self.name} has ended")
+        cgroups.remove(self.cgroup)
+
+    @property
+    def pid(self) -> int:
+        """Its first process, by the number that the machine knows it by."""
+        return children(self.holder.pid)[0]
+
+    # What runs on it
+
+    @cached_property
+    def relay(self) -> Daemon:
+        """The API server, on the node's loopback."""
+        return self.daemon(
+            "relay",
+            [sys.executable, relay.__file__, str(self.pid), str(self.plane.port)],
+            ready=lambda: relay.READY in (self.home / "relay.log").read_text(),
+        )
+
+    @cached_property
+    def containerd(self) -> Daemon:
+        """The container runtime."""
+        config = self.home / "containerd.toml"
+        config.write_text(containerd_config(plugins=self.plugins, configs=self.configs))
+        return self.daemon(
+            "containerd",
+            self.inside([program("containerd"), "--config", config]),
+            ready=lambda: self.succeeds(program("ctr"), "--address", CONTAINERD, "version"),
+        )
+
+    @cached_property
+    def kubelet(self) -> Daemon:
+        """The kubelet."""
+        config = self.home / "kubelet.json"
+        config.write_text(json.dumps(kubelet_config(cgroup=self.cgroup)))
+        return self.daemon(
+            "kubelet",
+            self.inside(
+                [
+                    *(program("kubelet"), f"--config={config}", f"--kubeconfig={self.plane.kubeconfig}"),
+                    *(f"--hostname-override={self.name}", f"--node-ip={self.address}"),
+                    *("--root-dir=/run/kubelet", "--cert-dir=/run/kubelet/pki"),
+                ]
+            ),
+            ready=lambda: self.answers(KUBELET_PORT, "/healthz"),
+        )
+
+    def daemon(self, name: str, words: Sequence[str | Path], *, ready: Callable[[], bool]) -> Daemon:
+        """One of its programs, which ends when the node does."""
+        made = Daemon(words, log=self.home / f"{name}.log", ready=ready)
+        self.running.append(made)
+        return made
+
+    def inside(self, words: Sequence[str | Path]) -> list[str | Path]:
+        """The command that runs a command on the node."""
+        first, *others = words
+        found = first if "/" in str(first) else command(str(first))
+        enter = [command("nsenter"), "--target", str(self.pid), "--mount", "--net", "--pid", "--"]
+        return [*enter, *dying_with_us(), found, *others]
+
+    # What can be seen of it
+
+    def run(self, *words: str | Path) -> str:
+        """Run a command on the node; gives its output, raises what it says when it fails."""
+        done = subprocess.run(self.inside(words), check=False, capture_output=True, text=True)
+        if done.returncode:
+            raise CommandFailed(f"{words[0]} on {self.name}: {done.stderr}")
+        return done.stdout
+
+    def succeeds(self, *words: str | Path) -> bool:
+        """Whether a command on the node succeeds."""
+        return subprocess.run(self.inside(words), check=False, capture_output=True).returncode == 0
+
+    def ctr(self, *words: str) -> str:
+        """Ask containerd about what the kubelet had it do."""
+        return self.run(program("ctr"), "--address", CONTAINERD, "--namespace", "k8s.io", *words)
+
+    def answers(self, port: int, path: str) -> bool:
+        """Whether a server on the node's loopback answers."""
+        with network_of(self.pid):
+            return answers(port, path)
+
+    def kubelet_pods(self) -> list[dict[str, Any]]:
+        """The Pods that the kubelet runs, in its own words."""
+        with network_of(self.pid):
+            return list(json.loads(read(KUBELET_PORT, "/pods"))["items"] or [])
+
+    def tasks(self) -> list[str]:
+        """What containerd runs, sandboxes and workloads."""
+        return self.ctr("tasks", "list", "--quiet").split()
+
+    def interfaces(self) -> dict[str, str]:
+        """The addresses in the Pods' network namespaces, by namespace; one that vanishes meanwhile is left out."""
+        each = f"echo $name $({command('ip')} -netns $name -4 -oneline address show eth0 2>/dev/null)"
+        told = self.run("sh", "-c", f"for name in $(ls /run/netns); do {each}; done")
+        words = [line.split() for line in told.splitlines()]
+        return {name: rest[3].partition("/")[0] for name, *rest in words if rest}
+
+    def network_namespaces(self) -> list[str]:
+        """The Pods' network namespaces."""
+        return self.run("ls", "/run/netns").split()
+
+    def ports(self) -> list[str]:
+        """What is plugged into the node's bridge, but for the uplink."""
+        told = json.loads(self.run("ip", "-json", "link", "show", "master", BRIDGE) or "[]")
+        return [link["ifname"] for link in told if link["ifname"] != UPLINK]

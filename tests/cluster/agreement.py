@@ -1,0 +1,154 @@
+"""Whether everybody who knows something about addresses says the same, in a cluster that has come to rest.
+
+The API server's Pods, each kubelet's own list, the interfaces in the Pods' namespaces, the agents' journals, the
+NodeNetworkConfigs and the ledger's books: every difference between them is a sentence, and so is whatever is left over
+of a Pod that is no more. While something is under way there are differences; where nothing is, there are none.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from parts.cluster import NODES, runs
+from parts.installation import state
+from podpool.agent.journal import read_journal
+from podpool.agent.pool import Pool
+from podpool.runtime.disk import LocalDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from parts.cluster import Cluster
+    from parts.installation import Installation
+    from parts.node import Node
+
+Addresses = dict[str, str]
+"""Addresses by Pod, or by grant."""
+LATE_DELETES = "/run/podpool/deletes"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Books:
+    """What a node was given: one container, as somebody has it."""
+
+    version: int
+    grants: Addresses
+
+
+def differences(cluster: Cluster, installation: Installation) -> list[str]:
+    """Tell every difference, and everything that is left over."""
+    pods, configs, containers = cluster.pods(), installation.configs(), installation.ledger_containers()
+    ledger = {each["node"]: given(each["state"]) for each in containers}
+    nodes = {each["metadata"]["name"] for each in cluster.admin.get(NODES)["items"]}
+    told = [f"Pod {name_of(pod)} does not run: {pod['status']['phase']}" for pod in pods if not runs(pod)]
+    told += shared("Pods have", (pod["status"].get("podIP", "none") for pod in pods))
+    told += shared("containers hold", (ip for each in containers for ip in given(each["state"]).grants.values()))
+    told += shared("containers in the ledger are of", (each["node"] for each in containers))
+    told += miscounted(installation.ledger_subnet(), containers)
+    told += apart_names("Nodes", nodes, "machines", set(cluster.nodes))
+    told += apart_names("Nodes", nodes, "NodeNetworkConfigs", set(configs))
+    told += apart_names("Nodes", nodes, "the ledger's nodes", set(ledger))
+    for name in sorted(nodes & set(cluster.nodes) & set(configs) & set(ledger)):
+        here = {name_of(pod): pod["status"].get("podIP", "") for pod in pods if pod["spec"].get("nodeName") == name}
+        found = [
+            *on_the_node(cluster.nodes[name], here),
+            *in_the_books(cluster.nodes[name], here, configs[name], ledger[name]),
+        ]
+        told += [f"{name}: {each}" for each in found]
+    return told
+
+
+def miscounted(subnet: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What the ledger cannot grant beside what the nodes hold: one primary each, and their grants."""
+    held = sum(1 + len(given(each["state"]).grants) for each in containers)
+    told = f"{subnet['reserved']} addresses of the subnet are taken, and nodes hold {held}"
+    return [told] if subnet["reserved"] != held else []
+
+
+def on_the_node(node: Node, pods: Addresses) -> list[str]:
+    """What the kubelet, the runtime and the kernel have, beside what the API server has."""
+    kubelet = {name_of(pod): pod["status"].get("podIP", "") for pod in node.kubelet_pods()}
+    counts = {
+        "network namespaces": (len(node.network_namespaces()), len(pods)),
+        "ports of the bridge": (len(node.ports()), len(pods)),
+        "workloads and sandboxes": (len(node.tasks()), 2 * len(pods)),
+        "DELs left for later": (len(node.run("sh", "-c", f"ls {LATE_DELETES} 2>/dev/null || true").split()), 0),
+    }
+    return [
+        *apart("Pod", "the API server", pods, "the kubelet", kubelet),
+        *apart_names("Pods' addresses", set(pods.values()), "interfaces", set(node.interfaces().values())),
+        *(f"{has} {what} for {len(pods)} Pods" for what, (has, wanted) in counts.items() if has != wanted),
+    ]
+
+
+def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger: Books) -> list[str]:
+    """What the agent, the NodeNetworkConfig and the ledger have."""
+    pool = pool_of(node)
+    containers = config.get("status", {}).get("networkContainers", [])
+    if len(containers) != 1 or pool.container is None:
+        return [f"{len(containers)} containers in its status, {pool.container and 1} in its agent's journal"]
+    shown = Books(
+        version=containers[0].get("version", 0),
+        grants={each["name"]: each["ip"] for each in containers[0].get("ipAssignments", [])},
+    )
+    accepted = {each.name: each.ip for each in pool.container.ip_assignments}
+    held = {each.pod.name: each.grant.address for each in pool.holdings.values()}
+    spec = config["spec"]
+    told = [
+        *apart("Pod", "the API server", pods, "the agent", held),
+        *apart("grant", "the agent", accepted, "the NodeNetworkConfig", shown.grants),
+        *apart("grant", "the NodeNetworkConfig", shown.grants, "the ledger", ledger.grants),
+    ]
+    versions = {"agent": pool.version, "NodeNetworkConfig": shown.version, "ledger": ledger.version}
+    if len(set(versions.values())) > 1:
+        told += [f"versions differ: {versions}"]
+    if spec.get("ipsNotInUse") or spec["requestedIPCount"] != len(shown.grants):
+        named = len(spec.get("ipsNotInUse") or [])
+        told += [f"asks for {spec['requestedIPCount']} and has {len(shown.grants)}, of which {named} are let go of"]
+    return told
+
+
+def pool_of(node: Node) -> Pool:
+    """What the agent of a node has, as its journal tells."""
+    pool, disk = Pool(), LocalDisk(state(node))
+    try:
+        for record in read_journal(disk).records:
+            pool.apply(record)
+    finally:
+        disk.close()
+    return pool
+
+
+def given(container: Mapping[str, Any]) -> Books:
+    """A container in the ledger's words."""
+    grants = {each["id"]: each["address"] for each in container.get("grants", [])}
+    return Books(version=container["version"], grants=grants)
+
+
+def apart(what: str, one: str, ones: Addresses, other: str, others: Addresses) -> list[str]:
+    """Where two lists of addresses differ."""
+    return [
+        f"{what} {key} has {ones.get(key, 'nothing')} with {one}, {others.get(key, 'nothing')} with {other}"
+        for key in sorted(ones.keys() | others.keys())
+        if ones.get(key) != others.get(key)
+    ]
+
+
+def apart_names(what: str, ones: set[str], other: str, others: set[str]) -> list[str]:
+    """Where two sets differ."""
+    return [
+        *(f"{each} is among the {what}, not among the {other}" for each in sorted(ones - others)),
+        *(f"{each} is among the {other}, not among the {what}" for each in sorted(others - ones)),
+    ]
+
+
+def shared(what: str, names: Iterable[str]) -> list[str]:
+    """What is there more than once."""
+    return [f"{count} {what} {name}" for name, count in Counter(names).items() if count > 1]
+
+
+def name_of(pod: Mapping[str, Any]) -> str:
+    """A Pod's name."""
+    return str(pod["metadata"]["name"])
