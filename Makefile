@@ -37,13 +37,15 @@ format: .venv/.dev ## put the code into its form
 sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; two minutes
 	@$(BIN)/podpool sim --seeds 1-120 --climate storm
 	@$(BIN)/podpool sim --seeds 1-40 --climate shared
-	@$(BIN)/podpool sim --seeds 1-400 --climate narrow
+	@$(BIN)/podpool sim --seeds 1-300 --climate narrow
+	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds 1-600 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-shared
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate shared
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-restores
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-shared
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not histories" --timeout 0

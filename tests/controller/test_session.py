@@ -1,11 +1,13 @@
 """Calls of one term."""
 
 import asyncio
+import random
 from collections.abc import Awaitable, Callable
 
 import msgspec
 import pytest
 
+from podpool.controller.presence import Presence
 from podpool.controller.session import AGAIN, Lead, Session
 from podpool.core.scaling import Scaler
 from podpool.ledger.client import LedgerClient
@@ -72,7 +74,14 @@ def item(node: str) -> Item:
 
 def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Session]:
     ledger = Ledger()
-    session = Session(LedgerClient(ledger), Lead("cluster", 3, 5), hear=lambda _: None, load=ledger.told.append)
+    session = Session(
+        LedgerClient(ledger),
+        Lead("cluster", 3, 5),
+        hear=lambda _: None,
+        load=ledger.told.append,
+        presence=Presence(),
+        rng=random.Random(1),  # noqa: S311  the same each time
+    )
 
     async def both() -> None:
         sending = asyncio.ensure_future(session.run())

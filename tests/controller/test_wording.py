@@ -39,8 +39,10 @@ SUBNET_STATE = SubnetState(
     capacity=100,
     reserved=2,
     cooldown=30.0,
-    scaler=Scaler(8, 25),
+    scaler=Scaler(16, 50),
 )
+SCALER = Scaler(8, 25)
+"""What this cluster's agents are told, whatever the ledger says."""
 
 
 def config(**parts: Any) -> NodeNetworkConfig:  # noqa: ANN401  a test's own JSON
@@ -80,7 +82,7 @@ def test_a_report_that_cannot_be_read_is_as_if_not_written() -> None:
 
 
 def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
-    shown = written(status_of(STATE, SUBNET_STATE, NODE, Numbers())).status
+    shown = written(status_of(STATE, SUBNET_STATE, NODE, SCALER, Numbers())).status
     container = shown.network_containers[0]
     assert (8, 25, 125, 250) == (
         shown.scaler.batch_size,
@@ -110,11 +112,11 @@ def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
     ],
 )
 def test_a_status_is_written_again_when_version_or_shortness_differ(state: ContainerState, told: bool) -> None:
-    assert told == told_already(written(status_of(STATE, SUBNET_STATE, NODE, Numbers())), state)
+    assert told == told_already(written(status_of(STATE, SUBNET_STATE, NODE, SCALER, Numbers())), state, NODE, SCALER)
 
 
 def test_a_removed_status_is_written_again() -> None:
-    assert not told_already(config(), STATE)
+    assert not told_already(config(), STATE, NODE, SCALER)
 
 
 def test_a_new_node_asks_for_nothing() -> None:

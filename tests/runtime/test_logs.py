@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from podpool.runtime.logs import JsonLines
+from podpool.runtime.logs import JsonLines, about
 
 
 def record(**parts: object) -> logging.LogRecord:
@@ -31,3 +31,10 @@ def test_a_traceback_stays_on_the_line() -> None:
         line = JsonLines().format(record(exc_info=sys.exc_info()))
     assert "\n" not in line
     assert "ValueError: torn" in msgspec.json.decode(line)["traceback"]
+
+
+def test_what_is_logged_meanwhile_says_what_it_is_about() -> None:
+    with about(controller="nodes", key="n1"), about(key="n2"):
+        told = msgspec.json.decode(JsonLines().format(record()))
+    assert ("nodes", "n2") == (told["controller"], told["key"])
+    assert "key" not in msgspec.json.decode(JsonLines().format(record()))

@@ -1,5 +1,6 @@
 """Stories of Nodes that go, come back, or are taken for gone."""
 
+from podpool.controller.echoes import PATIENCE
 from podpool.sim.checks import check_quiet
 from podpool.sim.world import NODES
 from tests.sim.story import Story, lists
@@ -159,7 +160,7 @@ async def a_word_that_took_too_long(story: Story) -> None:
 
 
 async def a_config_that_the_leader_does_not_see(story: Story) -> None:
-    """A machine has just joined, its Node is deleted and registered again, and the leader's cache has no NNC yet."""
+    """A machine has just joined, its Node is deleted and registered again, and the leader's cache long has no NNC."""
     world = story.world
     await story.watch(2)
     cache = story.hold(lists("nodenetworkconfigs", "controller"), most=None, answers=True)
@@ -167,7 +168,7 @@ async def a_config_that_the_leader_does_not_see(story: Story) -> None:
     await story.watch(2)
     world.delete_node("a")
     world.register("a")
-    await story.watch(4)
+    await story.watch(PATIENCE + 2)
     cache.let_go()
     story.bind("a", 2)
     await story.settled(20)

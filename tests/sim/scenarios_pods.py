@@ -66,7 +66,7 @@ async def demand_returns_while_a_release_is_under_way(story: Story) -> None:
 
 
 async def the_same_addresses_come_back_as_new_grants(story: Story) -> None:
-    """In a full subnet, before the agent has taken the old names out of its NNC, which are read once more."""
+    """In a full subnet, before the agent has taken the old names out of its NNC, which a person edits meanwhile."""
     await story.joined("a")
     pods = await story.grown("a", 12)
     call = story.hold(calls(lambda item: item.get("released")))
@@ -76,7 +76,9 @@ async def the_same_addresses_come_back_as_new_grants(story: Story) -> None:
     await story.until(lambda: story.spec("a")["requestedIPCount"] >= 12)
     patch = story.hold(requests_of("a"), most=None)
     call.let_go()
-    await story.watch(8)
+    await story.watch(4)
+    story.world.edit_request("a", 14)
+    await story.watch(4)
     patch.let_go()
     await story.settled(60)
 

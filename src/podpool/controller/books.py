@@ -58,6 +58,19 @@ class Books:
         """Tell whether a container is open for a node of this name."""
         return container in self._by_name.get(node, ())
 
+    def of_name(self, node: str) -> ContainerRecord | None:
+        """Find a container of a node of this name."""
+        return next((self._records[container] for container in self._by_name.get(node, ())), None)
+
+    def remembers(self, node: str) -> bool:
+        """Tell whether a node of this name has a container."""
+        return node in self._by_name
+
+    def answered(self, item: Item) -> bool:
+        """Tell whether this is what the ledger was last asked for a container, and has answered."""
+        known = self._records.get(item.container or "")
+        return known is not None and item.boot_id in (None, known.boot_id) and _asked(known) == _asked(item)
+
     def _of_uid(self, node_uid: str) -> Iterator[ContainerRecord]:
         return (self._records[container] for container in self._by_uid.get(node_uid, ()))
 
@@ -94,3 +107,7 @@ class Books:
             del index[key][container]
             if not index[key]:
                 del index[key]
+
+
+def _asked(of: ContainerRecord | Item) -> tuple[object, ...]:
+    return of.node_uid, of.wanted, of.released, of.rested, of.report, of.pinned

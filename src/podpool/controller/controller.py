@@ -9,7 +9,11 @@ import logging
 import random
 
 from podpool.controller.books import Books
+from podpool.controller.ground import Ground
+from podpool.controller.herald import Herald
+from podpool.controller.metrics import Metrics, View
 from podpool.controller.mirrors import Mirrors
+from podpool.controller.presence import Notice, Presence
 from podpool.controller.recovery import send_listing
 from podpool.controller.session import Lead
 from podpool.controller.settings import Settings
@@ -18,6 +22,7 @@ from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.election import Elector, LeadLost
+from podpool.kube.events import Recorder
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import ListingWanted, TermEnded
 from podpool.ledger.messages import OpenTerm, Term
@@ -44,6 +49,11 @@ class Controller:
         self._rng = rng
         self._identity = new_uuid(rng)
         self._mirrors = Mirrors(kube, settings=settings, rng=rng)
+        self._recorder = Recorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
+        self._metrics = Metrics()
+        self._presence = Presence()
+        self._elector = self._candidate()
+        self._work: TermWork | None = None
         self._cluster = ""
         self._term = 0
         self._seen = 0
@@ -52,19 +62,35 @@ class Controller:
         """Mirror, and lead whenever it is this one's turn."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirrors.run())
+            group.create_task(self._recorder.run())
             await self._mirrors.synced()
             self._cluster = await self._cluster_uid()
             while True:
                 try:
-                    await self._elector().run(self._lead)
+                    await self._elector.run(self._lead)
                 except LeadLost as error:
                     _log.warning("%s", error)
+                self._elector = self._candidate()
 
     def missing(self) -> str | None:
         """Tell what stands in the way of being ready; following another leader is ready."""
         return None if self._cluster else "the cluster's objects have not been listed yet"
 
-    def _elector(self) -> Elector:
+    def page(self) -> bytes:
+        """Write down the metrics."""
+        work = self._work
+        return self._metrics.page(
+            View(
+                leading=self._elector.leading,
+                ledger_away=self._presence.away,
+                braked=work.braked if work else False,
+                queues=work.queues if work else {},
+                subnets=work.meters() if work else {},
+                unreported_pods=work.unreported_pods if work else 0,
+            )
+        )
+
+    def _candidate(self) -> Elector:
         return Elector(
             self._kube,
             name=LEASE,
@@ -73,6 +99,11 @@ class Controller:
             clock=self._clock,
             rng=self._rng,
         )
+
+    def _must_lead(self) -> None:
+        """Refuse to write for one who does not lead any more: a paused process goes on before any timer ends it."""
+        if not self._elector.leading:
+            raise LeadLost(LEASE)
 
     async def _cluster_uid(self) -> str:
         """Tell who this cluster is: the UID of kube-system, which lives as long as it does."""
@@ -87,43 +118,51 @@ class Controller:
 
     async def _lead(self) -> None:
         """Serve one term after the other for as long as the lead lasts."""
-        failures = 0
-        while True:
-            try:
-                await self._serve_term()
-            except* (TermEnded, ListingWanted) as ended:
-                failures = 0
-                _log.warning("the term has ended: %s", ended.exceptions[0])
-            except* PodpoolError as trouble:
-                failures += 1
-                _log.warning("the term broke off: %s", trouble.exceptions[0])
-            await asyncio.sleep(self._patience(failures + 1))
-
-    async def _serve_term(self) -> None:
-        term = await self._open()
-        books = Books()
-        books.load((await self._ledger.containers(self._cluster)).containers)
-        work = TermWork(
-            self._kube,
-            self._ledger,
-            self._mirrors,
-            books,
-            Lead(self._cluster, term.term, self._seen),
+        kube = self._kube.permitted(self._must_lead)
+        ground = Ground(
+            kube=kube,
+            ledger=self._ledger,
+            mirrors=self._mirrors,
+            herald=Herald(self._recorder),
+            metrics=self._metrics,
             settings=self._settings,
+            clock=self._clock,
             rng=self._rng,
         )
+        async with asyncio.TaskGroup() as group:
+            group.create_task(Notice(kube, self._presence, self._mirrors.subnets, clock=self._clock).run())
+            failures = 0
+            while True:
+                try:
+                    await self._serve_term(ground)
+                except* (TermEnded, ListingWanted) as ended:
+                    failures = 0
+                    _log.warning("the term has ended: %s", ended.exceptions[0])
+                except* PodpoolError as trouble:
+                    failures += 1
+                    _log.warning("the term broke off: %s", trouble.exceptions[0])
+                finally:
+                    self._work = None
+                await asyncio.sleep(self._patience(failures + 1))
+
+    async def _serve_term(self, ground: Ground) -> None:
+        term = await self._open()
+        books = Books()
+        books.load((await self._presence.ask(self._ledger.containers(self._cluster))).containers)
+        self._work = TermWork(ground, self._presence, books, Lead(self._cluster, term.term, self._seen))
         try:
-            await work.run()
+            await self._work.run()
         finally:
-            self._seen = max(self._seen, work.session.seen)
+            self._seen = max(self._seen, self._work.session.seen)
 
     async def _open(self) -> Term:
         """Take a term, and tell what the cluster has if the ledger wants to know."""
-        term = await self._ledger.open_term(OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen))
+        opening = OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen)
+        term = await self._presence.ask(self._ledger.open_term(opening))
         self._term, self._seen = term.term, max(self._seen, term.revision)
         if term.listing_wanted:
             answer = await send_listing(
-                self._kube,
+                self._kube.permitted(self._must_lead),
                 self._ledger,
                 cluster=self._cluster,
                 term=term.term,

@@ -10,21 +10,22 @@ import asyncio
 import logging
 
 from podpool.controller.books import Books
+from podpool.controller.ground import Ground
 from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
-from podpool.controller.settings import Settings
 from podpool.controller.wording import claim_of, speaks_of
 from podpool.core.errors import PodpoolError
-from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.kube.reflector import fresh
-from podpool.kube.store import Store
+from podpool.ledger.errors import Braked
 from podpool.ledger.messages import ContainerRecord, Item
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
 from podpool.resources.builtin import FINISHED, NODES, PODS, Node
 
 LOOK = 10.0
 """Seconds between two looks; short beside the gone time."""
+AT_ONCE = 16
+"""Nodes that are decided on at the same time."""
 
 _log = logging.getLogger(__name__)
 
@@ -32,32 +33,26 @@ _log = logging.getLogger(__name__)
 class Gone:
     """Watches over containers whose Node is not there."""
 
-    def __init__(
-        self,
-        kube: KubeClient,
-        session: Session,
-        books: Books,
-        *,
-        nodes: Store[Node],
-        configs: Store[NodeNetworkConfig],
-        reconciler: Nodes,
-        settings: Settings,
-    ) -> None:
-        self._kube = kube
+    def __init__(self, ground: Ground, session: Session, books: Books, *, reconciler: Nodes) -> None:
+        self.braked = False
+        """The ledger holds everything back: too many were lost at once."""
+        self._ground = ground
+        self._kube = ground.kube
         self._session = session
         self._books = books
-        self._nodes = nodes
-        self._configs = configs
+        self._nodes = ground.mirrors.nodes
+        self._configs = ground.mirrors.configs
         self._reconciler = reconciler
-        self._settings = settings
+        self._settings = ground.settings
         self._missed: dict[str, float] = {}
         """Containers by when their Node was first missed."""
 
     async def run(self) -> None:
         """Look now and then."""
         while True:
-            await self.look()
-            await asyncio.sleep(LOOK)
+            with self._ground.metrics.working("gone"):
+                await self.look()
+            await asyncio.sleep(min(LOOK, self._settings.numbers.gone / 4))
 
     async def look(self) -> None:
         """Note who is missed, and give up whose time is over."""
@@ -66,18 +61,26 @@ class Gone:
         missed = [record for record in self._books.values() if record.state.container not in kept]
         self._missed = {each.state.container: self._missed.get(each.state.container, now) for each in missed}
         self._session.missing = len(missed)
-        for record in missed:
-            if now - self._missed[record.state.container] < self._settings.numbers.gone:
-                continue
-            try:
-                await self._decide(record)
-            except PodpoolError as error:
-                _log.info("node %s: not given up yet: %s", record.node, error)
+        due = [each for each in missed if now - self._missed[each.state.container] >= self._settings.numbers.gone]
+        if not due:
+            self.braked = False
+        for begin in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*map(self._try, due[begin : begin + AT_ONCE]))
+
+    async def _try(self, record: ContainerRecord) -> None:
+        try:
+            await self._decide(record)
+        except Braked as error:
+            if not self.braked:
+                self._ground.herald.braked(record.state.subnet, namespace=self._settings.namespace, why=str(error))
+            self.braked = True
+        except PodpoolError as error:
+            self._ground.metrics.errors.labels("gone").inc()
+            _log.info("node %s: not given up yet: %s", record.node, error)
 
     async def _decide(self, record: ContainerRecord) -> None:
         if not await self._is_gone(record):
             return
-        _log.warning("node %s (%s) is gone: container %s ends", record.node, record.node_uid, record.state.container)
         item = Item(
             subnet=record.state.subnet,
             node=record.node,
@@ -86,7 +89,11 @@ class Gone:
             gone=True,
         )
         outcome = await self._session.reconcile(item)
+        self.braked = False
+        _log.warning("node %s (%s) is gone: container %s ends", record.node, record.node_uid, record.state.container)
         self._books.note(item, outcome.state)
+        self._ground.herald.given_up(record)
+        self._ground.metrics.mended.labels("container").inc()
         await self._clear(record)
 
     async def _is_gone(self, record: ContainerRecord) -> bool:

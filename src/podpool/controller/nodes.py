@@ -1,38 +1,35 @@
 """A node's NNC: made, served, and made again when its Node comes back.
 
-What must hold: a status is written only after the ledger has committed what it tells. A grant that the agent did not
-name is never removed. Whether a Node that comes back under its name keeps its container is decided on a fresh read, by
-the boot id that the agent wrote: the same machine, its Pods still running, keeps it; another inherits nothing.
+What must hold: whether a Node that comes back under its name keeps its container is decided on a fresh read, by the
+boot id that the agent wrote: the same machine, its Pods still running, keeps it; another inherits nothing.
 
 A Node's deletion marks its NNC for deletion within seconds, which cannot be undone; our finalizer keeps it readable. It
 is read into the ledger once more before it goes, so that whatever crashes in between is finished from the ledger.
 """
 
 import logging
-from collections.abc import Callable
 
 import msgspec
 
 from podpool.controller.books import Books
-from podpool.controller.session import Outcome, Session
-from podpool.controller.settings import Settings
+from podpool.controller.ground import Ground
+from podpool.controller.networkconfigs import NetworkConfigs
+from podpool.controller.session import Outcome
+from podpool.controller.subnets import Subnets
 from podpool.controller.wording import (
     claim_of,
     config_for,
     item_of,
     item_of_record,
+    mislabelled,
+    owner_of,
     speaks_of,
-    status_of,
     subnet_of,
-    told_already,
 )
-from podpool.core.scaling import Scaler
-from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
 from podpool.kube.reflector import fresh
-from podpool.kube.store import Store
-from podpool.ledger.messages import Item
+from podpool.ledger.messages import Item, SubnetName
 from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig, report_of
 from podpool.resources.builtin import NODES, Node
 
@@ -45,36 +42,30 @@ _log = logging.getLogger(__name__)
 class Nodes:
     """Brings one node's NNC in step, by the node's name."""
 
-    def __init__(
-        self,
-        kube: KubeClient,
-        session: Session,
-        books: Books,
-        *,
-        nodes: Store[Node],
-        configs: Store[NodeNetworkConfig],
-        settings: Settings,
-        pinned: Callable[[str], Scaler | None],
-    ) -> None:
-        self._pinned = pinned
-        self._kube = kube
-        self._session = session
+    def __init__(self, ground: Ground, books: Books, subnets: Subnets, served: NetworkConfigs) -> None:
+        self._ground = ground
+        self._kube = ground.kube
         self._books = books
-        self._nodes = nodes
-        self._configs = configs
-        self._settings = settings
+        self._subnets = subnets
+        self._served = served
+        self._nodes = ground.mirrors.nodes
+        self._configs = ground.mirrors.configs
+        self._settings = ground.settings
 
     async def reconcile(self, name: str) -> Again | None:
         """Look at a node as it is now, and do what is missing."""
         node = self._nodes.get(name)
         config = self._configs.get(f"{self._settings.namespace}/{name}")
+        unseen = self._served.echoes.due(name, seen=config.metadata.resource_version if config else "")
+        if unseen:
+            return Again(after=unseen)
         if config is not None and config.metadata.deletion_timestamp is not None:
             await self._bury(config)
         elif node is None:
-            return None  # its container waits for the gone time; the garbage collector marks its NNC
+            self._served.rests(name)  # its container waits for the gone time; the garbage collector marks its NNC
         elif config is None:
             await self._make(name)
-        elif _owner(config) != node.metadata.uid:
+        elif owner_of(config) != node.metadata.uid:
             return await self._belongs(config)
         else:
             return await self._decide(node, config)
@@ -86,7 +77,7 @@ class Nodes:
             name = node.metadata.name
             node = await fresh(self._kube, NODES, name, cache=self._nodes)
             config = await self._fresh_config(name)
-            if _owner(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
+            if owner_of(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
                 return Again(after=STALE)  # the mirrors will show it
             if self._unanswered(node, config):
                 config = await self._refuse(config, claim_of(node, config))
@@ -104,13 +95,15 @@ class Nodes:
         return claim not in {"", refused} and not self._books.knows(claim, node.metadata.name)
 
     async def _refuse(self, config: NodeNetworkConfig, container: str) -> NodeNetworkConfig:
-        return await self._kube.merge(
+        refused = await self._kube.merge(
             NETWORK_CONFIGS,
             config.metadata.name,
             {"metadata": {"annotations": {REFUSED_ANNOTATION: container}}},
             namespace=self._settings.namespace,
             precondition=config.metadata.resource_version,
         )
+        self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
+        return refused
 
     async def _belongs(self, config: NodeNetworkConfig) -> Again | None:
         """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""
@@ -119,50 +112,68 @@ class Nodes:
             node = await fresh(self._kube, NODES, name, cache=self._nodes)
         except NotFound:
             return None
-        if _owner(config) == node.metadata.uid:
+        if owner_of(config) == node.metadata.uid:
             return await self._decide(node, config)
         await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
         return None
 
     async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
-        """Do what a living NNC asks for, and tell it what it has."""
         record = self._books.of_node(node, config)
-        item = item_of(
-            config,
-            node_uid=node.metadata.uid,
-            container=record.state.container if record else None,
-            subnet=record.state.subnet if record else subnet_of(node, self._settings),
-            numbers=self._settings.numbers,
-        )
-        if record and not speaks_of(config, record.state.container):
-            item = msgspec.structs.replace(item, boot_id=None, report=None)  # the words of another machine's agent
-        elif record and item.boot_id != record.boot_id == node.boot_id:
-            item = msgspec.structs.replace(item, boot_id=None)  # words from before a reboot: the server was restored
-        outcome = await self._ask(item)
-        if not told_already(config, outcome.state):
-            await self._tell(node, config, outcome)
+        subnet = record.state.subnet if record else subnet_of(node, self._settings)
+        if self._is_published(node, subnet):
+            await self._served.serve(node, config, subnet)
+
+    def _is_published(self, node: Node, subnet: SubnetName) -> bool:
+        """Tell whether agents know what a subnet asks of them; if not, the node waits for it."""
+        if self._subnets.use(subnet) is not None:
+            return True
+        self._served.waits(node.metadata.name, subnet.name)
+        trouble = self._subnets.trouble(subnet)
+        if trouble:
+            self._ground.herald.refused(node, trouble)
+        return False
 
     async def _make(self, name: str) -> None:
         """Make an NNC for a Node that has none."""
-        try:
-            node = await fresh(self._kube, NODES, name, cache=self._nodes)
-        except NotFound:
+        node = await self._new_or_fresh(name)
+        if node is None:
+            return
+        kept = self._books.of_node(node, None)
+        subnet = kept.state.subnet if kept else subnet_of(node, self._settings)
+        if not self._is_published(node, subnet):
             return
         numbers = self._settings.numbers
-        kept = self._books.of_node(node, None)
         if kept:
             _log.info("node %s is the machine that it was, and keeps container %s", name, kept.state.container)
             item = item_of_record(kept, node=node, numbers=numbers)
         else:
-            subnet = subnet_of(node, self._settings)
+            self._say_mislabelled(node)
             item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=numbers.node_maximum)
+            self._served.waits(name, subnet.name)
         try:
             config = await self._kube.create(
                 NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
             )
         except AlreadyExists:
             return  # the watch will show it, and whose it is; a second container would stand in the way of the first
-        await self._tell(node, config, await self._ask(item))
+        self._served.echoes.wrote(name, over="")
+        item = msgspec.structs.replace(item, pinned=self._subnets.pinned(subnet.name))
+        await self._served.tell(node, config, await self._served.ask_for(node, config, item))
+
+    async def _new_or_fresh(self, name: str) -> Node | None:
+        """Find a Node as it is now; as the cache has it, when there is nothing that it could keep."""
+        node = self._nodes.get(name)
+        if node and not self._books.remembers(name) and self._books.of_uid(node.metadata.uid) is None:
+            return node
+        try:
+            return await fresh(self._kube, NODES, name, cache=self._nodes)
+        except NotFound:
+            return None
+
+    def _say_mislabelled(self, node: Node) -> None:
+        wrong = mislabelled(node)
+        if wrong:
+            self._ground.herald.mislabelled(node, f"{wrong}; it is on {self._settings.subnet}, as if it had none")
 
     async def _bury(self, config: NodeNetworkConfig) -> None:
         """Let an NNC that is marked for deletion go, when it is not needed any more to decide who its Node was."""
@@ -172,7 +183,7 @@ class Nodes:
         try:
             node = await fresh(self._kube, NODES, name, cache=self._nodes)
         except NotFound:
-            if self._books.of_uid(_owner(config)) is None:
+            if self._books.of_uid(owner_of(config)) is None:
                 await self.release(config)
             return  # the container is still there: the gone time decides
         dying = await self._fresh_config(name)
@@ -183,18 +194,19 @@ class Nodes:
 
     async def _read_once_more(self, node: Node, dying: NodeNetworkConfig) -> None:
         """Bring what the agent last wrote into the ledger, for the Node that the container belongs to from now on."""
-        record = self._books.of_uid(_owner(dying))
+        record = self._books.of_uid(owner_of(dying))
         if record is None or not speaks_of(dying, record.state.container):
             return
         report = report_of(dying)
         boots = {record.boot_id, report.boot_id if report else None}
-        same = _owner(dying) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
+        same = owner_of(dying) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
         item = item_of(
             dying,
-            node_uid=node.metadata.uid if same else _owner(dying),
+            node_uid=node.metadata.uid if same else owner_of(dying),
             container=record.state.container,
             subnet=record.state.subnet,
             numbers=self._settings.numbers,
+            pinned=record.pinned,
         )
         if record.boot_id == node.boot_id:
             item = msgspec.structs.replace(item, boot_id=None)  # what is known is the machine's own
@@ -213,27 +225,10 @@ class Nodes:
             )
         except NotFound:
             return
+        self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
 
     async def _fresh_config(self, name: str) -> NodeNetworkConfig:
         return await fresh(self._kube, NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
 
     async def _ask(self, item: Item) -> Outcome:
-        item = msgspec.structs.replace(item, pinned=self._pinned(item.subnet.name))
-        outcome = await self._session.reconcile(item)
-        self._books.note(item, outcome.state)
-        return outcome
-
-    async def _tell(self, node: Node, config: NodeNetworkConfig, outcome: Outcome) -> None:
-        await self._kube.merge(
-            NETWORK_CONFIGS,
-            config.metadata.name,
-            {"status": status_of(outcome.state, outcome.subnet, node, self._settings.numbers)},
-            namespace=self._settings.namespace,
-            sub="status",
-            precondition=config.metadata.resource_version,
-        )
-
-
-def _owner(config: NodeNetworkConfig) -> str:
-    """Tell the UID of the Node that an NNC belongs to."""
-    return next((each.uid for each in config.metadata.owner_references if each.controller), "")
+        return await self._served.ask(item)

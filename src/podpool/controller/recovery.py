@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import msgspec
 
 from podpool.controller.settings import Settings
-from podpool.controller.wording import config_for, item_of, speaks_of, subnet_of
+from podpool.controller.wording import config_for, item_of, owner_of, speaks_of, subnet_of
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.ledger.client import LedgerClient
@@ -136,8 +136,8 @@ def _listed(config: NodeNetworkConfig, term: int, settings: Settings) -> list[Li
 
 def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: Settings) -> ListedContainer:
     default = subnet_of(Node(metadata=config.metadata), settings)
-    subnet = SubnetName(network=default.network, name=container.subnet_name or default.name)
-    owner = next((each.uid for each in config.metadata.owner_references if each.controller), "")
+    subnet = SubnetName(network=container.vnet_id or default.network, name=container.subnet_name or default.name)
+    owner = owner_of(config)
     item = item_of(config, node_uid=owner, container=container.id, subnet=subnet, numbers=settings.numbers)
     if not speaks_of(config, container.id):
         item = msgspec.structs.replace(item, boot_id=None, report=None)

@@ -7,10 +7,13 @@ have opened containers that nobody asks for again: so the books are read anew, a
 """
 
 import asyncio
+import random
 from collections.abc import Callable
 
 import msgspec
 
+from podpool.controller.presence import Presence
+from podpool.kube.backoff import backoff
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import LedgerError, ListingWanted, TermEnded, error_of
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Reconcile, ReconcileAnswer, SubnetState
@@ -20,9 +23,8 @@ GATHER = 0.01
 """Seconds for which a call waits for company: a node storm becomes few calls."""
 MOST = 500
 """Containers of one call."""
-DEADLINE = 15.0
-AGAIN = 1.0
-"""Seconds before the books are asked for again, when that failed too."""
+AGAIN, AGAIN_MOST = 1.0, 10.0
+"""Seconds before the books are asked for again, when that failed too: at first, and at the longest."""
 
 
 class Lead(msgspec.Struct, frozen=True):
@@ -50,6 +52,8 @@ class Session:
         *,
         hear: Callable[[ReconcileAnswer], None],
         load: Callable[[tuple[ContainerRecord, ...]], None],
+        presence: Presence,
+        rng: random.Random,
     ) -> None:
         self.seen = lead.seen
         self.missing = 0
@@ -58,6 +62,9 @@ class Session:
         self._lead = lead
         self._hear = hear
         self._load = load
+        self._presence = presence
+        self._rng = rng
+        self._failures = 0
         self._doubt = False
         self._number = 0
         self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
@@ -81,8 +88,10 @@ class Session:
             await self._wanted.wait()
             await asyncio.sleep(GATHER)
             if self._doubt and not await self._read_books():
-                await asyncio.sleep(AGAIN)
+                self._failures += 1
+                await asyncio.sleep(backoff(self._failures, rng=self._rng, base=AGAIN, most=AGAIN_MOST))
                 continue
+            self._failures = 0
             batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
             if not self._waiting:
                 self._wanted.clear()
@@ -102,11 +111,10 @@ class Session:
     async def _read_books(self) -> bool:
         try:
             await self._call(())
-            async with asyncio.timeout(DEADLINE):
-                self._load((await self._ledger.containers(self._lead.cluster)).containers)
+            self._load((await self._presence.ask(self._ledger.containers(self._lead.cluster))).containers)
         except (TermEnded, ListingWanted):
             raise
-        except (Unreachable, LedgerError, TimeoutError):
+        except (Unreachable, LedgerError):
             return False
         self._doubt = False
         return True
@@ -122,11 +130,7 @@ class Session:
             items=items,
             missing=self.missing,
         )
-        try:
-            async with asyncio.timeout(DEADLINE):
-                answer = await self._ledger.reconcile(call)
-        except TimeoutError:
-            raise Unreachable("the ledger", f"no answer within {DEADLINE:g} s") from None
+        answer = await self._presence.ask(self._ledger.reconcile(call))
         self.seen = max(self.seen, answer.revision)
         return answer
 

@@ -1,5 +1,7 @@
 """What a controller is told when it starts."""
 
+from typing import Literal
+
 import msgspec
 
 from podpool.core.errors import InvalidInput
@@ -7,6 +9,10 @@ from podpool.core.numbers import Numbers
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"
+
+Scarcity = Literal["off", "exhaustion", "graded"]
+"""What is done when a subnet runs short: nothing; single addresses while it is exhausted; or the ledger's own batch."""
+SCARCITIES: tuple[Scarcity, ...] = ("off", "exhaustion", "graded")
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +22,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Of nodes that carry no label."""
     namespace: str = "kube-system"
     numbers: Numbers = Numbers()
+    scarcity: Scarcity = "graded"
+    pod_history: bool = False
+    """Whether the ledger is told which Pods have which addresses."""
 
 
 def parse_subnet(text: str, *, what: str) -> SubnetName:
@@ -24,3 +33,11 @@ def parse_subnet(text: str, *, what: str) -> SubnetName:
     if not (dot and network and name):
         raise InvalidInput(what, text, "not a subnet: write it as NETWORK.SUBNET")
     return SubnetName(network=network, name=name)
+
+
+def parse_scarcity(text: str) -> Scarcity:
+    """Read one of the three words."""
+    for word in SCARCITIES:
+        if word == text:
+            return word
+    raise InvalidInput("--scarcity", text, f"must be one of {', '.join(SCARCITIES)}")

@@ -1,103 +1,113 @@
 """All that writes, for one term of the ledger: it ends with the term, and leaves nothing behind."""
 
 import asyncio
-import random
+from collections.abc import Iterable
 
 from podpool.controller.books import Books
+from podpool.controller.garbage import Garbage
 from podpool.controller.gone import Gone
-from podpool.controller.mirrors import Mirrors
+from podpool.controller.ground import Ground
+from podpool.controller.metrics import SubnetMeter
+from podpool.controller.networkconfigs import NetworkConfigs
 from podpool.controller.nodes import Nodes
+from podpool.controller.pods import PodHistory
+from podpool.controller.presence import Presence
 from podpool.controller.session import Lead, Session
-from podpool.controller.settings import Settings
 from podpool.controller.subnets import Subnets
-from podpool.kube.client import KubeClient
+from podpool.controller.wording import subnet_of
 from podpool.kube.queue import WorkQueue, work
-from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import Change, ContainerRecord, ReconcileAnswer
 from podpool.resources.meta import Object
 
 RESYNC = 300.0
 """Seconds after which every node is compared with the ledger again, whatever happened."""
+AT_ONCE = 256
+"""Nodes that are worked on at the same time; how many requests there are at once is the transport's business."""
 
 
 class TermWork:
     """Reconcilers on keys, and the session that they share."""
 
-    def __init__(
-        self,
-        kube: KubeClient,
-        ledger: LedgerClient,
-        mirrors: Mirrors,
-        books: Books,
-        lead: Lead,
-        *,
-        settings: Settings,
-        rng: random.Random,
-    ) -> None:
-        self._ledger = ledger
-        self._mirrors = mirrors
+    def __init__(self, ground: Ground, presence: Presence, books: Books, lead: Lead) -> None:
+        self.queues = {"nodes": WorkQueue(rng=ground.rng), "subnets": WorkQueue(rng=ground.rng)}
+        self._ground = ground
+        self._mirrors = ground.mirrors
         self._books = books
         self._lead = lead
-        self._node_queue = WorkQueue(rng=rng)
-        self._subnet_queue = WorkQueue(rng=rng)
-        self.session = Session(ledger, lead, hear=self._hear, load=self._load)
-        self._subnets = Subnets(
-            kube,
-            subnets=mirrors.subnets,
-            states=mirrors.states,
-            settings=settings,
-            changed=self._subnet_queue.add,
-        )
-        self._nodes = Nodes(
-            kube,
-            self.session,
-            books,
-            nodes=mirrors.nodes,
-            configs=mirrors.configs,
-            settings=settings,
-            pinned=self._subnets.pinned,
-        )
-        self._gone = Gone(
-            kube,
-            self.session,
-            books,
-            nodes=mirrors.nodes,
-            configs=mirrors.configs,
-            reconciler=self._nodes,
-            settings=settings,
-        )
+        self.session = Session(ground.ledger, lead, hear=self._hear, load=self._load, presence=presence, rng=ground.rng)
+        self._subnets = Subnets(ground, presence, look=self.queues["subnets"].add, moved=self._moved)
+        self._served = NetworkConfigs(ground, self.session, books, self._subnets)
+        self._nodes = Nodes(ground, books, self._subnets, self._served)
+        self._gone = Gone(ground, self.session, books, reconciler=self._nodes)
+        self._garbage = Garbage(ground, books, reconciler=self._nodes)
+        self._pods = PodHistory(ground, books, cluster=lead.cluster)
+
+    @property
+    def braked(self) -> bool:
+        """Whether nothing is given up because too much was lost at once."""
+        return self._gone.braked
+
+    @property
+    def unreported_pods(self) -> int:
+        """Count the addresses of Pods that the ledger is still to be told."""
+        return self._pods.unreported
+
+    def meters(self) -> dict[str, SubnetMeter]:
+        """Tell how each subnet is, by its name."""
+        told = {}
+        for name, offer in self._subnets.offers().items():
+            count, longest = self._served.waiting(name)
+            told[name] = SubnetMeter(
+                exhausted=offer.exhausted, batch=offer.scaler.batch, nodes_waiting=count, longest_wait=longest
+            )
+        return told
 
     async def run(self) -> None:
         """Work until the term ends: raises why, in a group."""
+        mirrors, metrics = self._mirrors, self._ground.metrics
         endings = [
-            self._mirrors.nodes.subscribe(self._node_changed),
-            self._mirrors.configs.subscribe(self._node_changed),
-            self._mirrors.subnets.subscribe(self._subnet_changed),
+            mirrors.nodes.subscribe(self._node_changed),
+            mirrors.configs.subscribe(self._node_changed),
+            mirrors.subnets.subscribe(self._subnet_changed),
+            mirrors.states.subscribe(self._subnet_changed),
         ]
+        self._subnets.use(self._ground.settings.subnet)
         try:
             async with asyncio.TaskGroup() as group:
                 group.create_task(self.session.run())
-                group.create_task(work(self._node_queue, self._nodes.reconcile, workers=16))
-                group.create_task(work(self._subnet_queue, self._subnets.reconcile, workers=1))
-                group.create_task(self._subnets.follow(self._ledger, self._lead.cluster, self._serve))
+                for name, reconcile, workers in (
+                    ("nodes", self._nodes.reconcile, AT_ONCE),
+                    ("subnets", self._subnets.reconcile, 4),
+                ):
+                    group.create_task(work(self.queues[name], metrics.timed(name, reconcile), workers=workers))
+                group.create_task(self._subnets.follow(self._lead.cluster, self._serve))
+                group.create_task(self._subnets.poll())
                 group.create_task(self._gone.run())
+                group.create_task(self._garbage.run())
                 group.create_task(self._resync())
+                if self._ground.settings.pod_history:
+                    group.create_task(self._pods.run())
         finally:
             for end in endings:
                 end()
 
     async def _resync(self) -> None:
         while True:
-            for name in (*self._mirrors.nodes, *(record.node for record in self._books.values())):
-                self._node_queue.add(name)
-            for config in self._mirrors.configs.values():
-                self._node_queue.add(config.metadata.name)
+            known = (record.node for record in self._books.values())
+            shown = (config.metadata.name for config in self._mirrors.configs.values())
+            self._look_anyway((*self._mirrors.nodes, *known, *shown))
             await asyncio.sleep(RESYNC)
+
+    def _look_anyway(self, names: Iterable[str]) -> None:
+        """Look at nodes, and ask the ledger about each, whether something of theirs has changed or not."""
+        names = tuple(names)
+        self._served.doubt(names)
+        for name in names:
+            self.queues["nodes"].add(name)
 
     def _load(self, records: tuple[ContainerRecord, ...]) -> None:
         self._books.load(records)
-        for record in records:
-            self._node_queue.add(record.node)
+        self._look_anyway(record.node for record in records)
 
     def _hear(self, answer: ReconcileAnswer) -> None:
         for state in answer.subnets:
@@ -111,17 +121,22 @@ class TermWork:
 
     def _serve_containers(self, containers: tuple[str, ...]) -> None:
         """Look again at nodes that were answered short and can be given something now."""
-        for container in containers:
-            record = self._books.get(container)
-            if record is not None:
-                self._node_queue.add(record.node)
+        records = (self._books.get(container) for container in containers)
+        self._look_anyway(record.node for record in records if record is not None)
+
+    def _moved(self, subnet: str) -> None:
+        """Look again at the nodes of a subnet: what agents are told of it has changed."""
+        for node in self._mirrors.nodes.values():
+            record = self._books.of_name(node.metadata.name)
+            if subnet == (record.state.subnet if record else subnet_of(node, self._ground.settings)).name:
+                self.queues["nodes"].add(node.metadata.name)
 
     def _node_changed(self, old: Object | None, new: Object | None) -> None:
         changed = new or old
         if changed is not None:
-            self._node_queue.add(changed.metadata.name)
+            self.queues["nodes"].add(changed.metadata.name)
 
     def _subnet_changed(self, old: Object | None, new: Object | None) -> None:
         changed = new or old
         if changed is not None:
-            self._subnet_queue.add(changed.metadata.name)
+            self.queues["subnets"].add(changed.metadata.name)

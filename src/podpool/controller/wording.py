@@ -11,6 +11,7 @@ import msgspec
 from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
+from podpool.core.scaling import Scaler
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName, SubnetState
 from podpool.resources.acn import (
     AGENT_ANNOTATION,
@@ -18,20 +19,39 @@ from podpool.resources.acn import (
     NETWORK_CONFIGS,
     AgentReport,
     NodeNetworkConfig,
+    NodeScaler,
     report_of,
 )
 from podpool.resources.builtin import NODES, Node
 
+FULL = "NCUpdateSubnetFullError"
+
 
 def subnet_of(node: Node, settings: Settings) -> SubnetName:
     """Tell which subnet a node is on: by its label, else the cluster's default; a bad label is the default too."""
-    label = node.metadata.labels.get(SUBNET_LABEL)
-    if label is None:
-        return settings.subnet
     try:
-        return parse_subnet(label, what=f"label {SUBNET_LABEL} of node {node.metadata.name}")
+        return _labelled(node) or settings.subnet
     except InvalidInput:
         return settings.subnet
+
+
+def mislabelled(node: Node) -> str:
+    """Tell what is wrong with a node's label, if anything is."""
+    try:
+        _labelled(node)
+    except InvalidInput as error:
+        return str(error)
+    return ""
+
+
+def _labelled(node: Node) -> SubnetName | None:
+    label = node.metadata.labels.get(SUBNET_LABEL)
+    return None if label is None else parse_subnet(label, what=f"label {SUBNET_LABEL} of node {node.metadata.name}")
+
+
+def owner_of(config: NodeNetworkConfig) -> str:
+    """Tell the UID of the Node that an NNC belongs to."""
+    return next((each.uid for each in config.metadata.owner_references if each.controller), "")
 
 
 def speaks_of(config: NodeNetworkConfig, container: str) -> bool:
@@ -55,6 +75,7 @@ def item_of(
     container: str | None,
     subnet: SubnetName,
     numbers: Numbers,
+    pinned: Scaler | None = None,
 ) -> Item:
     """Ask for what an NNC asks for."""
     report = report_of(config)
@@ -68,6 +89,7 @@ def item_of(
         released=config.spec.released,
         rested=report.rested_seconds if report else 0.0,
         report=_reported(report) if report else None,
+        pinned=pinned,
         maximum=numbers.node_maximum,
     )
 
@@ -84,6 +106,7 @@ def item_of_record(record: ContainerRecord, *, node: Node, numbers: Numbers) -> 
         released=record.released,
         rested=record.rested,
         report=record.report,
+        pinned=record.pinned,
         maximum=numbers.node_maximum,
     )
 
@@ -116,8 +139,10 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
     }
 
 
-def status_of(state: ContainerState, subnet: SubnetState, node: Node, numbers: Numbers) -> dict[str, Any]:
-    """Tell what a container has."""
+def status_of(
+    state: ContainerState, subnet: SubnetState, node: Node, scaler: Scaler, numbers: Numbers
+) -> dict[str, Any]:
+    """Tell what a container has, and what its subnet asks of the node."""
     gateway = {"defaultGateway": subnet.gateway} if subnet.gateway else {}
     container = {
         "id": state.container,
@@ -125,34 +150,47 @@ def status_of(state: ContainerState, subnet: SubnetState, node: Node, numbers: N
         "type": "vnet",
         "primaryIP": state.primary,
         "subnetName": state.subnet.name,
+        "vnetID": state.subnet.network,
         "subnetAddressSpace": subnet.cidr,
         "ipAssignments": [{"name": grant.id, "ip": grant.address} for grant in state.grants],
         "version": state.version,
         "nodeIP": node.internal_address,
-        "status": "NCUpdateSubnetFullError" if state.short else "NCUpdateSuccess",
+        "status": FULL if state.short else "NCUpdateSuccess",
         **gateway,
     }
     return {
         "assignedIPCount": len(state.grants),
         "scaler": {
-            "batchSize": subnet.scaler.batch,
-            "requestThresholdPercent": subnet.scaler.buffer,
-            "releaseThresholdPercent": subnet.scaler.buffer + 100,
+            "batchSize": scaler.batch,
+            "requestThresholdPercent": scaler.buffer,
+            "releaseThresholdPercent": scaler.buffer + 100,
             "maxIPCount": numbers.node_maximum,
         },
-        "status": "Updated",
+        "status": "Updating" if state.short else "Updated",
         "networkContainers": [container],
     }
 
 
-def told_already(config: NodeNetworkConfig, state: ContainerState) -> bool:
-    """Tell whether an NNC's status shows this state: version and shortness, which the scaler's changes do not touch."""
-    containers = config.status.network_containers
-    if len(containers) != 1:
+def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, scaler: Scaler) -> bool:
+    """Tell whether an NNC's status shows this state.
+
+    A scaler that has changed is worth a write only for a foreign agent: ours reads the ClusterSubnet.
+    """
+    status = config.status
+    if len(status.network_containers) != 1:
         return False
-    shown = containers[0]
-    short = shown.status == "NCUpdateSubnetFullError"
-    return (shown.id, shown.version, short) == (state.container, state.version, state.short > 0)
+    shown = status.network_containers[0]
+    return (
+        (shown.id, shown.version, shown.primary_ip) == (state.container, state.version, state.primary)
+        and [each.name for each in shown.ip_assignments] == [grant.id for grant in state.grants]
+        and (shown.status == FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
+        and shown.node_ip == node.internal_address
+        and (report_of(config) is not None or _scaler(status.scaler) == scaler)
+    )
+
+
+def _scaler(shown: NodeScaler) -> Scaler:
+    return Scaler(shown.batch_size, shown.request_threshold_percent)
 
 
 def _reported(report: AgentReport) -> Report:

@@ -9,7 +9,7 @@ that is within the deadline. Nothing else is tried twice here: who called knows 
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
@@ -37,10 +37,22 @@ R = TypeVar("R")
 class KubeClient:
     """The API server, as one account sees it. Every call raises `ApiError` or `Unreachable`."""
 
-    def __init__(self, transport: Transport, *, deadline: float = 10.0, silence: float = SILENCE) -> None:
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        deadline: float = 10.0,
+        silence: float = SILENCE,
+        permit: Callable[[], None] | None = None,
+    ) -> None:
         self._transport = transport
         self._deadline = deadline
         self._silence = silence
+        self._permit = permit
+
+    def permitted(self, permit: Callable[[], None]) -> "KubeClient":
+        """Make a client that asks before each write: what `permit` raises, the write does."""
+        return KubeClient(self._transport, deadline=self._deadline, silence=self._silence, permit=permit)
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> T:
         """Read one object as it is now; raises `NotFound`."""
@@ -189,6 +201,8 @@ class KubeClient:
             query["continue"] = page.metadata.next
 
     async def _call(self, doing: str, request: Request) -> bytes:
+        if self._permit and request.method != "GET":
+            self._permit()
         async with self._within(doing):
             return await (await self._accepted(doing, request)).read()
 

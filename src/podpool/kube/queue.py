@@ -162,26 +162,27 @@ async def work(
     workers: int = 4,
     failed: Callable[[str, Exception], None] = log_failure,
 ) -> None:
-    """Work on keys until cancelled, as many at once as there are workers. What `failed` raises ends it."""
+    """Work on keys until cancelled, so many at once at the most. What `failed` raises ends it."""
+    room = asyncio.Semaphore(workers)
     try:
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(_worker(queue, reconcile, failed))
+            while True:
+                await room.acquire()
+                working = group.create_task(_work_on(await queue.take(), queue, reconcile, failed))
+                working.add_done_callback(lambda _: room.release())
     finally:
         queue.close()
 
 
-async def _worker(queue: WorkQueue, reconcile: Reconcile, failed: Callable[[str, Exception], None]) -> None:
-    while True:
-        key = await queue.take()
-        try:
-            result = await reconcile(key)
-        except Exception as error:  # noqa: BLE001  one object's trouble must not stop the work on the others
-            failed(key, error)
-            queue.retry(key, at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
-        else:
-            queue.forget(key)
-            if result:
-                queue.add_after(key, result.after)
-        finally:
-            queue.done(key)
+async def _work_on(key: str, queue: WorkQueue, reconcile: Reconcile, failed: Callable[[str, Exception], None]) -> None:
+    try:
+        result = await reconcile(key)
+    except Exception as error:  # noqa: BLE001  one object's trouble must not stop the work on the others
+        failed(key, error)
+        queue.retry(key, at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
+    else:
+        queue.forget(key)
+        if result:
+            queue.add_after(key, result.after)
+    finally:
+        queue.done(key)

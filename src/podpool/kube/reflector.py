@@ -83,6 +83,8 @@ class Reflector(Generic[T]):
         self._fields = fields
         self._trust = trust
         self._restored = restored
+        self.heard: float | None = None
+        """When the server last told anything, by the loop's time; it does every minute while all is well."""
         self._seen = ""
         self._failures = 0
 
@@ -141,6 +143,7 @@ class Reflector(Generic[T]):
         if _older(listing.resource_version, self._seen):
             listing = await self.quorum()
         self._seen = listing.resource_version
+        self.heard = asyncio.get_running_loop().time()
         return listing.items
 
     async def _ask(self, *, cached: bool) -> Listing[T]:
@@ -162,7 +165,7 @@ class Reflector(Generic[T]):
         )
         async with aclosing(changes) as told:
             async for change in told:
-                self._failures = 0
+                self._failures, self.heard = 0, loop.time()
                 self._seen = change.object.metadata.resource_version
                 if change.type == "DELETED":
                     yield Deleted(change.object)

@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import msgspec
 
-from podpool.resources.meta import Kind, Object, Slim
+from podpool.resources.meta import Condition, Kind, Object, Slim
 
 AGENT_ANNOTATION = "podpool.io/agent"
 LISTING_ANNOTATION = "podpool.io/listed"
@@ -151,6 +151,7 @@ class ClusterSubnetStatus(Slim, frozen=True, kw_only=True):
     timestamp: str | None = None
     scaler: SubnetScaler = SubnetScaler()
     message: str = ""
+    conditions: tuple[Condition, ...] = ()
 
 
 class ClusterSubnet(Object, frozen=True, kw_only=True):

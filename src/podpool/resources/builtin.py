@@ -97,6 +97,32 @@ class Pod(Named, frozen=True, kw_only=True):
         return not self.spec.host_network and self.status.phase not in FINISHED
 
 
+class NetworkAnnotations(Slim, frozen=True, kw_only=True):
+    """What Multus tells of a Pod's networks."""
+
+    status: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/network-status", default=None)
+
+
+class AddressedMeta(Identity, frozen=True, kw_only=True):
+    """The metadata of a Pod that tells where it is reached."""
+
+    annotations: NetworkAnnotations = NetworkAnnotations()
+
+
+class AddressedStatus(PodStatus, frozen=True, kw_only=True):
+    """The status of one."""
+
+    start_time: str | None = None
+
+
+class AddressedPod(Named, frozen=True, kw_only=True):
+    """A Pod as far as its addresses go: for whoever keeps a record of them."""
+
+    metadata: AddressedMeta = AddressedMeta()
+    spec: PodSpec = PodSpec()
+    status: AddressedStatus = AddressedStatus()
+
+
 class LeaseSpec(Slim, frozen=True, kw_only=True):
     """Who holds a lease, and until when."""
 
@@ -150,6 +176,7 @@ class Event(Object, frozen=True, kw_only=True):
 
 NODES = Kind(group="", version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
 PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=Pod)
+ADDRESSED_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=AddressedPod)
 NAMESPACES = Kind(group="", version="v1", plural="namespaces", kind="Namespace", type=Namespace, namespaced=False)
 EVENTS = Kind(group="events.k8s.io", version="v1", plural="events", kind="Event", type=Event)
 LEASES = Kind(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", type=Lease)

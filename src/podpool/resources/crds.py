@@ -8,18 +8,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from podpool.resources.acn import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
-from podpool.resources.meta import Kind, Object, Slim
+from podpool.resources.meta import Condition, Kind, Object, Slim
 from podpool.resources.schemas import schema
 from podpool.resources.whereabouts import IP_POOLS, RESERVATIONS, SLICE_POOLS
 
 Manifest = dict[str, Any]
-
-
-class Condition(Slim, frozen=True, kw_only=True):
-    """One thing that is so, or is not."""
-
-    type: str = ""
-    status: str = ""
 
 
 class DefinitionStatus(Slim, frozen=True, kw_only=True):

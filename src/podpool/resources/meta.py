@@ -42,6 +42,16 @@ class Meta(Identity, frozen=True, kw_only=True):
     creation_timestamp: str | None = None
 
 
+class Condition(Slim, frozen=True, kw_only=True):
+    """One thing that is so, or is not: `status` is True, False or Unknown."""
+
+    type: str = ""
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None
+
+
 class Named(Slim, frozen=True, kw_only=True):
     """Any object, as far as it can be told from others: all that a cache needs to know."""
 

@@ -6,21 +6,38 @@ along.
 
 import logging
 import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 import msgspec
+
+_ABOUT: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
+
+
+@contextmanager
+def about(**fields: str) -> Iterator[None]:
+    """Have everything that is logged meanwhile say what it is about: `about(key="node-1")`."""
+    before = _ABOUT.set({**_ABOUT.get(), **fields})
+    try:
+        yield
+    finally:
+        _ABOUT.reset(before)
 
 
 class JsonLines(logging.Formatter):
     """A record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write time, level, room and sentence, and a traceback where there is one."""
+        """Write time, level, room and sentence, what it is about, and a traceback where there is one."""
         told = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
+            **_ABOUT.get(),
         }
         if record.exc_info:
             told["traceback"] = self.formatException(record.exc_info)

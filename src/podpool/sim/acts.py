@@ -81,6 +81,25 @@ class Acts:
         """Somebody insists on a batch, or no longer does."""
         self._world.edit_scaler({"batch": 2, "buffer": 0.5} if int(event.amount) % 2 else {})
 
+    # People who meddle
+
+    def delete_config(self, event: Event) -> None:
+        """Somebody deletes an NNC."""
+        self._world.meddle(event.node, lambda _: None)
+
+    def strip_status(self, event: Event) -> None:
+        """Somebody empties the status of an NNC."""
+        self._world.meddle(event.node, lambda config: {**config, "status": {}}, sub="status")
+
+    def strip_config(self, event: Event) -> None:
+        """Somebody removes owner and finalizers of an NNC."""
+        bare: dict[str, list[str]] = {"ownerReferences": [], "finalizers": []}
+        self._world.meddle(event.node, lambda config: {**config, "metadata": {**config["metadata"], **bare}})
+
+    def delete_subnet(self, _: Event) -> None:
+        """Somebody deletes what agents read of the subnet."""
+        self._world.delete_subnet()
+
     # The faults of machines
 
     def kill_agent(self, event: Event) -> None:

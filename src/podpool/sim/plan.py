@@ -8,6 +8,7 @@ import random
 
 import msgspec
 
+from podpool.controller.settings import Scarcity
 from podpool.core.numbers import Numbers
 
 
@@ -57,6 +58,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     """Of the ledger."""
     numbers: Numbers = BRISK
+    scarcity: Scarcity = "graded"
 
 
 class Climate(msgspec.Struct, frozen=True, kw_only=True):
@@ -101,6 +103,7 @@ FAULTS = {
     "leave": 1,
     "replace": 2,
 }
+MEDDLING = {"delete-config": 4, "strip-status": 4, "strip-config": 4, "delete-subnet": 2}
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
 BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
@@ -137,6 +140,7 @@ CLIMATES = {
         _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
     ),
     "narrow": NARROW,
+    "narrow-meddled": _with(NARROW, MEDDLING),
     "narrow-restores": _with(NARROW, OFTEN_RESTORED),
     "narrow-shared": msgspec.structs.replace(
         _with(NARROW, OFTEN_RESTORED), nodes=1, shape=msgspec.structs.replace(NARROW.shape, clusters=2, replicas=2)

@@ -122,7 +122,7 @@ class World:
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
             LedgerClient(self.network.transport(name, ledger)),
-            settings=Settings(subnet=SUBNET, numbers=self.shape.numbers),
+            settings=Settings(subnet=SUBNET, numbers=self.shape.numbers, scarcity=self.shape.scarcity),
             clock=self.clock,
             rng=self._fresh_dice(name),
         )
@@ -269,11 +269,11 @@ class World:
         return int(scaler.get("batch") or self.office.subnet().scaler.batch)
 
     def written(self) -> dict[str, str]:
-        """Tell the version of everything that is written down in the cluster and the ledger, but for Leases."""
+        """Tell the version of everything that is written down in cluster and ledger, but for Leases and Events."""
         objects = {
             f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
-            if served.plural != "leases"
+            if served.plural not in {"leases", "events"}
         }
         return {**objects, "the books": str(self.office.subnet().revision)}
 
@@ -292,6 +292,24 @@ class World:
         served = self.store.kinds.find("acn.azure.com", "v1alpha1", "clustersubnets")
         if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", "clustersubnets"):
             self.store.update(served, key, lambda subnet: {**subnet, "spec": {"scaler": dict(scaler)}})
+
+    def meddle(self, name: str, change: Callable[[Any], Any], *, sub: str | None = None) -> None:
+        """Have somebody change a node's NNC by hand, or delete it, when there is nothing left of it."""
+        key = f"kube-system/{name}"
+        served = self.store.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+        config = self.store.objects("acn.azure.com", "nodenetworkconfigs").get(key)
+        if config is None:
+            return
+        if change(config) is None:
+            self.store.delete(served, key)
+        else:
+            self.store.update(served, key, change, sub=sub)
+
+    def delete_subnet(self) -> None:
+        """Have somebody delete the ClusterSubnet and the ClusterSubnetState."""
+        for plural in ("clustersubnets", "clustersubnetstates"):
+            if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", plural):
+                self.store.delete(self.store.kinds.find("acn.azure.com", "v1alpha1", plural), key)
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and raise what went wrong meanwhile."""

@@ -1,0 +1,47 @@
+"""What a restored ledger is told."""
+
+import msgspec
+import pytest
+
+from podpool.controller.recovery import send_listing
+from podpool.controller.settings import Settings
+from podpool.kube.client import KubeClient
+from podpool.kube.install import install
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import Listing, ListingAnswer, SubnetName
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import NODES
+from podpool.resources.crds import manifests
+from podpool.runtime.transport import Request, Response
+from tests.kube.clusters import pocket
+from tests.kube.loops import in_virtual_time
+
+CONTAINER = {"id": "c1", "subnetName": "special", "version": 3, "primaryIP": "10.0.0.4"}
+
+
+class Ledger:
+    """Takes a list."""
+
+    def __init__(self) -> None:
+        self.listings: list[Listing] = []
+
+    async def send(self, request: Request) -> Response:
+        self.listings.append(msgspec.json.decode(request.body, type=Listing))
+        return Response(200, msgspec.json.encode(ListingAnswer(revision=1)))
+
+
+@pytest.mark.parametrize(("told", "network"), [({"vnetID": "other"}, "other"), ({}, "vnet")])
+@in_virtual_time
+async def test_a_container_is_listed_in_its_own_network(told: dict[str, str], network: str) -> None:
+    """One cluster may be on subnets of several; a status that names none is of the default one."""
+    kube, ledger = KubeClient(pocket()), Ledger()
+    await install(kube, manifests())
+    await kube.create(NODES, {"metadata": {"name": "n1"}})
+    meta = {"name": "n1", "namespace": "kube-system"}
+    await kube.create(NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 1}})
+    status = {"networkContainers": [CONTAINER | told]}
+    await kube.merge(NETWORK_CONFIGS, "n1", {"status": status}, namespace="kube-system", sub="status")
+    settings = Settings(subnet=SubnetName(network="vnet", name="pods"))
+    await send_listing(kube, LedgerClient(ledger), cluster="c", term=1, seen=0, settings=settings)
+    (listing,) = ledger.listings
+    assert [SubnetName(network=network, name="special")] == [each.subnet for each in listing.containers]
