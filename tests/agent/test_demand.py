@@ -1,5 +1,7 @@
 """How many Pods still need an address."""
 
+import msgspec
+
 from podpool.agent.demand import Demand
 from podpool.agent.records import Grant, Holding, Owner, PodName
 from podpool.resources.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
@@ -68,3 +70,14 @@ def test_a_pod_that_is_gone_is_forgotten() -> None:
     demand.gave_back(named("web-0"))
     assert 0 == demand.unserved([], holdings=[], waiting={})
     assert 1 == demand.unserved([pod("web-0")], holdings=[], waiting={})
+
+
+def test_phases_count_as_azures_do() -> None:
+    def of(*phases: str) -> int:
+        made = [msgspec.structs.replace(pod(str(n)), status=PodStatus(phase=each)) for n, each in enumerate(phases)]
+        return unserved(*made)
+
+    assert 0 == of()
+    assert 2 == of("Running", "Pending")
+    assert 2 == of("Running", "Succeeded", "Failed", "Pending")
+    assert 0 == of("Succeeded", "Failed")

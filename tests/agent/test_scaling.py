@@ -205,10 +205,7 @@ class TestNothingIsGuessed:
         await world.kube.merge(NETWORK_CONFIGS, NODE, {"status": {"scaler": scaler}}, namespace=SYSTEM, sub="status")
         await world.start()
         assert [7] == requests(world)
-        state = {"metadata": {"name": "pods", "namespace": SYSTEM}}
-        await world.kube.create(SUBNET_STATES, state)
-        told = {"exhausted": True, "timestamp": "2026-01-01T00:00:00Z"}
-        await world.kube.merge(SUBNET_STATES, "pods", {"status": told}, namespace=SYSTEM, sub="status")
+        await world.say_exhausted(exhausted=True)
         await asyncio.sleep(SETTLED)
         assert [7, 1] == requests(world)[:2]
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import random
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from functools import wraps
 from typing import Any
 
@@ -13,10 +13,11 @@ from podpool.agent.agent import Agent
 from podpool.cni.messages import Answer, Request, decode_answer, encode_request
 from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
+from podpool.kube.errors import NotFound
 from podpool.kube.install import install
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.store import PocketStore
-from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, NodeNetworkConfig
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS, NodeNetworkConfig
 from podpool.resources.builtin import NODES, PODS
 from podpool.resources.crds import manifests
 from podpool.runtime.disk import Disk
@@ -51,10 +52,11 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 
 
 class Road:
-    """The way to the API server: writes are kept, and it can be cut."""
+    """The way to the API server: patches of the NNC are kept, those of other objects counted, and it can be cut."""
 
     def __init__(self, server: PocketApi) -> None:
         self.patches: list[dict[str, Any]] = []
+        self.others = 0
         self.cut = False
         self._hidden: str | None = None
         self.on_patch: Callable[[dict[str, Any]], None] = lambda _body: None
@@ -67,7 +69,9 @@ class Road:
     async def send(self, request: HttpRequest) -> Response:
         if self.cut or (self._hidden and self._hidden in request.path):
             raise Unreachable("the API server", "cut")
-        if request.method == "PATCH":
+        if request.method == "PATCH" and "/nodenetworkconfigs/" not in request.path:
+            self.others += 1
+        elif request.method == "PATCH":
             body = json.loads(request.body)
             self.on_patch(body)
             self.patches.append(body)
@@ -87,11 +91,14 @@ class World:
         self.boot_id = "boot-1"
         self.capacity = 1000
         self.controller_works = True
+        self.numbers = Numbers()
         self.told: list[str] = []
         self.agent: Agent | None = None
         self._running: asyncio.Task[None] | None = None
         self._grants = 0
         self._controller: asyncio.Task[None] | None = None
+        self.options: dict[str, Any] = {}
+        """What else the next agent is told."""
 
     async def begin(self) -> None:
         """Define the kinds, and register the node as kubelet and controller do."""
@@ -132,6 +139,15 @@ class World:
         told = {"exhausted": exhausted, "scaler": {"batch": batch, "buffer": float(buffer)}}
         await self.kube.merge(SUBNETS, "pods", {"status": told}, namespace=SYSTEM, sub="status")
 
+    async def say_exhausted(self, *, exhausted: bool, subnet: str = "pods") -> None:
+        """As controllers of the first phase do, on a ClusterSubnetState."""
+        try:
+            await self.kube.get(SUBNET_STATES, subnet, namespace=SYSTEM)
+        except NotFound:
+            await self.kube.create(SUBNET_STATES, {"metadata": {"name": subnet, "namespace": SYSTEM}})
+        told = {"exhausted": exhausted, "timestamp": "2026-01-01T00:00:00Z"}
+        await self.kube.merge(SUBNET_STATES, subnet, {"status": told}, namespace=SYSTEM, sub="status")
+
     async def config(self) -> NodeNetworkConfig:
         return await self.kube.get(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
 
@@ -142,6 +158,8 @@ class World:
         grants: dict[str, str],
         container: str = "nc-1",
         answer: str = "NCUpdateSuccess",
+        beside: Sequence[dict[str, Any]] = (),
+        **others: str,
     ) -> None:
         told = {
             "id": container,
@@ -152,8 +170,9 @@ class World:
             "version": version,
             "status": answer,
             "ipAssignments": [{"name": name, "ip": address} for name, address in grants.items()],
+            **others,
         }
-        body = {"status": {"assignedIPCount": len(grants), "networkContainers": [told]}}
+        body = {"status": {"assignedIPCount": len(grants), "networkContainers": [told, *beside]}}
         await self.kube.merge(NETWORK_CONFIGS, NODE, body, namespace=SYSTEM, sub="status")
 
     async def bind(self, *names: str, host_network: bool = False, phase: str = "Pending") -> None:
@@ -203,8 +222,9 @@ class World:
             clock=self.clock,
             rng=random.Random(2),  # noqa: S311  seeded
             boot_id=self.boot_id,
-            numbers=Numbers(),
+            numbers=self.numbers,
             tell=self.told.append,
+            **self.options,
         )
         self._running = asyncio.create_task(self.agent.run())
         if wait:
@@ -234,7 +254,16 @@ class World:
         await self.stop(killed=True)
         self.boot_id, self.clock = boot_id, LoopClock()
 
-    async def call(self, command: str, sandbox: str, *, pod: str = "", version: str = "1.0.0") -> Answer:
+    async def call(
+        self,
+        command: str,
+        sandbox: str,
+        *,
+        pod: str = "",
+        version: str = "1.0.0",
+        network: str = "net",
+        **config: Any,  # noqa: ANN401  JSON
+    ) -> Answer:
         assert self.agent
         request = Request(
             command=command,
@@ -242,7 +271,7 @@ class World:
             ifname="eth0",
             netns="/run/netns/x",
             args=f"K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}" if pod else "",
-            stdin=msgspec.json.encode({"cniVersion": version, "name": "net"}),
+            stdin=msgspec.json.encode({"cniVersion": version, "name": network, **config}),
         )
         return decode_answer(await self.agent.handle(encode_request(request)))
 

@@ -89,26 +89,26 @@ class TestFrames:
 class TestResults:
     @pytest.mark.parametrize("version", ["0.1.0", "0.2.0"])
     def test_the_oldest_form_has_one_field_per_family(self, version: str) -> None:
-        told = json.loads(result_of_add(V4, version).stdout)
+        told = json.loads(result_of_add([V4], version).stdout)
         ip4 = {"ip": "10.241.0.5/16", "gateway": "10.241.0.1", "routes": [{"dst": "0.0.0.0/0"}]}
         assert {"cniVersion": version, "ip4": ip4, "dns": {}} == told
-        assert "fd00::5/64" == json.loads(result_of_add(V6, version).stdout)["ip6"]["ip"]
+        assert "fd00::5/64" == json.loads(result_of_add([V6], version).stdout)["ip6"]["ip"]
 
     @pytest.mark.parametrize("version", ["0.3.0", "0.3.1", "0.4.0"])
     def test_the_middle_form_states_the_ip_version(self, version: str) -> None:
-        told = json.loads(result_of_add(V4, version).stdout)
+        told = json.loads(result_of_add([V4], version).stdout)
         assert [{"version": "4", "address": "10.241.0.5/16", "gateway": "10.241.0.1"}] == told["ips"]
         assert [{"dst": "0.0.0.0/0"}] == told["routes"]
-        assert "6" == json.loads(result_of_add(V6, version).stdout)["ips"][0]["version"]
+        assert "6" == json.loads(result_of_add([V6], version).stdout)["ips"][0]["version"]
 
     @pytest.mark.parametrize("version", ["1.0.0", "1.1.0"])
     def test_the_newest_form_does_not(self, version: str) -> None:
-        told = json.loads(result_of_add(V6, version).stdout)
+        told = json.loads(result_of_add([V6], version).stdout)
         assert [{"address": "fd00::5/64", "gateway": "fd00::1"}] == told["ips"]
         assert [{"dst": "::/0"}] == told["routes"]
 
     def test_without_a_gateway_there_is_no_default_route(self) -> None:
-        told = json.loads(result_of_add(msgspec.structs.replace(V4, gateway=""), "1.0.0").stdout)
+        told = json.loads(result_of_add([msgspec.structs.replace(V4, gateway="")], "1.0.0").stdout)
         assert [{"address": "10.241.0.5/16"}] == told["ips"]
         assert [] == told["routes"]
 

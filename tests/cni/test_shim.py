@@ -1,4 +1,4 @@
-"""The plugin process, on a real socket."""
+"""The plugin process, on a real socket: the compiled one, and the one in Python that stands in for it."""
 
 import asyncio
 import json
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from podpool.agent.socket import listening
-from podpool.cni.build import ARCHITECTURES, NoCompiler, build, find_compiler
-from podpool.cni.install import install
+from podpool.cni.build import ARCHITECTURES, NoCompiler, build, compilers
+from podpool.cni.install import install, plain
 from podpool.cni.messages import VERSIONS, Answer, Request, decode_request, encode_answer
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
@@ -28,6 +28,13 @@ SHORT = "200"
 @pytest.fixture(scope="session")
 def shim() -> Path:
     return build(platform.machine())
+
+
+@pytest.fixture(params=["compiled", "in Python"])
+def program(request: pytest.FixtureRequest, shim: Path, tmp_path: Path) -> Path:
+    if request.param == "compiled":
+        return shim
+    return install(tmp_path / "bin", made=plain())
 
 
 class Plugin:
@@ -89,8 +96,8 @@ class Plugin:
 
 
 @pytest.fixture
-def plugin(shim: Path, tmp_path: Path) -> Plugin:
-    return Plugin(shim, tmp_path)
+def plugin(program: Path, tmp_path: Path) -> Plugin:
+    return Plugin(program, tmp_path)
 
 
 class TestWithAnAgent:
@@ -238,7 +245,7 @@ class TestBuilding:
         monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
         foreign = next(each for each in ARCHITECTURES if each != platform.machine())
         with pytest.raises(NoCompiler, match="ziglang"):
-            find_compiler(foreign)
+            compilers(foreign)
 
     def test_the_environment_is_all_it_reads(self, shim: Path) -> None:
         done = subprocess.run([shim], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True, cwd=os.sep)

@@ -4,12 +4,14 @@
     NNC status -> pool -> those who wait                                    config, plugin
     plugin's frame -> pool -> journal -> answer                             plugin
     Node and NNC (quorum reads) -> fence                                    confirmation
+    Pods that wait in vain -> Node condition, taint, Event                  shortage
 
 `run` until cancelled; `handle` answers frames meanwhile. A cancelled agent ends in good order, so that its node's
 addresses need not rest when the machine starts again.
 """
 
 import asyncio
+import math
 import random
 
 import msgspec
@@ -22,16 +24,20 @@ from podpool.agent.demand import Demand
 from podpool.agent.fence import own_report, strange
 from podpool.agent.ground import Ground
 from podpool.agent.mirror import Mirror
+from podpool.agent.modes import Mode, Terms
 from podpool.agent.monitor import TICK, Monitor
 from podpool.agent.notices import Tell, to_log
+from podpool.agent.picture import Picture
 from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
-from podpool.agent.reasons import why_none
+from podpool.agent.reasons import not_yet, why_none
+from podpool.agent.shortage import Shortage
 from podpool.agent.statement import listing_of, statement
-from podpool.agent.subnets import NAMESPACE, Subnets, Terms
+from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
+from podpool.kube.events import Recorder
 from podpool.kube.reflector import Reflector
 from podpool.resources.acn import NETWORK_CONFIGS, AgentReport, NodeNetworkConfig
 from podpool.resources.builtin import NODES, PODS, Pod
@@ -47,7 +53,11 @@ class AgentStopped(PodpoolError):
 
 
 class Agent:
-    """One node's agent. `nodes` is about how many share the subnet: they give back one after the other."""
+    """One node's agent. `nodes` is about how many share the subnet: they give back one after the other.
+
+    With a `recorder`, which it runs, it writes Events; with `taint` further Pods are kept away from a node whose subnet
+    is short.
+    """
 
     def __init__(  # noqa: PLR0913  everything is handed in
         self,
@@ -61,14 +71,19 @@ class Agent:
         numbers: Numbers | None = None,
         deletes: Disk | None = None,
         nodes: int = 100,
+        mode: Mode = Mode.PODS,
+        taint: bool = False,
+        recorder: Recorder | None = None,
         tell: Tell | None = None,
     ) -> None:
         self.node = node
         self._boot_id = boot_id
+        self._recorder = recorder
         self._clock = clock
         self._numbers = numbers = numbers or Numbers()
         self._tell = tell = tell or to_log(node)
-        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell)
+        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell, mode=mode)
+        self._ground = ground
         self._book = Book(disk, clock, fence_limit=numbers.fence)
         self._config = OwnConfig(self._book, clock, tell)
         self._demand = Demand()
@@ -87,11 +102,14 @@ class Agent:
             trust=numbers.relist,
             changed=self._config_changed,
         )
+        self._shortage = Shortage(
+            ground, taint=taint, recorder=recorder, node=lambda: self._own_node.object, why=self._why_none
+        )
         self._monitor = Monitor(
             ground,
             book=self._book,
             config=self._config,
-            see=self._view,
+            see=self._look,
             testify=self._statement,
             nodes=nodes,
             asked=self._asked,
@@ -106,6 +124,10 @@ class Agent:
             why_none=self._why_none,
             changed=self._changed,
         )
+        self._exhaustions: dict[bool, int] = {}
+        self._exhausted: bool | None = None
+        self.able = asyncio.Event()
+        """Set when it could give addresses for the first time."""
         self._opened = asyncio.Event()
         self._stirred = asyncio.Event()
         self._ended = False
@@ -119,6 +141,48 @@ class Agent:
     def fenced(self) -> bool:
         """Tell whether new addresses are withheld because the Node is not confirmed."""
         return not self._book.fence.is_open()
+
+    def missing(self) -> str | None:
+        """Tell what stands in the way of giving addresses; None when nothing does, but that there may be none left."""
+        return not_yet(self.node, self._book, numbers=self._numbers)
+
+    def picture(self) -> Picture:
+        """Tell how things stand, for metrics."""
+        pool, config = self.pool, self._config.newest
+        now, rest = self._clock.boot(), self._rest()
+        shown = config.status.network_containers if config else ()
+        resting = sum(1 for _ in pool.not_rested(now=now, rest=rest))
+        return Picture(
+            containers=shown,
+            terms=self._terms(),
+            requested=config.spec.requested if config else 0,
+            primaries=sum(bool(each.primary_ip) for each in shown),
+            listed=pool.listed,
+            assigned=len(pool.holdings),
+            available=pool.free - resting,
+            resting=resting,
+            named=len(pool.named),
+            left_out=len(pool.left_out),
+            dropped=sum(each.dropped for each in pool.holdings.values()),
+            waiting_adds=len(self._plugin.queue),
+            waiting_pods=self._shortage.waiting,
+            fence_age=self._book.fence.age(),
+            fenced=self.fenced,
+            journal_bytes=self._book.journal.size,
+            journal_records=self._book.journal.appended,
+            silence=self._silence(),
+            exhaustions=dict(self._exhaustions),
+        )
+
+    def _silence(self) -> dict[str, float]:
+        heard = {
+            "pods": self._pods.heard,
+            "node": self._own_node.heard,
+            "networkconfig": self._own_config.heard,
+            "subnet": self._subnets.heard,
+        }
+        now = asyncio.get_running_loop().time()
+        return {watch: math.inf if at is None else now - at for watch, at in heard.items()}
 
     async def handle(self, frame: bytes) -> bytes:
         """Answer the body of a plugin's frame with the body of the answer; raises `AgentStopped`."""
@@ -135,6 +199,9 @@ class Agent:
                 for part in (self._book, self._pods, self._own_node, self._own_config, self._subnets):
                     group.create_task(part.run())
                 group.create_task(self._pods_listed())
+                group.create_task(self._shortage.run())
+                if self._recorder:
+                    group.create_task(self._recorder.run())
                 group.create_task(self._confirmation.run())
                 group.create_task(self._monitor.run())
                 group.create_task(self._serve())
@@ -179,6 +246,8 @@ class Agent:
     def _changed(self) -> None:
         if self.pool.container:
             self._subnets.follow(self.pool.container.subnet_name)
+        if not self.able.is_set() and self.missing() is None:
+            self.able.set()
         self._plugin.serve()
         self._monitor.changed()
         self._stirred.set()
@@ -202,6 +271,16 @@ class Agent:
 
     # What is
 
+    def _look(self) -> View | None:
+        """Put together what a decision depends on, and what others must know of it."""
+        view = self._view()
+        if view is not None:
+            self._shortage.look(view.waiting)
+            if self._exhausted is not view.terms.exhausted:
+                self._exhausted = view.terms.exhausted
+                self._exhaustions[self._exhausted] = self._exhaustions.get(self._exhausted, 0) + 1
+        return view
+
     def _view(self) -> View | None:
         config, container, terms = self._config.newest, self._config.own(), self._terms()
         known = self._pods.store.synced.is_set() and self.pool.container is not None
@@ -224,6 +303,8 @@ class Agent:
                 holdings=self.pool.holdings.values(),
                 waiting=self._plugin.queue.pods(),
             ),
+            lanes=max(len(self.pool.lanes), 1),
+            mode=self._ground.mode,
             used_lately=self.pool.used_lately(now=now, cooldown=self._numbers.cooldown),
             answered_short=self._config.answered_short(),
             boot_id=self._boot_to_report(reported),
@@ -266,7 +347,7 @@ class Agent:
             self.node,
             self._book,
             requested=config.spec.requested if config else None,
-            resting=self.pool.resting(now=self._clock.boot(), rest=self._rest()),
+            resting=sum(1 for _ in self.pool.not_rested(now=self._clock.boot(), rest=self._rest())),
             numbers=self._numbers,
         )
 

@@ -19,6 +19,11 @@ class Book:
         self._clock = clock
         self._journal = Journal(disk)
 
+    @property
+    def journal(self) -> Journal:
+        """What it is written down in, to look at."""
+        return self._journal
+
     def open(self, *, boot_id: str) -> Found:
         """Read what earlier agents wrote, and go on from there."""
         found = self._journal.open()

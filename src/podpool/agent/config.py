@@ -6,11 +6,12 @@ consent that somebody gave: what it names is never given to a Pod again, whoever
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from podpool.agent.book import Book
 from podpool.agent.fence import own_report
 from podpool.agent.notices import Tell
-from podpool.agent.records import Accepted, Named
+from podpool.agent.records import Accepted, Named, Parted
 from podpool.resources.acn import NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
 from podpool.runtime.clock import Clock
 
@@ -47,6 +48,7 @@ class OwnConfig:
         if config and container:
             self.told_version = max(self.told_version, own_report(config).version)
             self._accept(container)
+            self._accept_beside(config.status.network_containers)
             self._heed(config.spec.released)
 
     def see_unless_moved(self, config: NodeNetworkConfig, *, since: NodeNetworkConfig | None) -> None:
@@ -77,13 +79,29 @@ class OwnConfig:
         container = self.own()
         if self.newest is None or container is None or self.answer_due() is not None:
             return None
-        usable = len(container.ip_assignments) - len(self._book.pool.named)
+        ours = (container.id, *self._book.pool.beside)
+        shown = [each for each in self.newest.status.network_containers if each.id in ours]
+        usable = sum(len(each.ip_assignments) for each in shown) - len(self._book.pool.named)
         return container.status == "NCUpdateSubnetFullError" and usable < self.newest.spec.requested
 
-    def _accept(self, container: NetworkContainer) -> None:
+    def _accept_beside(self, shown: Sequence[NetworkContainer]) -> None:
+        """Take further containers as they are shown; those whose addresses are not listed one by one are not ours."""
         pool = self._book.pool
-        if not pool.accepts(container):
-            return
+        others = {
+            each.id: each for each in shown if each.id not in ("", pool.adopted) and each.assignment_mode == "dynamic"
+        }
+        for gone in [each for each in pool.beside if each not in others]:
+            self._book.write(Parted(container=gone))
+        for container in others.values():
+            if pool.accepts_beside(container):
+                self._take(container)
+
+    def _accept(self, container: NetworkContainer) -> None:
+        if self._book.pool.accepts(container):
+            self._take(container)
+
+    def _take(self, container: NetworkContainer) -> None:
+        pool = self._book.pool
         self._book.write(Accepted(container=container, at=self._clock.boot()))
         for grant, reason in pool.left_out.items():
             self._tell_once(grant, f"grant {grant} of container {container.id} is left out: {reason}")

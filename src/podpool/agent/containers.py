@@ -1,5 +1,7 @@
 """What a network container says about its addresses."""
 
+import msgspec
+
 from podpool.cni.messages import Lease
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
@@ -20,6 +22,22 @@ def readable(container: NetworkContainer) -> tuple[dict[str, str], dict[str, str
         else:
             usable[each.name] = str(address)
     return usable, wrong
+
+
+def same_grants(container: NetworkContainer, known: NetworkContainer) -> NetworkContainer:
+    """Take what else a status says at a version that is known: that may change, its grants may not."""
+    return msgspec.structs.replace(container, ip_assignments=known.ip_assignments)
+
+
+def families(container: NetworkContainer) -> tuple[Family, ...]:
+    """Tell which families a container has addresses of: those of its subnets, as far as they can be read."""
+    found: dict[Family, None] = {}
+    for space in (container.subnet_address_space, container.subnet_address_space_v6):
+        try:
+            found[parse_prefix(space, what="subnetAddressSpace").family] = None
+        except InvalidInput:
+            continue
+    return tuple(found)
 
 
 def subnet_of(container: NetworkContainer, family: Family) -> Prefix:

@@ -10,10 +10,10 @@ import math
 
 import msgspec
 
+from podpool.agent.modes import Mode, Terms, wanted
 from podpool.agent.statement import Statement
-from podpool.agent.subnets import Terms
 from podpool.core.pacing import Pace, Rhythm, look
-from podpool.core.scaling import Holding, surplus, target
+from podpool.core.scaling import Holding, surplus
 from podpool.resources.acn import AgentReport, NetworkConfigSpec
 
 
@@ -34,7 +34,10 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     assigned: int
     resting: int
     unserved: int
-    """Pods without an address."""
+    """Pods without an address,"""
+    lanes: int = 1
+    """and how many addresses each of them gets."""
+    mode: Mode = Mode.PODS
     used_lately: int
     """Addresses used within the full cooldown, here and gone."""
     answered_short: bool | None
@@ -49,17 +52,40 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Who we are, and what we hold where that is asked."""
 
     @property
+    def foreseen(self) -> int:
+        """What Pods that have no address yet add to the demand: nothing, for monitors that do not look at Pods."""
+        return self.unserved * self.lanes if self.mode is Mode.PODS else 0
+
+    @property
     def demand(self) -> int:
         """U, by the cooldown in force."""
-        return self.assigned + self.resting + self.unserved
+        return self.assigned + self.resting + self.foreseen
 
     @property
     def waiting(self) -> int:
         """Pods that wait for what the subnet does not have."""
         if self.answered_short is None:
             return self.reported.waiting
-        usable = self.listed - len(self.named)
-        return min(self.unserved, max(0, self.demand - usable)) if self.answered_short else 0
+        missing = self.assigned + self.resting + self.unserved * self.lanes - (self.listed - len(self.named))
+        return min(self.unserved, -(-max(0, missing) // self.lanes)) if self.answered_short else 0
+
+    @property
+    def holding(self) -> Holding:
+        """What the node has."""
+        in_use = self.assigned + self.resting
+        return Holding(requested=self.spec.requested, held=self.listed, named=len(self.named), assigned=in_use)
+
+    @property
+    def wanted(self) -> int:
+        """What it should have."""
+        return wanted(
+            self.mode,
+            self.terms,
+            self.holding,
+            demand=self.demand,
+            primaries=self.primaries,
+            releasable=len(self.releasable),
+        )
 
 
 class Wish(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,15 +107,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(view: View, pace: Pace, *, now: float, rhythm: Rhythm) -> Decision:
     """Decide whether there is anything to say now."""
-    terms = view.terms
-    wanted = target(demand=view.demand, scaler=terms.scaler, primaries=view.primaries, maximum=terms.maximum)
-    verdict = look(pace, now=now, wanted=wanted, requested=view.spec.requested, rhythm=rhythm)
+    goal = view.wanted
+    verdict = look(pace, now=now, wanted=goal, requested=view.spec.requested, rhythm=rhythm)
     growing = verdict.request is None and verdict.pace.above_since is not None
     if growing:
         return Decision(pace=verdict.pace, again_at=verdict.again_at)
     request = view.spec.requested if verdict.request is None else verdict.request
-    holding = Holding(requested=view.spec.requested, held=view.listed, named=len(view.named))
-    release = view.releasable[: surplus(holding, wanted=max(request, wanted))]
+    release = view.releasable[: surplus(view.holding, wanted=max(request, goal))]
     names_differ = sorted(view.spec.released) != sorted((*view.named, *release))
     waiting_differs = bool(view.waiting) != bool(view.reported.waiting)
     report_lost = view.boot_id != view.reported.boot_id or view.reported.version < view.told_version
@@ -103,7 +127,7 @@ def decide(view: View, pace: Pace, *, now: float, rhythm: Rhythm) -> Decision:
 def report(view: View, wish: Wish, *, named_for: float) -> AgentReport:
     """Tell what the wire format cannot; `named_for` is how long the most recently used of the named has rested."""
     told = AgentReport(
-        demand=view.assigned + view.used_lately + view.unserved,
+        demand=view.assigned + view.used_lately + view.foreseen,
         waiting=wish.waiting,
         batch=view.terms.scaler.batch,
         rested_seconds=math.floor(named_for * 1000) / 1000,

@@ -3,6 +3,7 @@
 import random
 from dataclasses import dataclass
 
+from podpool.agent.modes import Mode
 from podpool.agent.notices import Tell
 from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
@@ -19,3 +20,4 @@ class Ground:
     rng: random.Random
     numbers: Numbers
     tell: Tell
+    mode: Mode = Mode.PODS

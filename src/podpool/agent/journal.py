@@ -47,6 +47,12 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of a tail that was cut off; nobody had been answered on them."""
     damaged: bool = False
     """Records that had been answered on are lost."""
+    segment: int = 1
+    """The segment to go on in,"""
+    size: int = 0
+    """behind so many of its bytes,"""
+    later: tuple[int, ...] = ()
+    """and segments behind the damage, which do not count."""
 
 
 class Journal:
@@ -54,6 +60,8 @@ class Journal:
 
     def __init__(self, disk: Disk) -> None:
         self._disk = disk
+        self.appended = 0
+        """Records since the start."""
         self._segment = 1
         self._size = 0
         self._unsynced: list[int] = []
@@ -62,28 +70,20 @@ class Journal:
 
     def open(self) -> Found:
         """Read everything, and cut off what is torn; appending goes on behind it."""
-        beginning, damaged = self._beginning()
-        self._segment = beginning.segment if beginning else 1
-        records: list[AnyRecord] = [beginning.state] if beginning else []
-        torn = 0
-        present = [number for number in self._segments() if number >= self._segment]
-        for number in present:
-            content = self._disk.read(_name(number)) or b""
-            read, size = _read(content)
-            records += read
-            self._segment, self._size = number, size
-            if size < len(content):
-                torn = len(content) - size
-                damaged = damaged or _is_damage(content[size:]) or number != present[-1]
-                self._cut(number, size, later=[each for each in present if each > number])
-                break
-        return Found(records=tuple(records), torn=torn, damaged=damaged)
+        found = read_journal(self._disk)
+        self._segment, self._size = found.segment, found.size
+        if found.torn:
+            self._disk.truncate(_name(found.segment), found.size)
+            for each in found.later:
+                self._disk.remove(_name(each))
+        return found
 
     def append(self, record: AnyRecord) -> None:
         """Write a record down; it survives the process from here on."""
         frame = _frame(msgspec.json.encode(record))
         self._disk.append(_name(self._segment), frame)
         self._size += len(frame)
+        self.appended += 1
         if self._segment not in self._unsynced:
             self._unsynced.append(self._segment)
         self._dirty.set()
@@ -97,6 +97,11 @@ class Journal:
                 await self._disk.sync(_name(number))
 
     @property
+    def size(self) -> int:
+        """The bytes of the segment that is being written."""
+        return self._size
+
+    @property
     def long(self) -> bool:
         """Tell whether it is time for a snapshot."""
         return self._size >= SEGMENT
@@ -108,7 +113,7 @@ class Journal:
         beginning = self._segment
         await self.sync()
         await self._disk.replace(_SNAPSHOT, _frame(msgspec.json.encode(_Beginning(beginning, state))))
-        for number in self._segments():
+        for number in _segments(self._disk):
             if number < beginning:
                 self._disk.remove(_name(number))
 
@@ -118,24 +123,44 @@ class Journal:
         await asyncio.sleep(GROUP)
         await self.sync()
 
-    def _beginning(self) -> tuple[_Beginning | None, bool]:
-        content = self._disk.read(_SNAPSHOT)
-        if content is None:
-            return None, False
-        payloads = list(_payloads(content))
-        try:
-            return _BEGINNING.decode(payloads[0][0]), False
-        except (IndexError, msgspec.DecodeError):
-            return None, True
 
-    def _segments(self) -> list[int]:
-        endings = [name.removeprefix(_SEGMENT) for name in self._disk.names() if name.startswith(_SEGMENT)]
-        return sorted(int(each) for each in endings if each.isdecimal())
+def read_journal(disk: Disk) -> Found:
+    """Read everything, and change nothing: up to the first byte that cannot be read."""
+    beginning, damaged = _beginning(disk)
+    segment, size = beginning.segment if beginning else 1, 0
+    records: list[AnyRecord] = [beginning.state] if beginning else []
+    present = [number for number in _segments(disk) if number >= segment]
+    for segment in present:
+        content = disk.read(_name(segment)) or b""
+        read, size = _read(content)
+        records += read
+        if size < len(content):
+            damaged = damaged or _is_damage(content[size:]) or segment != present[-1]
+            return Found(
+                records=tuple(records),
+                torn=len(content) - size,
+                damaged=damaged,
+                segment=segment,
+                size=size,
+                later=tuple(each for each in present if each > segment),
+            )
+    return Found(records=tuple(records), damaged=damaged, segment=segment, size=size)
 
-    def _cut(self, number: int, size: int, *, later: list[int]) -> None:
-        self._disk.truncate(_name(number), size)
-        for each in later:
-            self._disk.remove(_name(each))
+
+def _beginning(disk: Disk) -> tuple[_Beginning | None, bool]:
+    content = disk.read(_SNAPSHOT)
+    if content is None:
+        return None, False
+    payloads = list(_payloads(content))
+    try:
+        return _BEGINNING.decode(payloads[0][0]), False
+    except (IndexError, msgspec.DecodeError):
+        return None, True
+
+
+def _segments(disk: Disk) -> list[int]:
+    endings = [name.removeprefix(_SEGMENT) for name in disk.names() if name.startswith(_SEGMENT)]
+    return sorted(int(each) for each in endings if each.isdecimal())
 
 
 def _name(segment: int) -> str:

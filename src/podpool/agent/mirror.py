@@ -50,6 +50,11 @@ class Mirror(Generic[T]):
         self._reflector.store.subscribe(lambda _old, _new: changed())
 
     @property
+    def heard(self) -> float | None:
+        """When the server last told anything, by the loop's time."""
+        return self._reflector.heard
+
+    @property
     def known(self) -> bool:
         """Tell whether it is known what there is."""
         return self._kind_missing or self._reflector.store.synced.is_set()

@@ -2,6 +2,8 @@
 
 The same sandbox and interface get the same address again. A DEL of something unknown succeeds; a DEL frees what its own
 sandbox holds and nothing else. DELs that were left in a directory while no agent ran are worked through before any ADD.
+A GC frees what the runtime no longer lists, of its own network. STATUS tells whether an ADD could be served, not
+whether the subnet has addresses: a runtime that is told no has its node's Pods evicted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -10,13 +12,16 @@ from podpool.agent.book import Book
 from podpool.agent.containers import lease_of
 from podpool.agent.demand import Demand
 from podpool.agent.ground import Ground
+from podpool.agent.modes import Mode
+from podpool.agent.reasons import not_yet
 from podpool.agent.records import Assigned, Holding, Owner, PodName, Released
-from podpool.agent.waiting import Ended, Queue
+from podpool.agent.waiting import Asker, Ended, Holdings, Queue
 from podpool.cni.messages import (
     Answer,
     BadFrame,
     CniError,
     Code,
+    Lease,
     Request,
     decode_request,
     encode_answer,
@@ -24,6 +29,7 @@ from podpool.cni.messages import (
     result_of_add,
     result_of_error,
     result_of_version,
+    shown_addresses,
     stated_version,
 )
 from podpool.core.addresses import parse_address
@@ -55,8 +61,16 @@ class Plugin:
         self._demand = demand
         self._rest = rest
         self._why_none = why_none
+        self._patience = 0.0 if ground.mode is Mode.REACTIVE else ground.numbers.add_wait
         self._changed = changed
-        self._commands: Mapping[str, Command] = {"ADD": self._add, "DEL": self._delete, "VERSION": self._version}
+        self._commands: Mapping[str, Command] = {
+            "ADD": self._add,
+            "DEL": self._delete,
+            "CHECK": self._check,
+            "GC": self._collect,
+            "STATUS": self._status,
+            "VERSION": self._version,
+        }
 
     async def handle(self, body: bytes) -> bytes:
         """Answer the body of one request with the body of an answer."""
@@ -77,8 +91,8 @@ class Plugin:
 
     def serve(self) -> None:
         """Give addresses to those who wait, as far as there are any."""
-        while (first := self.queue.first()) and (holding := self._assign(*first)):
-            self.queue.serve(holding)
+        while (first := self.queue.first()) and (holdings := self._assign(first)):
+            self.queue.serve(first.owner, holdings)
 
     def work_through(self) -> None:
         """Do the DELs that were left while nobody answered."""
@@ -93,19 +107,21 @@ class Plugin:
 
     async def _add(self, request: Request) -> Answer:
         config = parse_config(request.stdin)
-        owner, pod = _owner(request), _pod(request)
+        asker = Asker(owner=_owner(request), pod=_pod(request), network=config.name)
         self.work_through()
-        holding = self._book.pool.holding(owner) or self._at_once(owner, pod)
-        if holding is None:
+        holdings = self._book.pool.holdings_of(asker.owner) or self._at_once(asker)
+        if not holdings:
             self._changed()
-            answer = await self._waited(owner, pod)
+            answer = await self.queue.wait(asker, timeout=self._patience) if self._patience else None
             self._changed()
             if answer is None:
                 raise CniError(Code.TRY_AGAIN_LATER, self._why_none())
             if isinstance(answer, Ended):
                 raise CniError(Code.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
-            holding = answer
-        return self._result(holding, config.cni_version)
+            holdings = answer
+        elif self._ground.mode is not Mode.PODS:
+            self._changed()  # these monitors learn of a Pod only now
+        return self._result(holdings, config.cni_version)
 
     async def _delete(self, request: Request) -> Answer:
         owner = _owner(request)
@@ -114,24 +130,54 @@ class Plugin:
         self._changed()
         return Answer()
 
-    async def _waited(self, owner: Owner, pod: PodName) -> Holding | Ended | None:
-        return await self.queue.wait(owner, pod, timeout=self._ground.numbers.add_wait)
+    async def _check(self, request: Request) -> Answer:
+        config = parse_config(request.stdin, command=request.command)
+        owner, shown = _owner(request), shown_addresses(config)
+        held = [each.grant.address for each in self._book.pool.holdings_of(owner)]
+        if not held:
+            who = f"interface {owner.ifname} of sandbox {owner.container_id}"
+            raise CniError(Code.NOT_AS_ADDED, f"{who} has no address here")
+        if shown and not set(held) <= set(shown):
+            told = f"the runtime knows {', '.join(shown)}, and the agent gave {', '.join(held)}"
+            raise CniError(Code.NOT_AS_ADDED, told)
+        return Answer()
 
-    def _at_once(self, owner: Owner, pod: PodName) -> Holding | None:
+    async def _collect(self, request: Request) -> Answer:
+        config = parse_config(request.stdin, command=request.command)
+        if config.attachments is None:
+            raise CniError(Code.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would free everything")
+        valid = {Owner(container_id=each.container_id, ifname=each.ifname) for each in config.attachments}
+        held = [each.owner for each in self._book.pool.holdings.values() if each.network == config.name]
+        for owner in dict.fromkeys(each for each in held if each not in valid):
+            self._ground.tell(f"sandbox {owner.container_id} is not listed by the runtime any more: its address rests")
+            self._release(owner)
+        self._changed()
+        return Answer()
+
+    async def _status(self, request: Request) -> Answer:
+        parse_config(request.stdin, command=request.command)
+        missing = not_yet(self._ground.node, self._book, numbers=self._ground.numbers)
+        if missing:
+            raise CniError(Code.UNAVAILABLE, missing)
+        return Answer()
+
+    def _at_once(self, asker: Asker) -> Holdings:
         """Take a free address, but not before those who already wait."""
-        return None if len(self.queue) else self._assign(owner, pod)
+        return () if len(self.queue) else self._assign(asker)
 
-    def _assign(self, owner: Owner, pod: PodName) -> Holding | None:
+    def _assign(self, asker: Asker) -> Holdings:
         pool = self._book.pool
-        grant = pool.next_free(now=self._ground.clock.boot(), rest=self._rest())
-        if grant is None or not self._book.fence.is_open():
-            return None
-        self._book.write(Assigned(grant=grant.id, owner=owner, pod=pod))
-        return pool.holding(owner)
+        grants = pool.next_set(now=self._ground.clock.boot(), rest=self._rest())
+        if not grants or not self._book.fence.is_open():
+            return ()
+        first, *more = (grant.id for grant in grants)
+        self._book.write(
+            Assigned(grant=first, more=tuple(more), owner=asker.owner, pod=asker.pod, network=asker.network)
+        )
+        return pool.holdings_of(asker.owner)
 
     def _release(self, owner: Owner) -> None:
-        holding = self._book.pool.holding(owner)
-        if holding:
+        for holding in self._book.pool.holdings_of(owner):
             self._book.write(Released(grant=holding.grant.id, at=self._ground.clock.boot()))
             self._demand.gave_back(holding.pod)
 
@@ -144,12 +190,15 @@ class Plugin:
             self._ground.tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
         self._deletes.remove(name)
 
-    def _result(self, holding: Holding, version: str) -> Answer:
-        container = self._book.pool.container or NetworkContainer()
+    def _result(self, holdings: Holdings, version: str) -> Answer:
         try:
-            return result_of_add(lease_of(container, parse_address(holding.grant.address)), version)
+            return result_of_add([self._lease(each) for each in holdings], version)
         except InvalidInput as error:
             raise CniError(Code.TRY_AGAIN_LATER, f"the node's network container cannot be used: {error}") from error
+
+    def _lease(self, holding: Holding) -> Lease:
+        container = self._book.pool.container_of(holding.grant) or NetworkContainer()
+        return lease_of(container, parse_address(holding.grant.address))
 
     def _command(self, name: str) -> Command:
         command = self._commands.get(name)

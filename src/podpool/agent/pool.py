@@ -7,16 +7,22 @@
 | Resting | used not long ago | by itself: to Available, when the cooldown in force has passed |
 | PendingRelease | named for release | never, but that a newer status no longer lists it |
 
-What must hold: a grant is in one state; an owner has one grant; an address of a sandbox is given to nobody else, under
-whatever name it comes again. Resting is not stored: it follows from when an address was last used. `apply` is the only
-way in which anything changes, in the running agent and when the journal is read again.
+What must hold: a grant is in one state; an owner has one grant of each lane, which is a container and a family; an
+address of a sandbox is given to nobody else, under whatever name it comes again. Resting is not stored: it follows from
+when an address was last used. `apply` is the only way in which anything changes, in the running agent and when the
+journal is read again.
+
+A node has one container of its own, which the fence is about. Others may be shown beside it: they come and go with the
+status.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from operator import itemgetter
 
 import msgspec
 
-from podpool.agent.containers import readable
+from podpool.agent.containers import families, readable, same_grants
 from podpool.agent.records import (
     Accepted,
     Adopted,
@@ -25,8 +31,10 @@ from podpool.agent.records import (
     Doubted,
     Grant,
     Holding,
+    Lane,
     Named,
     Owner,
+    Parted,
     Released,
     Snapshot,
     Started,
@@ -49,6 +57,10 @@ class Pool:
         """Containers that were this node's, and never are again."""
         self.container: NetworkContainer | None = None
         """What the last accepted status said of it."""
+        self.beside: dict[str, NetworkContainer] = {}
+        """What it said of further containers."""
+        self.lanes: tuple[Lane, ...] = ()
+        """What a sandbox gets one address of each."""
         self.left_out: dict[str, str] = {}
         """Grants that the status lists and nobody can use, with the reason."""
         self._stopped = False
@@ -56,7 +68,7 @@ class Pool:
         self._fresh: dict[str, Grant] = {}
         self._used: dict[str, Grant] = {}  # in the order of their last use
         self._held: dict[str, Holding] = {}
-        self._by_owner: dict[Owner, str] = {}
+        self._by_owner: dict[Owner, tuple[str, ...]] = {}
         self._named: dict[str, Grant] = {}
         self._gone: dict[str, float] = {}  # addresses that left, and when they were last used
 
@@ -70,7 +82,7 @@ class Pool:
     @property
     def listed(self) -> int:
         """How many grants the last accepted status lists."""
-        return len(self.container.ip_assignments) if self.container else 0
+        return sum(len(each.ip_assignments) for each in self._containers())
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
@@ -82,30 +94,64 @@ class Pool:
         """What was named for release and is still listed, by grant."""
         return self._named
 
-    def holding(self, owner: Owner) -> Holding | None:
+    def holdings_of(self, owner: Owner) -> tuple[Holding, ...]:
         """Find what a sandbox has."""
-        grant = self._by_owner.get(owner)
-        return self._held[grant] if grant else None
+        return tuple(self._held[grant] for grant in self._by_owner.get(owner, ()))
 
-    def next_free(self, *, now: float, rest: float) -> Grant | None:
-        """Find the address that has been free for longest."""
-        new, old = next(iter(self._fresh.values()), None), next(iter(self._used.values()), None)
+    def holding(self, owner: Owner) -> Holding | None:
+        """Find the first address that a sandbox has."""
+        return next(iter(self.holdings_of(owner)), None)
+
+    def container_of(self, grant: Grant) -> NetworkContainer | None:
+        """Find what the last status said of a grant's container."""
+        return self.beside.get(grant.container) if grant.container else self.container
+
+    def next_free(self, *, now: float, rest: float, lane: Lane | None = None) -> Grant | None:
+        """Find the address that has been free for longest, of a lane or of all."""
+        new, old = (
+            next((each for each in grants.values() if lane is None or each.lane == lane), None)
+            for grants in (self._fresh, self._used)
+        )
         if old is None or old.since + rest > now:
             return new
         return old if new is None or old.since + rest < new.since else new
 
+    def next_set(self, *, now: float, rest: float) -> tuple[Grant, ...]:
+        """Find what a sandbox would get: one address of each lane, or nothing."""
+        found = [self.next_free(now=now, rest=rest, lane=lane) for lane in self.lanes]
+        chosen = tuple(each for each in found if each)
+        return chosen if len(chosen) == len(found) else ()
+
     def releasable(self, *, now: float, rest: float) -> Iterator[Grant]:
-        """Go through what may be named, the most dispensable first: never used and newest, then longest rested."""
-        yield from reversed(self._fresh.values())
-        yield from (grant for grant in self._used.values() if grant.since + rest <= now)
+        """Go through what may be named, the most dispensable first: never used and newest, then longest rested.
+
+        Of several lanes the one that has most gives first.
+        """
+        rested = [grant for grant in self._used.values() if grant.since + rest <= now]
+        free = [*reversed(self._fresh.values()), *rested]
+        left = Counter(grant.lane for grant in free)
+        ranked = []
+        for grant in free:
+            ranked.append((-left[grant.lane], grant))
+            left[grant.lane] -= 1
+        return iter([grant for _, grant in sorted(ranked, key=itemgetter(0))])
 
     def resting(self, *, now: float, rest: float) -> int:
         """Count the addresses that rest because they were used, not those that rest because of a doubt."""
-        return sum(grant.since + rest > now for grant in self._used.values() if not grant.doubted)
+        return sum(not grant.doubted for grant in self.not_rested(now=now, rest=rest))
+
+    @property
+    def free(self) -> int:
+        """How many are neither in use nor named, resting ones too."""
+        return len(self._fresh) + len(self._used)
+
+    def not_rested(self, *, now: float, rest: float) -> Iterator[Grant]:
+        """Go through the addresses that rest, for whatever reason."""
+        return (grant for grant in self._used.values() if grant.since + rest > now)
 
     def rested_next(self, *, now: float, rest: float) -> float | None:
         """Tell when the next of them has rested."""
-        return min((grant.since + rest for grant in self._used.values() if grant.since + rest > now), default=None)
+        return min((grant.since + rest for grant in self.not_rested(now=now, rest=rest)), default=None)
 
     def used_lately(self, *, now: float, cooldown: float) -> int:
         """Count the addresses that were used within the cooldown, those that left since included."""
@@ -127,9 +173,17 @@ class Pool:
 
     def accepts(self, container: NetworkContainer) -> bool:
         """Tell whether a status has news: of our own container, and not older than what was accepted."""
-        if container.id != self.adopted or container.version < self.version:
-            return False
-        return container.version > self.version or self._same_grants(container) != self.container
+        return container.id == self.adopted and self._is_news(container)
+
+    def accepts_beside(self, container: NetworkContainer) -> bool:
+        """Tell the same of a container that is shown beside our own."""
+        return container.id not in {self.adopted, *self.closed} and self._is_news(container)
+
+    def _is_news(self, container: NetworkContainer) -> bool:
+        known = self._known(container.id)
+        if known is None or container.version > known.version:
+            return True
+        return container.version == known.version and same_grants(container, known) != known
 
     # What changes it
 
@@ -143,19 +197,26 @@ class Pool:
                 self._adopt(record.container)
             case Accepted():
                 self._accept(record.container, at=record.at)
+            case Parted():
+                self.beside.pop(record.container, None)
+                self._drop(record.container, keeping=frozenset())
+                self._look_at_lanes()
+            case Assigned() | Released() | Named():
+                self._use(record)
+            case Doubted():
+                self._doubt(at=record.at)
+            case Snapshot():
+                self._restore(record)
+
+    def _use(self, record: Assigned | Released | Named) -> None:
+        match record:
             case Assigned():
-                grant = self._fresh.pop(record.grant, None) or self._used.pop(record.grant)
-                self._held[grant.id] = Holding(grant=grant, owner=record.owner, pod=record.pod)
-                self._by_owner[record.owner] = grant.id
+                self._assign(record)
             case Released():
                 self._release(record.grant, at=record.at)
             case Named():
                 for name in record.grants:
                     self._let_go(name)
-            case Doubted():
-                self._doubt(at=record.at)
-            case Snapshot():
-                self._restore(record)
 
     def snapshot(self) -> Snapshot:
         """Write down everything as it is."""
@@ -166,6 +227,7 @@ class Pool:
             adopted=self.adopted,
             closed=tuple(sorted(self.closed)),
             container=self.container,
+            beside=tuple(self.beside.values()),
             fresh=tuple(self._fresh.values()),
             used=tuple(self._used.values()),
             held=tuple(self._held.values()),
@@ -176,12 +238,15 @@ class Pool:
 
     def _restore(self, record: Snapshot) -> None:
         self.boot_id, self.adopted, self.closed = record.boot_id, record.adopted, set(record.closed)
-        self.container = record.container
+        self.container, self.beside = record.container, {each.id: each for each in record.beside}
         self._stopped, self._doubted_at = record.stopped, record.doubted_at
         self._fresh, self._used, self._named = (_by_id(each) for each in (record.fresh, record.used, record.named))
         self._held = {each.grant.id: each for each in record.held}
-        self._by_owner = {each.owner: each.grant.id for each in record.held}
+        self._by_owner = {}
+        for each in record.held:
+            self._by_owner[each.owner] = (*self._by_owner.get(each.owner, ()), each.grant.id)
         self._gone, self.left_out = dict(record.gone), dict(record.left_out)
+        self._look_at_lanes()
 
     def _start(self, record: Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
@@ -215,45 +280,64 @@ class Pool:
         if self.adopted:
             self.closed.add(self.adopted)
         self.adopted, self.container, self.left_out = container, None, {}
-        self._drop(keeping=frozenset())
+        for each in ("", *self.beside):
+            self._drop(each, keeping=frozenset())
+        self.beside.clear()
+        self._look_at_lanes()
 
     def _accept(self, container: NetworkContainer, *, at: float) -> None:
-        if self.container is not None and container.version <= self.version:
-            self.container = self._same_grants(container)
-            return
-        self.container = container
-        self._gone = {address: since for address, since in self._gone.items() if at - since < LONGEST_REST}
-        self._drop(keeping=frozenset(each.name for each in container.ip_assignments))
-        self._take_in(at=at)
+        known, own = self._known(container.id), container.id == self.adopted
+        news = known is None or container.version > known.version
+        accepted = container if known is None or news else same_grants(container, known)
+        if own:
+            self.container = accepted
+        else:
+            self.beside[container.id] = accepted
+        if news:
+            self._gone = {address: since for address, since in self._gone.items() if at - since < LONGEST_REST}
+            keeping = frozenset(each.name for each in container.ip_assignments)
+            self._drop("" if own else container.id, keeping=keeping)
+            self._take_in(at=at)
+        self._look_at_lanes()
 
-    def _same_grants(self, container: NetworkContainer) -> NetworkContainer:
-        """What else a status says may change at one version; its grants may not."""
-        listed = self.container.ip_assignments if self.container else ()
-        return msgspec.structs.replace(container, ip_assignments=listed)
+    def _known(self, container: str) -> NetworkContainer | None:
+        return self.container if container == self.adopted else self.beside.get(container)
 
-    def _drop(self, *, keeping: frozenset[str]) -> None:
+    def _containers(self) -> tuple[NetworkContainer, ...]:
+        return ((self.container,) if self.container else ()) + tuple(self.beside.values())
+
+    def _look_at_lanes(self) -> None:
+        tags = {each.id: "" if each is self.container else each.id for each in self._containers()}
+        self.lanes = tuple((tags[each.id], family) for each in self._containers() for family in families(each))
+
+    def _assign(self, record: Assigned) -> None:
+        for name in (record.grant, *record.more):
+            grant = self._fresh.pop(name, None) or self._used.pop(name)
+            self._held[name] = Holding(grant=grant, owner=record.owner, pod=record.pod, network=record.network)
+        self._by_owner[record.owner] = (record.grant, *record.more)
+
+    def _drop(self, container: str, *, keeping: frozenset[str]) -> None:
         for grants in (self._fresh, self._used, self._named):
-            for grant in [each for each in grants if each not in keeping]:
+            gone = [each.id for each in grants.values() if each.container == container and each.id not in keeping]
+            for grant in gone:
                 self._leave(grants.pop(grant))
         for grant, holding in self._held.items():
-            if grant not in keeping:
+            if holding.grant.container == container and grant not in keeping:
                 self._held[grant] = msgspec.structs.replace(holding, dropped=True)
 
     def _take_in(self, *, at: float) -> None:
         """Take in what the status lists and we do not have."""
-        if self.container is None:
-            return
-        usable, self.left_out = readable(self.container)
+        self.left_out = {}
         taken = {grant.address: grant.id for grant in self._all()}
         came_used: dict[str, Grant] = {}
-        for grant, address in usable.items():
+        for new in self._listed(at=at):
+            grant, address = new.id, new.address
             if grant in self._named or self.knows(grant):
                 continue
             if address in taken:
                 self.left_out[grant] = f"{address} is here already, as {taken[address]}"
                 continue
             taken[address] = grant
-            new = Grant(id=grant, address=address, since=at)
             if address in self._gone:
                 came_used[grant] = msgspec.structs.replace(new, since=self._gone.pop(address), used=True)
             elif self._doubted_at is not None:
@@ -263,13 +347,24 @@ class Pool:
         if came_used:
             self._used = _by_id(sorted((*self._used.values(), *came_used.values()), key=lambda each: each.since))
 
+    def _listed(self, *, at: float) -> Iterator[Grant]:
+        """Go through what the containers list, as far as it can be used."""
+        for container in self._containers():
+            usable, wrong = readable(container)
+            self.left_out |= wrong
+            tag = "" if container is self.container else container.id
+            for grant, address in usable.items():
+                yield Grant(id=grant, address=address, since=at, container=tag)
+
     def _release(self, grant: str, *, at: float) -> None:
         holding = self._held.pop(grant)
-        del self._by_owner[holding.owner]
+        left = tuple(each for each in self._by_owner.pop(holding.owner) if each != grant)
+        if left:
+            self._by_owner[holding.owner] = left
         rests = msgspec.structs.replace(holding.grant, since=at, used=True, doubted=False)
         if not holding.dropped:
             self._used[grant] = rests
-        elif self.container and any(each.name == grant for each in self.container.ip_assignments):
+        elif any(each.name == grant for container in self._containers() for each in container.ip_assignments):
             self._named[grant] = rests  # named by another hand, or dropped and listed again: it goes back
         else:
             self._leave(rests)

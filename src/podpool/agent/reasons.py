@@ -5,16 +5,23 @@ from podpool.core.numbers import Numbers
 from podpool.core.quantities import show_duration
 
 
-def why_none(node: str, book: Book, *, requested: int | None, resting: int, numbers: Numbers) -> str:
-    """Say what is missing, and where to look."""
+def not_yet(node: str, book: Book, *, numbers: Numbers) -> str | None:
+    """Say what the agent needs before it can give any address; None when it has all of it."""
     pool = book.pool
     if not pool.adopted:
         return (
             f"node {node} has no network container yet: see whether podpool's controller runs, and whether "
             f"NodeNetworkConfig kube-system/{node} belongs to this Node and its Node reports boot id {pool.boot_id}"
         )
-    if not book.fence.is_open():
-        return _fenced(node, book.fence.age(), numbers)
+    return None if book.fence.is_open() else _fenced(node, book.fence.age(), numbers)
+
+
+def why_none(node: str, book: Book, *, requested: int | None, resting: int, numbers: Numbers) -> str:
+    """Say what is missing, and where to look."""
+    missing = not_yet(node, book, numbers=numbers)
+    if missing:
+        return missing
+    pool = book.pool
     status = pool.container.status if pool.container else ""
     subnet = pool.container.subnet_name if pool.container else ""
     asked = "has not asked for more yet" if requested is None else f"asked for {requested}"

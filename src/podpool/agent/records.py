@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
+from podpool.core.addresses import Family
 from podpool.resources.acn import NetworkContainer
 
 
@@ -36,6 +37,16 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used: bool = False
     doubted: bool = False
     """It may have been used: it rests, but nobody's demand stands behind it."""
+    container: str = ""
+    """Which of the node's further containers it is of; none for the node's own."""
+
+    @property
+    def lane(self) -> "Lane":
+        """The container and family that it is of: a sandbox has one address of each."""
+        return self.container, Family.V6 if ":" in self.address else Family.V4
+
+
+Lane: TypeAlias = tuple[str, Family]
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -44,6 +55,8 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     grant: Grant
     owner: Owner
     pod: PodName = PodName()
+    network: str = ""
+    """The name of the runtime's network, whose GC it is subject to."""
     dropped: bool = False
     """The status no longer lists it, or somebody named it for release: kept for its Pod, and for nobody after it."""
 
@@ -85,12 +98,20 @@ class Accepted(Record, frozen=True, kw_only=True, tag="accepted"):
     at: float
 
 
+class Parted(Record, frozen=True, kw_only=True, tag="parted"):
+    """A further container is not shown any more."""
+
+    container: str
+
+
 class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
-    """A sandbox was given an address."""
+    """A sandbox was given an address, or with `more` one of each container and family."""
 
     grant: str
     owner: Owner
     pod: PodName = PodName()
+    network: str = ""
+    more: tuple[str, ...] = ()
 
 
 class Released(Record, frozen=True, kw_only=True, tag="released"):
@@ -124,6 +145,7 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     closed: tuple[str, ...] = ()
     confirmed: tuple[float, float] | None = None
     container: NetworkContainer | None = None
+    beside: tuple[NetworkContainer, ...] = ()
     fresh: tuple[Grant, ...] = ()
     used: tuple[Grant, ...] = ()
     held: tuple[Holding, ...] = ()
@@ -133,5 +155,5 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
 
 
 AnyRecord: TypeAlias = (
-    Started | Stopped | Adopted | Confirmed | Accepted | Assigned | Released | Named | Doubted | Snapshot
+    Started | Stopped | Adopted | Confirmed | Accepted | Parted | Assigned | Released | Named | Doubted | Snapshot
 )

@@ -10,23 +10,14 @@ import random
 from collections.abc import Callable
 from decimal import Decimal
 
-import msgspec
-
 from podpool.agent.mirror import Mirror
+from podpool.agent.modes import Terms
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
 from podpool.kube.client import KubeClient
 from podpool.resources.acn import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, NodeScaler
 
 NAMESPACE = "kube-system"
-
-
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What the subnet asks of its nodes."""
-
-    scaler: Scaler
-    exhausted: bool
-    maximum: int
 
 
 class Subnets:
@@ -71,10 +62,19 @@ class Subnets:
         maximum = told.max_ip_count if told.max_ip_count > 0 else self._numbers.node_maximum
         if subnet and subnet.status.scaler.batch:
             scaler = subnet_scaler(subnet.status.scaler.batch, subnet.status.scaler.buffer, otherwise=self._numbers)
+            most = 0
         else:
             scaler = node_scaler(told, otherwise=self._numbers)
             scaler = scaler.exhausted() if exhausted else scaler
-        return Terms(scaler=scaler, exhausted=exhausted, maximum=maximum)
+            most = told.release_threshold_percent if told.batch_size > 0 else self._numbers.shrink_from
+        most = scaler.buffer + 100 if exhausted else max(most, scaler.buffer + 100)
+        return Terms(scaler=scaler, max_buffer=most, exhausted=exhausted, maximum=maximum)
+
+    @property
+    def heard(self) -> float | None:
+        """When the server last told anything of the subnet, by the loop's time."""
+        times = [each.heard for each in (self._subnet, self._state) if each and each.heard is not None]
+        return min(times, default=None)
 
     async def run(self) -> None:
         """Follow whatever is to be followed, for ever."""
@@ -88,7 +88,11 @@ class Subnets:
 
     def _subnet_changed(self) -> None:
         # the older object is read only where the newer is not: an agent's watches are few
-        if self._subnet and self._subnet.known and self._subnet.object is None and self._state is None:
+        missing = self._subnet is not None and self._subnet.known and self._subnet.object is None
+        if not missing and self._state is not None:
+            self._state = None
+            self._renamed.set()
+        if missing and self._state is None:
             self._state = Mirror(
                 self._kube,
                 SUBNET_STATES,

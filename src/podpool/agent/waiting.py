@@ -4,6 +4,7 @@ A sandbox waits once, however often it asks: all who ask for it get one answer. 
 """
 
 import asyncio
+from typing import TypeAlias
 
 import msgspec
 
@@ -14,10 +15,22 @@ class Ended(msgspec.Struct, frozen=True):
     """There will be no address: the sandbox is gone."""
 
 
+Holdings: TypeAlias = tuple[Holding, ...]
+"""What a sandbox gets: one address of each container and family."""
+
+
+class Asker(msgspec.Struct, frozen=True, kw_only=True):
+    """Who asks: a sandbox' interface, for which Pod and on which of the runtime's networks."""
+
+    owner: Owner
+    pod: PodName = PodName()
+    network: str = ""
+
+
 class _Place:
-    def __init__(self, pod: PodName) -> None:
-        self.pod = pod
-        self.answer: asyncio.Future[Holding | Ended] = asyncio.get_running_loop().create_future()
+    def __init__(self, asker: Asker) -> None:
+        self.asker = asker
+        self.answer: asyncio.Future[Holdings | Ended] = asyncio.get_running_loop().create_future()
         self.asking = 0
 
 
@@ -30,17 +43,18 @@ class Queue:
     def __len__(self) -> int:
         return len(self._places)
 
-    def first(self) -> tuple[Owner, PodName] | None:
+    def first(self) -> Asker | None:
         """Find who has waited for longest."""
-        return next(((owner, place.pod) for owner, place in self._places.items()), None)
+        return next((place.asker for place in self._places.values()), None)
 
     def pods(self) -> dict[Owner, PodName]:
         """Tell which Pods wait."""
-        return {owner: place.pod for owner, place in self._places.items()}
+        return {owner: place.asker.pod for owner, place in self._places.items()}
 
-    async def wait(self, owner: Owner, pod: PodName, *, timeout: float) -> Holding | Ended | None:  # noqa: ASYNC109  a wait is all it does
+    async def wait(self, asker: Asker, *, timeout: float) -> Holdings | Ended | None:  # noqa: ASYNC109  a wait is all it does
         """Wait for an address, or the end of the sandbox; None when neither came in time."""
-        place = self._places.setdefault(owner, _Place(pod))
+        owner = asker.owner
+        place = self._places.setdefault(owner, _Place(asker))
         place.asking += 1
         try:
             await asyncio.wait({place.answer}, timeout=timeout)
@@ -50,15 +64,15 @@ class Queue:
             if not place.asking and self._places.get(owner) is place:
                 del self._places[owner]
 
-    def serve(self, holding: Holding) -> None:
+    def serve(self, owner: Owner, holdings: Holdings) -> None:
         """Answer whoever waits for this owner."""
-        self._answer(holding.owner, holding)
+        self._answer(owner, holdings)
 
     def end(self, owner: Owner) -> None:
         """End the waiting of a sandbox that is gone."""
         self._answer(owner, Ended())
 
-    def _answer(self, owner: Owner, answer: Holding | Ended) -> None:
+    def _answer(self, owner: Owner, answer: Holdings | Ended) -> None:
         place = self._places.pop(owner, None)
         if place:
             place.answer.set_result(answer)

@@ -20,3 +20,5 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     does: str
     takes: tuple[str, ...] = ()
     options: Mapping[str, Option] = {}
+    file: str = ""
+    """A TOML file that may hold options, where there is one; another with --config."""

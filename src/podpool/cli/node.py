@@ -1,16 +1,21 @@
-"""The agent as a process, and the plugin's place. Imports no other room than the agent's: its memory is counted."""
+"""The agent as a process. Imports no other room than the agent's: its memory is counted."""
 
+import asyncio
 import logging
 from pathlib import Path
 
 from podpool.agent.agent import Agent
+from podpool.agent.metrics import Meters
+from podpool.agent.modes import Mode
 from podpool.agent.notices import to_log
 from podpool.agent.socket import listening
 from podpool.cli.daemons import parse_listen
-from podpool.cni.install import install
+from podpool.cni import conflist
 from podpool.core.numbers import read_numbers
 from podpool.kube import config
 from podpool.kube.client import KubeClient
+from podpool.kube.events import Recorder
+from podpool.resources.access import AGENT
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
@@ -24,10 +29,14 @@ _log = logging.getLogger(__name__)
 def run_agent(  # noqa: PLR0913  one for each option
     *,
     node: str,
+    mode: str,
     state: str,
     socket: str,
     deletes: str,
     listen: str,
+    conf_dir: str,
+    cni_template: str,
+    taint: str,
     numbers: str,
     kubeconfig: str,
     boot_id: str,
@@ -35,27 +44,36 @@ def run_agent(  # noqa: PLR0913  one for each option
     """Run until told to stop."""
     host, port = parse_listen(listen)
     chosen = read_numbers(numbers)
+    conflist_told = conflist.content(cni_template)
     this_boot = boot_id or KERNEL.read_text().strip()
 
     async def work() -> None:
         api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
+        kube, clock, rng = KubeClient(api), SystemClock(), randomness.system()
         disk, late = LocalDisk(Path(state)), LocalDisk(Path(deletes))
         agent = Agent(
             node,
-            KubeClient(api),
+            kube,
             disk=disk,
-            clock=SystemClock(),
-            rng=randomness.system(),
+            clock=clock,
+            rng=rng,
             boot_id=this_boot,
             numbers=chosen,
             deletes=late,
+            mode=Mode(mode),
+            taint=taint == "true",
+            recorder=Recorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
         )
+        meters = Meters(agent.handle, agent.picture)
         try:
             async with (
-                serving(daemon.health(lambda: missing(agent)), host=host, port=port),
-                listening(Path(socket), agent.handle, tell=to_log(node)),
+                serving(meters.page(daemon.health(agent.missing)), host=host, port=port),
+                listening(Path(socket), meters.handle, tell=to_log(node)),
+                asyncio.TaskGroup() as group,
             ):
                 _log.info("the agent of %s answers on %s", node, socket)
+                if conf_dir:
+                    group.create_task(_configure(agent, Path(conf_dir), conflist_told))
                 await agent.run()
         finally:
             disk.close()
@@ -65,11 +83,10 @@ def run_agent(  # noqa: PLR0913  one for each option
     daemon.run(work)
 
 
-def missing(agent: Agent) -> str | None:
-    """Tell what stands in the way of giving addresses."""
-    return "the Node is not confirmed: no new address is given" if agent.fenced else None
-
-
-def install_plugin(*, bin_dir: str) -> None:
-    """Put the plugin in place."""
-    print(install(Path(bin_dir)))  # noqa: T201  for the person who typed it
+async def _configure(agent: Agent, conf_dir: Path, told: bytes) -> None:
+    """Let the runtime's configuration appear when the agent can serve: from then on its node is Ready."""
+    await agent.able.wait()
+    try:
+        _log.info("the runtime's configuration is %s", conflist.write(conf_dir, told))
+    except OSError as error:
+        _log.warning("the runtime's configuration cannot be written, so this node does not become Ready: %s", error)

@@ -8,7 +8,8 @@ from pathlib import Path
 from podpool.cli.daemons import parse_listen
 from podpool.cli.ledger import token_in, trust
 from podpool.controller.controller import Controller
-from podpool.controller.settings import Settings, parse_subnet
+from podpool.controller.metrics import metered
+from podpool.controller.settings import Settings, parse_scarcity, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
 from podpool.core.quantities import parse_duration
@@ -78,18 +79,25 @@ def _own_certificate(certificate: str, key: str) -> ssl.SSLContext | None:
     return context
 
 
-def run_controller(
+def run_controller(  # noqa: PLR0913  one for each option
     *,
     subnet: str,
     ledger: str,
     ledger_token_file: str,
     ledger_ca_file: str,
     listen: str,
+    scarcity: str,
+    pod_history: str,
     numbers: str,
     kubeconfig: str,
 ) -> None:
     """Run until told to stop."""
-    settings = Settings(subnet=parse_subnet(subnet, what="--subnet"), numbers=read_numbers(numbers))
+    settings = Settings(
+        subnet=parse_subnet(subnet, what="--subnet"),
+        numbers=read_numbers(numbers),
+        scarcity=parse_scarcity(scarcity),
+        pod_history=pod_history == "on",
+    )
     host, port = parse_listen(listen)
 
     async def work() -> None:
@@ -99,7 +107,8 @@ def run_controller(
             KubeClient(api), client, settings=settings, clock=SystemClock(), rng=randomness.system()
         )
         try:
-            async with serving(daemon.health(controller.missing), host=host, port=port):
+            handler = metered(daemon.health(controller.missing), controller.page)
+            async with serving(handler, host=host, port=port):
                 await controller.run()
         finally:
             await api.close()

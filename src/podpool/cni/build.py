@@ -6,6 +6,7 @@ alone. What was made is kept in the user's cache under the hash of what it was m
 
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import shutil
@@ -19,6 +20,8 @@ from podpool.core.errors import PodpoolError
 ARCHITECTURES = ("x86_64", "aarch64")
 """As `uname -m` spells them."""
 SOURCE = Path(__file__).with_name("shim.c")
+_log = logging.getLogger(__name__)
+
 FLAGS = ("-std=gnu11", "-static", "-Os", "-s", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 
 
@@ -42,8 +45,17 @@ def plugin_name(architecture: str) -> str:
 
 
 def build(architecture: str) -> Path:
-    """Make the plugin, unless it was made before; tells where it is."""
-    compiler = find_compiler(architecture)
+    """Make the plugin, unless it was made before, with the first compiler that can; tells where it is."""
+    *others, last = compilers(architecture)
+    for compiler in others:
+        try:
+            return _built(compiler, architecture)
+        except BuildFailed as error:
+            _log.warning("%s; trying the next compiler", error)
+    return _built(last, architecture)
+
+
+def _built(compiler: tuple[str, ...], architecture: str) -> Path:
     recipe = "\0".join((*compiler, *FLAGS)).encode() + SOURCE.read_bytes()
     made = _cache() / hashlib.sha256(recipe).hexdigest()[:16] / plugin_name(architecture)
     if not made.exists():
@@ -55,14 +67,17 @@ def build(architecture: str) -> Path:
     return made
 
 
-def find_compiler(architecture: str) -> tuple[str, ...]:
-    """Find what can compile for an architecture: zig, or for this machine's its own compiler."""
+def compilers(architecture: str) -> list[tuple[str, ...]]:
+    """Find what may compile for an architecture: zig, and for this machine's its own compiler."""
+    found: list[tuple[str, ...]] = []
     if importlib.util.find_spec("ziglang"):
-        return (sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl")
+        found.append((sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl"))
     own = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
     if own and architecture == platform.machine():
-        return (own,)
-    raise NoCompiler(architecture)
+        found.append((own,))
+    if not found:
+        raise NoCompiler(architecture)
+    return found
 
 
 def _compile(command: tuple[str, ...], architecture: str) -> None:

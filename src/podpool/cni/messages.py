@@ -16,11 +16,12 @@ in one byte, and then stdout. `shim.c` knows the same: whoever changes one chang
 
 import enum
 import struct
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from podpool.core.addresses import Address, Family
+from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput, PodpoolError
 
 PROTOCOL = b"podpool/1"
@@ -32,6 +33,8 @@ DEFAULT_DELETES = "/run/podpool/deletes"
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 OLDEST = VERSIONS[0]
 """A configuration without a version means this one."""
+SINCE = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+"""Commands that came later than the first."""
 DEFAULT_ROUTES = {Family.V4: "0.0.0.0/0", Family.V6: "::/0"}
 
 _LENGTH = struct.Struct("!I")
@@ -130,6 +133,9 @@ class Code(enum.IntEnum):
     DECODE_FAILURE = 6
     INVALID_CONFIG = 7
     TRY_AGAIN_LATER = 11
+    UNAVAILABLE = 50
+    NOT_AS_ADDED = 100
+    """Of our own: a CHECK found something else than what ADD left."""
 
 
 class CniError(PodpoolError):
@@ -147,6 +153,28 @@ class Config(msgspec.Struct, frozen=True, rename="camel"):
 
     cni_version: str = OLDEST
     name: str = ""
+    prev_result: msgspec.Raw = msgspec.Raw(b"{}")
+    attachments: tuple["Attachment", ...] | None = msgspec.field(name="cni.dev/valid-attachments", default=None)
+    """What a GC must keep."""
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """One interface that a runtime still has."""
+
+    container_id: str = msgspec.field(name="containerID", default="")
+    ifname: str = ""
+
+
+class ShownAddress(msgspec.Struct, frozen=True):
+    """An address in the result of an earlier plugin, or of ADD."""
+
+    address: str = ""
+
+
+class ShownResult(msgspec.Struct, frozen=True):
+    """That result, as far as an address plugin looks at it: the form since 0.3.0."""
+
+    ips: tuple[ShownAddress, ...] = ()
 
 
 class Lease(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,8 +185,8 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str = ""
 
 
-def parse_config(stdin: bytes) -> Config:
-    """Read the configuration of an ADD; raises `CniError`."""
+def parse_config(stdin: bytes, *, command: str = "ADD") -> Config:
+    """Read the configuration of a command that its version knows; raises `CniError`."""
     try:
         config = msgspec.json.decode(stdin, type=Config)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -166,7 +194,28 @@ def parse_config(stdin: bytes) -> Config:
     if config.cni_version not in VERSIONS:
         known = ", ".join(VERSIONS)
         raise CniError(Code.INCOMPATIBLE_VERSION, f"CNI version {config.cni_version!r} is not spoken here", known)
+    since = SINCE.get(command, OLDEST)
+    if VERSIONS.index(config.cni_version) < VERSIONS.index(since):
+        told = f"{command} is part of CNI since {since}, and the configuration has version {config.cni_version}"
+        raise CniError(Code.INCOMPATIBLE_VERSION, told)
     return config
+
+
+def shown_addresses(config: Config) -> list[str]:
+    """Read the addresses that a configuration's `prevResult` tells of; raises `CniError`."""
+    try:
+        shown = msgspec.json.decode(config.prev_result, type=ShownResult)
+    except msgspec.DecodeError as error:
+        raise CniError(Code.DECODE_FAILURE, "prevResult cannot be read", str(error)) from error
+    return [_spelled(each.address.partition("/")[0]) for each in shown.ips]
+
+
+def _spelled(address: str) -> str:
+    """Spell an address as we do; what is none stays as it is."""
+    try:
+        return str(parse_address(address))
+    except InvalidInput:
+        return address
 
 
 def stated_version(stdin: bytes) -> str:
@@ -178,20 +227,34 @@ def stated_version(stdin: bytes) -> str:
     return version if version in VERSIONS else OLDEST
 
 
-def result_of_add(lease: Lease, version: str) -> Answer:
-    """Write the result of an ADD in the form of its version."""
-    family = lease.address.family
-    ip = f"{lease.address}/{lease.prefix}"
-    gateway = {"gateway": lease.gateway} if lease.gateway else {}
-    routes = [{"dst": DEFAULT_ROUTES[family]}] if lease.gateway else []
+def result_of_add(leases: Sequence[Lease], version: str) -> Answer:
+    """Write the result of an ADD in the form of its version; the oldest has room for one address per family."""
     result: dict[str, Any] = {"cniVersion": version}
     if version in ("0.1.0", "0.2.0"):
-        result[f"ip{family}"] = {"ip": ip, **gateway, "routes": routes}
+        for lease in leases:
+            told = {"ip": f"{lease.address}/{lease.prefix}", **_gateway(lease), "routes": _routes([lease])}
+            result.setdefault(f"ip{lease.address.family}", told)
     else:
-        stated = {"version": str(int(family))} if version.startswith("0.") else {}
-        result["ips"] = [{**stated, "address": ip, **gateway}]
-        result["routes"] = routes
+        result["ips"] = [
+            {
+                **({"version": str(int(lease.address.family))} if version.startswith("0.") else {}),
+                "address": f"{lease.address}/{lease.prefix}",
+                **_gateway(lease),
+            }
+            for lease in leases
+        ]
+        result["routes"] = _routes(leases)
     return Answer(msgspec.json.encode({**result, "dns": {}}))
+
+
+def _gateway(lease: Lease) -> dict[str, str]:
+    return {"gateway": lease.gateway} if lease.gateway else {}
+
+
+def _routes(leases: Sequence[Lease]) -> list[dict[str, str]]:
+    """Make one default route for each family that has a gateway."""
+    families = dict.fromkeys(lease.address.family for lease in leases if lease.gateway)
+    return [{"dst": DEFAULT_ROUTES[family]} for family in families]
 
 
 def result_of_version() -> Answer:

@@ -1,0 +1,184 @@
+"""An agent's life in figures: under load, after a burst, in memory, from its start, and what its journal costs."""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+import time
+from contextlib import contextmanager
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import uvloop
+
+from bench.timing import batched, repeated
+from parts.loopback import read
+from parts.polling import until
+from podpool.agent.book import Book
+from podpool.agent.records import Accepted, Adopted, Assigned, Owner, Released
+from podpool.core.numbers import Numbers
+from podpool.resources.acn import IPAssignment, NetworkContainer
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.disk import LocalDisk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from bench.agent_site import BenchNode
+    from bench.scenario import Run
+
+POD = {"containers": [{"name": "main", "image": "none"}]}
+BURST = 35
+WRITE = "patch nodenetworkconfigs"
+
+
+@contextmanager
+def p99_under_load(node: BenchNode, *, per_second: int, seconds: float) -> Iterator[Run]:
+    """Microseconds of 99 in 100 ADDs, from the frame to the answer, as the agent itself counts them."""
+    listens = node.agent.words[node.agent.words.index("--listen") + 1]
+    port = int(str(listens).rpartition(":")[2])
+
+    async def load(prefix: str) -> None:
+        loop, count = asyncio.get_running_loop(), int(per_second * seconds)
+        begun, calls = loop.time(), []
+        for number in range(count):
+            await asyncio.sleep(max(0.0, begun + number / per_second - loop.time()))
+            calls.append(loop.create_task(node.call("ADD", f"{prefix}{number}")))
+        behind = loop.time() - begun - seconds
+        await asyncio.gather(*calls)
+        if behind > 0.1 * seconds:
+            raise RuntimeError(f"the load came {behind:.2f} s late: this machine cannot make {per_second} a second")
+        await node.calls("DEL", [f"{prefix}{number}" for number in range(count)])
+
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+
+        def turn(repetition: int) -> float:
+            before = buckets(read(port, "/metrics"))
+            runner.run(load(f"load-{repetition}-"))
+            after = buckets(read(port, "/metrics"))
+            return quantile({edge: after[edge] - before.get(edge, 0.0) for edge in after}, 0.99) * 1e6
+
+        yield turn
+
+
+def buckets(page: bytes) -> dict[float, float]:
+    """Read the histogram of ADDs: how many took at most so many seconds."""
+    found: dict[float, float] = {}
+    for line in page.decode().splitlines():
+        if line.startswith("podpool_agent_add_seconds_bucket"):
+            edge, _, count = line.partition('le="')[2].partition('"} ')
+            found[float(edge)] = float(count)
+    return found
+
+
+def quantile(counts: dict[float, float], share: float) -> float:
+    """Find where a share of all lies, between two edges in proportion, as Prometheus does."""
+    wanted = share * max(counts.values())
+    for (low, below), (high, upto) in pairwise([(0.0, 0.0), *sorted(counts.items())]):
+        if upto >= wanted:
+            return low if high == float("inf") else low + (high - low) * (wanted - below) / (upto - below)
+    return float("inf")
+
+
+@contextmanager
+def calls_per_add(node: BenchNode, *, adds: int) -> Iterator[Run]:
+    """API calls of the agent while so many sandboxes come and go, for each of them."""
+
+    def turn(repetition: int) -> float:
+        mark = node.site.plane.audit.mark()
+        sandboxes = [f"quiet-{repetition}-{number}" for number in range(adds)]
+        asyncio.run(node.calls("ADD", sandboxes))
+        asyncio.run(node.calls("DEL", sandboxes))
+        return len(node.calls_of_agent(mark)) / adds
+
+    yield turn
+
+
+@contextmanager
+def burst_writes(node: BenchNode) -> Iterator[Run]:
+    """Successful writes of the agent when 35 Pods land at once, until it was given what they need."""
+    admin = node.site.plane.admin
+    pods = "/api/v1/namespaces/default/pods"
+
+    def turn(repetition: int) -> float:
+        names = [f"burst-{repetition}-{number}" for number in range(BURST)]
+        before = node.granted()
+        node.agent.pause()  # at once: the API server takes longer to make 35 Pods than a scheduler to bind them
+        for name in names:
+            admin.post(pods, {"metadata": {"name": name}, "spec": {**POD, "nodeName": node.name}})
+        mark = node.site.plane.audit.mark()
+        node.agent.resume()
+        node.holds(before + 32)
+        writes = sum(each == WRITE for each in node.calls_of_agent(mark))
+        for name in names:
+            admin.delete(f"{pods}/{name}?gracePeriodSeconds=0")
+        until(lambda: node.granted() <= before, f"{node.name} has given back", patience=120)
+        return float(writes)
+
+    yield turn
+
+
+@contextmanager
+def memory(node: BenchNode, *, pods: int, seconds: float) -> Iterator[Run]:
+    """MiB that the agent's process holds, some time after so many ADDs."""
+
+    def turn(_repetition: int) -> float:
+        node.agent.restart()
+        node.fill(pods)
+        time.sleep(seconds)
+        status = Path(f"/proc/{node.agent.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+    yield turn
+
+
+@contextmanager
+def start_to_serving(node: BenchNode, *, assigned: int) -> Iterator[Run]:
+    """Seconds from the start of the process to the first ADD that is answered, with so many addresses in use."""
+    node.fill(assigned)
+
+    async def served() -> None:
+        while True:
+            try:
+                await node.call("ADD", "resident-0")
+            except OSError:
+                await asyncio.sleep(0.002)
+            else:
+                return
+
+    def turn(_repetition: int) -> float:
+        node.agent.stop()
+        begun = time.perf_counter()
+        node.agent.ready = lambda: True
+        node.agent.start()
+        asyncio.run(served())
+        return time.perf_counter() - begun
+
+    yield turn
+
+
+@contextmanager
+def journalled(before: int, *, batch_seconds: float) -> Iterator[Run]:
+    """Nanoseconds of one ADD and its DEL, in pool and journal, after so many of them."""
+    owner = Owner(container_id="0" * 64, ifname="eth0")
+    grants = tuple(IPAssignment(name=f"grant-{number}", ip=f"10.0.1.{number}") for number in range(250))
+    container = NetworkContainer(id="nc", subnet_address_space="10.0.0.0/16", version=1, ip_assignments=grants)
+    with tempfile.TemporaryDirectory() as home:
+        disk, clock = LocalDisk(Path(home)), SystemClock()
+        book = Book(disk, clock, fence_limit=Numbers().fence)
+        book.open(boot_id="boot")
+        book.write(Adopted(container="nc"))
+        book.write(Accepted(container=container, at=clock.boot()))
+
+        def come_and_go() -> None:
+            grant = book.pool.next_set(now=clock.boot(), rest=0.0)[0].id
+            book.write(Assigned(grant=grant, owner=owner))
+            book.write(Released(grant=grant, at=clock.boot()))
+
+        for _ in range(before):
+            come_and_go()
+        try:
+            yield batched(repeated(come_and_go), at_least=batch_seconds)
+        finally:
+            disk.close()

@@ -1,0 +1,113 @@
+"""Nodes under measurement: a real API server, a ledger, a controller, and agents in processes of their own.
+
+The nodes of `ROOMY` hold a thousand addresses and more without asking again; those of `USUAL` have the usual numbers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+from parts.installation import CONFIGS, Installation
+from parts.polling import until
+from podpool.cni.messages import HEADER, Request, body_length, decode_answer, encode_request, framed
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parts.control_plane import ControlPlane
+    from parts.daemon import Daemon
+
+ROOMY, USUAL = "vnet.roomy", "vnet.usual"
+NUMBERS = "batch=256,buffer=4,node_maximum=4000,cooldown=0,cooldown_floor=0,shrink_hold=1h"
+AGENT = "system:serviceaccount:kube-system:podpool-agent"
+CONFIG = b'{"cniVersion":"1.0.0","name":"bench","type":"ptp","ipam":{"type":"podpool"}}'
+PATIENCE = 300.0
+
+
+class AgentSite(Installation):
+    """One cluster; `node` registers a Node and starts its agent."""
+
+    def __init__(self, plane: ControlPlane, home: Path) -> None:
+        super().__init__(plane, home, subnet=ROOMY, cidr="10.128.0.0/14", gateway="10.128.0.1", numbers=NUMBERS)
+
+    def begin(self) -> None:
+        """Bring up all but the agents, with a second subnet."""
+        self.install()
+        self.ask_ledger("subnet", "create", USUAL, "10.64.0.0/16", "--gateway", "10.64.0.1")
+
+    def node(self, name: str, *, subnet: str = ROOMY, options: tuple[str, ...] = ()) -> BenchNode:
+        """Register a Node as a kubelet does, and start its agent."""
+        labels = {"podpool.io/subnet": subnet}
+        self.plane.admin.post("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
+        fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
+        fields += ["machineID", "operatingSystem", "osImage", "systemUUID"]
+        info = {"bootID": f"boot-of-{name}", **dict.fromkeys(fields, "none")}
+        self.plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": {"nodeInfo": info}})
+        door, deletes = self.home / f"{name}.sock", self.home / f"{name}.deletes"
+        words = ("--boot-id", info["bootID"], "--socket", str(door), "--deletes", str(deletes))
+        return BenchNode(self, name, door, self.start_agent(name, *words, *options))
+
+
+class BenchNode:
+    """One node, and what a runtime says to its agent."""
+
+    def __init__(self, site: AgentSite, name: str, door: Path, agent: Daemon) -> None:
+        self.site = site
+        self.name = name
+        self.door = door
+        self.agent = agent
+
+    def holds(self, count: int) -> BenchNode:
+        """Wait until it was given so many addresses."""
+        until(lambda: self.granted() >= count, f"{self.name} holds {count}", patience=PATIENCE)
+        return self
+
+    def granted(self) -> int:
+        """Addresses that it was given."""
+        containers = self.config().get("status", {}).get("networkContainers", [])
+        return sum(len(each.get("ipAssignments", [])) for each in containers)
+
+    def config(self) -> dict[str, Any]:
+        """Its NNC; empty before there is one."""
+        return next((each for name, each in self.site.configs().items() if name == self.name), {})
+
+    def fill(self, count: int) -> BenchNode:
+        """Have so many addresses in use."""
+        asyncio.run(self.calls("ADD", [f"resident-{number}" for number in range(count)]))
+        asyncio.run(self.calls("DEL", ["nobody"]))  # these have no Pods to be seen: a DEL makes the agent look again
+        return self
+
+    async def calls(self, command: str, sandboxes: list[str], *, at_once: int = 16) -> None:
+        """Ask the agent over its socket, as many plugins would."""
+        lanes = [sandboxes[lane::at_once] for lane in range(at_once)]
+        await asyncio.gather(*(self._one_by_one(command, lane) for lane in lanes))
+
+    async def _one_by_one(self, command: str, sandboxes: list[str]) -> None:
+        for sandbox in sandboxes:
+            await self.call(command, sandbox)
+
+    async def call(self, command: str, sandbox: str) -> float:
+        """Ask once; tells how many seconds it took."""
+        netns = f"/run/netns/{sandbox}"
+        request = Request(command=command, container_id=sandbox, netns=netns, ifname="eth0", stdin=CONFIG)
+        sent = framed(encode_request(request))
+        begun = time.perf_counter()
+        reader, writer = await asyncio.open_unix_connection(self.door)
+        writer.write(sent)
+        body = await reader.readexactly(body_length(await reader.readexactly(HEADER)) or 0)
+        writer.close()
+        took = time.perf_counter() - begun
+        if decode_answer(body).exit_code:
+            raise RuntimeError(f"{self.name} refused {command} of {sandbox}: {decode_answer(body).stdout.decode()}")
+        return took
+
+    def calls_of_agent(self, since: int) -> list[str]:
+        """What the agents asked of the API server since a mark, as verb and resource; watches are not calls."""
+        found = self.site.plane.audit.calls(since=since, user=AGENT)
+        return [f"{each.verb} {each.resource}" for each in found if each.verb != "watch" and each.status < 400]
+
+    def path(self) -> str:
+        """Its NNC's path."""
+        return f"{CONFIGS}/{self.name}"

@@ -1,0 +1,35 @@
+"""The agent at one moment, in numbers: what its metrics are made of."""
+
+import msgspec
+
+from podpool.agent.modes import Terms
+from podpool.resources.acn import NetworkContainer
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """What there is to count."""
+
+    containers: tuple[NetworkContainer, ...]
+    terms: Terms | None
+    requested: int
+    primaries: int
+    listed: int
+    assigned: int
+    available: int
+    resting: int
+    named: int
+    left_out: int
+    """Grants that the status lists and nobody can use."""
+    dropped: int
+    """Addresses in use that the status no longer lists."""
+    waiting_adds: int
+    waiting_pods: int
+    """Pods that wait for what the subnet does not have."""
+    fence_age: float | None
+    fenced: bool
+    journal_bytes: int
+    journal_records: int
+    silence: dict[str, float]
+    """Seconds since each watch last told anything; infinite before the first time."""
+    exhaustions: dict[bool, int]
+    """How often the subnet was seen to become exhausted, and all clear."""

@@ -1,0 +1,34 @@
+"""What an agent has written down, for people: each record as a line, then what they come to."""
+
+from pathlib import Path
+
+import msgspec
+
+from podpool.agent.journal import read_journal
+from podpool.agent.pool import Pool
+from podpool.core.errors import InvalidInput
+from podpool.runtime.disk import LocalDisk
+
+
+def show_journal(*, state: str) -> None:
+    """Print the journal as it is; nothing is changed, also while its agent runs."""
+    if not Path(state).is_dir():
+        raise InvalidInput("--state", state, "there is no such directory")
+    found, pool = read_journal(LocalDisk(Path(state))), Pool()
+    lines = []
+    for record in found.records:
+        pool.apply(record)
+        lines.append(msgspec.json.encode(record).decode())
+    for holding in pool.holdings.values():
+        pod = f" for {holding.pod.namespace}/{holding.pod.name}" if holding.pod.name else ""
+        note = ", which the status dropped" if holding.dropped else ""
+        owner = f"{holding.owner.container_id} {holding.owner.ifname}"
+        lines.append(f"{holding.grant.address} is held by {owner}{pod}{note}")
+    lines.append(
+        f"{len(found.records)} records: container {pool.adopted or '(none)'} at version {max(pool.version, 0)}, "
+        f"{pool.listed} grants, {len(pool.holdings)} in use, {pool.free} free or resting, {len(pool.named)} named"
+    )
+    if found.torn:
+        what = "damaged" if found.damaged else "torn"
+        lines.append(f"the last {found.torn} bytes are {what}: the next agent cuts them off")
+    print("\n".join(lines))  # noqa: T201  for the person who typed it

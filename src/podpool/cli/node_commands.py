@@ -1,0 +1,64 @@
+"""What is typed on a node: the agent, its journal, and the plugin's place."""
+
+import socket
+from collections.abc import Mapping
+
+from podpool.cli.command import Command, Option
+from podpool.cli.ledger_commands import NUMBERS
+
+AGENT_FILE = "/etc/podpool/agent.toml"
+MODES = ("reactive", "idempotent", "pods")
+YES_NO = ("true", "false")
+STATE = Option("/var/lib/podpool", "where the journal is kept")
+BIN_DIR = Option("/opt/cni/bin", "the runtime's plugins")
+NAME = Option("podpool", "the plugin's name, or several: podpool,whereabouts")
+
+AGENT_COMMANDS: Mapping[str, Command] = {
+    "run": Command(
+        sentence="own the node's pool, and answer the plugin",
+        does="podpool.cli.node:run_agent",
+        file=AGENT_FILE,
+        options={
+            "node": Option(socket.gethostname(), "the Node's name"),
+            "mode": Option("pods", "what the request follows", MODES),
+            "state": STATE,
+            "socket": Option("/run/podpool/agent.sock", "where the plugin knocks"),
+            "deletes": Option("/run/podpool/deletes", "where the plugin leaves DELs for later"),
+            "listen": Option("127.0.0.1:7784", "address and port of /healthz, /readyz and /metrics"),
+            "conf-dir": Option(
+                "/etc/cni/net.d", "where the runtime's configuration appears when it can serve; or none"
+            ),
+            "cni-template": Option("", "a file with that configuration; else ptp"),
+            "taint": Option("false", "keep Pods away from the node while its subnet is short", YES_NO),
+            "numbers": Option("", NUMBERS),
+            "kubeconfig": Option("", "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"),
+            "boot-id": Option("", "else the kernel's; must be what the kubelet reports"),
+        },
+    ),
+    "journal show": Command(
+        sentence="print what an agent has written down, and what it comes to",
+        does="podpool.cli.journal:show_journal",
+        options={"state": STATE},
+    ),
+}
+CNI_COMMANDS: Mapping[str, Command] = {
+    "install": Command(
+        sentence="put the plugin where the container runtime looks for it",
+        does="podpool.cli.plugin:install_plugin",
+        options={
+            "bin-dir": BIN_DIR,
+            "name": NAME,
+            "conf-dir": Option("", "put the runtime's configuration there, too, at once: else the agent does, in time"),
+            "cni-template": Option("", "a file with that configuration; else ptp"),
+        },
+    ),
+    "uninstall": Command(
+        sentence="take the plugin away, and put back what stood there",
+        does="podpool.cli.plugin:uninstall_plugin",
+        options={
+            "bin-dir": BIN_DIR,
+            "name": NAME,
+            "conf-dir": Option("/etc/cni/net.d", "where the runtime's configuration is, which goes too; or none"),
+        },
+    ),
+}

@@ -1,0 +1,75 @@
+"""The page for the agent's users is true: its commands are run as they are written, on a real API server."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts import relay
+from parts.daemon import Daemon
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.control_plane import ControlPlane
+    from parts.namespaces import Namespaces
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "agent.md"
+BEGIN = """trap 'kill $(jobs -p)' EXIT; set -eux -o pipefail
+for place in /var/lib /opt /etc/cni; do mkdir -p $place; mount -t tmpfs tmpfs $place; done
+mkdir -p /opt/cni/bin; cp {plugins}/* /opt/cni/bin
+"""
+
+
+@pytest.fixture
+def reached(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> Iterator[ControlPlane]:
+    """The API server, within reach of the namespaces: the kubeconfig works there as it is."""
+    words = [sys.executable, relay.__file__, str(namespaces.holder.pid), str(control_plane.port)]
+    log = tmp_path / "relay.log"
+    carrying = Daemon(words, log=log, ready=lambda: relay.READY in log.read_text())
+    try:
+        carrying.start()
+        yield control_plane
+    finally:
+        carrying.kill()
+
+
+def test_the_commands_of_the_page_work(reached: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
+    """In a network and places of their own: usual ports, and files where they usually are."""
+    for left in reached.admin.get("/api/v1/nodes")["items"]:  # of other tests: each would want addresses
+        reached.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    commands = BEGIN.format(plugins=program("ptp").parent)
+    commands += "\n".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL))
+    bins = f"{Path(sys.executable).parent}:{program('kubectl').parent}"
+    told = subprocess.run(
+        namespaces.inside(["bash", "-c", commands]),
+        check=False,
+        cwd=tmp_path,
+        env={
+            "PATH": f"{bins}:/usr/sbin:/usr/bin:/sbin:/bin",
+            "KUBECONFIG": str(reached.kubeconfig),
+            "HOME": str(tmp_path),
+            "XDG_CACHE_HOME": os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache")),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert 0 == told.returncode, told.stdout
+    addresses = re.findall(r"^eth0\S* +UP +(10\.50\.0\.\d+)/24", told.stdout, re.MULTILINE)
+    assert 2 == len(set(addresses))
+    assert f"{addresses[0]} is held by sandbox-one eth0" in told.stdout
+    assert re.search(r'^cx_ipam_pod_allocated_ips\{.*subnet="pods".*\} 1\.0$', told.stdout, re.MULTILINE)
+    assert "\nsandbox-one-eth0\n" in told.stdout
+    assert re.search(r"15 grants, 0 in use", told.stdout)
+    assert "/opt/cni/bin/podpool\n/etc/cni/one/10-podpool.conflist\n" in told.stdout

@@ -1,0 +1,65 @@
+"""An agent on a real disk and a real socket, in a thread of its own, for tests that wait for programs themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from typing import TYPE_CHECKING
+
+from podpool.agent.socket import listening
+from podpool.core.numbers import Numbers
+from podpool.runtime.disk import LocalDisk
+from tests.agent.worlds import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Self
+
+    from podpool.agent.agent import Agent
+
+NO_REST = Numbers(cooldown=0.0, cooldown_floor=0.0)
+
+
+class Background:
+    """`with Background(home) as agent:` answers on `agent.socket`."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self.socket = home / "agent.sock"
+        self.agent: Agent | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
+        self._ready = threading.Event()
+        self._over: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait(60)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._loop and self._over:
+            self._loop.call_soon_threadsafe(self._over.set)
+        self._thread.join(60)
+
+    def holders(self) -> dict[str, str]:
+        """Who has which address."""
+        assert self.agent
+        return {each.owner.container_id: each.grant.address for each in self.agent.pool.holdings.values()}
+
+    async def _live(self) -> None:
+        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+        world = World()
+        world.numbers = NO_REST
+        await world.begin()
+        try:
+            disks = [LocalDisk(self.home / each) for each in ("journal", "deletes")]
+            self.agent = await world.start(wait=False, disk=disks[0], deletes=disks[1])
+            async with listening(self.socket, self.agent.handle, tell=world.told.append):
+                await self.agent.able.wait()
+                self._ready.set()
+                await self._over.wait()
+        finally:
+            await world.end()
+            for disk in disks:
+                disk.close()

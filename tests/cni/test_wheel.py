@@ -1,0 +1,34 @@
+"""One wheel carries the plugin for every architecture, and says nothing about the machine it was built on."""
+
+import os
+import struct
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from podpool.cni.build import ARCHITECTURES, plugin_name
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
+
+ROOT = Path(__file__).resolve().parents[2]
+MACHINES = {"x86_64": 62, "aarch64": 183}
+"""As an ELF file has them."""
+
+
+@pytest.mark.timeout(900)  # the first time a C library is built for each of them
+def test_it_has_a_static_program_for_each(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    done = subprocess.run(words, cwd=ROOT, env=os.environ, check=False, capture_output=True, text=True)
+    assert 0 == done.returncode, done.stderr
+    (wheel,) = tmp_path.iterdir()
+    assert wheel.name.endswith("-py3-none-any.whl")
+    with zipfile.ZipFile(wheel) as carried:
+        for architecture in ARCHITECTURES:
+            program = carried.read(f"podpool/cni/bin/{plugin_name(architecture)}")
+            assert b"\x7fELF" == program[:4]
+            assert MACHINES[architecture] == struct.unpack_from("<H", program, 18)[0]
+            assert len(program) < 64 * 1024
+        assert "podpool/cni/plain.py" in carried.namelist()
