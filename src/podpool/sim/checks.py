@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 
 NEVER = -math.inf
+NO_NODE = (NEVER, frozenset[str]())
 LOOK = 1.0
 """Seconds within which what changes unnoticed is looked at."""
 
@@ -41,8 +42,8 @@ class Auditor:
         """Every grant that an agent, or whoever wrote into an NNC, has named,"""
         self._known: dict[Machine, set[str]] = {}
         """and every one that a machine's agent was told of: what nobody knows is nobody's."""
-        self._nodes: dict[str, tuple[float, str]] = {}
-        """When a Node last had each boot id, and its UID,"""
+        self._nodes: dict[str, tuple[float, frozenset[str]]] = {}
+        """When a Node last had each boot id, and the UIDs of all that had it: registered again, it is the same one;"""
         self._configs: dict[str, float] = {}
         """and when its NNC last showed boot id and container."""
         self._versions: dict[tuple[str, str], int] = {}
@@ -73,14 +74,14 @@ class Auditor:
         host, now = self._world.hosts[name], self._world.loop.time()
         boot = host.machine.boot_id
         if node and node["status"]["nodeInfo"]["bootID"] == boot:
-            self._nodes[boot] = (now, node["metadata"]["uid"])
+            self._nodes[boot] = (now, self._nodes.get(boot, NO_NODE)[1] | {node["metadata"]["uid"]})
         if not config or host.agent is None or boot not in self._nodes:
             return
         meta = config["metadata"]
         owners = {each["uid"] for each in meta.get("ownerReferences", ())}
         shown = {each["id"] for each in config.get("status", {}).get("networkContainers", ())}
         told = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
-        if told == boot and self._nodes[boot][1] in owners and host.agent.pool.adopted in shown:
+        if told == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted in shown:
             self._configs[boot] = now
 
     def _only_rises(self, machine: str, container: str, version: int) -> None:
@@ -100,7 +101,7 @@ class Auditor:
         name = use.machine
         self._identify(name, world.nodes().get(name), world.configs().get(name))
         boot = world.hosts[name].machine.boot_id
-        known = min(self._nodes.get(boot, (NEVER, ""))[0], self._configs.get(boot, NEVER))
+        known = min(self._nodes.get(boot, NO_NODE)[0], self._configs.get(boot, NEVER))
         if use.since - known > world.shape.numbers.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
