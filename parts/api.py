@@ -1,6 +1,7 @@
 """HTTP to the API server in as little code as the fixtures and their smoke tests need; podpool has its own client.
 
-One connection for each request, so that a restart of the server between two requests is no case of its own. A watch
+One connection for each request, so that a restart of the server between two requests is no case of its own. Who asks
+too early (for a kind that was just defined, whose storage is being prepared) is told to come again, and does. A watch
 ends where the server ends it, in whatever way: whoever watches asks again from the last version that it saw.
 """
 
@@ -12,12 +13,15 @@ import ssl
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from parts.polling import until
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 JSON = "application/json"
 MERGE = "application/merge-patch+json"
+TOO_EARLY = 429
 
 
 class ApiError(Exception):
@@ -60,13 +64,21 @@ class Api:
 
     def call(self, method: str, path: str, body: object = None, *, media: str = JSON) -> dict[str, Any]:
         """One request; an answer that is no object comes back empty."""
+        answers: list[bytes] = []
+        until(lambda: self.accepted(answers, method, path, body, media=media), f"the API server has time for {path}")
+        return json.loads(answers[0]) if answers[0].startswith(b"{") else {}
+
+    def accepted(self, answers: list[bytes], method: str, path: str, body: object, *, media: str) -> bool:
+        """Send a request, and keep the answer, unless it is to come again."""
         connection = self.connect()
         try:
-            answer = self.send(connection, method, path, body, media=media)
-            said = answer.read()
+            answers.append(self.send(connection, method, path, body, media=media).read())
+        except ApiError as error:
+            if error.status != TOO_EARLY:
+                raise
         finally:
             connection.close()
-        return json.loads(said) if said.startswith(b"{") else {}
+        return bool(answers)
 
     def watch(self, path: str, *, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Types and objects of what happened after the version `since`, until the server ends the stream.
