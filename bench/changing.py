@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from bench.site import CONTROLLER, WRITES, is_status
+from bench.site import CONTROLLER, SELDOM, WRITES, is_status
 from parts.control_plane import ADMIN
 from parts.polling import until
 
@@ -72,7 +72,8 @@ class Standing:
         wanted = {number: BATCH * self._asked[number] - 1 for number in numbers}
         mark = self._place.plane.audit.mark()
         self._place.crowd.run(self._place.crowd.ask_at(rate, wanted))
-        until(lambda: len(self._waits(mark)) == len(numbers), f"{len(numbers)} changes were answered")
+        told = f"{len(numbers)} changes were answered"
+        until(lambda: len(self._waits(mark)) == len(numbers), told, between=SELDOM)
         return list(self._waits(mark).values())
 
     def _waits(self, mark: int) -> dict[str, float]:

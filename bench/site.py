@@ -31,6 +31,8 @@ WRITES = frozenset({"create", "update", "patch", "delete"})
 STATUS = "nodenetworkconfigs/status"
 SUBNET, CIDR = "vnet.pods", "10.0.0.0/12"
 PATIENCE = 900.0
+SELDOM = 2.0
+"""Seconds between two looks into the log: reading it costs what those who are measured would have."""
 
 _databases = count()
 
@@ -83,7 +85,8 @@ class Site:
         """Start the controller, and wait until every Node has its container; tells all calls that it made."""
         mark = self.plane.audit.mark()
         self.controller.start()
-        until(lambda: self._statuses(mark) >= nodes, f"{nodes} nodes have joined", patience=PATIENCE)
+        told = f"{nodes} nodes have joined"
+        until(lambda: self._statuses(mark) >= nodes, told, patience=PATIENCE, between=SELDOM)
         without = [each for each in self.plane.admin.get(CONFIGS)["items"] if not _containers(each)]
         if without:
             raise AssertionError(f"{len(without)} NNCs have no container, such as {without[0]}")
