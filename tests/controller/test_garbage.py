@@ -77,6 +77,12 @@ class TestGone:
             await until(released, "the brake is off")
 
 
+async def leave_behind(site: Site) -> None:
+    """Make an NNC that no Node and no container stand behind."""
+    body = {"metadata": {"name": "n1", "namespace": site.namespace, "finalizers": [FINALIZER]}}
+    await site.client.create(NETWORK_CONFIGS, body)
+
+
 class TestLeftBehind:
     @in_loop
     async def test_an_nnc_without_node_and_container_is_found_twice_and_removed(self, place: Place) -> None:
@@ -84,8 +90,7 @@ class TestLeftBehind:
             await site.subnet()
             site.start()
             await until(site.shown, "the controller works")
-            body = {"metadata": {"name": "n1", "namespace": site.namespace, "finalizers": [FINALIZER]}}
-            await site.client.create(NETWORK_CONFIGS, body)
+            await leave_behind(site)
             await until(lambda: no_config(site), "it is removed")
             (told,) = await until(lambda: site.events("Mended", site.namespace), "it is told")
             assert "n1" == told.regarding.name
@@ -95,8 +100,7 @@ class TestLeftBehind:
         """Marked for deletion while no controller ran, its Node and container long gone."""
         async with place.site() as site:
             await site.subnet()
-            body = {"metadata": {"name": "n1", "namespace": site.namespace, "finalizers": [FINALIZER]}}
-            await site.client.create(NETWORK_CONFIGS, body)
+            await leave_behind(site)
             await site.client.delete(NETWORK_CONFIGS, "n1", namespace=site.namespace)
             assert await site.config("n1")
             site.start()
@@ -108,8 +112,7 @@ class TestLeftBehind:
             await site.subnet()
             site.start()
             await until(site.shown, "the controller works")
-            body = {"metadata": {"name": "n1", "namespace": site.namespace, "finalizers": [FINALIZER]}}
-            await site.client.create(NETWORK_CONFIGS, body)
+            await leave_behind(site)
             await site.join("n1")
             await site.served("n1")
             before = await site.config("n1")

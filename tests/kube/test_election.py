@@ -198,7 +198,7 @@ class TestLosing:
             class Deaf:
                 async def send(self, request: object) -> Response:
                     only.road.inner = inner
-                    await inner.send(request)  # type: ignore[arg-type]
+                    await inner.send(request)  # type: ignore[arg-type]  # whatever a person may write
                     raise Unreachable("the server", "cut")
 
             only.road.inner = Deaf()

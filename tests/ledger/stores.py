@@ -50,7 +50,7 @@ class InMemory:
         try:
             work.send(None)
         except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+            return end.value  # type: ignore[no-any-return]  # whatever the call returns
         raise AssertionError("it waits")
 
     def open(self, *, image: bytes | None, witness: MemoryWitness) -> Imaged:

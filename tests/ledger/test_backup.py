@@ -198,7 +198,7 @@ def moved(row: dict[str, object], **fields: object) -> dict[str, object]:
 
 
 def given(row: dict[str, object], *, slot: int, owner: int, grant: bytes) -> dict[str, object]:
-    block = Block.decode(row["slots"])  # type: ignore[arg-type]
+    block = Block.decode(row["slots"])  # type: ignore[arg-type]  # whatever a person may write
     block.give(slot, owner=owner, grant=grant)
     return {**row, "slots": block.encode()}
 

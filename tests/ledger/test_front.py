@@ -85,10 +85,10 @@ def test_the_admin_token_is_written_once_for_its_owner_alone(tmp_path: Path) -> 
     path = tmp_path / "ledger.db.admin-token"
     secret = admin_token(path, rng=Random(1))  # noqa: S311  the same each time
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
-    assert secret == admin_token(path, rng=Random(2))  # noqa: S311
+    assert secret == admin_token(path, rng=Random(2))  # noqa: S311  the same each time
     path.write_text("\n")
     with pytest.raises(InvalidInput):
-        admin_token(path, rng=Random(3))  # noqa: S311
+        admin_token(path, rng=Random(3))  # noqa: S311  the same each time
 
 
 def test_the_admin_token_beside_the_books_counts_whatever_they_say() -> None:

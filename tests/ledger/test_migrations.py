@@ -93,6 +93,7 @@ class TestPostgres:
             there = await postgres_columns(connection)
             for table, columns, row in known(lines, lambda table: there.get(table, set())):
                 if table == "ledger":
+                    # the row, as that version has it
                     columns, row = (*columns, "turn", "commits", "subnets", "containers"), (*row, 1, 0, 9, 9)  # noqa: PLW2901
                 places = [f"${place}" for place in range(1, len(columns) + 1)]
                 await connection.execute(insert(table, columns, places), *row)

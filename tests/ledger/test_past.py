@@ -149,6 +149,7 @@ def test_a_report_that_cannot_be_meant_is_refused_whole(office: Office, field: s
 )
 def test_a_question_that_cannot_be_meant_is_refused(office: Office, field: str, asked: dict[str, str]) -> None:
     with pytest.raises(Invalid) as refused:
+        # whatever a person may ask
         done(office.client.history(**{"address": "10.0.0.4", **asked}))  # type: ignore[arg-type]
     assert field == refused.value.field
 

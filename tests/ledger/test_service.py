@@ -216,7 +216,7 @@ def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
 
 def test_it_is_the_same_over_http() -> None:
     async def main() -> None:
-        ledger = Ledger(InlineStore(), clock=HandClock(), rng=random.Random(1))  # noqa: S311
+        ledger = Ledger(InlineStore(), clock=HandClock(), rng=random.Random(1))  # noqa: S311  the same each time
         async with serving(Service(ledger), host="127.0.0.1", port=0) as port:
             transport = HttpTransport(f"http://127.0.0.1:{port}")
             client = LedgerClient(transport)

@@ -171,7 +171,7 @@ class Mortal:
         return self._counted(found) if callable(found) else found
 
     def _counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401
+        def call(*arguments: Any, **named: Any) -> Any:  # noqa: ANN401  whatever it takes
             self._lives -= 1
             if self._lives < 0:
                 raise Killed
@@ -233,7 +233,7 @@ class TestAtomicity:
 
 
 def _dying(call: Reconcile, lives: int) -> Callable[[Books], ReconcileAnswer | LedgerError]:
-    rng = random.Random(2)  # noqa: S311
+    rng = random.Random(2)  # noqa: S311  the same each time
 
     def work(books: Books) -> ReconcileAnswer | LedgerError:
         mortal = cast("Books", Mortal(books, lives))

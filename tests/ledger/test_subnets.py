@@ -85,7 +85,7 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
 def test_a_field_outside_its_rule_is_refused_by_its_name(field: str, settings: dict[str, object]) -> None:
     office = Office()
     with pytest.raises(Invalid) as refused:
-        office.subnet(**settings)  # type: ignore[arg-type]
+        office.subnet(**settings)  # type: ignore[arg-type]  # whatever a person may write
     assert field == refused.value.field
     assert () == done(office.client.subnets()).subnets
 

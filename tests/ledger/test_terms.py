@@ -19,6 +19,7 @@ def office() -> Office:
 
 
 def send(leader: Leader, number: int, *items: object, term: int | None = None) -> ReconcileAnswer:
+    # items of any kind: none is looked at
     call = Reconcile(cluster=leader.cluster, term=term or leader.term, number=number, items=items)  # type: ignore[arg-type]
     return done(leader.office.client.reconcile(call))
 

@@ -37,6 +37,7 @@ class TestSqlite:
         connect = sqlite3.connect
 
         def listened(*arguments: object, **named: object) -> sqlite3.Connection:
+            # handed on as it came
             connection: sqlite3.Connection = connect(*arguments, **named)  # type: ignore[call-overload]
             connection.set_trace_callback(heard.append)
             return connection

@@ -198,6 +198,7 @@ class PostgresHistory:
             self._do(f"DELETE FROM {table} WHERE {key} IN ({chosen})", before, limit)  # noqa: S608  ours
             for table, key, chosen in (
                 ("tenure", "number", "SELECT number FROM tenure WHERE until < $1 LIMIT $2"),
+                # the statement is ours alone
                 ("event", "number", f"SELECT number FROM ({oldest}) AS oldest WHERE at < $1 AND unread = 0"),  # noqa: S608
                 ("pod", "(network, address, cluster, uid)", pods),
             )

@@ -144,7 +144,7 @@ class VirtualLoop(Loop):
         self.steps += 1
         self._now += COST
         try:
-            context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+            context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # not in the stub
         except Exception as error:  # noqa: BLE001  remembered, and raised by whoever runs the world
             self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
 
