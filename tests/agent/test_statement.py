@@ -1,13 +1,23 @@
 """What an agent tells of itself, whatever its NNC shows."""
 
+import asyncio
+
 import pytest
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import Accepted, Adopted, Named, Started
 from podpool.agent.statement import Statement, listing_of, statement
-from podpool.resources.acn import LISTING_ANNOTATION, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
+from podpool.resources.acn import (
+    LISTING_ANNOTATION,
+    NETWORK_CONFIGS,
+    NetworkConfigStatus,
+    NetworkContainer,
+    NodeNetworkConfig,
+    report_of,
+)
 from podpool.resources.meta import Meta
 from tests.agent.statuses import CONTAINER, grants, status
+from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
 
 def pool() -> Pool:
@@ -54,3 +64,15 @@ def test_a_question_is_a_number(asked: str, number: int) -> None:
 
 def test_who_sees_no_nnc_is_not_asked() -> None:
     assert 0 == listing_of(None)
+
+
+@in_world
+async def test_the_question_that_stands_is_answered_whatever_was_asked_before(world: World) -> None:
+    await world.start()
+    for asked in (12, 11):
+        question = {"metadata": {"annotations": {LISTING_ANNOTATION: str(asked)}}}
+        await world.kube.merge(NETWORK_CONFIGS, NODE, question, namespace=SYSTEM)
+        await asyncio.sleep(SETTLED)
+        told = report_of(await world.kube.get(NETWORK_CONFIGS, NODE, namespace=SYSTEM))
+        assert told
+        assert asked == told.listed

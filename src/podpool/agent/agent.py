@@ -327,7 +327,7 @@ class Agent:
         return None if told == reported else told
 
     def _asked_for(self, reported: AgentReport) -> int:
-        return max(listing_of(self._own_config.object), reported.listed)
+        return listing_of(self._own_config.object) or reported.listed
 
     def _boot_to_report(self, reported: AgentReport) -> str:
         node = self._own_node.object
