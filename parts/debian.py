@@ -11,6 +11,8 @@ import shutil
 from parts.steps import PartMissing, run, told
 
 PACKAGES = {
+    "chromium": "chromium",
+    "clang": "clang libclang-rt-dev",
     "ip": "iproute2",
     "nsenter": "util-linux",
     "ping": "iputils-ping",
@@ -25,7 +27,7 @@ def install() -> None:
     missing = [command for command in PACKAGES if not find(command)]
     if not missing:
         return
-    packages = sorted({PACKAGES[command] for command in missing})
+    packages = sorted({package for command in missing for package in PACKAGES[command].split()})
     if not shutil.which("apt-get"):
         raise PartMissing(f"these commands are missing, install them as your system does it: {', '.join(missing)}.")
     if os.geteuid() != 0:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
@@ -90,6 +91,33 @@ def test_what_a_killed_run_left_is_removed_and_what_a_running_one_uses_stays(tmp
         (machine.roots["memory"] / f"{cgroups.PREFIX}{maker}-one" / "kubepods").mkdir(parents=True)
     cgroups.remove_left(mounts=machine.mounts)
     assert [f"{cgroups.PREFIX}{os.getpid()}-one"] == machine.groups()
+
+
+@pytest.mark.real
+def test_the_kernel_lets_processes_into_every_group_and_the_groups_go_after_them() -> None:
+    """On the machine's own hierarchies, whichever it has."""
+    group = cgroups.make("kernel")
+    tops = {root / group.strip("/"): kind for root, kind in cgroups.hierarchies().items()}
+    with subprocess.Popen(["sleep", "infinity"]) as process:
+        for top, kind in tops.items():
+            enter(top, kind, process.pid)
+        process.kill()
+    cgroups.remove(group)
+    assert [] == [top for top in tops if top.exists()]
+
+
+def enter(group: Path, kind: str, process: int) -> None:
+    """As a container runtime does; in version 2 a group that shares has room for processes only below it."""
+    if kind == "cgroup2":
+        above, group = group.parent, group / "pod"
+        group.mkdir()
+        assert controllers(above) & set(cgroups.WANTED) <= controllers(group)
+    (group / "cgroup.procs").write_text(str(process))
+    assert str(process) in (group / "cgroup.procs").read_text().split()
+
+
+def controllers(group: Path) -> set[str]:
+    return set((group / "cgroup.controllers").read_text().split())
 
 
 def no_controllers(group: Path) -> None:

@@ -64,7 +64,7 @@ def ask(request: bytes) -> bytes:
             raise
         except OSError as error:
             raise BrokenError(str(error)) from None
-        if time.monotonic() - since >= wait:
+        if time.monotonic() >= min(begun + ANSWER, since + wait):
             raise AwayError
         time.sleep(PAUSE)
 

@@ -133,7 +133,7 @@ static enum outcome exchange(int fd, int64_t deadline) {
 static enum outcome ask(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = env("PODPOOL_SOCKET", "/run/podpool/agent.sock");
-    int64_t wait = atoi(env("PODPOOL_WAIT_MS", "0")), start = now_ms();
+    int64_t wait = strtoll(env("PODPOOL_WAIT_MS", "0"), NULL, 10), start = now_ms();
     int64_t away_since = start, deadline = start + ANSWER_MS;
     if (strlen(path) >= sizeof address.sun_path) return BROKEN;
     strcpy(address.sun_path, path);
@@ -150,7 +150,8 @@ static enum outcome ask(void) {
             close(fd);
             if (why != ENOENT && why != ECONNREFUSED && why != EAGAIN && why != EINTR) return BROKEN;
         }
-        if (now_ms() - away_since >= (wait > 0 ? wait : CONNECT_MS)) return AWAY;
+        int64_t now = now_ms();
+        if (now >= deadline || now - away_since >= (wait > 0 ? wait : CONNECT_MS)) return AWAY;
         nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
     }
 }
@@ -158,12 +159,15 @@ static enum outcome ask(void) {
 /* Write a DEL down for the agent to work through when it is back: the body of the frame, under the sandbox's name. */
 static int leave(void) {
     char path[4096], beside[4200], name[256];
-    const char *directory = env("PODPOOL_DELETES", "/run/podpool/deletes");
+    const char *directory = env("PODPOOL_DELETES", NULL);
+    if (!directory) {
+        mkdir("/run/podpool", 0700);
+        directory = "/run/podpool/deletes";
+    }
     snprintf(name, sizeof name, "%.200s-%.50s", env("CNI_CONTAINERID", "none"), env("CNI_IFNAME", "none"));
     for (char *each = name; *each; each++)
         if (*each == '/' || (each == name && *each == '.')) *each = '_';
     if (strlen(directory) + sizeof name + 1 > sizeof path) return -1;
-    if (!getenv("PODPOOL_DELETES")) mkdir("/run/podpool", 0700);
     mkdir(directory, 0700);
     snprintf(path, sizeof path, "%s/%s", directory, name);
     snprintf(beside, sizeof beside, "%s/.%d.new", directory, (int)getpid());
