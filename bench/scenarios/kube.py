@@ -48,9 +48,9 @@ WRITES = Ratio(
     theirs=BARE,
     better="higher",
 )
-POCKET_WRITES = Median(id="pocket-writes-per-second", what="writes to pocket, one after the other", side=POCKET)
+POCKET_WRITES = Median(id="pocket-writes-per-second", what="writes to pocket over HTTP, 16 at once", side=POCKET)
 POCKET_FANOUT = Median(
-    id="pocket-watch-fanout-1000", what="events that 1,000 watches of one object take from pocket", side=POCKET
+    id="pocket-watch-fanout-1000", what="events that 1,000 watches of an object get from pocket over HTTP", side=POCKET
 )
 COUNTS = (EVENT_CPU, POD_MEMORY, WRITES, POCKET_WRITES, POCKET_FANOUT)
 

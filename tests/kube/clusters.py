@@ -1,8 +1,7 @@
-"""The two servers that one suite runs on: pocket, in process, and a real kube-apiserver, over HTTP."""
+"""What one suite runs on: pocket, in process and over HTTP, and a real kube-apiserver, over HTTP."""
 
 import asyncio
 import itertools
-import json
 import random
 import shutil
 from collections.abc import AsyncIterator
@@ -13,10 +12,12 @@ from yarl import URL
 
 from parts.control_plane import ControlPlane
 from podpool.kube.client import KubeClient
-from podpool.kube.config import from_kubeconfig
+from podpool.kube.config import Connection, from_kubeconfig
 from podpool.kube.install import install
+from podpool.pocket.door import kubeconfig
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.kinds import Served
+from podpool.pocket.server import PocketServer
 from podpool.pocket.store import PocketStore
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import NAMESPACES
@@ -59,16 +60,18 @@ class Guest:
 class Host(Guest):
     """A guest who can also do to the server what happens to servers."""
 
-    def __init__(self, transport: Transport, namespace: str, plane: ControlPlane | None) -> None:
+    def __init__(
+        self, transport: Transport, namespace: str, *, plane: ControlPlane | None, store: PocketStore | None
+    ) -> None:
         super().__init__(transport, namespace)
-        self._server = transport
+        self._store = store
         self._plane = plane
 
     @property
     def store(self) -> PocketStore:
         """What is behind pocket."""
-        assert isinstance(self._server, PocketApi)
-        return self._server.store
+        assert self._store
+        return self._store
 
     def forgotten(self) -> str:
         """A version that the server no longer knows of."""
@@ -156,24 +159,36 @@ class Host(Guest):
 
 
 class Cluster:
-    """A server."""
+    """A server: a real one, or else pocket, which may be behind HTTP."""
 
-    def __init__(self, plane: ControlPlane | None) -> None:
+    def __init__(self, plane: ControlPlane | None, *, http: bool = False) -> None:
         self._plane = plane
+        self._http = http
 
     @asynccontextmanager
     async def guest(self) -> AsyncIterator[Host]:
         """Open a place for one test, with our kinds defined."""
-        transport = from_kubeconfig(self._plane.kubeconfig) if self._plane else pocket()
-        guest = Host(transport, f"test-{next(_count)}", self._plane)
-        try:
+        async with AsyncExitStack() as stack:
+            store = None if self._plane else pocket().store
+            transport = await self._road(stack, store)
+            guest = Host(transport, f"test-{next(_count)}", plane=self._plane, store=store)
             await install(guest.client, manifests())
             await guest.client.create(NAMESPACES, {"metadata": {"name": guest.namespace}})
             guest.road.sent.clear()
             yield guest
-        finally:
-            if isinstance(transport, HttpTransport):
-                await transport.close()
+
+    async def _road(self, stack: AsyncExitStack, store: PocketStore | None) -> Transport:
+        if store and not self._http:
+            return PocketApi(store)
+        if store:
+            server = PocketServer(store)
+            port = await stack.enter_async_context(serving(server, host="127.0.0.1", port=0, grace=0))
+            transport: Connection = HttpTransport(f"http://127.0.0.1:{port}")
+        else:
+            assert self._plane
+            transport = from_kubeconfig(self._plane.kubeconfig)
+        stack.push_async_callback(transport.close)
+        return transport
 
     @asynccontextmanager
     async def kubeconfig(self, guest: Host, home: Path) -> AsyncIterator[Path]:
@@ -181,8 +196,10 @@ class Cluster:
         if self._plane:
             yield self._plane.kubeconfig
             return
-        async with serving(PocketApi(guest.store), host="127.0.0.1", port=0) as port:
-            yield _kubeconfig(home / "pocket.kubeconfig", f"http://127.0.0.1:{port}")
+        async with serving(PocketServer(guest.store), host="127.0.0.1", port=0) as port:
+            path = home / "pocket.kubeconfig"
+            path.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
+            yield path
 
     @asynccontextmanager
     async def afar(self, guest: Host, home: Path, *, patience: float) -> AsyncIterator[tuple[Guest, Wire]]:
@@ -194,10 +211,3 @@ class Cluster:
             laid = await stack.enter_async_context(wire(base.port or 0))
             transport.base = base.with_port(laid.port)
             yield Guest(transport, guest.namespace, patience=patience), laid
-
-
-def _kubeconfig(path: Path, server: str) -> Path:
-    named = {"clusters": [{"name": "it", "cluster": {"server": server}}], "users": [{"name": "it", "user": {}}]}
-    context = {"contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}], "current-context": "it"}
-    path.write_text(json.dumps({"apiVersion": "v1", "kind": "Config", **named, **context}))
-    return path

@@ -10,7 +10,7 @@ import pytest
 from podpool.pocket.garbage import collect, collecting
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.history import KEPT
-from podpool.pocket.kinds import Served
+from podpool.pocket.kinds import NAMESPACES, Served
 from podpool.pocket.refusals import Refused
 from podpool.pocket.store import PocketStore
 from podpool.pocket.watching import Terms
@@ -182,6 +182,15 @@ class TestGarbage:
         collect(store)
         assert ["owner"] == names(store)
 
+    def test_a_namespace_takes_along_what_is_in_it(self) -> None:
+        store = fresh()
+        store.create(NAMESPACES, {"metadata": {"name": "x"}})
+        store.create(MAPS, {"metadata": {"name": "inside"}}, namespace="x")
+        make(store, "elsewhere")
+        store.delete(NAMESPACES, "x")
+        assert 1 == collect(store)
+        assert ["elsewhere"] == names(store)
+
     def test_finalizers_are_waited_for(self) -> None:
         store = fresh()
         owner = make(store, "owner")
@@ -227,3 +236,38 @@ async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluat
         answer = await api.send(Request(method="POST", path=DEFINITIONS.path(), body=body))
         assert 201 == answer.status
         assert ("not evaluated" in answer.headers.get("warning", "")) is warned
+
+
+class TestPages:
+    def test_pages_put_together_are_the_list_whatever_is_written_between_them(self) -> None:
+        store, rng = fresh(), random.Random(9)  # noqa: S311  seeded
+        for number in range(60):
+            make(store, f"m-{number:03}")
+        revision, then = store.revision, names(store)
+        told: list[str] = []
+        after = ""
+        while True:
+            page = store.page(MAPS, namespace="default", revision=revision, after=after, limit=7)
+            told += [obj["metadata"]["name"] for _, obj in page.found]
+            assert len(then) - len(told) == page.following
+            if not page.following:
+                break
+            after = page.found[-1][0]
+            store.delete(MAPS, f"default/{rng.choice(names(store))}")
+            make(store, f"n-{rng.randrange(10**9)}")
+            write(store, names(store)[0], rng.randrange(10**9))
+        assert then == told
+
+    def test_a_page_looks_only_at_its_own_namespace_and_behind_its_key(self) -> None:
+        store = fresh()
+        for name in ("a", "b", "c"):
+            make(store, name)
+            store.create(MAPS, {"metadata": {"name": name}}, namespace="kube-system")
+        looked: list[str] = []
+
+        def selects(obj: Any) -> bool:  # noqa: ANN401  JSON
+            looked.append(f"{obj['metadata']['namespace']}/{obj['metadata']['name']}")
+            return True
+
+        page = store.page(MAPS, namespace="default", after="default/a", selects=selects, limit=5)
+        assert ["default/b", "default/c"] == looked == [key for key, _ in page.found]

@@ -2,14 +2,14 @@
 
 import asyncio
 import logging
-import ssl
 from pathlib import Path
 
+from podpool.cli.certificates import shown_certificate
 from podpool.cli.daemons import parse_listen
 from podpool.cli.ledger import token_in, trust
 from podpool.controller.controller import Controller
 from podpool.controller.metrics import metered
-from podpool.controller.settings import Settings, parse_scarcity, parse_subnet
+from podpool.controller.settings import NO_SUBNET, Settings, parse_scarcity, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
 from podpool.core.quantities import parse_duration
@@ -27,6 +27,8 @@ from podpool.runtime.http import HttpTransport, serving
 
 _log = logging.getLogger(__name__)
 
+NO_LEDGER = "none"
+"""Where the ledger is, of a cluster that has only slices."""
 GRACE = 10.0
 """Seconds in which a ledger that stops finishes what it took."""
 
@@ -42,7 +44,7 @@ def serve_ledger(
     """Serve until told to stop; then finish what was taken."""
     host, port = parse_listen(listen)
     books = parse_database(database)
-    clock, rng, tls = SystemClock(), randomness.system(), _own_certificate(tls_cert, tls_key)
+    clock, rng, tls = SystemClock(), randomness.system(), shown_certificate(tls_cert, tls_key)
     habits = Habits(
         history=parse_duration(history, what="--history"), refresh=parse_duration(refresh, what="--refresh")
     )
@@ -68,17 +70,6 @@ def serve_ledger(
     daemon.run(work)
 
 
-def _own_certificate(certificate: str, key: str) -> ssl.SSLContext | None:
-    if not certificate and not key:
-        return None
-    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    try:
-        context.load_cert_chain(certificate, key or None)
-    except (OSError, ssl.SSLError) as error:
-        raise InvalidInput("--tls-cert", certificate, f"cannot be used with its key: {error}") from None
-    return context
-
-
 def run_controller(  # noqa: PLR0913  one for each option
     *,
     subnet: str,
@@ -87,13 +78,18 @@ def run_controller(  # noqa: PLR0913  one for each option
     ledger_ca_file: str,
     listen: str,
     scarcity: str,
+    whereabouts_namespace: str,
     pod_history: str,
     numbers: str,
     kubeconfig: str,
 ) -> None:
     """Run until told to stop."""
+    alone = ledger == NO_LEDGER
+    if not alone and not subnet:
+        raise InvalidInput("--subnet", subnet, f"is missing: name one, or use slices alone with --ledger {NO_LEDGER}")
     settings = Settings(
-        subnet=parse_subnet(subnet, what="--subnet"),
+        subnet=NO_SUBNET if alone else parse_subnet(subnet, what="--subnet"),
+        whereabouts_namespace=whereabouts_namespace,
         numbers=read_numbers(numbers),
         scarcity=parse_scarcity(scarcity),
         pod_history=pod_history == "on",
@@ -101,8 +97,9 @@ def run_controller(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
 
     async def work() -> None:
-        api, books = transport(kubeconfig), HttpTransport(ledger, tls=trust(ledger_ca_file))
-        client = LedgerClient(books, token=token_in(ledger_token_file))
+        api = transport(kubeconfig)
+        books = None if alone else HttpTransport(ledger, tls=trust(ledger_ca_file))
+        client = LedgerClient(books, token=token_in(ledger_token_file)) if books else None
         controller = Controller(
             KubeClient(api), client, settings=settings, clock=SystemClock(), rng=randomness.system()
         )
@@ -112,7 +109,8 @@ def run_controller(  # noqa: PLR0913  one for each option
                 await controller.run()
         finally:
             await api.close()
-            await books.close()
+            if books:
+                await books.close()
 
     daemon.run(work)
 

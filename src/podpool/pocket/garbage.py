@@ -1,9 +1,13 @@
-"""What belongs to nobody any more is deleted: an object whose owners are all gone, and then what belongs to that."""
+"""What belongs to nobody any more is deleted.
+
+That is an object whose owners are all gone, and then what belongs to that; and what is left of a namespace.
+"""
 
 import asyncio
+from collections.abc import Collection
 
 from podpool.pocket.history import Object
-from podpool.pocket.kinds import Served
+from podpool.pocket.kinds import NAMESPACES, Served
 from podpool.pocket.store import PocketStore
 
 PAUSE = 1.0
@@ -32,10 +36,15 @@ async def collecting(store: PocketStore) -> None:
 
 def _orphans(store: PocketStore) -> list[tuple[Served, str]]:
     living = {obj["metadata"]["uid"] for _, _, obj in store.everything()}
-    return [(served, key) for served, key, obj in store.everything() if _orphaned(obj, living)]
+    places = store.objects(*NAMESPACES.id)
+    return [(served, key) for served, key, obj in store.everything() if _orphaned(obj, living, places)]
 
 
-def _orphaned(obj: Object, living: set[str]) -> bool:
+def _orphaned(obj: Object, living: Collection[str], places: Collection[str]) -> bool:
     meta = obj["metadata"]
+    if "deletionTimestamp" in meta:
+        return False
+    if meta.get("namespace", "") and meta["namespace"] not in places:
+        return True
     owners = [each["uid"] for each in meta.get("ownerReferences") or ()]
-    return bool(owners) and "deletionTimestamp" not in meta and not any(each in living for each in owners)
+    return bool(owners) and not any(each in living for each in owners)

@@ -4,27 +4,27 @@ Requests are answered without waiting; only watches last. In process the service
 for a server is a `Transport` for a client.
 """
 
-import base64
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from podpool.pocket import refusals
+from podpool.pocket.changes import body_of, change_of, decoded, merged_into, strange_fields
+from podpool.pocket.forms import Form, form, kept, kept_as, shown
 from podpool.pocket.history import Object
 from podpool.pocket.kinds import DEFINITIONS, PODS
-from podpool.pocket.patches import PatchFailed, merged, patched
 from podpool.pocket.refusals import Refused
 from podpool.pocket.routes import Target, route
-from podpool.pocket.selectors import selector
+from podpool.pocket.selectors import Selects, everything, selector
 from podpool.pocket.store import PocketStore, Preconditions
+from podpool.pocket.tokens import Token, read_token
 from podpool.pocket.watching import USUAL, Terms
 from podpool.runtime.transport import Request, Response
 
-_JSON = {"content-type": "application/json"}
-_RULES = '299 - "x-kubernetes-validations are kept, but not evaluated here"'
-
-T = TypeVar("T")
+JSON = {"content-type": "application/json"}
+_RULES = "x-kubernetes-validations are kept, but not evaluated here"
+_TRUE = ("true", "1")
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,13 +32,6 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     grace_period_seconds: int | None = None
     preconditions: Preconditions = Preconditions()
-
-
-class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a list goes on: the version that it shows, and the last key that was told."""
-
-    revision: int
-    after: str
 
 
 class PocketApi:
@@ -52,7 +45,7 @@ class PocketApi:
         try:
             return self._answer(request)
         except Refused as refused:
-            return _json(refused.status, refused.code)
+            return json(refused.status, refused.code)
 
     send = __call__
 
@@ -70,68 +63,101 @@ class PocketApi:
         verb = verbs.get((request.method, bool(target.name)))
         if not verb:
             raise refusals.not_allowed()
+        if request.query.get("dryRun"):
+            raise refusals.not_spoken("dryRun, to try a write out without making it,")
         return verb(target, request)
 
-    def _get(self, target: Target, _: Request) -> Response:
-        return _json(self.store.get(target.served, target.key))
+    def _form(self, target: Target, request: Request) -> Form:
+        return form(
+            target.served,
+            request.headers.get("accept", ""),
+            now=self.store.clock.wall,
+            include=request.query.get("includeObject", "Metadata"),
+        )
+
+    def _get(self, target: Target, request: Request) -> Response:
+        return json(self._form(target, request).one(self.store.get(target.served, target.key)))
 
     def _create(self, target: Target, request: Request) -> Response:
-        made = self.store.create(target.served, _object(request.body), namespace=target.namespace)
-        return _written(target, made, 201)
+        wanted = body_of(request)
+        warnings = strange_fields(target.served, wanted, request.query.get("fieldValidation", "Ignore"))
+        made = self.store.create(kept_as(target.served), kept(target.served, wanted), namespace=target.namespace)
+        return self._written(target, request, made, 201, warnings)
 
     def _bind(self, target: Target, request: Request) -> Response:
         """Bind a Pod to a node: the one thing that is posted to an object."""
         if target.sub != "binding":
             raise refusals.not_allowed()
-        node = _object(request.body).get("target", {}).get("name", "")
+        node = body_of(request).get("target", {}).get("name", "")
 
         def bound(pod: Object) -> Object:
             if pod.get("spec", {}).get("nodeName"):
                 why = f"pod {target.name} is already assigned to node {pod['spec']['nodeName']!r}"
                 raise refusals.conflict("pods/binding", target.name, why)
-            return _whole(merged(pod, {"spec": {"nodeName": node}}))
+            return merged_into(pod, {"spec": {"nodeName": node}})
 
         self.store.update(PODS, target.key, bound)
-        return _json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
+        return json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
     def _replace(self, target: Target, request: Request) -> Response:
-        wanted = _object(request.body)
-        return _written(target, self.store.update(target.served, target.key, lambda _: wanted, sub=target.sub))
+        wanted = body_of(request)
+        return self._update(target, request, lambda _: wanted)
 
     def _patch(self, target: Target, request: Request) -> Response:
-        change = _change(request)
-        return _written(target, self.store.update(target.served, target.key, change, sub=target.sub))
+        return self._update(target, request, change_of(target.served, request))
+
+    def _update(self, target: Target, request: Request, change: Callable[[Object], Object]) -> Response:
+        served, warnings = target.served, list[str]()
+
+        def changed(old: Object) -> Object:
+            wanted = change(shown(served, old))
+            warnings.extend(strange_fields(served, wanted, request.query.get("fieldValidation", "Ignore")))
+            return kept(served, wanted)
+
+        new = self.store.update(kept_as(served), target.key, changed, sub=target.sub)
+        return self._written(target, request, new, 200, warnings)
+
+    def _written(self, target: Target, request: Request, obj: Object, status: int, warnings: list[str]) -> Response:
+        """Answer a write; who defines a kind is told what is not heeded of it."""
+        body = msgspec.json.encode(self._form(target, request).one(obj))
+        if target.served.id == DEFINITIONS.id and b'"x-kubernetes-validations"' in body:
+            warnings = [*warnings, _RULES]
+        told = {"warning": ", ".join(f'299 - "{each}"' for each in warnings)} if warnings else {}
+        return Response(status, body, headers={**JSON, **told})
 
     def _delete(self, target: Target, request: Request) -> Response:
         if target.sub:
             raise refusals.not_allowed()
-        options = _decoded(request.body, DeleteOptions) if request.body else DeleteOptions()
+        options = decoded(request, DeleteOptions) if request.body else DeleteOptions()
         gone = self.store.delete(
             target.served, target.key, preconditions=options.preconditions, grace=options.grace_period_seconds
         )
-        return _json(gone)
+        return json(shown(target.served, gone))
 
     def _list_or_watch(self, target: Target, request: Request) -> Response:
-        if request.query.get("watch") in {"true", "1"}:
-            return self._watch(target, request.query)
-        return self._list(target, request.query)
+        if request.query.get("watch") in _TRUE:
+            return self._watch(target, request)
+        return self._list(target, request)
 
-    def _list(self, target: Target, query: Mapping[str, str]) -> Response:
-        served = target.served
-        token = _token(query["continue"]) if query.get("continue") else None
+    def _list(self, target: Target, request: Request) -> Response:
+        served, query = target.served, request.query
+        token = read_token(query["continue"]) if query.get("continue") else None
         revision = token.revision if token else self._shown(query)
-        selects = selector(served, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-        found = self.store.list(served, namespace=target.namespace, selects=selects, revision=revision)
-        if token:
-            found = [(key, obj) for key, obj in found if key > token.after]
-        limit = 0 if query.get("resourceVersion") == "0" else _number(query.get("limit", "0"))
-        told = found[:limit] if limit else found
+        selects = _selects(target, query)
+        page = self.store.page(
+            served,
+            namespace=target.namespace,
+            selects=selects,
+            revision=revision,
+            after=token.after if token else "",
+            limit=0 if query.get("resourceVersion") == "0" else _number(query.get("limit", "0")),
+        )
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if len(told) < len(found):
-            meta["continue"] = _text(Token(revision=revision, after=told[-1][0]))
-            meta["remainingItemCount"] = len(found) - len(told)
-        head = {"kind": f"{served.kind}List", "apiVersion": served.api_version, "metadata": meta}
-        return _json({**head, "items": [obj for _, obj in told]})
+        if page.following:
+            meta["continue"] = Token(revision=revision, after=page.found[-1][0]).text()
+            if selects is everything:
+                meta["remainingItemCount"] = page.following
+        return json(self._form(target, request).many([obj for _, obj in page.found], meta))
 
     def _shown(self, query: Mapping[str, str]) -> int:
         """Tell which revision a list shows: the last one, one from the cache, or one that was asked for."""
@@ -144,55 +170,40 @@ class PocketApi:
             raise refusals.not_yet(_number(asked), self.store.revision)
         return _number(asked) if query.get("resourceVersionMatch") == "Exact" else self.store.revision
 
-    def _watch(self, target: Target, query: Mapping[str, str]) -> Response:
-        if query.get("sendInitialEvents") == "true":
-            raise refusals.invalid("ListOptions", "", "sendInitialEvents: Forbidden: not served here")
+    def _watch(self, target: Target, request: Request) -> Response:
+        query = request.query
         lasting = float(_number(query.get("timeoutSeconds", "0"))) or USUAL.lasting
+        bookmarks, initial = query.get("allowWatchBookmarks") in _TRUE, query.get("sendInitialEvents")
+        _refuse_unsound(query, initial, bookmarks=bookmarks)
+        since = _number(query.get("resourceVersion") or "0") or None
         watch = self.store.watch(
             target.served,
-            since=_number(query.get("resourceVersion") or "0") or None,
+            since=None if initial == "true" else since or (self.store.revision if initial == "false" else None),
             namespace=target.namespace,
-            selects=selector(target.served, query.get("labelSelector", ""), query.get("fieldSelector", "")),
-            terms=Terms(lasting=lasting, bookmarks=query.get("allowWatchBookmarks") in {"true", "1"}),
+            selects=_selects(target, query),
+            form=self._form(target, request),
+            terms=Terms(lasting=lasting, bookmarks=bookmarks, marks_the_start=initial == "true"),
         )
-        return Response(200, headers=_JSON, stream=watch, close=watch.close)
+        return Response(200, headers=JSON, stream=watch, close=watch.close)
 
 
-def _change(request: Request) -> Callable[[Object], Object]:
-    media = request.headers.get("content-type", "").partition(";")[0]
-    if media == "application/merge-patch+json":
-        patch = _object(request.body)
-        return lambda old: _whole(merged(old, patch))
-    if media == "application/json-patch+json":
-        operations = _decoded(request.body, list[dict[str, Any]])
-        return lambda old: _whole(_patched(old, operations))
-    raise refusals.unsupported(media)
+def _refuse_unsound(query: Mapping[str, str], initial: str | None, *, bookmarks: bool) -> None:
+    if initial is None:
+        return
+    if query.get("resourceVersionMatch") != "NotOlderThan":
+        why = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise refusals.invalid("ListOptions.meta.k8s.io", "", why)
+    if initial == "true" and not bookmarks:
+        why = "sendInitialEvents: Forbidden: wants allowWatchBookmarks, for the mark at their end"
+        raise refusals.invalid("ListOptions.meta.k8s.io", "", why)
 
 
-def _patched(old: Object, operations: list[dict[str, Any]]) -> object:
-    try:
-        return patched(old, operations)
-    except PatchFailed as failed:
-        raise Refused(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {failed}"
-        ) from None
-
-
-def _whole(value: object) -> Object:
-    if not isinstance(value, Mapping):
-        raise refusals.bad_request("the patch leaves no object")
-    return value
-
-
-def _object(body: bytes) -> dict[str, Any]:
-    return _decoded(body, dict[str, Any])
-
-
-def _decoded(body: bytes, kind: type[T]) -> T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise refusals.bad_request(f"the body cannot be read: {error}") from None
+def _selects(target: Target, query: Mapping[str, str]) -> Selects:
+    served = target.served
+    selects = selector(served, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    if served.stored is None or selects is everything:
+        return selects
+    return lambda obj: selects(shown(served, obj))
 
 
 def _number(text: str) -> int:
@@ -201,23 +212,6 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def _token(text: str) -> Token:
-    try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(text), type=Token)
-    except (ValueError, msgspec.DecodeError):
-        raise refusals.bad_request("continue key is not valid") from None
-
-
-def _text(token: Token) -> str:
-    return base64.urlsafe_b64encode(msgspec.json.encode(token)).decode()
-
-
-def _written(target: Target, obj: Object, status: int = 200) -> Response:
-    """Answer a write; who defines a kind is told what is not heeded of it."""
-    body = msgspec.json.encode(obj)
-    ignored = target.served.id == DEFINITIONS.id and b'"x-kubernetes-validations"' in body
-    return Response(status, body, headers=_JSON | ({"warning": _RULES} if ignored else {}))
-
-
-def _json(body: object, status: int = 200) -> Response:
-    return Response(status, msgspec.json.encode(body), headers=_JSON)
+def json(body: object, status: int = 200) -> Response:
+    """Answer with an object."""
+    return Response(status, msgspec.json.encode(body), headers=JSON)

@@ -54,20 +54,13 @@ class History:
             raise expired(f"too old resource version: {revision} ({self.floor})")
         return [each for each in reversed(list(self._after(revision))) if each.id == of]
 
-    def as_of(self, revision: int, of: Id, objects: Mapping[str, Object]) -> Mapping[str, Object]:
-        """Tell what the objects of a kind were at a version, from what they are now."""
+    def otherwise(self, revision: int, of: Id) -> dict[str, Object | None]:
+        """Tell which objects of a kind were otherwise at a version, and what they were; None is not there."""
         if revision < self.floor:
             raise expired(
                 "The provided continue parameter, or version, is too old to display a consistent list result."
             )
-        then = dict(objects)
-        for event in self._after(revision):
-            if event.id == of:
-                if event.old is None:
-                    then.pop(event.key, None)
-                else:
-                    then[event.key] = event.old
-        return then
+        return {event.key: event.old for event in self._after(revision) if event.id == of}
 
     def _after(self, revision: int) -> Iterator[Event]:
         """Go through the writes after a version, the last one first."""

@@ -1,6 +1,7 @@
 """Which kinds are served: a few of Kubernetes' own, and whatever a CustomResourceDefinition adds."""
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -12,6 +13,8 @@ Id = tuple[str, str]
 """Group and plural: where a kind's objects are kept, whatever version they are asked for in."""
 
 ANY_FIELDS = ("metadata.name", "metadata.namespace")
+_OF_AN_OBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+)?)?")
 
 
 class Served(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,11 +32,18 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     """A status in the creating request counts: a kubelet registers its Node so."""
     fields: tuple[str, ...] = ANY_FIELDS
     schema: Schema | None = None
+    stored: Id | None = None
+    """Where its objects are kept, when that is with another kind."""
+    singular: str = ""
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    columns: tuple[Mapping[str, Any], ...] = ()
+    """What a definition wants to be shown in tables."""
 
     @property
     def id(self) -> Id:
         """Where its objects are kept."""
-        return (self.group, self.plural)
+        return self.stored or (self.group, self.plural)
 
     @property
     def api_version(self) -> str:
@@ -62,23 +72,57 @@ DEFINITIONS = Served(
     kind="CustomResourceDefinition",
     namespaced=False,
     status=True,
+    short=("crd", "crds"),
+    categories=("api-extensions",),
 )
-NAMESPACES = Served(group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True)
+NAMESPACES = Served(
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True, short=("ns",)
+)
 PODS = Served(
     group="",
     version="v1",
     plural="pods",
     kind="Pod",
     status=True,
-    fields=(*ANY_FIELDS, "spec.nodeName", "status.phase"),
+    fields=(*ANY_FIELDS, "spec.nodeName", "status.phase", "status.podIP"),
+    short=("po",),
+    categories=("all",),
 )
+EVENTS = Served(
+    group="events.k8s.io",
+    version="v1",
+    plural="events",
+    kind="Event",
+    fields=(*ANY_FIELDS, *(f"regarding.{each}" for each in _OF_AN_OBJECT), "reason", "reportingController", "type"),
+    short=("ev",),
+)
+CORE_EVENTS = Served(
+    group="",
+    version="v1",
+    plural="events",
+    kind="Event",
+    fields=(*ANY_FIELDS, *(f"involvedObject.{each}" for each in _OF_AN_OBJECT), "reason", "reportingComponent", "type"),
+    short=("ev",),
+    stored=EVENTS.id,
+)
+"""Events in their older words; the objects are the same."""
 BUILTIN = (
     DEFINITIONS,
     NAMESPACES,
     PODS,
-    Served(group="", version="v1", plural="nodes", kind="Node", namespaced=False, status=True, born_with_status=True),
-    Served(group="", version="v1", plural="configmaps", kind="ConfigMap"),
-    Served(group="events.k8s.io", version="v1", plural="events", kind="Event"),
+    Served(
+        group="",
+        version="v1",
+        plural="nodes",
+        kind="Node",
+        namespaced=False,
+        status=True,
+        born_with_status=True,
+        short=("no",),
+    ),
+    Served(group="", version="v1", plural="configmaps", kind="ConfigMap", short=("cm",)),
+    CORE_EVENTS,
+    EVENTS,
     Served(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease"),
 )
 
@@ -98,6 +142,10 @@ class Kinds:
         except KeyError:
             raise no_such_path() from None
 
+    def __iter__(self) -> Iterator[Served]:
+        """Go through all, group by group, of each group its best version first."""
+        return iter(sorted(self._served.values(), key=lambda each: (each.group, _rank(each.version), each.plural)))
+
     def unversioned(self) -> list[Served]:
         """Tell each kind once, whatever its versions."""
         return list({each.id: each for each in self._served.values()}.values())
@@ -116,7 +164,20 @@ def defined(definition: Mapping[str, Any]) -> list[Served]:
             custom=True,
             status="status" in version.get("subresources", {}),
             schema=version.get("schema", {}).get("openAPIV3Schema"),
+            singular=spec["names"].get("singular", ""),
+            short=tuple(spec["names"].get("shortNames") or ()),
+            categories=tuple(spec["names"].get("categories") or ()),
+            columns=tuple(version.get("additionalPrinterColumns") or ()),
         )
         for version in spec["versions"]
         if version.get("served")
     ]
+
+
+def _rank(version: str) -> tuple[int, int, int, str]:
+    """Order versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, and then any other word."""
+    found = _VERSION.fullmatch(version)
+    if not found:
+        return (3, 0, 0, version)
+    major, stage, minor = found.groups()
+    return ((None, "beta", "alpha").index(stage), -int(major), -int(minor or 0), version)

@@ -8,8 +8,9 @@ from podpool.core.errors import PodpoolError
 class Refused(PodpoolError):
     """A request that is not granted."""
 
-    def __init__(self, code: int, reason: str, message: str) -> None:
+    def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
+        self.details = details
         self.code = code
         self.reason = reason
         self.message = message
@@ -24,6 +25,7 @@ class Refused(PodpoolError):
             "status": "Failure",
             "message": self.message,
             "reason": self.reason,
+            **({"details": self.details} if self.details else {}),
             "code": self.code,
         }
 
@@ -48,6 +50,11 @@ def not_allowed() -> Refused:
     return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
+def not_acceptable(accept: str) -> Refused:
+    """The answer cannot be written in any form that was asked for."""
+    return Refused(406, "NotAcceptable", f"only JSON is spoken here, and {accept!r} does not accept it")
+
+
 def already_exists(resource: str, name: str) -> Refused:
     """The name is taken."""
     return Refused(409, "AlreadyExists", f'{resource} "{name}" already exists')
@@ -63,14 +70,26 @@ def expired(message: str) -> Refused:
     return Refused(410, "Expired", message)
 
 
-def unsupported(media: str) -> Refused:
+def not_spoken(what: str) -> Refused:
+    """A part of the Kubernetes API that is left out here."""
+    return Refused(501, "NotImplemented", f"{what} is not spoken by this API server (podpool pocket)")
+
+
+def unsupported(accepted: str, why: str = "") -> Refused:
     """A body in a form that is not read."""
-    return Refused(415, "UnsupportedMediaType", f"the body of the request was in an unknown format: {media}")
+    message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
+    return Refused(415, "UnsupportedMediaType", f"{why}: {message}" if why else message)
 
 
-def invalid(kind: str, name: str, why: str) -> Refused:
-    """An object that breaks a rule of its kind."""
-    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {why}')
+def invalid(kind: str, name: str, *faults: str) -> Refused:
+    """An object that breaks rules of its kind; each fault begins with its place."""
+    word, _, group = kind.partition(".")
+    causes = [
+        {"reason": "FieldValueInvalid", "field": place, "message": why}
+        for place, _, why in (each.partition(": ") for each in faults)
+    ]
+    message = f'{kind} "{name}" is invalid: {", ".join(faults)}'
+    return Refused(422, "Invalid", message, {"name": name, "group": group, "kind": word, "causes": causes})
 
 
 def not_yet(wanted: int, current: int) -> Refused:

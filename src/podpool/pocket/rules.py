@@ -11,7 +11,7 @@ import msgspec
 
 from podpool.pocket.kinds import DEFINITIONS, NAMESPACES, PODS, Served
 from podpool.pocket.refusals import Refused, bad_request, conflict, invalid
-from podpool.pocket.schema import faults, shaped
+from podpool.pocket.schema import HEAD, faults, shaped
 from podpool.resources.meta import OwnerReference
 
 Object = Mapping[str, Any]
@@ -19,9 +19,9 @@ Object = Mapping[str, Any]
 NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 GRACE = 30
 """Seconds that a bound Pod is given to end, unless told."""
+NAMED = "kubernetes.io/metadata.name"
 FINISHED = ("Succeeded", "Failed")
 
-_HEAD = ("apiVersion", "kind", "metadata")
 _IMMUTABLE = ("uid", "deletionTimestamp", "deletionGracePeriodSeconds")
 _SET_BY_SERVER = (*_IMMUTABLE, "creationTimestamp", "generation")
 
@@ -68,6 +68,8 @@ def created(served: Served, wanted: Object, *, namespace: str, uid: str, now: st
     if served.status and not served.born_with_status:
         obj.pop("status", None)
     obj |= _born(served, obj)
+    if served.id == NAMESPACES.id:  # so that a selector can name a namespace
+        obj = with_meta(obj, labels={**(obj["metadata"].get("labels") or {}), NAMED: name_of(obj)})
     obj = with_meta(obj, namespace=namespace or None, uid=uid, creationTimestamp=now)
     return _checked(served, with_meta(obj, generation=1 if served.custom else None))
 
@@ -156,7 +158,7 @@ def _born(served: Served, obj: Object) -> dict[str, Any]:
     if served.id == PODS.id:
         return {"status": {"phase": "Pending"}}
     if served.id == NAMESPACES.id:
-        return {"status": {"phase": "Active"}}
+        return {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     if served.id == DEFINITIONS.id:
         conditions = [{"type": each, "status": "True"} for each in ("NamesAccepted", "Established")]
         return {"status": {"conditions": conditions, "acceptedNames": obj["spec"]["names"]}}
@@ -196,9 +198,9 @@ def _refuse_new_finalizers(served: Served, old: Object, new: Object) -> None:
 def _checked(served: Served, obj: dict[str, Any]) -> dict[str, Any]:
     if served.schema is None:
         return obj
-    body = {each: value for each, value in obj.items() if each not in _HEAD}
+    body = {each: value for each, value in obj.items() if each not in HEAD}
     shape = shaped(served.schema, body)
     found = list(faults(served.schema, {"apiVersion": "", "kind": "", "metadata": {}, **shape}))
     if found:
-        raise invalid(served.qualified, name_of(obj), ", ".join(found))
-    return {**{each: obj[each] for each in _HEAD}, **shape}
+        raise invalid(served.qualified, name_of(obj), *found)
+    return {**{each: obj[each] for each in HEAD}, **shape}

@@ -1,4 +1,4 @@
-"""Structural schemas, as far as the manifests that we carry use them: types, enums, limits, patterns, defaults.
+"""Structural schemas: types, enums, limits, patterns, schemas that are joined, defaults, and what is pruned.
 
 Expressions (CEL) and formats are accepted and not looked at.
 """
@@ -7,7 +7,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import msgspec
+
 Schema = Mapping[str, Any]
+
+HEAD = ("apiVersion", "kind", "metadata")
+"""What every object has, whatever its schema says."""
 
 _IS: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, Mapping),
@@ -34,28 +39,76 @@ def shaped(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
     }
 
 
+def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  JSON
+    """Tell which fields are left out because the schema does not know them."""
+    if isinstance(value, list):
+        for index, each in enumerate(value):
+            yield from unknown(schema.get("items", {}), each, f"{path}[{index}]")
+    properties: Mapping[str, Schema] = schema.get("properties", {})
+    if not isinstance(value, Mapping) or not (properties or schema.get("type") == "object"):
+        return
+    for name, part in value.items():
+        place = f"{path}.{name}".lstrip(".")
+        if not path and name in HEAD:
+            continue
+        if name in properties or _keeps_unknown(schema):
+            yield from unknown(properties.get(name, schema.get("additionalProperties") or {}), part, place)
+        else:
+            yield place
+
+
 def faults(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  JSON
     """Tell what breaks the schema, each with its place."""
     if value is None and schema.get("nullable"):
         return
     wanted = schema.get("type")
     if wanted and not _IS[wanted](value):
-        yield f"{path or '<root>'}: Invalid value: {value!r}: must be of type {wanted}"
+        yield f"{path or '<root>'}: Invalid value: {_told(value)}: must be of type {wanted}"
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{path}: Unsupported value: {value!r}: supported values: {', '.join(map(repr, schema['enum']))}"
-    for limit, (holds, rule) in _LIMITS.items():
-        if limit in schema and not holds(value, schema[limit]):
-            yield f"{path}: Invalid value: {value!r}: {path} in body should {rule} {schema[limit]}"
+        yield f"{path}: Unsupported value: {_told(value)}: supported values: {', '.join(map(_told, schema['enum']))}"
+    for limit, (of, holds, rule) in _LIMITS.items():
+        if limit in schema and isinstance(value, of) and not holds(value, schema[limit]):
+            yield f"{path}: Invalid value: {_told(value)}: {path} in body should {rule.format(schema[limit])}"
+    yield from _joined_faults(schema, value, path)
     if isinstance(value, dict | list):
         yield from _inner_faults(schema, value, path)
 
 
-_LIMITS: Mapping[str, tuple[Callable[[Any, Any], bool], str]] = {
-    "minimum": (lambda value, limit: value >= limit, "be greater than or equal to"),
-    "maximum": (lambda value, limit: value <= limit, "be less than or equal to"),
-    "pattern": (lambda value, limit: re.search(limit, value) is not None, "match"),
+_LIMITS: Mapping[str, tuple[Any, Callable[[Any, Any], bool], str]] = {
+    "minimum": (int | float, lambda value, limit: value >= limit, "be greater than or equal to {}"),
+    "maximum": (int | float, lambda value, limit: value <= limit, "be less than or equal to {}"),
+    "multipleOf": (int | float, lambda value, limit: value % limit == 0, "be a multiple of {}"),
+    "pattern": (str, lambda value, limit: re.search(limit, value) is not None, "match '{}'"),
+    "minLength": (str, lambda value, limit: len(value) >= limit, "be at least {} chars long"),
+    "maxLength": (str, lambda value, limit: len(value) <= limit, "be at most {} chars long"),
+    "minItems": (list, lambda value, limit: len(value) >= limit, "have at least {} items"),
+    "maxItems": (list, lambda value, limit: len(value) <= limit, "have at most {} items"),
+    "minProperties": (dict, lambda value, limit: len(value) >= limit, "have at least {} properties"),
+    "maxProperties": (dict, lambda value, limit: len(value) <= limit, "have at most {} properties"),
 }
+
+
+def _joined_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
+    """Look at schemas that are joined: all, any, exactly one, or none of them must fit."""
+    for each in schema.get("allOf", ()):
+        yield from faults(each, value, path)
+    for word, right in _JOINED.items():
+        if word in schema:
+            fitting = sum(not any(faults(each, value, path)) for each in _listed(schema[word]))
+            if not right(fitting):
+                yield f"{path or '<root>'}: Invalid value: {_told(value)}: {path} must fit the schema's {word}"
+
+
+_JOINED: Mapping[str, Callable[[int], bool]] = {
+    "anyOf": lambda fitting: fitting >= 1,
+    "oneOf": lambda fitting: fitting == 1,
+    "not": lambda fitting: fitting == 0,
+}
+
+
+def _listed(schemas: Any) -> list[Schema]:  # noqa: ANN401  JSON
+    return schemas if isinstance(schemas, list) else [schemas]
 
 
 def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
@@ -72,6 +125,10 @@ def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # no
         if others := schema.get("additionalProperties"):
             for name, part in value.items():
                 yield from faults(others, part, f"{path}.{name}".lstrip("."))
+
+
+def _told(value: object) -> str:
+    return msgspec.json.encode(value).decode()
 
 
 def _keeps_unknown(schema: Schema) -> bool:

@@ -65,7 +65,7 @@ def _field(served: Served, text: str) -> Selects:
         raise bad_request(f"invalid field selector: {text}")
     path, sign, wanted = found.groups()
     if path not in served.fields:
-        raise bad_request(f'"{path}" is not a known field selector: only {", ".join(served.fields)}')
+        raise bad_request(f"field label not supported: {path}")
     steps = path.split(".")
     return lambda obj: (_text(obj, steps) == wanted) is (sign != "!=")
 

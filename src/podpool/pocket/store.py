@@ -6,6 +6,7 @@ is a transaction. Uids and times come from outside: the same calls make the same
 """
 
 import random
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import msgspec
 
 from podpool.pocket import refusals, rules
+from podpool.pocket.forms import Form, whole
 from podpool.pocket.history import Event, History, Object
 from podpool.pocket.kinds import BUILTIN, DEFINITIONS, NAMESPACES, Id, Kinds, Served
 from podpool.pocket.selectors import Selects, everything
@@ -28,6 +30,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
 
     revision: int
     objects: Mapping[Id, Mapping[str, Object]]
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Some objects of a list, and how many keys follow: not all of those need be in the selection."""
+
+    found: list[tuple[str, Object]]
+    following: int
 
 
 class Preconditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -48,12 +57,13 @@ class PocketStore:
         """How many revisions a cached list is behind. A healthy server is up to date; the simulator's may not be."""
         self.written: list[Callable[[Event], None]] = []
         """Whom to tell of every write, before anybody else can act on it."""
-        self._clock = clock
+        self.clock = clock
         self._rng = rng
         self._revision = 0
         self._objects: dict[Id, dict[str, Object]] = {each.id: {} for each in BUILTIN}
+        self._keys: dict[Id, list[str]] = {each.id: [] for each in BUILTIN}  # sorted, as lists show them
         self._history = History()
-        self._watches: dict[Watch, None] = {}  # a dict keeps their order
+        self._watches: dict[Id, dict[Watch, None]] = {}  # a dict keeps their order
         self.kinds = Kinds()
         for name in FIRST_NAMESPACES:
             self.create(NAMESPACES, {"metadata": {"name": name}})
@@ -78,11 +88,36 @@ class PocketStore:
         self, served: Served, *, namespace: str = "", selects: Selects = everything, revision: int | None = None
     ) -> list[tuple[str, Object]]:
         """Find objects with their keys, in the keys' order, as they are or as they were at a revision."""
-        found = self._objects[served.id]
+        return self.page(served, namespace=namespace, selects=selects, revision=revision).found
+
+    def page(
+        self,
+        served: Served,
+        *,
+        namespace: str = "",
+        selects: Selects = everything,
+        revision: int | None = None,
+        after: str = "",
+        limit: int = 0,
+    ) -> Page:
+        """Find objects that come after a key, up to a limit; costs what the page costs, however long the list is."""
+        objects, keys = self._objects[served.id], self._keys[served.id]
+        others: Mapping[str, Object | None] = {}
         if revision is not None and revision < self._revision:
-            found = dict(self._history.as_of(revision, served.id, found))
+            others = self._history.otherwise(revision, served.id)
+            keys = _then(keys, others)
         inside = f"{namespace}/" if namespace and served.namespaced else ""
-        return [(key, found[key]) for key in sorted(found) if key.startswith(inside) and selects(found[key])]
+        start = bisect_right(keys, after) if after else bisect_left(keys, inside)
+        end = bisect_left(keys, _behind(inside)) if inside else len(keys)
+        found: list[tuple[str, Object]] = []
+        for position in range(start, end):
+            key = keys[position]
+            obj = others.get(key) or objects[key]
+            if selects(obj):
+                if limit and len(found) == limit:
+                    return Page(found=found, following=end - position)
+                found.append((key, obj))
+        return Page(found=found, following=0)
 
     def cached_revision(self) -> int:
         """The revision that a cached list shows."""
@@ -129,17 +164,29 @@ class PocketStore:
         since: int | None,
         namespace: str = "",
         selects: Selects = everything,
+        form: Form | None = None,
         terms: Terms = USUAL,
     ) -> Watch:
-        """Watch a kind from a version on, or, with none, from what is there."""
+        """Watch a kind from a version on, or, with none, from what is there.
+
+        The selection sees objects as they are kept, the form tells how they are written down.
+        """
         inside = f"{namespace}/" if namespace and served.namespaced else ""
 
         def seen(obj: Object) -> bool:
             return (not inside or obj["metadata"].get("namespace") == namespace) and selects(obj)
 
         after = self._revision if since is None else since
-        watch = Watch(served, seen, after=after, revision=lambda: self._revision, closed=self._unwatch, terms=terms)
-        self._watches[watch] = None
+        watch = Watch(
+            served,
+            seen,
+            form or whole(served),
+            after=after,
+            revision=lambda: self._revision,
+            closed=self._unwatch,
+            terms=terms,
+        )
+        self._watches.setdefault(served.id, {})[watch] = None
         if since is None:
             watch.show(obj for _, obj in self.list(served, namespace=namespace, selects=selects))
         else:
@@ -152,7 +199,7 @@ class PocketStore:
 
     def end_watches(self) -> None:
         """End all watches, as a server does when it stops."""
-        for watch in tuple(self._watches):
+        for watch in [each for watches in self._watches.values() for each in watches]:
             watch.end()
 
     def snapshot(self) -> Snapshot:
@@ -164,6 +211,7 @@ class PocketStore:
         self.end_watches()
         self._revision = snapshot.revision
         self._objects = {id_: dict(each) for id_, each in snapshot.objects.items()}
+        self._keys = {id_: sorted(each) for id_, each in self._objects.items()}
         self._history = History(floor=snapshot.revision)
         self._learn_kinds()
 
@@ -180,13 +228,16 @@ class PocketStore:
         kept = rules.with_meta(new, resourceVersion=str(self._revision))
         if gone:
             del self._objects[served.id][key]
+            keys = self._keys[served.id]
+            del keys[bisect_left(keys, key)]
         else:
             self._objects[served.id][key] = kept
+            if old is None:
+                insort(self._keys[served.id], key)
         event = Event(revision=self._revision, id=served.id, key=key, old=old, new=kept, gone=gone)
         self._history.add(event)
-        for watch in tuple(self._watches):
-            if watch.served.id == served.id:
-                watch.offer(event)
+        for watch in tuple(self._watches.get(served.id, ())):
+            watch.offer(event)
         if served.id == DEFINITIONS.id:
             self._learn_kinds()
         for tell in self.written:
@@ -195,8 +246,9 @@ class PocketStore:
 
     def _learn_kinds(self) -> None:
         """Serve what the definitions say; the objects of a kind that is no longer defined go with it."""
-        self.kinds = Kinds(self._objects[DEFINITIONS.id].values())
+        self.kinds = Kinds(self._objects.get(DEFINITIONS.id, {}).values())
         self._objects = {each.id: self._objects.get(each.id, {}) for each in self.kinds.unversioned()}
+        self._keys = {each: self._keys.get(each, []) for each in self._objects}
 
     def _catch_up(self, watch: Watch, since: int) -> None:
         try:
@@ -206,7 +258,7 @@ class PocketStore:
             watch.refuse(refused)
 
     def _unwatch(self, watch: Watch) -> None:
-        self._watches.pop(watch, None)
+        self._watches[watch.served.id].pop(watch, None)
 
     def _refuse_other(self, served: Served, old: Object, wanted: Preconditions) -> None:
         meta = old["metadata"]
@@ -219,4 +271,22 @@ class PocketStore:
                 raise refusals.conflict(served.resource, rules.name_of(old), why)
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _behind(inside: str) -> str:
+    """Find the first text behind all that begin with this one."""
+    return inside[:-1] + chr(ord(inside[-1]) + 1)
+
+
+def _then(keys: list[str], others: Mapping[str, Object | None]) -> list[str]:
+    """Tell which keys there were, from those that there are and what was otherwise."""
+    then = list(keys)
+    for key, obj in others.items():
+        place = bisect_left(then, key)
+        there = place < len(then) and then[place] == key
+        if obj is None and there:
+            del then[place]
+        elif obj is not None and not there:
+            then.insert(place, key)
+    return then

@@ -2,10 +2,11 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from podpool.pocket.forms import Form
 from podpool.pocket.history import Event, Object
 from podpool.pocket.kinds import Served
 from podpool.pocket.refusals import Refused
@@ -14,6 +15,8 @@ from podpool.pocket.selectors import Selects
 
 BOOKMARK_EVERY = 60.0
 """Seconds, as the API server has it."""
+START_ENDS = "k8s.io/initial-events-end"
+"""The annotation of the bookmark after what was there already."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,6 +24,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
     lasting: float = 1800.0
     bookmarks: bool = False
+    marks_the_start: bool = False
+    """Whether to say where what was there already ends."""
 
 
 USUAL = Terms()
@@ -33,6 +38,7 @@ class Watch:
         self,
         served: Served,
         selects: Selects,
+        form: Form,
         *,
         after: int,
         revision: Callable[[], int],
@@ -45,6 +51,8 @@ class Watch:
         self._timer = self._loop.call_later(min(terms.lasting, BOOKMARK_EVERY), self._time_passed)
         self.served = served
         self._selects = selects
+        self._form = form
+        self._marks_the_start = terms.marks_the_start
         self._after = after
         self._revision = revision
         self._closed = closed
@@ -56,7 +64,9 @@ class Watch:
         """Tell of objects that are there already."""
         for obj in objects:
             if self._selects(obj):
-                self._tell("ADDED", obj)
+                self._tell("ADDED", self._form.one(obj))
+        if self._marks_the_start:
+            self._bookmark({START_ENDS: "true"})
 
     def offer(self, event: Event) -> None:
         """Tell of a write, as it looks through the selector, unless it is older than what was asked for."""
@@ -65,9 +75,9 @@ class Watch:
         was = event.old is not None and self._selects(event.old)
         fits = self._selects(event.new) and not event.gone
         if fits:
-            self._send(_line(event, "MODIFIED" if was else "ADDED"))
+            self._send(_line(event, "MODIFIED" if was else "ADDED", self._form))
         elif was:
-            self._send(_line(event, "DELETED"))
+            self._send(_line(event, "DELETED", self._form))
 
     def refuse(self, refused: Refused) -> None:
         """Tell why there is nothing to tell, and end."""
@@ -111,9 +121,10 @@ class Watch:
         self._news.clear()
         return lines
 
-    def _bookmark(self) -> None:
+    def _bookmark(self, annotations: Mapping[str, str] | None = None) -> None:
         meta = {"resourceVersion": str(self._revision()), "creationTimestamp": None}
-        self._tell("BOOKMARK", {"kind": self.served.kind, "apiVersion": self.served.api_version, "metadata": meta})
+        mark = {"kind": self.served.kind, "apiVersion": self.served.api_version}
+        self._tell("BOOKMARK", {**mark, "metadata": {**meta, "annotations": annotations} if annotations else meta})
 
     def _tell(self, kind: str, obj: Object) -> None:
         self._send(_encoded(kind, obj))
@@ -123,14 +134,18 @@ class Watch:
         self._news.set()
 
 
-def _line(event: Event, kind: str) -> bytes:
-    if kind not in event.lines:
-        obj = event.new
-        if kind == "DELETED" and not event.gone and event.old is not None:
-            # what left the selection is shown as it was in it
-            obj = with_meta(event.old, resourceVersion=str(event.revision))
-        event.lines[kind] = _encoded(kind, obj)
-    return event.lines[kind]
+def _line(event: Event, kind: str, form: Form) -> bytes:
+    written = f"{kind} {form.name}"
+    if form.name and written in event.lines:
+        return event.lines[written]
+    obj = event.new
+    if kind == "DELETED" and not event.gone and event.old is not None:
+        # what left the selection is shown as it was in it
+        obj = with_meta(event.old, resourceVersion=str(event.revision))
+    line = _encoded(kind, form.one(obj))
+    if form.name:
+        event.lines[written] = line
+    return line
 
 
 def _encoded(kind: str, obj: Object) -> bytes:

@@ -27,7 +27,7 @@ def run(work: Callable[[], Awaitable[None]]) -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(_until_signal(work))
     except* PodpoolError as group:
-        raise SystemExit(f"podpool: {_first(group)}") from None
+        raise SystemExit(f"podpool: {first(group)}") from None
 
 
 async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
@@ -47,10 +47,10 @@ async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
         working.result()
 
 
-def _first(group: BaseExceptionGroup[PodpoolError]) -> BaseException:
+def first(group: BaseExceptionGroup[PodpoolError]) -> BaseException:
     """Find the sentence in a group of groups."""
     inner = group.exceptions[0]
-    return _first(inner) if isinstance(inner, BaseExceptionGroup) else inner
+    return first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 def health(ready: Readiness) -> Handler:

@@ -10,6 +10,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
+from podpool.core.errors import PodpoolError
 from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
 LARGEST_BODY = 64 * 1024 * 1024
@@ -17,6 +18,13 @@ LARGEST_BODY = 64 * 1024 * 1024
 
 Headers = Callable[[], Mapping[str, str]]
 """Headers of every request, asked for each time: a token may have been renewed."""
+
+
+class CannotListen(PodpoolError):
+    """A server has no place to answer at."""
+
+    def __init__(self, host: str, port: int, reason: str) -> None:
+        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another port, or stop who has this one")
 
 
 class HttpTransport:
@@ -131,7 +139,11 @@ async def serving(
     def accept() -> asyncio.Protocol:
         return server() if len(server.connections) < connections else _Full()
 
-    listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
+    try:
+        listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
+    except OSError as error:
+        await runner.cleanup()
+        raise CannotListen(host, port, error.strerror or str(error)) from None
     try:
         yield listening.sockets[0].getsockname()[1]
     finally:

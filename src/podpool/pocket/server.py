@@ -1,0 +1,72 @@
+"""All that a client finds at an API server's address: the objects, and before them what is served and how it is."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from podpool import __version__
+from podpool.pocket import discovery, openapi
+from podpool.pocket.handler import PocketApi, json
+from podpool.pocket.refusals import not_spoken
+from podpool.pocket.store import PocketStore
+from podpool.runtime.transport import Request, Response
+
+SPEAKS = "1.36"
+"""The version of Kubernetes that answers are compared with."""
+HEALTH = ("/healthz", "/livez", "/readyz")
+_LEFT_OUT: Mapping[str, str] = {
+    "/apis/authorization.k8s.io": "who may do what (RBAC)",
+    "/apis/rbac.authorization.k8s.io": "who may do what (RBAC)",
+    "/apis/authentication.k8s.io": "who asks (authentication)",
+    "/apis/admissionregistration.k8s.io": "admission: webhooks and policies",
+    "/openapi/v2": "OpenAPI v2; there is v3 at /openapi/v3",
+}
+
+
+class PocketServer:
+    """A pocket store at an address."""
+
+    def __init__(self, store: PocketStore) -> None:
+        self.store = store
+        self._api = PocketApi(store)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer one request."""
+        if request.method == "GET":
+            answer = self._beside(request)
+            if answer:
+                return answer
+        for path, what in _LEFT_OUT.items():
+            if request.path.startswith(path):
+                refused = not_spoken(what)
+                # a client takes 404 for "no such thing here", and goes on without it
+                return json({**refused.status, "code": 404, "reason": "NotFound"}, 404)
+        return await self._api(request)
+
+    def _beside(self, request: Request) -> Response | None:
+        kinds, path = self.store.kinds, request.path.rstrip("/")
+        if path in HEALTH:
+            return Response(200, b"ok", headers={"content-type": "text/plain"})
+        if path == "/version":
+            return json(_version())
+        if path in {"/api", "/apis"} and discovery.wants_all(request.headers.get("accept", "")):
+            answer = json(discovery.aggregated(kinds, core=path == "/api"))
+            return _as(answer, discovery.AGGREGATED)
+        if path == "/openapi/v3":
+            return json(openapi.roots(kinds))
+        if path.startswith("/openapi/v3/"):
+            return _found(openapi.described(kinds, path.removeprefix("/openapi/v3/")))
+        return _found(discovery.legacy(kinds, path))
+
+
+def _found(document: Mapping[str, Any] | None) -> Response | None:
+    return None if document is None else json(document)
+
+
+def _as(answer: Response, media: str) -> Response:
+    answer.headers = {**answer.headers, "content-type": media}
+    return answer
+
+
+def _version() -> Mapping[str, str]:
+    major, _, minor = SPEAKS.partition(".")
+    return {"major": major, "minor": minor, "gitVersion": f"v{SPEAKS}.0+podpool-{__version__}", "platform": "python"}
