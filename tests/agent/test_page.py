@@ -26,8 +26,9 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "agent.md"
 BEGIN = """trap 'kill $(jobs -p)' EXIT; set -eux -o pipefail
-for place in /var/lib /opt /etc/cni; do mkdir -p $place; mount -t tmpfs tmpfs $place; done
-mkdir -p /opt/cni/bin; cp {plugins}/* /opt/cni/bin
+for place in /var/lib /opt; do mount -t tmpfs tmpfs $place; done
+mkdir -p /opt/cni/bin /opt/etc /opt/work; cp {plugins}/* /opt/cni/bin
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /etc
 """
 
 
@@ -48,7 +49,7 @@ def test_the_commands_of_the_page_work(reached: ControlPlane, namespaces: Namesp
     """In a network and places of their own: usual ports, and files where they usually are."""
     for left in reached.admin.get("/api/v1/nodes")["items"]:  # of other tests: each would want addresses
         reached.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
-    commands = BEGIN.format(plugins=program("ptp").parent)
+    commands = f"cd {tmp_path}\n" + BEGIN.format(plugins=program("ptp").parent)
     commands += "\n".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL))
     bins = f"{Path(sys.executable).parent}:{program('kubectl').parent}"
     told = subprocess.run(

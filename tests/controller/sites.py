@@ -158,11 +158,7 @@ class Site:
 
     async def stop(self, controller: Controller) -> None:
         """End a controller as a signal does."""
-        task = self._running.pop(controller)
-        task.cancel()
-        await asyncio.wait([task])
-        if not task.cancelled():
-            task.result()
+        await ended(self._running.pop(controller))
 
     # The ledger
 
@@ -273,6 +269,14 @@ class Site:
             return await self.client.get(kind, name, namespace=self.namespace)
         except NotFound:
             return None
+
+
+async def ended(task: "asyncio.Task[None]") -> None:
+    """End a task as a signal does; raises what it failed with."""
+    task.cancel()
+    await asyncio.wait([task])
+    if not task.cancelled():
+        task.result()
 
 
 async def until(holds: Callable[[], Awaitable[R | None]], what: str) -> R:

@@ -210,16 +210,14 @@ class TestController:
             controller.post(path, body)
             if path == EVENTS:
                 continue
-            if path != LEASES:
-                controller.patch(f"{path}/{name}", {"metadata": {"finalizers": None, "labels": {"a": "b"}}})
+            controller.patch(f"{path}/{name}", {"metadata": {"finalizers": None, "labels": {"a": "b"}}})
             controller.delete(f"{path}/{name}")
 
-    def test_it_does_not_write_specs_of_subnets_nor_leases_of_others(self, nodes: Nodes) -> None:
+    def test_it_does_not_write_specs_of_subnets_nor_nodes(self, nodes: Nodes) -> None:
         controller = nodes.plane.api(nodes.plane.accounts.token("podpool-controller", namespace=HOME))
         subnets = f"/apis/acn.azure.com/v1alpha1/namespaces/{HOME}/clustersubnets"
         again(nodes.plane.admin, subnets, {**of("acn.azure.com/v1alpha1", "ClusterSubnet"), "metadata": {"name": "s"}})
         assert refused(controller.patch, f"{subnets}/s", {"spec": {"scaler": {"batch": 8}}})
-        assert refused(controller.patch, f"{LEASES}/node-a-10.0.0.0-24", HELD)
         assert refused(controller.patch, f"{NODES}/node-a", LABEL)
         assert (
             1
@@ -313,9 +311,21 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "ippools.whereabouts.cni.cncf.io": (*READ, "create", "patch", "delete"),
             "nodeslicepools.whereabouts.cni.cncf.io": (*READ, "create", "patch", "delete"),
             "overlappingrangeipreservations.whereabouts.cni.cncf.io": (*READ, "delete"),
-            "leases.coordination.k8s.io": (*READ, "create", "delete"),
+            "leases.coordination.k8s.io": (*READ, "create", "patch", "delete"),
             "leases.coordination.k8s.io podpool-controller": ("get", "patch"),
         },
+    },
+    "podpool-dashboard": {
+        "default": {
+            "nodes": READ,
+            "pods": READ,
+            "namespaces kube-system": ("get",),
+            "events.events.k8s.io": READ,
+            "nodenetworkconfigs.acn.azure.com": READ,
+            "ippools.whereabouts.cni.cncf.io": READ,
+            "nodeslicepools.whereabouts.cni.cncf.io": READ,
+        },
+        HOME: {},
     },
 }
 

@@ -10,6 +10,7 @@ from podpool.controller import recovery
 from podpool.controller.books import Books as Remembered
 from podpool.controller.controller import Controller
 from podpool.controller.gone import Gone
+from podpool.controller.ground import Ground
 from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.wording import subnet_of
@@ -37,15 +38,15 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
     """Every new leader lists what its cache shows, and the ledger takes it for the books."""
     opened = Controller._open
 
-    async def eager(controller: Controller) -> Term:
-        term = await opened(controller)
+    async def eager(controller: Controller, ground: Ground) -> Term:
+        term = await opened(controller, ground)
         listed = [
             each
             for config in controller._mirrors.configs.values()
             for each in recovery._listed(config, term.term, controller._settings)
         ]
         listing = Listing(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
-        await controller._ledger.send_listing(listing)
+        await ground.ledger.send_listing(listing)
         return term
 
     async def take_any(ledger: Ledger, listing: Listing) -> ListingAnswer:

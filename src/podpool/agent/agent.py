@@ -1,8 +1,8 @@
 """The agent of one node, wired together.
 
     Pods, Node, NNC, subnet (watches) -> View -> decision -> NNC patch      monitor
-    NNC status -> pool -> those who wait                                    config, plugin
-    plugin's frame -> pool -> journal -> answer                             plugin
+    NNC status -> pool -> those who wait                                    config, dynamic
+    plugin's frame -> pool or networks -> journal -> answer                 plugin, dynamic, networks
     Node and NNC (quorum reads) -> fence                                    confirmation
     Pods that wait in vain -> Node condition, taint, Event                  shortage
 
@@ -14,32 +14,33 @@ import asyncio
 import math
 import random
 
-import msgspec
-
 from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
 from podpool.agent.decision import View
 from podpool.agent.demand import Demand
-from podpool.agent.fence import own_report, strange
+from podpool.agent.dynamic import Dynamic
+from podpool.agent.fence import Fence
 from podpool.agent.ground import Ground
 from podpool.agent.mirror import Mirror
-from podpool.agent.modes import Mode, Terms
+from podpool.agent.modes import Mode
 from podpool.agent.monitor import TICK, Monitor
+from podpool.agent.networks.networks import Networks
+from podpool.agent.networks.router import ReadFile
 from podpool.agent.notices import Tell, to_log
+from podpool.agent.outlook import Outlook
 from podpool.agent.picture import Picture
 from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
-from podpool.agent.reasons import not_yet, why_none
+from podpool.agent.records import Owner, PodName
 from podpool.agent.shortage import Shortage
-from podpool.agent.statement import listing_of, statement
 from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
 from podpool.kube.events import Recorder
 from podpool.kube.reflector import Reflector
-from podpool.resources.acn import NETWORK_CONFIGS, AgentReport, NodeNetworkConfig
+from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import NODES, PODS, Pod
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
@@ -56,7 +57,8 @@ class Agent:
     """One node's agent. `nodes` is about how many share the subnet: they give back one after the other.
 
     With a `recorder`, which it runs, it writes Events; with `taint` further Pods are kept away from a node whose subnet
-    is short.
+    is short. With `pools`, the namespace of Whereabouts' objects, it also serves networks with ranges of their own;
+    `foreign` when plugins of Whereabouts itself may be at work there, on any node.
     """
 
     def __init__(  # noqa: PLR0913  everything is handed in
@@ -75,6 +77,9 @@ class Agent:
         taint: bool = False,
         recorder: Recorder | None = None,
         tell: Tell | None = None,
+        pools: str = "",
+        foreign: bool = True,
+        read_file: ReadFile = lambda _path: None,
     ) -> None:
         self.node = node
         self._boot_id = boot_id
@@ -86,7 +91,7 @@ class Agent:
         self._ground = ground
         self._book = Book(disk, clock, fence_limit=numbers.fence)
         self._config = OwnConfig(self._book, clock, tell)
-        self._demand = Demand()
+        demand = Demand()
         self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
         self._pods: Reflector[Pod] = Reflector(
             kube, PODS, rng=rng, fields=f"spec.nodeName={node}", trust=numbers.relist
@@ -102,32 +107,65 @@ class Agent:
             trust=numbers.relist,
             changed=self._config_changed,
         )
+        self._outlook = outlook = Outlook(
+            ground,
+            book=self._book,
+            config=self._config,
+            subnets=self._subnets,
+            demand=demand,
+            pods=self._pods.store,
+            own_node=self._own_node,
+            own_config=self._own_config,
+            waiting=self._waiting,
+            boot_id=boot_id,
+        )
         self._shortage = Shortage(
-            ground, taint=taint, recorder=recorder, node=lambda: self._own_node.object, why=self._why_none
+            ground, taint=taint, recorder=recorder, node=lambda: self._own_node.object, why=outlook.why_none
         )
         self._monitor = Monitor(
             ground,
             book=self._book,
             config=self._config,
             see=self._look,
-            testify=self._statement,
+            testify=outlook.statement,
             nodes=nodes,
             asked=self._asked,
         )
-        self._confirmation = Confirmation(ground, book=self._book, config=self._config, changed=self._changed)
-        self._plugin = Plugin(
+        self._confirmation = Confirmation(
+            ground, book=self._book, config=self._config, slices=bool(pools), changed=self._changed
+        )
+        self._dynamic = Dynamic(
             ground,
             self._book,
-            deletes=deletes,
-            demand=self._demand,
-            rest=self._rest,
-            why_none=self._why_none,
+            demand=demand,
+            rest=outlook.rest,
+            why_none=outlook.why_none,
             changed=self._changed,
+        )
+        self._networks: Networks | None = None
+        if pools:
+            self._networks = Networks(
+                ground,
+                self._book,
+                disk,
+                namespace=pools,
+                foreign=foreign,
+                boot_id=boot_id,
+                pods=lambda: self._pods.store.values() if self._pods.store.synced.is_set() else None,
+                read_file=read_file,
+            )
+        self._plugin = Plugin(
+            self._dynamic,
+            self._networks,
+            deletes=deletes,
+            missing=outlook.not_yet,
+            changed=self._changed,
+            tell=tell,
         )
         self._exhaustions: dict[bool, int] = {}
         self._exhausted: bool | None = None
         self.able = asyncio.Event()
-        """Set when it could give addresses for the first time."""
+        """Set when it could give addresses of the node's own pool for the first time."""
         self._opened = asyncio.Event()
         self._stirred = asyncio.Event()
         self._ended = False
@@ -140,21 +178,29 @@ class Agent:
     @property
     def fenced(self) -> bool:
         """Tell whether new addresses are withheld because the Node is not confirmed."""
-        return not self._book.fence.is_open()
+        return not self._fence.is_open()
 
     def missing(self) -> str | None:
         """Tell what stands in the way of giving addresses; None when nothing does, but that there may be none left."""
-        return not_yet(self.node, self._book, numbers=self._numbers)
+        if self._networks and self._fence is self._book.node_fence:
+            return self._networks.missing()
+        return self._outlook.not_yet()
+
+    @property
+    def _fence(self) -> Fence:
+        """The fence that counts: a node that never had a container is in a cluster of the other networks alone."""
+        bare = self._own_config.known and self._own_config.object is None and not self.pool.adopted
+        return self._book.node_fence if self._networks and bare else self._book.fence
 
     def picture(self) -> Picture:
         """Tell how things stand, for metrics."""
         pool, config = self.pool, self._config.newest
-        now, rest = self._clock.boot(), self._rest()
+        now, rest = self._clock.boot(), self._outlook.rest()
         shown = config.status.network_containers if config else ()
         resting = sum(1 for _ in pool.not_rested(now=now, rest=rest))
         return Picture(
             containers=shown,
-            terms=self._terms(),
+            terms=self._outlook.terms(),
             requested=config.spec.requested if config else 0,
             primaries=sum(bool(each.primary_ip) for each in shown),
             listed=pool.listed,
@@ -164,14 +210,15 @@ class Agent:
             named=len(pool.named),
             left_out=len(pool.left_out),
             dropped=sum(each.dropped for each in pool.holdings.values()),
-            waiting_adds=len(self._plugin.queue),
+            waiting_adds=len(self._dynamic.queue) + (len(self._networks.sliced.queue) if self._networks else 0),
             waiting_pods=self._shortage.waiting,
-            fence_age=self._book.fence.age(),
+            fence_age=self._fence.age(),
             fenced=self.fenced,
             journal_bytes=self._book.journal.size,
             journal_records=self._book.journal.appended,
             silence=self._silence(),
             exhaustions=dict(self._exhaustions),
+            slices=self._networks.pictures() if self._networks else (),
         )
 
     def _silence(self) -> dict[str, float]:
@@ -180,6 +227,7 @@ class Agent:
             "node": self._own_node.heard,
             "networkconfig": self._own_config.heard,
             "subnet": self._subnets.heard,
+            **(self._networks.heard() if self._networks else {}),
         }
         now = asyncio.get_running_loop().time()
         return {watch: math.inf if at is None else now - at for watch, at in heard.items()}
@@ -206,6 +254,8 @@ class Agent:
                 group.create_task(self._monitor.run())
                 group.create_task(self._serve())
                 group.create_task(self._work_through())
+                if self._networks:
+                    group.create_task(self._networks.run())
         finally:
             self._ended = True
             await self._book.stop()
@@ -229,7 +279,7 @@ class Agent:
         while True:
             self._stirred.clear()
             now = self._clock.boot()
-            rested = self.pool.rested_next(now=now, rest=self._rest())
+            rested = self.pool.rested_next(now=now, rest=self._outlook.rest())
             try:
                 async with asyncio.timeout(None if rested is None else max(rested - now, TICK)):
                     await self._stirred.wait()
@@ -238,6 +288,7 @@ class Agent:
 
     async def _work_through(self) -> None:
         while True:
+            await self._plugin.finish()
             await asyncio.sleep(LATE_DELETES)
             self._plugin.work_through()
 
@@ -246,9 +297,11 @@ class Agent:
     def _changed(self) -> None:
         if self.pool.container:
             self._subnets.follow(self.pool.container.subnet_name)
-        if not self.able.is_set() and self.missing() is None:
+        if not self.able.is_set() and self._outlook.not_yet() is None:
             self.able.set()
-        self._plugin.serve()
+        self._dynamic.serve()
+        if self._networks:
+            self._networks.changed()
         self._monitor.changed()
         self._stirred.set()
 
@@ -258,6 +311,8 @@ class Agent:
         self._changed()
 
     def _node_changed(self) -> None:
+        if self._networks:
+            self._networks.node_changed(self._own_node.object)
         self._confirmation.nudge()
         self._changed()
 
@@ -273,7 +328,7 @@ class Agent:
 
     def _look(self) -> View | None:
         """Put together what a decision depends on, and what others must know of it."""
-        view = self._view()
+        view = self._outlook.view()
         if view is not None:
             self._shortage.look(view.waiting)
             if self._exhausted is not view.terms.exhausted:
@@ -281,75 +336,8 @@ class Agent:
                 self._exhaustions[self._exhausted] = self._exhaustions.get(self._exhausted, 0) + 1
         return view
 
-    def _view(self) -> View | None:
-        config, container, terms = self._config.newest, self._config.own(), self._terms()
-        known = self._pods.store.synced.is_set() and self.pool.container is not None
-        if not known or config is None or container is None or terms is None:
-            return None
-        now, rest = self._clock.boot(), self._numbers.cooldown_in_force(exhausted=terms.exhausted)
-        reported = own_report(config)
-        return View(
-            spec=config.spec,
-            reported=reported,
-            terms=terms,
-            primaries=sum(bool(each.primary_ip) for each in config.status.network_containers),
-            listed=self.pool.listed,
-            named=tuple(self.pool.named),
-            releasable=tuple(grant.id for grant in self.pool.releasable(now=now, rest=rest)),
-            assigned=sum(not each.dropped for each in self.pool.holdings.values()),
-            resting=self.pool.resting(now=now, rest=rest),
-            unserved=self._demand.unserved(
-                self._pods.store.values(),
-                holdings=self.pool.holdings.values(),
-                waiting=self._plugin.queue.pods(),
-            ),
-            lanes=max(len(self.pool.lanes), 1),
-            mode=self._ground.mode,
-            used_lately=self.pool.used_lately(now=now, cooldown=self._numbers.cooldown),
-            answered_short=self._config.answered_short(),
-            boot_id=self._boot_to_report(reported),
-            version=self.pool.version,
-            told_version=min(self._config.told_version, self.pool.version),
-            statement=statement(config, self.pool, asked=self._asked_for(reported)),
-        )
-
-    def _statement(self) -> AgentReport | None:
-        """Word what must be told although the NNC does not show our container, or nothing can be decided yet."""
-        config, pool = self._config.newest, self.pool
-        if config is None:
-            return None
-        reported = own_report(config)
-        said = statement(config, pool, asked=self._asked_for(reported))
-        if said.listed == reported.listed and not strange(config, pool=pool):
-            return None
-        version, boot_id = max(pool.version, 0), self._boot_to_report(reported)
-        told = msgspec.structs.replace(said.into(reported), version=version, boot_id=boot_id)
-        return None if told == reported else told
-
-    def _asked_for(self, reported: AgentReport) -> int:
-        return listing_of(self._own_config.object) or reported.listed
-
-    def _boot_to_report(self, reported: AgentReport) -> str:
-        node = self._own_node.object
-        return self._boot_id if node and node.boot_id == self._boot_id else reported.boot_id
-
-    def _terms(self) -> Terms | None:
-        config: NodeNetworkConfig | None = self._config.newest
-        return self._subnets.terms(config.status.scaler) if config else None
-
-    def _rest(self) -> float:
-        terms = self._terms()
-        return self._numbers.cooldown_in_force(exhausted=terms.exhausted if terms else False)
-
-    def _why_none(self) -> str:
-        config = self._config.newest
-        return why_none(
-            self.node,
-            self._book,
-            requested=config.spec.requested if config else None,
-            resting=sum(1 for _ in self.pool.not_rested(now=self._clock.boot(), rest=self._rest())),
-            numbers=self._numbers,
-        )
+    def _waiting(self) -> dict[Owner, PodName]:
+        return self._dynamic.waiting()
 
 
 def _matters(pod: Pod) -> tuple[bool, bool, str]:

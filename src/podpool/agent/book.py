@@ -4,6 +4,7 @@ import msgspec
 
 from podpool.agent.fence import Fence
 from podpool.agent.journal import Found, Journal
+from podpool.agent.networks.slices import Slices
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
 from podpool.runtime.clock import Clock
@@ -11,11 +12,13 @@ from podpool.runtime.disk import Disk
 
 
 class Book:
-    """Pool and fence, as the records have made them."""
+    """Pool, slices and fences, as the records have made them."""
 
     def __init__(self, disk: Disk, clock: Clock, *, fence_limit: float) -> None:
         self.pool = Pool()
+        self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)
+        self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
         self._clock = clock
         self._journal = Journal(disk)
 
@@ -47,7 +50,7 @@ class Book:
         while True:
             await self._journal.group()
             if self._journal.long:
-                await self._journal.compact(self._snapshot())
+                await self._journal.compact(self.snapshot())
 
     async def stop(self) -> None:
         """End in good order: nothing may be written after this."""
@@ -55,8 +58,14 @@ class Book:
         await self.sync()
 
     def _apply(self, record: AnyRecord) -> None:
-        self.pool.apply(record)
-        self.fence.apply(record)
+        for part in (self.pool, self.slices, self.fence, self.node_fence):
+            part.apply(record)
 
-    def _snapshot(self) -> Snapshot:
-        return msgspec.structs.replace(self.pool.snapshot(), confirmed=self.fence.confirmed)
+    def snapshot(self) -> Snapshot:
+        """Write down everything as it is."""
+        return msgspec.structs.replace(
+            self.pool.snapshot(),
+            confirmed=self.fence.confirmed,
+            node_confirmed=self.node_fence.confirmed,
+            slices=self.slices.snapshot(),
+        )

@@ -3,6 +3,8 @@
 Two quorum reads, counted from when the first was sent, must show a Node with this machine's boot id, and an NNC that
 belongs to that Node and has our container and our boot id in it. Without the last, a Node deleted and registered again
 would be taken for another machine, and its addresses given away under its Pods.
+
+For slices the Node is enough: their Leases have our boot id. A node that has never had an NNC needs no more than that.
 """
 
 import asyncio
@@ -15,7 +17,7 @@ from podpool.agent.ground import Ground
 from podpool.agent.records import Adopted, Confirmed, Doubted
 from podpool.agent.subnets import NAMESPACE
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError
+from podpool.kube.errors import ApiError, NotFound
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.resources.builtin import NODES, Node
 from podpool.runtime.transport import Unreachable
@@ -24,8 +26,11 @@ from podpool.runtime.transport import Unreachable
 class Confirmation:
     """Reads, and opens the fence; `changed` is called after each."""
 
-    def __init__(self, ground: Ground, *, book: Book, config: OwnConfig, changed: Callable[[], None]) -> None:
+    def __init__(
+        self, ground: Ground, *, book: Book, config: OwnConfig, slices: bool, changed: Callable[[], None]
+    ) -> None:
         self._ground = ground
+        self._slices = slices
         self._book = book
         self._config = config
         self._changed = changed
@@ -36,7 +41,8 @@ class Confirmation:
         """Look now: something changed that may matter, if the fence is not open as it is."""
         newest = self._config.newest
         stranger = newest is not None and newest.status.network_containers and self._config.own() is None
-        if stranger or not self._book.fence.is_open():
+        fence = self._book.node_fence if self._slices and newest is None else self._book.fence
+        if stranger or not fence.is_open():
             self._due.set()
 
     async def run(self) -> None:
@@ -64,9 +70,15 @@ class Confirmation:
         before = self._config.newest
         try:
             node = await self._ground.kube.get(NODES, self._ground.node)
-            config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
         except (ApiError, Unreachable):
             return False
+        alone = self._slices and node.boot_id == self._book.pool.boot_id
+        if alone:
+            self._book.write(Confirmed(boot=boot, wall=wall, node_only=True))
+        try:
+            config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
+        except (ApiError, Unreachable) as error:
+            return alone and isinstance(error, NotFound) and not self._book.pool.adopted
         ours = self._adopt(node, config)
         self._config.see_unless_moved(config, since=before)
         if not ours or own_report(config).boot_id != self._book.pool.boot_id:

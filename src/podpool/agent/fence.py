@@ -21,11 +21,12 @@ from podpool.runtime.clock import Clock
 
 
 class Fence:
-    """Open while the last confirmation is fresh."""
+    """Open while the last confirmation is fresh: of Node and container, or of the Node alone, as slices need it."""
 
-    def __init__(self, clock: Clock, *, limit: float) -> None:
+    def __init__(self, clock: Clock, *, limit: float, node_only: bool = False) -> None:
         self._clock = clock
         self._limit = limit
+        self._node_only = node_only
         self._boot_id = ""
         self._container = ""
         self._confirmed: tuple[float, float] | None = None
@@ -50,15 +51,15 @@ class Fence:
     def apply(self, record: AnyRecord) -> None:
         """Change as the record says."""
         match record:
-            case Confirmed():
+            case Confirmed() if self._node_only or not record.node_only:
                 self._confirmed = (record.boot, record.wall)
             case Started() if record.boot_id != self._boot_id:
                 self._boot_id, self._confirmed = record.boot_id, None
-            case Adopted() if record.container != self._container:
+            case Adopted() if record.container != self._container and not self._node_only:
                 self._container, self._confirmed = record.container, None
             case Snapshot():
                 self._boot_id, self._container = record.boot_id, record.adopted
-                self._confirmed = record.confirmed
+                self._confirmed = record.node_confirmed if self._node_only else record.confirmed
 
 
 def own_container(node: Node, config: NodeNetworkConfig, *, pool: Pool) -> NetworkContainer | None:

@@ -6,13 +6,13 @@ labels as they are.
 
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.agent.picture import Picture
+from podpool.agent.picture import Picture, SlicePicture
 from podpool.resources.acn import NetworkContainer
 from podpool.runtime.transport import Handler, Request, Response
 
@@ -21,6 +21,13 @@ PATH = "/metrics"
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0)
 _AZURE = ("subnet", "subnet_cidr", "podnet_arm_id", "customer_metric")
 _CUSTOMER = "customer metric"
+_SLICE = ("network", "range", "slice")
+SLICE_GAUGES: Mapping[str, tuple[str, Callable[[SlicePicture], float]]] = {
+    "size_ips": ("Addresses of a slice of this node", lambda each: each.size),
+    "assigned_ips": ("Addresses of a slice that Pods have", lambda each: each.assigned),
+    "resting_ips": ("Addresses of a slice that rest", lambda each: each.resting),
+    "lag_seconds": ("For how long the IPPool of a slice has been behind", lambda each: each.lag),
+}
 
 
 class Meters:
@@ -93,6 +100,11 @@ class _Pictured(Collector):
         for watch, seconds in now.silence.items():
             lag.add_metric((watch,), seconds)
         yield lag
+        for name, (sentence, value_of) in SLICE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"podpool_agent_slice_{name}", sentence, labels=_SLICE)
+            for each in now.slices:
+                gauge.add_metric((each.network, each.range, each.slice), value_of(each))
+            yield gauge
         records = CounterMetricFamily("podpool_agent_journal_records", "Records written since the start")
         records.add_metric((), now.journal_records)
         yield records

@@ -6,6 +6,20 @@ from podpool.agent.modes import Terms
 from podpool.resources.acn import NetworkContainer
 
 
+class SlicePicture(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice at one moment, in numbers."""
+
+    network: str
+    range: str
+    slice: str
+    size: int
+    """Addresses that are not its first or last."""
+    assigned: int
+    resting: int
+    lag: float
+    """Seconds for which its IPPool has been behind."""
+
+
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
     """What there is to count."""
 
@@ -31,5 +45,6 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     journal_records: int
     silence: dict[str, float]
     """Seconds since each watch last told anything; infinite before the first time."""
+    slices: tuple[SlicePicture, ...] = ()
     exhaustions: dict[bool, int]
     """How often the subnet was seen to become exhausted, and all clear."""

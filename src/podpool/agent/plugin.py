@@ -1,26 +1,27 @@
-"""CNI on the node's pool: what the plugin process asks, and what the runtime reads.
+"""CNI on the node: what the plugin process asks, and what the runtime reads.
 
-The same sandbox and interface get the same address again. A DEL of something unknown succeeds; a DEL frees what its own
-sandbox holds and nothing else. DELs that were left in a directory while no agent ran are worked through before any ADD.
-A GC frees what the runtime no longer lists, of its own network. STATUS tells whether an ADD could be served, not
-whether the subnet has addresses: a runtime that is told no has its node's Pods evicted.
+A configuration is answered from the node's own pool (`dynamic`), or, where it has ranges, from the node's slices and
+shared ranges (`networks`). The same sandbox and interface get the same addresses again. A DEL of something unknown
+succeeds; a DEL frees what its own sandbox holds and nothing else. DELs that were left in a directory while no agent ran
+are worked through before any ADD. A GC frees what the runtime no longer lists, of its own network. STATUS tells whether
+an ADD could be served, not whether there are addresses: a runtime that is told no has its node's Pods evicted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 
-from podpool.agent.book import Book
-from podpool.agent.containers import lease_of
-from podpool.agent.demand import Demand
-from podpool.agent.ground import Ground
-from podpool.agent.modes import Mode
-from podpool.agent.reasons import not_yet
-from podpool.agent.records import Assigned, Holding, Owner, PodName, Released
-from podpool.agent.waiting import Asker, Ended, Holdings, Queue
+import msgspec
+
+from podpool.agent.dynamic import Asker, Dynamic
+from podpool.agent.networks.networks import Networks
+from podpool.agent.networks.source import Want
+from podpool.agent.notices import Tell
+from podpool.agent.records import Owner, PodName
 from podpool.cni.messages import (
     Answer,
     BadFrame,
     CniError,
     Code,
+    Extras,
     Lease,
     Request,
     decode_request,
@@ -32,9 +33,7 @@ from podpool.cni.messages import (
     shown_addresses,
     stated_version,
 )
-from podpool.core.addresses import parse_address
-from podpool.core.errors import InvalidInput
-from podpool.resources.acn import NetworkContainer
+from podpool.core.addresses import Address
 from podpool.runtime.disk import Disk
 
 Command = Callable[[Request], Awaitable[Answer]]
@@ -45,24 +44,21 @@ class Plugin:
 
     def __init__(
         self,
-        ground: Ground,
-        book: Book,
+        dynamic: Dynamic,
+        networks: Networks | None,
         *,
         deletes: Disk | None,
-        demand: Demand,
-        rest: Callable[[], float],
-        why_none: Callable[[], str],
+        missing: Callable[[], str | None],
         changed: Callable[[], None],
+        tell: Tell,
     ) -> None:
-        self.queue = Queue()
-        self._ground = ground
-        self._book = book
+        self._dynamic = dynamic
+        self._networks = networks
         self._deletes = deletes
-        self._demand = demand
-        self._rest = rest
-        self._why_none = why_none
-        self._patience = 0.0 if ground.mode is Mode.REACTIVE else ground.numbers.add_wait
+        self._missing = missing
         self._changed = changed
+        self._tell = tell
+        self._unfinished: dict[str, Want] = {}
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
@@ -89,52 +85,51 @@ class Plugin:
             answer = result_of_error(failed, stated_version(request.stdin))
         return encode_answer(answer)
 
-    def serve(self) -> None:
-        """Give addresses to those who wait, as far as there are any."""
-        while (first := self.queue.first()) and (holdings := self._assign(first)):
-            self.queue.serve(first.owner, holdings)
-
     def work_through(self) -> None:
-        """Do the DELs that were left while nobody answered."""
+        """Do the DELs that were left while nobody answered, as far as it takes nobody else."""
         names = self._deletes.names() if self._deletes else []
         for name in names:
-            self._work(name)
+            if name not in self._unfinished:
+                self._work(name)
         if names:
             self._changed()
+
+    async def finish(self) -> None:
+        """Do the rest of them: what is in ranges that others share."""
+        for name, want in list(self._unfinished.items()):
+            if self._networks and self._deletes:
+                await self._networks.router.give_back(want)
+                self._deletes.remove(name)
+                del self._unfinished[name]
 
     async def _version(self, _request: Request) -> Answer:
         return result_of_version()
 
     async def _add(self, request: Request) -> Answer:
         config = parse_config(request.stdin)
-        asker = Asker(owner=_owner(request), pod=_pod(request), network=config.name)
+        owner, want = _owner(request), self._want(request)
         self.work_through()
-        holdings = self._book.pool.holdings_of(asker.owner) or self._at_once(asker)
-        if not holdings:
-            self._changed()
-            answer = await self.queue.wait(asker, timeout=self._patience) if self._patience else None
-            self._changed()
-            if answer is None:
-                raise CniError(Code.TRY_AGAIN_LATER, self._why_none())
-            if isinstance(answer, Ended):
-                raise CniError(Code.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
-            holdings = answer
-        elif self._ground.mode is not Mode.PODS:
-            self._changed()  # these monitors learn of a Pod only now
-        return self._result(holdings, config.cni_version)
+        if want and self._networks:
+            return _answer(want, await self._networks.router.give(want), config.cni_version)
+        leases = await self._dynamic.give(Asker(owner=owner, pod=_pod(request), network=config.name))
+        return result_of_add(leases, config.cni_version)
 
     async def _delete(self, request: Request) -> Answer:
         owner = _owner(request)
-        self._release(owner)
-        self.queue.end(owner)
+        want = self._release(owner, request)
         self._changed()
+        if want and self._networks:
+            await self._networks.router.give_back(want)
         return Answer()
 
     async def _check(self, request: Request) -> Answer:
         config = parse_config(request.stdin, command=request.command)
-        owner, shown = _owner(request), shown_addresses(config)
-        held = [each.grant.address for each in self._book.pool.holdings_of(owner)]
-        if not held:
+        owner, shown, want = _owner(request), shown_addresses(config), self._want(request)
+        if want and self._networks:
+            held = tuple(map(str, await self._networks.router.check(want)))
+        else:
+            held = self._dynamic.check(owner)
+        if not held and not (want and not want.ranges):
             who = f"interface {owner.ifname} of sandbox {owner.container_id}"
             raise CniError(Code.NOT_AS_ADDED, f"{who} has no address here")
         if shown and not set(held) <= set(shown):
@@ -146,59 +141,52 @@ class Plugin:
         config = parse_config(request.stdin, command=request.command)
         if config.attachments is None:
             raise CniError(Code.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would free everything")
-        valid = {Owner(container_id=each.container_id, ifname=each.ifname) for each in config.attachments}
-        held = [each.owner for each in self._book.pool.holdings.values() if each.network == config.name]
-        for owner in dict.fromkeys(each for each in held if each not in valid):
-            self._ground.tell(f"sandbox {owner.container_id} is not listed by the runtime any more: its address rests")
-            self._release(owner)
+        valid = frozenset(Owner(container_id=each.container_id, ifname=each.ifname) for each in config.attachments)
+        self._dynamic.collect(config.name, valid)
         self._changed()
+        if self._networks:
+            await self._networks.router.collect(config.name, valid)
         return Answer()
 
     async def _status(self, request: Request) -> Answer:
         parse_config(request.stdin, command=request.command)
-        missing = not_yet(self._ground.node, self._book, numbers=self._ground.numbers)
+        networks = self._networks if self._want(request) else None
+        missing = networks.missing() if networks else self._missing()
         if missing:
             raise CniError(Code.UNAVAILABLE, missing)
         return Answer()
 
-    def _at_once(self, asker: Asker) -> Holdings:
-        """Take a free address, but not before those who already wait."""
-        return () if len(self.queue) else self._assign(asker)
+    def _want(self, request: Request) -> Want | None:
+        """Read which ranges a request is about; None when it is about the node's own pool."""
+        return self._networks.router.want(request, _pod(request)) if self._networks else None
 
-    def _assign(self, asker: Asker) -> Holdings:
-        pool = self._book.pool
-        grants = pool.next_set(now=self._ground.clock.boot(), rest=self._rest())
-        if not grants or not self._book.fence.is_open():
-            return ()
-        first, *more = (grant.id for grant in grants)
-        self._book.write(
-            Assigned(grant=first, more=tuple(more), owner=asker.owner, pod=asker.pod, network=asker.network)
-        )
-        return pool.holdings_of(asker.owner)
-
-    def _release(self, owner: Owner) -> None:
-        for holding in self._book.pool.holdings_of(owner):
-            self._book.write(Released(grant=holding.grant.id, at=self._ground.clock.boot()))
-            self._demand.gave_back(holding.pod)
+    def _release(self, owner: Owner, request: Request) -> Want | None:
+        """Free what a sandbox holds here, whatever its configuration is; gives what it may hold in shared ranges."""
+        self._dynamic.give_back(owner)
+        if self._networks is None:
+            return None
+        self._networks.sliced.release(owner)
+        try:
+            want = self._want(request)
+        except CniError as error:
+            self._tell(f"a DEL of sandbox {owner.container_id} has a configuration that cannot be read: {error}")
+            return None
+        shared = tuple(each for each in want.ranges if not each.slice_size) if want else ()
+        return msgspec.structs.replace(want, ranges=shared) if want and shared else None
 
     def _work(self, name: str) -> None:
         if self._deletes is None:
             return
         try:
-            self._release(_owner(decode_request(self._deletes.read(name) or b"")))
+            request = decode_request(self._deletes.read(name) or b"")
+            want = self._release(_owner(request), request)
         except (BadFrame, CniError) as error:
-            self._ground.tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
-        self._deletes.remove(name)
-
-    def _result(self, holdings: Holdings, version: str) -> Answer:
-        try:
-            return result_of_add([self._lease(each) for each in holdings], version)
-        except InvalidInput as error:
-            raise CniError(Code.TRY_AGAIN_LATER, f"the node's network container cannot be used: {error}") from error
-
-    def _lease(self, holding: Holding) -> Lease:
-        container = self._book.pool.container_of(holding.grant) or NetworkContainer()
-        return lease_of(container, parse_address(holding.grant.address))
+            self._tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
+            want = None
+        if want:
+            self._unfinished[name] = want
+        else:
+            self._deletes.remove(name)
 
     def _command(self, name: str) -> Command:
         command = self._commands.get(name)
@@ -222,3 +210,11 @@ def _pod(request: Request) -> PodName:
         name=told.get("K8S_POD_NAME", ""),
         uid=told.get("K8S_POD_UID", ""),
     )
+
+
+def _answer(want: Want, addresses: tuple[Address, ...], version: str) -> Answer:
+    """Write what a Pod gets from ranges, with what its configuration hands on."""
+    given = want.config.given(addresses)
+    leases = [Lease(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in given]
+    extras = Extras(routes=want.config.routes, dns=msgspec.to_builtins(want.config.dns))
+    return result_of_add(leases, version, extras=extras)

@@ -13,7 +13,7 @@ def not_yet(node: str, book: Book, *, numbers: Numbers) -> str | None:
             f"node {node} has no network container yet: see whether podpool's controller runs, and whether "
             f"NodeNetworkConfig kube-system/{node} belongs to this Node and its Node reports boot id {pool.boot_id}"
         )
-    return None if book.fence.is_open() else _fenced(node, book.fence.age(), numbers)
+    return None if book.fence.is_open() else fenced(node, book.fence.age(), numbers)
 
 
 def why_none(node: str, book: Book, *, requested: int | None, resting: int, numbers: Numbers) -> str:
@@ -32,7 +32,8 @@ def why_none(node: str, book: Book, *, requested: int | None, resting: int, numb
     )
 
 
-def _fenced(node: str, age: float | None, numbers: Numbers) -> str:
+def fenced(node: str, age: float | None, numbers: Numbers) -> str:
+    """Say that the Node is not confirmed, and since when."""
     since = "since it started" if age is None else f"for {show_duration(round(age))}"
     return (
         f"the agent of node {node} gives no new address, because it has not been able to confirm its Node {since} "

@@ -89,6 +89,8 @@ class Confirmed(Record, frozen=True, kw_only=True, tag="confirmed"):
 
     boot: float
     wall: float
+    node_only: bool = False
+    """The Node is; of a container nothing was seen, which slices do not need."""
 
 
 class Accepted(Record, frozen=True, kw_only=True, tag="accepted"):
@@ -135,6 +137,91 @@ class Doubted(Record, frozen=True, kw_only=True, tag="doubted"):
     at: float
 
 
+class Tenant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Who has an address of a slice."""
+
+    owner: Owner
+    podref: str = ""
+    """The Pod's namespace and name, as an IPPool has it."""
+    network: str = ""
+    """The name of the runtime's network, whose GC it is subject to."""
+    found: bool = False
+    """Not given by us: another hand wrote it into the IPPool."""
+
+
+class Slot(msgspec.Struct, frozen=True, kw_only=True):
+    """One address of a slice, which goes by the UID of its Lease: a slice that is given again has another."""
+
+    lease: str
+    address: str
+
+
+class SliceTaken(Record, frozen=True, kw_only=True, tag="slice-taken"):
+    """A slice is this node's, its Lease says so: what is found in its IPPool is in use."""
+
+    lease: str
+    name: str
+    """Of the Lease and the IPPool."""
+    network: str
+    range: str
+    slice: str
+    at: float
+    found: dict[str, Tenant] = {}
+    """By address."""
+    doubted: bool = False
+    """It was this node's before, and the journal has forgotten it: every address rests once."""
+
+
+class SliceGiven(Record, frozen=True, kw_only=True, tag="slice-given"):
+    """A sandbox was given addresses of slices, or was found to have them."""
+
+    tenant: Tenant
+    slots: tuple[Slot, ...]
+
+
+class SliceReturned(Record, frozen=True, kw_only=True, tag="slice-returned"):
+    """A sandbox gave them back."""
+
+    slots: tuple[Slot, ...]
+    at: float
+
+
+class SliceSettled(Record, frozen=True, kw_only=True, tag="slice-settled"):
+    """Addresses have rested, and the IPPool shows nobody for them: they are as if they had never been used."""
+
+    slots: tuple[Slot, ...]
+
+
+class SliceClosed(Record, frozen=True, kw_only=True, tag="slice-closed"):
+    """A slice was handed back, or its Lease is lost: nothing is given from it again."""
+
+    lease: str
+
+
+SliceRecord: TypeAlias = SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed
+
+
+class Past(msgspec.Struct, frozen=True, kw_only=True):
+    """The last use of an address that nobody has any more."""
+
+    tenant: Tenant
+    since: float
+
+
+class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A slice at one moment; addresses in the order of their last use."""
+
+    lease: str
+    name: str
+    network: str
+    range: str
+    slice: str
+    closed: bool = False
+    doubted_at: float | None = None
+    held: dict[str, Tenant] = {}
+    used: dict[str, Past] = {}
+
+
 class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     """Everything at one moment: what the records before it came to."""
 
@@ -152,8 +239,21 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     named: tuple[Grant, ...] = ()
     gone: dict[str, float] = {}
     left_out: dict[str, str] = {}
+    slices: tuple[SliceState, ...] = ()
+    node_confirmed: tuple[float, float] | None = None
 
 
 AnyRecord: TypeAlias = (
-    Started | Stopped | Adopted | Confirmed | Accepted | Parted | Assigned | Released | Named | Doubted | Snapshot
+    Started
+    | Stopped
+    | Adopted
+    | Confirmed
+    | Accepted
+    | Parted
+    | Assigned
+    | Released
+    | Named
+    | Doubted
+    | SliceRecord
+    | Snapshot
 )

@@ -4,56 +4,46 @@ A sandbox waits once, however often it asks: all who ask for it get one answer. 
 """
 
 import asyncio
-from typing import TypeAlias
+from typing import Generic, TypeVar
 
 import msgspec
 
-from podpool.agent.records import Holding, Owner, PodName
+from podpool.agent.records import Owner
+
+A = TypeVar("A")
+R = TypeVar("R")
 
 
 class Ended(msgspec.Struct, frozen=True):
     """There will be no address: the sandbox is gone."""
 
 
-Holdings: TypeAlias = tuple[Holding, ...]
-"""What a sandbox gets: one address of each container and family."""
-
-
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: a sandbox' interface, for which Pod and on which of the runtime's networks."""
-
-    owner: Owner
-    pod: PodName = PodName()
-    network: str = ""
-
-
-class _Place:
-    def __init__(self, asker: Asker) -> None:
+class _Place(Generic[A, R]):
+    def __init__(self, asker: A) -> None:
         self.asker = asker
-        self.answer: asyncio.Future[Holdings | Ended] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[R | Ended] = asyncio.get_running_loop().create_future()
         self.asking = 0
 
 
-class Queue:
-    """Who waits."""
+class Queue(Generic[A, R]):
+    """Who waits: askers, each for a sandbox, who are answered with what it got."""
 
     def __init__(self) -> None:
-        self._places: dict[Owner, _Place] = {}
+        self._places: dict[Owner, _Place[A, R]] = {}
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def first(self) -> Asker | None:
+    def first(self) -> A | None:
         """Find who has waited for longest."""
         return next((place.asker for place in self._places.values()), None)
 
-    def pods(self) -> dict[Owner, PodName]:
-        """Tell which Pods wait."""
-        return {owner: place.asker.pod for owner, place in self._places.items()}
+    def waiting(self) -> dict[Owner, A]:
+        """Tell who waits, the longest waiting first."""
+        return {owner: place.asker for owner, place in self._places.items()}
 
-    async def wait(self, asker: Asker, *, timeout: float) -> Holdings | Ended | None:  # noqa: ASYNC109  a wait is all it does
+    async def wait(self, owner: Owner, asker: A, *, timeout: float) -> R | Ended | None:  # noqa: ASYNC109  a wait is all it does
         """Wait for an address, or the end of the sandbox; None when neither came in time."""
-        owner = asker.owner
         place = self._places.setdefault(owner, _Place(asker))
         place.asking += 1
         try:
@@ -64,15 +54,15 @@ class Queue:
             if not place.asking and self._places.get(owner) is place:
                 del self._places[owner]
 
-    def serve(self, owner: Owner, holdings: Holdings) -> None:
+    def serve(self, owner: Owner, answer: R) -> None:
         """Answer whoever waits for this owner."""
-        self._answer(owner, holdings)
+        self._answer(owner, answer)
 
     def end(self, owner: Owner) -> None:
         """End the waiting of a sandbox that is gone."""
         self._answer(owner, Ended())
 
-    def _answer(self, owner: Owner, answer: Holdings | Ended) -> None:
+    def _answer(self, owner: Owner, answer: R | Ended) -> None:
         place = self._places.pop(owner, None)
         if place:
             place.answer.set_result(answer)

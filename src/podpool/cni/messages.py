@@ -16,7 +16,7 @@ in one byte, and then stdout. `shim.c` knows the same: whoever changes one chang
 
 import enum
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -227,12 +227,22 @@ def stated_version(stdin: bytes) -> str:
     return version if version in VERSIONS else OLDEST
 
 
-def result_of_add(leases: Sequence[Lease], version: str) -> Answer:
+class Extras(msgspec.Struct, frozen=True, kw_only=True):
+    """What a configuration hands on beside addresses; without it every family's gateway has the default route."""
+
+    routes: Sequence[Mapping[str, Any]] = ()
+    dns: Mapping[str, Any] = {}
+
+
+def result_of_add(leases: Sequence[Lease], version: str, *, extras: Extras | None = None) -> Answer:
     """Write the result of an ADD in the form of its version; the oldest has room for one address per family."""
     result: dict[str, Any] = {"cniVersion": version}
+    routes = _routes(leases) if extras is None else [dict(each) for each in extras.routes]
     if version in ("0.1.0", "0.2.0"):
         for lease in leases:
-            told = {"ip": f"{lease.address}/{lease.prefix}", **_gateway(lease), "routes": _routes([lease])}
+            v6 = lease.address.family is Family.V6
+            own = [each for each in routes if (":" in str(each["dst"])) is v6]
+            told = {"ip": f"{lease.address}/{lease.prefix}", **_gateway(lease), "routes": own}
             result.setdefault(f"ip{lease.address.family}", told)
     else:
         result["ips"] = [
@@ -243,8 +253,8 @@ def result_of_add(leases: Sequence[Lease], version: str) -> Answer:
             }
             for lease in leases
         ]
-        result["routes"] = _routes(leases)
-    return Answer(msgspec.json.encode({**result, "dns": {}}))
+        result["routes"] = routes
+    return Answer(msgspec.json.encode({**result, "dns": extras.dns if extras else {}}))
 
 
 def _gateway(lease: Lease) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """The controller of one cluster: mirrors on its objects, one leader by Lease, and a term of the ledger for each lead.
 
-The mirrors are always kept, so that a new leader has them at once. All that writes runs inside a term, and ends with
-it.
+The mirrors are always kept, so that a new leader has them at once. What writes for the ledger runs inside a term, and
+ends with it; what writes for slices needs no ledger, and goes on for as long as the lead lasts.
 """
 
 import asyncio
@@ -17,16 +17,20 @@ from podpool.controller.presence import Notice, Presence
 from podpool.controller.recovery import send_listing
 from podpool.controller.session import Lead
 from podpool.controller.settings import Settings
+from podpool.controller.slices.ground import SliceGround
+from podpool.controller.slices.mirrors import SliceMirrors
+from podpool.controller.slices.telling import Telling
+from podpool.controller.slices.work import SliceWork
 from podpool.controller.term import TermWork
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.election import Elector, LeadLost
 from podpool.kube.events import Recorder
+from podpool.kube.identity import cluster_uid
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import ListingWanted, TermEnded
 from podpool.ledger.messages import OpenTerm, Term
-from podpool.resources.builtin import NAMESPACES
 from podpool.runtime.clock import Clock
 from podpool.runtime.randomness import new_uuid
 
@@ -37,10 +41,10 @@ _log = logging.getLogger(__name__)
 
 
 class Controller:
-    """`run` until cancelled."""
+    """`run` until cancelled; without a ledger it looks after slices alone."""
 
     def __init__(
-        self, kube: KubeClient, ledger: LedgerClient, *, settings: Settings, clock: Clock, rng: random.Random
+        self, kube: KubeClient, ledger: LedgerClient | None, *, settings: Settings, clock: Clock, rng: random.Random
     ) -> None:
         self._kube = kube
         self._ledger = ledger
@@ -48,12 +52,14 @@ class Controller:
         self._clock = clock
         self._rng = rng
         self._identity = new_uuid(rng)
-        self._mirrors = Mirrors(kube, settings=settings, rng=rng)
+        self._mirrors = Mirrors(kube, settings=settings, rng=rng, ledger=ledger is not None)
+        self._slice_mirrors = SliceMirrors(kube, settings=settings, rng=rng)
         self._recorder = Recorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._metrics = Metrics()
         self._presence = Presence()
         self._elector = self._candidate()
         self._work: TermWork | None = None
+        self._slices: SliceWork | None = None
         self._cluster = ""
         self._term = 0
         self._seen = 0
@@ -62,9 +68,10 @@ class Controller:
         """Mirror, and lead whenever it is this one's turn."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._mirrors.run())
+            group.create_task(self._slice_mirrors.run())
             group.create_task(self._recorder.run())
             await self._mirrors.synced()
-            self._cluster = await self._cluster_uid()
+            self._cluster = await cluster_uid(self._kube, rng=self._rng)
             while True:
                 try:
                     await self._elector.run(self._lead)
@@ -78,13 +85,14 @@ class Controller:
 
     def page(self) -> bytes:
         """Write down the metrics."""
-        work = self._work
+        work, slices = self._work, self._slices
         return self._metrics.page(
             View(
                 leading=self._elector.leading,
                 ledger_away=self._presence.away,
                 braked=work.braked if work else False,
-                queues=work.queues if work else {},
+                queues={**(work.queues if work else {}), **(slices.queues if slices else {})},
+                slices=slices.meters() if slices else {},
                 subnets=work.meters() if work else {},
                 unreported_pods=work.unreported_pods if work else 0,
             )
@@ -105,23 +113,40 @@ class Controller:
         if not self._elector.leading:
             raise LeadLost(LEASE)
 
-    async def _cluster_uid(self) -> str:
-        """Tell who this cluster is: the UID of kube-system, which lives as long as it does."""
+    async def _lead(self) -> None:
+        """Look after slices, and serve one term of the ledger after the other, for as long as the lead lasts."""
+        kube = self._kube.permitted(self._must_lead)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._look_after_slices(kube))
+            if self._ledger is not None:
+                group.create_task(self._serve_terms(kube, self._ledger))
+
+    async def _look_after_slices(self, kube: KubeClient) -> None:
+        ground = SliceGround(
+            kube=kube,
+            nodes=self._mirrors.nodes,
+            mirrors=self._slice_mirrors,
+            telling=Telling(self._recorder),
+            metrics=self._metrics,
+            settings=self._settings,
+            rng=self._rng,
+        )
         failures = 0
         while True:
+            self._slices = SliceWork(ground)
             try:
-                return (await self._kube.get(NAMESPACES, "kube-system")).metadata.uid
-            except PodpoolError as error:
+                await self._slices.run()
+            except* PodpoolError as trouble:
                 failures += 1
-                _log.info("the cluster does not tell who it is: %s", error)
-                await asyncio.sleep(self._patience(failures))
+                _log.warning("slices are looked after later: %s", trouble.exceptions[0])
+            finally:
+                self._slices = None
+            await asyncio.sleep(self._patience(failures))
 
-    async def _lead(self) -> None:
-        """Serve one term after the other for as long as the lead lasts."""
-        kube = self._kube.permitted(self._must_lead)
+    async def _serve_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
         ground = Ground(
             kube=kube,
-            ledger=self._ledger,
+            ledger=ledger,
             mirrors=self._mirrors,
             herald=Herald(self._recorder),
             metrics=self._metrics,
@@ -146,24 +171,24 @@ class Controller:
                 await asyncio.sleep(self._patience(failures + 1))
 
     async def _serve_term(self, ground: Ground) -> None:
-        term = await self._open()
+        term = await self._open(ground)
         books = Books()
-        books.load((await self._presence.ask(self._ledger.containers(self._cluster))).containers)
+        books.load((await self._presence.ask(ground.ledger.containers(self._cluster))).containers)
         self._work = TermWork(ground, self._presence, books, Lead(self._cluster, term.term, self._seen))
         try:
             await self._work.run()
         finally:
             self._seen = max(self._seen, self._work.session.seen)
 
-    async def _open(self) -> Term:
+    async def _open(self, ground: Ground) -> Term:
         """Take a term, and tell what the cluster has if the ledger wants to know."""
         opening = OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen)
-        term = await self._presence.ask(self._ledger.open_term(opening))
+        term = await self._presence.ask(ground.ledger.open_term(opening))
         self._term, self._seen = term.term, max(self._seen, term.revision)
         if term.listing_wanted:
             answer = await send_listing(
-                self._kube.permitted(self._must_lead),
-                self._ledger,
+                ground.kube,
+                ground.ledger,
                 cluster=self._cluster,
                 term=term.term,
                 seen=self._seen,

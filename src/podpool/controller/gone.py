@@ -15,6 +15,7 @@ from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.wording import claim_of, speaks_of
 from podpool.core.errors import PodpoolError
+from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.kube.reflector import fresh
 from podpool.ledger.errors import Braked
@@ -101,8 +102,7 @@ class Gone:
         try:
             node = await fresh(self._kube, NODES, record.node, cache=self._nodes)
         except NotFound:
-            bound = await self._kube.list(PODS, fields=f"spec.nodeName={record.node}")
-            return all(pod.status.phase in FINISHED for pod in bound.items)
+            return await nothing_bound(self._kube, record.node)
         if self._kept(node) is record:
             return False
         if claim_of(node, config):
@@ -131,3 +131,9 @@ class Gone:
             await self._kube.delete(
                 NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=config.metadata.uid
             )
+
+
+async def nothing_bound(kube: KubeClient, node: str) -> bool:
+    """Tell, by a quorum read, whether no unfinished Pod is bound to a node."""
+    bound = await kube.list(PODS, fields=f"spec.nodeName={node}")
+    return all(pod.status.phase in FINISHED for pod in bound.items)

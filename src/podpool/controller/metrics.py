@@ -27,6 +27,15 @@ class SubnetMeter(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float
 
 
+class SliceMeter(msgspec.Struct, frozen=True, kw_only=True):
+    """One slice table."""
+
+    held: int
+    nodes_waiting: int
+    moving: int
+    disputed: int
+
+
 class View(msgspec.Struct, frozen=True, kw_only=True):
     """A controller at one moment."""
 
@@ -36,6 +45,8 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     queues: Mapping[str, WorkQueue]
     subnets: Mapping[str, SubnetMeter]
     unreported_pods: int
+    slices: Mapping[tuple[str, str], SliceMeter] = {}
+    """By network and range."""
 
 
 class Metrics:
@@ -131,6 +142,11 @@ class _Moment(Collector):
             for subnet, meter in view.subnets.items():
                 gauge.add_metric((subnet,), float(getattr(meter, name)))
             yield gauge
+        for name, sentence in _SLICES.items():
+            gauge = GaugeMetricFamily(f"podpool_controller_slices_{name}", sentence, labels=("network", "range"))
+            for key, table in view.slices.items():
+                gauge.add_metric(key, float(getattr(table, name)))
+            yield gauge
 
 
 _QUEUES = {
@@ -144,6 +160,12 @@ _SUBNETS = {
     "batch": "The batch that agents are told",
     "nodes_waiting": "Nodes without a container, or with fewer addresses than they asked for",
     "longest_wait": "Seconds for which the first of them has waited",
+}
+_SLICES = {
+    "held": "Nodes that have a slice of the range",
+    "nodes_waiting": "Nodes for which there is no slice",
+    "moving": "Nodes that still have a slice of an earlier size",
+    "disputed": "Pairs of slices that share an address",
 }
 
 

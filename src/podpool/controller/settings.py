@@ -9,6 +9,9 @@ from podpool.core.numbers import Numbers
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"
+"""On a Node: the subnet that its addresses come from, as `NETWORK.SUBNET`."""
+NO_SUBNET = SubnetName(network="", name="")
+"""Of a cluster without a ledger."""
 
 Scarcity = Literal["off", "exhaustion", "graded"]
 """What is done when a subnet runs short: nothing; single addresses while it is exhausted; or the ledger's own batch."""
@@ -18,9 +21,11 @@ SCARCITIES: tuple[Scarcity, ...] = ("off", "exhaustion", "graded")
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster's."""
 
-    subnet: SubnetName
+    subnet: SubnetName = NO_SUBNET
     """Of nodes that carry no label."""
     namespace: str = "kube-system"
+    whereabouts_namespace: str = "kube-system"
+    """Where IPPools, their Leases, NodeSlicePools and reservations are."""
     numbers: Numbers = Numbers()
     scarcity: Scarcity = "graded"
     pod_history: bool = False

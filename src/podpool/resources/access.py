@@ -15,6 +15,7 @@ Manifest = dict[str, Any]
 NAMESPACE = "kube-system"
 AGENT = "podpool-agent"
 CONTROLLER = "podpool-controller"
+DASHBOARD = "podpool-dashboard"
 SHARED_RANGES = "podpool-agent-shared-ranges"
 SHARE = "share"
 """A verb of our own: to write pools that belong to no node. The policies ask for it."""
@@ -27,10 +28,12 @@ _READ = ("get", "list", "watch")
 
 
 def accounts(*, pools: str = NAMESPACE) -> list[Manifest]:
-    """Make the accounts of controller and agent with their rights; `pools` is where Whereabouts' objects live."""
+    """Make the accounts of all components with their rights; `pools` is where Whereabouts' objects live."""
     return [
         *_component(CONTROLLER, pools, _controller_everywhere(), _controller_at_home(), _controller_at_pools()),
         *_component(AGENT, pools, _agent_everywhere(), _agent_at_home(), _agent_at_pools()),
+        _account(DASHBOARD),
+        *_granted(DASHBOARD, DASHBOARD, _dashboard_everywhere()),
     ]
 
 
@@ -71,7 +74,9 @@ def _controller_at_pools() -> list[Manifest]:
     return [
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ, "create", "patch", "delete"),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "delete"),
-        _rule(_LEASES, "leases", *_READ, "create", "delete"),
+        _rule(
+            _LEASES, "leases", *_READ, "create", "patch", "delete"
+        ),  # to label one for a Node that is registered anew
     ]
 
 
@@ -95,15 +100,29 @@ def _agent_at_pools() -> list[Manifest]:
     return [_rule(WHEREABOUTS, "ippools", *_READ, "patch"), _rule(_LEASES, "leases", *_READ, "patch")]
 
 
+def _dashboard_everywhere() -> list[Manifest]:
+    return [
+        _rule("", ["nodes", "pods"], *_READ),
+        _rule("", "namespaces", "get", names=[NAMESPACE]),
+        _rule("events.k8s.io", "events", *_READ),
+        _rule(ACN, "nodenetworkconfigs", *_READ),
+        _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ),
+    ]
+
+
 def _component(
     name: str, pools: str, everywhere: Sequence[Manifest], at_home: Sequence[Manifest], at_pools: Sequence[Manifest]
 ) -> list[Manifest]:
     return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}},
+        _account(name),
         *_granted(name, name, everywhere),
         *_granted(name, name, at_home, namespace=NAMESPACE),
         *_granted(f"{name}-pools", name, at_pools, namespace=pools),
     ]
+
+
+def _account(name: str) -> Manifest:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
 
 
 def _granted(role: str, account: str, rules: Sequence[Manifest], *, namespace: str | None = None) -> list[Manifest]:

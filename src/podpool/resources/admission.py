@@ -15,7 +15,7 @@ from podpool.resources.access import AGENT, NAMESPACE, SHARE
 from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
 from podpool.resources.builtin import EVENTS, LEASES, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.resources.meta import Kind
-from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION
+from podpool.resources.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION
 
 Manifest = dict[str, Any]
 Rules = Mapping[str, str]
@@ -28,7 +28,8 @@ _SET_BY_SERVER = ("resourceVersion", "generation", "managedFields")
 
 def policies() -> list[Manifest]:
     """Make the policies, each with the binding that puts it in force."""
-    made = [_configs(), _pools(IP_POOLS, unchanged=["range"]), _pools(LEASES), _nodes(), _events()]
+    pools = [_pools(IP_POOLS, unchanged=["range"]), _pools(LEASES, notes=[BOOT_ANNOTATION])]
+    made = [_configs(), *pools, _nodes(), _events()]
     return [*made, *(_binding(each["metadata"]["name"]) for each in made)]
 
 
@@ -48,13 +49,15 @@ def _configs() -> Manifest:
     )
 
 
-def _pools(kind: Kind[Any], *, unchanged: Sequence[str] = ()) -> Manifest:
+def _pools(kind: Kind[Any], *, unchanged: Sequence[str] = (), notes: Sequence[str] = ()) -> Manifest:
     owner = f"variables.before.metadata.?annotations[?'{NODE_ANNOTATION}'].orValue('')"
     shared = (
         f"authorizer.group('{kind.group}').resource('{kind.plural}').namespace(request.namespace)"
         f".name(variables.before.metadata.name).check('{SHARE}').allowed()"
     )
     kept = [f"object.spec.{each} == oldObject.spec.{each}" for each in unchanged]
+    meta = [_same("metadata", but=[*_SET_BY_SERVER, "annotations"]), _same("metadata.annotations", but=notes)]
+    besides = f", but for {', '.join(notes)}" if notes else ""
     return _policy(
         kind,
         {
@@ -62,8 +65,8 @@ def _pools(kind: Kind[Any], *, unchanged: Sequence[str] = ()) -> Manifest:
             f"variables.owner == '' ? {shared} : variables.owner == variables.node && request.operation == 'UPDATE'": (
                 f"may only write what is its own: the annotation {NODE_ANNOTATION} of this {kind.kind} does not name it"
             ),
-            _on_update(_same("metadata", but=_SET_BY_SERVER), *kept): (
-                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}"
+            _on_update(*meta, *kept): (
+                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}{besides}"
             ),
         },
         variables={"owner": owner},

@@ -9,6 +9,7 @@ from typing import Any
 
 from podpool.resources.acn import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
 from podpool.resources.meta import Condition, Kind, Object, Slim
+from podpool.resources.multus import ATTACHMENTS
 from podpool.resources.schemas import schema
 from podpool.resources.whereabouts import IP_POOLS, RESERVATIONS, SLICE_POOLS
 
@@ -88,6 +89,11 @@ def manifests() -> list[Manifest]:
             columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
         ),
     ]
+
+
+def multus_manifest() -> Manifest:
+    """Make the definition that comes with Multus, for where there is none."""
+    return _manifest(ATTACHMENTS, columns=[], short=["net-attach-def"])
 
 
 def _manifest(kind: Kind[Any], *, columns: list[Manifest], short: Sequence[str] = (), status: bool = False) -> Manifest:

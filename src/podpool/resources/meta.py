@@ -46,10 +46,15 @@ class Condition(Slim, frozen=True, kw_only=True):
     """One thing that is so, or is not: `status` is True, False or Unknown."""
 
     type: str = ""
+    """What it is about."""
     status: str = ""
+    """True, False or Unknown."""
     reason: str = ""
+    """Why, in a word."""
     message: str = ""
+    """Why, in a sentence."""
     last_transition_time: str | None = None
+    """Since when."""
 
 
 class Named(Slim, frozen=True, kw_only=True):

@@ -11,6 +11,15 @@ from podpool.resources.meta import Kind, Object, Slim
 NODE_ANNOTATION = "podpool.io/node"
 """On an IPPool and a Lease: the node whose they are. Its agent may write them, and no other's."""
 NODE_UID_LABEL = "podpool.io/node-uid"
+"""On an IPPool and a Lease: the UID of that Node, for the agent's watch."""
+BOOT_ANNOTATION = "podpool.io/boot-id"
+"""On a Lease: the boot of the machine whose agent took it, written by that agent."""
+LEAVE_ANNOTATION = "podpool.io/leave"
+"""On an IPPool: its node is to give nothing more of it, and to hand it back when nothing is in use; says why."""
+SLICE_ANNOTATION = "podpool.io/slice"
+"""On a Lease: the slice that it is about, as the IPPool's range has it."""
+WAITING_ANNOTATION = "podpool.io/waiting"
+"""On a NodeSlicePool: the nodes for which there is no slice, longest waiting first."""
 
 
 class Allocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
@@ -21,12 +30,14 @@ class Allocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
     podref: str = ""
     """The Pod's namespace and name, as `namespace/name`."""
     ifname: str = ""
+    """The interface in the Pod."""
 
 
 class IPPoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """A range and who has what of it."""
 
     range: str = ""
+    """The range, or the node's slice of it."""
     allocations: Mapping[str, Allocation] = {}
     """By the address' distance from the start of the range, in decimal."""
 
@@ -41,8 +52,11 @@ class ReservationSpec(Slim, frozen=True, kw_only=True):
     """Who has the address that the object is named after."""
 
     podref: str = ""
+    """The Pod's namespace and name, as `namespace/name`."""
     ifname: str = ""
+    """The interface in the Pod."""
     containerid: str = ""
+    """The container's."""
 
 
 class OverlappingRangeIPReservation(Object, frozen=True, kw_only=True):
@@ -55,14 +69,18 @@ class NodeSlicePoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """A range, and how large a slice of it each node gets."""
 
     range: str = ""
+    """The whole range."""
     slice_size: str = ""
+    """The length of a slice's prefix, as `/24`."""
 
 
 class SliceAllocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """A slice and whose it is; nobody's has no name."""
 
     node_name: str = ""
+    """The node; empty for a slice that is free."""
     slice_range: str = ""
+    """The slice."""
 
 
 class NodeSlicePoolStatus(Slim, frozen=True, kw_only=True, omit_defaults=False):

@@ -81,6 +81,7 @@ class Kubelet:
         *,
         rng: random.Random,
         bound: Callable[[], dict[str, str]],
+        config: Callable[[], bytes | None] = lambda: CONFIG,
     ) -> None:
         self._machine = machine
         self._socket = socket
@@ -89,6 +90,10 @@ class Kubelet:
         self._rng = rng
         self._bound = bound
         """Pods that should run here: namespace/name by UID."""
+        self._config = config
+        """What a Pod's network is configured with when it starts; None while there is none."""
+        self._configs: dict[str, bytes] = {}
+        """What it was configured with, by sandbox, for the DEL."""
         self._sandboxes: dict[str, str] = {}
         """The sandbox of each Pod, by the Pod's UID."""
         self._busy: dict[str, None] = {}
@@ -97,6 +102,7 @@ class Kubelet:
     def start(self) -> None:
         """Begin on a machine that has just booted: nothing runs yet."""
         self._sandboxes.clear()
+        self._configs.clear()
         self._busy.clear()
         self._process = self._machine.start("kubelet")
         self._process.spawn(self._sync())
@@ -115,7 +121,11 @@ class Kubelet:
             await asyncio.sleep(self._rng.uniform(0.2, 0.8))
 
     async def _create(self, uid: str, pod: str) -> None:
-        sandbox = new_uuid(self._rng)
+        sandbox, config = new_uuid(self._rng), self._config()
+        if config is None:
+            self._busy.pop(uid, None)
+            return
+        self._configs[sandbox] = config
         request = self._request("ADD", sandbox, uid, pod)
         if self._rng.random() < TWICE and self._process:
             self._process.spawn(self._socket.ask(request))  # somebody's patience ended, and the first is under way
@@ -139,10 +149,12 @@ class Kubelet:
         request = self._request("DEL", sandbox, uid, pod)
         if await self._socket.ask(request) is None:
             self._deletes.append(sandbox, encode_request(request))
+        self._configs.pop(sandbox, None)
 
     def _request(self, command: str, sandbox: str, uid: str, pod: str) -> Request:
         namespace, _, name = pod.partition("/")
-        args = f"K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
+        args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
+        config = self._configs[sandbox]
         return Request(
-            command=command, container_id=sandbox, netns="/ns", ifname="eth0", args=args, path="/bin", stdin=CONFIG
+            command=command, container_id=sandbox, netns="/ns", ifname="eth0", args=args, path="/bin", stdin=config
         )

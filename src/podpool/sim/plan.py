@@ -59,6 +59,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Of the ledger."""
     numbers: Numbers = BRISK
     scarcity: Scarcity = "graded"
+    slices: bool = False
+    """Whether Pods have their addresses from node slices; there is no ledger then that anybody asks."""
 
 
 class Climate(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,6 +106,29 @@ FAULTS = {
     "replace": 2,
 }
 MEDDLING = {"delete-config": 4, "strip-status": 4, "strip-config": 4, "delete-subnet": 2}
+SLICED = {
+    "bind": 40,
+    "burst": 4,
+    "delete-pod": 25,
+    "finish-pod": 4,
+    "kill-agent": 6,
+    "kill-controller": 5,
+    "kill-api": 2,
+    "pause-controller": 3,
+    "pause-machine": 3,
+    "reboot": 4,
+    "cut-api": 4,
+    "delete-and-register": 3,
+    "stale-lists": 2,
+    "leave": 2,
+    "replace": 3,
+    "delete-attachment": 3,
+    "resize": 2,
+    "foreign-entry": 3,
+    "foreign-removal": 3,
+    "delete-pool": 1,
+    "delete-table": 1,
+}
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
 BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
@@ -124,6 +149,15 @@ NARROW = Climate(
     shape=Shape(cidr="10.0.0.0/27", numbers=HASTY),
 )
 """Two nodes, thirty addresses, a fault every few seconds: many short schedules see more than few long ones."""
+SLICES = msgspec.structs.replace(
+    NARROW,
+    nodes=3,
+    seconds=60.0,
+    events=40,
+    weights=SLICED,
+    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, slices=True),
+)
+"""Three nodes on four slices of six addresses each, so that what one lets go of is soon another's."""
 
 
 def _with(climate: Climate, events: dict[str, int]) -> Climate:
@@ -140,6 +174,7 @@ CLIMATES = {
         _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
     ),
     "narrow": NARROW,
+    "slices": SLICES,
     "narrow-meddled": _with(NARROW, MEDDLING),
     "narrow-restores": _with(NARROW, OFTEN_RESTORED),
     "narrow-shared": msgspec.structs.replace(

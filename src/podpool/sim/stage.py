@@ -11,6 +11,8 @@ from podpool.sim.checks import Auditor, check_quiet, check_settled
 from podpool.sim.loop import PROCESS
 from podpool.sim.network import Weather
 from podpool.sim.plan import Climate, Event, homes
+from podpool.sim.slice_acts import SliceActs
+from podpool.sim.slice_checks import SliceAuditor, check_slices
 from podpool.sim.truth import Violation
 from podpool.sim.words import describe
 from podpool.sim.world import World
@@ -30,9 +32,11 @@ class Stage:
         """The first cluster; the others stand beside it."""
         others = homes(climate.shape)[1:]
         self._worlds = [self.world, *(World(seed, climate.shape, beside=self.world, name=home) for home in others)]
-        self._acts = {world.name: Acts(world, climate) for world in self._worlds}
+        acts, audit = (SliceActs, SliceAuditor) if climate.shape.slices else (Acts, Auditor)
+        self._acts: dict[str, Acts] = {world.name: acts(world, climate) for world in self._worlds}
+        self._check_settled = check_slices if climate.shape.slices else check_settled
         for world in self._worlds:
-            Auditor(world)
+            audit(world)
 
     @property
     def steps(self) -> int:
@@ -89,11 +93,11 @@ class Stage:
 
     async def _stay_well(self) -> None:
         for world in self._worlds:
-            check_settled(world)
+            self._check_settled(world)
         before = [world.written() for world in self._worlds]
         await self._until(self.world.loop.time() + self.climate.quiet, look=CALM_LOOK)
         for world, then in zip(self._worlds, before, strict=True):
-            check_settled(world)
+            self._check_settled(world)
             check_quiet(then, world.written())
 
     async def _until(self, moment: float, *, look: float = LOOK) -> None:

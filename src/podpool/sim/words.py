@@ -4,6 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from podpool.resources.acn import AGENT_ANNOTATION
+from podpool.resources.builtin import LEASES
+from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
 from podpool.sim.world import World
 
 
@@ -33,6 +35,13 @@ def _lines(world: World) -> Iterator[str]:
     yield f"cut: {', '.join(' from '.join(pair) for pair in world.network.cuts()) or 'nothing'}"
     for name in sorted({*world.hosts, *world.nodes(), *world.configs()}):
         yield from _machine(world, name)
+    for kind in (LEASES, IP_POOLS, SLICE_POOLS) if world.shape.slices else ():
+        for key, each in world.store.objects(kind.group, kind.plural).items():
+            meta = each["metadata"]
+            told = {**meta.get("annotations", {}), **meta.get("labels", {}), **each.get("spec", {})} | each.get(
+                "status", {}
+            )
+            yield f"{kind.kind} {key}: {', '.join(f'{name} {value}' for name, value in told.items())}"
 
 
 def _machine(world: World, name: str) -> Iterator[str]:

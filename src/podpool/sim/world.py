@@ -22,7 +22,8 @@ from podpool.pocket.handler import PocketApi
 from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
 from podpool.pocket.store import PocketStore, Snapshot
 from podpool.resources.crds import manifests
-from podpool.sim.kubelet import Kubelet, Socket
+from podpool.sim import attachments
+from podpool.sim.kubelet import CONFIG, Kubelet, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.sim.network import Network, Service
@@ -85,6 +86,8 @@ class World:
         """Start the API server, the ledger with its subnet, and the controllers."""
         for manifest in _definitions():
             self.store.create(DEFINITIONS, manifest)
+        if self.shape.slices:
+            attachments.define(self.store, self.shape.cidr)
         self.start_api()
         if self._beside is None:
             await self.office.begin()
@@ -121,7 +124,7 @@ class World:
         process, ledger = self._process(name), replicas[[*self.controllers, name].index(name) % len(replicas)]
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
-            LedgerClient(self.network.transport(name, ledger)),
+            None if self.shape.slices else LedgerClient(self.network.transport(name, ledger)),
             settings=Settings(subnet=SUBNET, numbers=self.shape.numbers, scarcity=self.shape.scarcity),
             clock=self.clock,
             rng=self._fresh_dice(name),
@@ -148,6 +151,7 @@ class World:
             host.deletes,
             rng=self._fresh_dice(f"{name}/kubelet"),
             bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
+            config=self._network_config if self.shape.slices else lambda: CONFIG,
         )
         host.kubelet.start()
         self.start_agent(name)
@@ -174,6 +178,8 @@ class World:
             deletes=host.deletes,
             nodes=max(len(self.hosts), 1),
             tell=lambda _: None,
+            pools="kube-system" if self.shape.slices else "",
+            foreign=False,
         )
         host.agent, host.agent_process = agent, process
         host.socket.open(agent, process)
@@ -278,6 +284,9 @@ class World:
         return {**objects, "the books": str(self.office.subnet().revision)}
 
     # Helpers
+
+    def _network_config(self) -> bytes | None:
+        return attachments.config(self.store)
 
     def edit_request(self, name: str, requested: int, *, names: Sequence[str] | None = None) -> None:
         """Have somebody edit a node's request by hand, perhaps with names that are to be released."""

@@ -6,6 +6,7 @@ what is unknown is skipped. Only a value of the wrong type is refused, with the 
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
@@ -65,12 +66,18 @@ def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:
 
 def read_struct(value: Mapping[str, Any], into: type[T], *, at: str = "") -> T:
     """Read an object into a struct whose fields have the names of its keys."""
-    names = {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(into)}
+    names = _names(into)
     known = {names[key.lower()]: each for key, each in value.items() if each is not None and key.lower() in names}
     try:
         return msgspec.convert(known, into)
     except msgspec.ValidationError as error:
         raise _refused(str(error), known, at=at) from None
+
+
+@cache
+def _names(struct: type[msgspec.Struct]) -> Mapping[str, str]:
+    """List the names of a struct's fields, by their lower case; to look them up takes longer than to read an object."""
+    return {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(struct)}
 
 
 def _refused(told: str, value: Mapping[str, Any], *, at: str) -> InvalidInput:

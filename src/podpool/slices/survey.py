@@ -18,6 +18,7 @@ from podpool.resources.builtin import FINISHED, AddressedPod
 from podpool.resources.whereabouts import Allocation, IPPool
 from podpool.resources.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.slices.attachments import Attachment
+from podpool.slices.config import WantedRange
 from podpool.slices.entries import Entry, read_entries
 from podpool.slices.names import PoolPlace, reservation_name
 from podpool.slices.places import KnownNames, place_of
@@ -51,6 +52,19 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.trouble.value}: {self.where}: {self.told}"
 
 
+class Lent(msgspec.Struct, frozen=True, kw_only=True):
+    """An address of a range that a running Pod has."""
+
+    pod: str
+    """`namespace/name`."""
+    node: str
+    interface: str
+    attachment: str
+    network: str
+    wanted: WantedRange
+    address: Address
+
+
 class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """What was found."""
 
@@ -58,6 +72,8 @@ class Survey(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     reservations: int
     findings: tuple[Finding, ...] = ()
+    unrecorded: tuple[Lent, ...] = ()
+    """What running Pods have and no pool knows of."""
 
     def of(self, trouble: Trouble) -> tuple[Finding, ...]:
         """Pick the findings of one kind."""
@@ -114,12 +130,14 @@ def survey(objects: Surveyed) -> Survey:
     findings += _leaks(records, objects.pods)
     findings += _disallowed(records, objects.attachments)
     findings += _lone_reservations(records, objects.reservations)
-    findings += _unrecorded(records, objects)
+    unrecorded = tuple(_unrecorded(records, objects))
+    findings += map(_told_unrecorded, unrecorded)
     return Survey(
         pools=len(objects.pools),
         entries=sum(len(pool.spec.allocations) for pool in objects.pools),
         reservations=len(objects.reservations),
         findings=tuple(findings),
+        unrecorded=unrecorded,
     )
 
 
@@ -199,21 +217,36 @@ def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reserv
             yield Finding(trouble=Trouble.LONE_RESERVATION, where=where, told=told)
 
 
-def _unrecorded(records: Sequence[_Record], objects: Surveyed) -> Iterator[Finding]:
+def _unrecorded(records: Sequence[_Record], objects: Surveyed) -> Iterator[Lent]:
     held = {(record.place.network, record.entry.address) for record in records}
+    return (each for each in _lent(objects) if (each.network, each.address) not in held)
+
+
+def _told_unrecorded(lent: Lent) -> Finding:
+    told = f"{lent.address} on {lent.interface} ({lent.attachment}) has no entry in any pool"
+    return Finding(trouble=Trouble.UNRECORDED, where=f"pod/{lent.pod}", told=told)
+
+
+def _lent(objects: Surveyed) -> Iterator[Lent]:
+    """Find the addresses of ranges that running Pods have, by what Multus says of them."""
     attachments = {each.key: each.config for each in objects.attachments}
     for pod in objects.pods:
         running = [each for each in _networks(pod) if each.name in attachments and pod.status.phase not in FINISHED]
         for status in running:
             config = attachments[status.name]
             for address in _addresses(status):
-                lent = any(
-                    each.prefix.family is address.family and address.value in each.prefix.range
-                    for each in config.ranges
-                )
-                if lent and (config.network_name, address) not in held:
-                    told = f"{address} on {status.interface} ({status.name}) has no entry in any pool"
-                    yield Finding(trouble=Trouble.UNRECORDED, where=f"pod/{pod.key}", told=told)
+                for wanted in config.ranges:
+                    if wanted.prefix.family is address.family and address.value in wanted.prefix.range:
+                        yield Lent(
+                            pod=pod.key,
+                            node=pod.spec.node_name,
+                            interface=status.interface,
+                            attachment=status.name,
+                            network=config.network_name,
+                            wanted=wanted,
+                            address=address,
+                        )
+                        break
 
 
 def _members(attachment: Attachment) -> Iterator[RangeSet]:

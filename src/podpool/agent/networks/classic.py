@@ -1,0 +1,227 @@
+"""Addresses of ranges that all nodes share: Whereabouts without slices, beside its plugins if need be.
+
+What must hold: an ADD succeeds only when the IPPool has its entry, and the reservation is stored where one is needed;
+a sandbox that asks again gets the same. A DEL looks at every range, removes what is its own sandbox's and nothing else,
+and succeeds also while the API server is away: then it is kept, and done later. A new sandbox of the same Pod takes the
+entry over, so that an old DEL finds nothing.
+
+Without a fence: an address is the sandbox's because the API server stored it, not because this agent remembers it.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from podpool.agent.ground import Ground
+from podpool.agent.networks.classic_lane import Ask, Lane, Rests, all_of
+from podpool.agent.networks.classic_memory import Lending, Lendings
+from podpool.agent.networks.classic_objects import SharedObjects
+from podpool.agent.networks.source import Want
+from podpool.agent.records import Owner as Sandbox
+from podpool.cni.messages import CniError, Code
+from podpool.core.addresses import Address
+from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.core.ranges import Prefix, parse_prefix
+from podpool.kube.backoff import backoff
+from podpool.kube.election import Elector, Timing
+from podpool.kube.errors import ApiError
+from podpool.resources.whereabouts import IPPool
+from podpool.runtime.disk import Disk
+from podpool.runtime.transport import Unreachable
+from podpool.slices.arguments import Owner
+from podpool.slices.classic import PoolTooLarge, RangeFull, release
+from podpool.slices.config import IpamConfig, LeaderTimes
+from podpool.slices.names import CLASSIC_LEASE, PoolPlace
+
+DEL_PATIENCE = 10.0
+"""Seconds after which a DEL that finds the pool busy is kept for later instead."""
+LATER = 30.0
+"""Seconds between two looks at what was kept, at most."""
+
+_AWAY = (ApiError, Unreachable, TimeoutError)
+_NOTHING_STORED = (RangeFull, PoolTooLarge, InvalidInput)
+
+
+class ClassicSource:
+    """One node's part in the ranges that all share. `foreign` when plugins of Whereabouts itself may write them too."""
+
+    def __init__(self, ground: Ground, disk: Disk, *, namespace: str, foreign: bool = True) -> None:
+        self._ground = ground
+        self._namespace = namespace
+        self._foreign = foreign
+        self._objects = SharedObjects(ground.kube, namespace=namespace)
+        self._lendings = Lendings(disk)
+        self._rests = Rests(ground.clock, cooldown=ground.numbers.cooldown)
+        self._lanes: dict[PoolPlace, Lane] = {}
+        self._leading = asyncio.Lock()
+        self._kept = asyncio.Event()
+
+    async def run(self) -> None:
+        """Do what was kept for later, as soon as the API server is there, for ever."""
+        failures = 0
+        while True:
+            leaving = [each for each in self._lendings.all.values() if each.leaving]
+            try:
+                for each in leaving:
+                    if self._lendings.all.get(each.sandbox) == each:  # no ADD came in between
+                        await self._take_back(each)
+            except _AWAY as error:
+                failures += 1
+                self._ground.tell(f"{len(leaving)} sandboxes' addresses of shared ranges are given back later: {error}")
+                await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=LATER))
+            else:
+                failures = 0
+                self._kept.clear()
+                if not any(each.leaving for each in self._lendings.all.values()):
+                    await self._kept.wait()
+
+    async def give(self, want: Want) -> tuple[Address, ...]:
+        """Give one address of each range, or nothing; raises `CniError`."""
+        lending = _lending(want)
+        self._lendings.keep(lending)
+        given: list[Address] = []
+        try:
+            for wanted in want.ranges:
+                lane = self._lane(wanted.prefix, want.config)
+                given.append(await self._given(lane, want, Ask(want.owner, want.config, wanted)))
+        except PodpoolError as error:
+            if isinstance(error, _NOTHING_STORED) and not given:
+                self._lendings.end(want.sandbox)
+            else:
+                self._keep(lending, error)
+            raise _told(error) from error
+        return tuple(given)
+
+    async def give_back(self, want: Want) -> None:
+        """Take back what the sandbox has in every range, now or later."""
+        lending = _lending(want, self._lendings.all.get(want.sandbox))
+        try:
+            await self._take_back(lending)
+        except _AWAY as error:
+            self._keep(lending, error)
+
+    async def check(self, want: Want) -> tuple[Address, ...]:
+        """Tell what the sandbox has in each range; raises `CniError`."""
+        try:
+            async with asyncio.timeout(self._patience(want)):
+                pools = await self._objects.look()
+            return tuple(_held(pools, each.prefix, want) for each in want.ranges)
+        except (*_AWAY, InvalidInput) as error:
+            raise _told(error) from error
+
+    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+        """Take back what this agent gave to sandboxes that the runtime does not list any more."""
+        for lending in [each for each in self._lendings.all.values() if each.network == network]:
+            if lending.sandbox not in valid:
+                told = f"sandbox {lending.sandbox.container_id} is not listed by the runtime any more"
+                self._ground.tell(f"{told}: its addresses of shared ranges are given back")
+                try:
+                    await self._take_back(lending)
+                except _AWAY as error:
+                    self._keep(lending, error)
+
+    async def _given(self, lane: Lane, want: Want, ask: Ask) -> Address:
+        try:
+            async with asyncio.timeout(self._patience(want)):
+                address = await lane.serve(ask)
+        except TimeoutError:
+            why = lane.trouble or "too many write it at once"
+            told = f"the IPPool of {ask.wanted and ask.wanted.prefix} could not be written in time: {why}"
+            raise CniError(Code.TRY_AGAIN_LATER, told) from None
+        if address is None:
+            raise CniError(Code.TRY_AGAIN_LATER, "no address was given")
+        return address
+
+    async def _take_back(self, lending: Lending) -> None:
+        """Look at every range, whatever goes wrong with another; then forget the sandbox."""
+        config = IpamConfig(name=lending.network, network_name=lending.network_name, overlap_checked=lending.reserved)
+        owner = Owner(podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname)
+        known = self._lendings.all.get(lending.sandbox)
+        lanes = []
+        for each in lending.ranges:
+            with suppress(InvalidInput):  # a pool that no object can be has nothing
+                lanes.append(self._lane(parse_prefix(each), config))
+        async with asyncio.timeout(DEL_PATIENCE):
+            await all_of(*(lane.serve(Ask(owner, config)) for lane in lanes))
+        if self._lendings.all.get(lending.sandbox) == known:  # no ADD came in between
+            self._lendings.end(lending.sandbox)
+
+    def _keep(self, lending: Lending, error: Exception) -> None:
+        """Write down what is to be given back: from here on it will be."""
+        sandbox = f"sandbox {lending.sandbox.container_id}"
+        self._ground.tell(
+            f"{sandbox} gives its addresses of shared ranges back later: {str(error) or 'the pool is busy'}"
+        )
+        self._lendings.keep(msgspec.structs.replace(lending, leaving=True))
+        self._kept.set()
+
+    def _lane(self, prefix: Prefix, config: IpamConfig) -> Lane:
+        place = PoolPlace(range=prefix, network=config.network_name)
+        lane = self._lanes.get(place)
+        if lane is None:
+            ground = self._ground
+            _ = place.name  # refused here when no object can have it
+            lane = self._lanes[place] = Lane(
+                place,
+                self._objects,
+                lead=self._lead,
+                rests=self._rests,
+                clock=ground.clock,
+                rng=ground.rng,
+                foreign=self._foreign,
+            )
+        return lane
+
+    async def _lead(self, times: LeaderTimes, work: Callable[[], Awaitable[None]]) -> None:
+        """Hold the Lease that foreign plugins take turns with, as they hold it; one at a time on this node."""
+        told = times.checked()
+        timing = Timing(duration=told.duration / 1e3, renew_deadline=told.renew / 1e3, retry=told.retry / 1e3)
+        ground = self._ground
+        async with self._leading:
+            await Elector(
+                ground.kube,
+                name=CLASSIC_LEASE,
+                namespace=self._namespace,
+                identity=f"podpool/{ground.node}",
+                clock=ground.clock,
+                rng=ground.rng,
+                timing=timing,
+            ).run(work)
+
+    def _patience(self, want: Want) -> float:
+        return max(want.deadline - self._ground.clock.boot(), 0.0)
+
+
+def _lending(want: Want, known: Lending | None = None) -> Lending:
+    """Write down what a sandbox has, or is about to have, besides what is known of it."""
+    asked = tuple(str(each.prefix) for each in want.ranges)
+    same = known is not None and known.network_name == want.config.network_name
+    return Lending(
+        sandbox=want.sandbox,
+        podref=want.owner.podref,
+        network=want.config.name,
+        network_name=want.config.network_name,
+        ranges=tuple(dict.fromkeys((*known.ranges, *asked))) if known and same else asked,
+        reserved=want.config.overlap_checked or (same and known is not None and known.reserved),
+    )
+
+
+def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: Want) -> Address:
+    pool = pools.get(PoolPlace(range=prefix, network=want.config.network_name).name)
+    owner = want.owner
+    found = release({"": pool.spec}, container=owner.container, ifname=owner.ifname) if pool else {}
+    for change in found.get("", ()):
+        return change.address
+    told = f"interface {owner.ifname} of sandbox {owner.container} has no address of {prefix}"
+    raise CniError(Code.NOT_AS_ADDED, told)
+
+
+def _told(error: Exception) -> CniError:
+    """Word an error for the runtime."""
+    if isinstance(error, CniError):
+        return error
+    if isinstance(error, InvalidInput):
+        return CniError(Code.INVALID_CONFIG, str(error))
+    return CniError(Code.TRY_AGAIN_LATER, str(error) or "the API server did not answer in time")

@@ -1,0 +1,122 @@
+"""What this node's sandboxes have of shared ranges, as far as this agent gave it; and what is still to be given back.
+
+The truth is in the IPPools. This is for what they cannot tell: which of the runtime's networks an entry belongs to, and
+that a DEL was answered while the API server was away. A line for each change, written before the answer; a torn last
+line was answered to nobody. A file that has become long is followed by another, whose first line is all that is known;
+the old one goes when that is written.
+"""
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from podpool.agent.records import Owner as Sandbox
+from podpool.runtime.disk import Disk
+
+FILE = "shared-ranges."
+LONG = 2000
+"""Lines after which another file is begun, and at least four times what is known."""
+
+
+class Lending(msgspec.Struct, frozen=True, kw_only=True):
+    """What one sandbox's interface has."""
+
+    sandbox: Sandbox
+    podref: str
+    network: str
+    """The name of the runtime's network, whose GC it is subject to."""
+    network_name: str
+    ranges: tuple[str, ...]
+    reserved: bool
+    """Reservations may go with it."""
+    leaving: bool = False
+    """It is to be given back."""
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    all: tuple[Lending, ...] | None = None
+    kept: Lending | None = None
+    over: Sandbox | None = None
+
+
+_LINE = msgspec.json.Decoder(_Line)
+
+
+class Lendings:
+    """All of them; changes survive the process once a call has returned."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+        self._known: dict[Sandbox, Lending] | None = None
+        self._file = 1
+        self._lines = 0
+
+    @property
+    def all(self) -> Mapping[Sandbox, Lending]:
+        """Every one."""
+        return self._opened()
+
+    def keep(self, lending: Lending) -> None:
+        """Write one down, instead of what was known of that sandbox."""
+        known = self._opened()
+        if known.get(lending.sandbox) != lending:
+            self._write(_Line(kept=lending))
+            known[lending.sandbox] = lending
+            self._shorten()
+
+    def end(self, sandbox: Sandbox) -> None:
+        """Strike one out, if it is there."""
+        known = self._opened()
+        if sandbox in known:
+            self._write(_Line(over=sandbox))
+            del known[sandbox]
+            self._shorten()
+
+    def _write(self, line: _Line) -> None:
+        self._disk.append(f"{FILE}{self._file:06}", msgspec.json.encode(line) + b"\n")
+        self._lines += 1
+
+    def _shorten(self) -> None:
+        known = self._opened()
+        if self._lines > max(LONG, 4 * len(known)):
+            old = self._file
+            self._file, self._lines = old + 1, 0
+            self._write(_Line(all=tuple(known.values())))
+            self._disk.remove(f"{FILE}{old:06}")
+
+    def _opened(self) -> dict[Sandbox, Lending]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def _read(self) -> dict[Sandbox, Lending]:
+        """Read the last file that has a beginning; the first of all begins with nothing."""
+        endings = [name.removeprefix(FILE) for name in self._disk.names() if name.startswith(FILE)]
+        numbers = sorted((int(each) for each in endings if each.isdecimal()), reverse=True)
+        for number in numbers:
+            lines = self._lines_of(f"{FILE}{number:06}")
+            if number == numbers[-1] or (lines and lines[0].all is not None):
+                self._file, self._lines = number, len(lines)
+                return _applied(lines)
+            self._disk.remove(f"{FILE}{number:06}")
+        return {}
+
+    def _lines_of(self, name: str) -> list[_Line]:
+        """Read a file up to what is torn, and cut that off."""
+        content = self._disk.read(name) or b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
+            self._disk.truncate(name, len(whole))
+        return [_LINE.decode(line) for line in whole.splitlines()]
+
+
+def _applied(lines: Iterable[_Line]) -> dict[Sandbox, Lending]:
+    known: dict[Sandbox, Lending] = {}
+    for line in lines:
+        if line.all is not None:
+            known = {each.sandbox: each for each in line.all}
+        if line.kept:
+            known[line.kept.sandbox] = line.kept
+        if line.over:
+            known.pop(line.over, None)
+    return known

@@ -1,0 +1,49 @@
+"""Where a Pod's further addresses come from, and how they are asked for.
+
+One configuration has one range or several; each is of the node's slice, or shared by all nodes. Each kind is a source.
+A source answers for those of its own ranges that a want names, all or nothing: what it took it gives back when it
+cannot give the rest. The same owner gets the same addresses again. To give back what nobody has is a success.
+"""
+
+from typing import Protocol
+
+import msgspec
+
+from podpool.agent.records import Owner as Sandbox
+from podpool.agent.records import PodName
+from podpool.core.addresses import Address
+from podpool.slices.arguments import Owner
+from podpool.slices.config import IpamConfig, WantedRange
+
+
+class Want(msgspec.Struct, frozen=True, kw_only=True):
+    """One interface of one sandbox, and what it wants addresses of."""
+
+    config: IpamConfig
+    ranges: tuple[WantedRange, ...]
+    """Those of the configuration that are the asked source's, in the configuration's order."""
+    owner: Owner
+    pod: PodName = PodName()
+    deadline: float = 0.0
+    """Until when it is worth waiting, on the boot clock."""
+
+    @property
+    def sandbox(self) -> Sandbox:
+        """The owner as the journal names it: without its Pod."""
+        return Sandbox(container_id=self.owner.container, ifname=self.owner.ifname)
+
+
+class Source(Protocol):
+    """Gives addresses of ranges; whatever it cannot do it raises as `CniError`, for the person who must act."""
+
+    async def give(self, want: Want) -> tuple[Address, ...]:
+        """Give one address of each of the want's ranges, in their order, or nothing."""
+
+    async def give_back(self, want: Want) -> None:
+        """Take back what the sandbox's interface has, looking at every range."""
+
+    async def check(self, want: Want) -> tuple[Address, ...]:
+        """Tell what the owner has, in the order of the ranges; `NOT_AS_ADDED` when one has nothing."""
+
+    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+        """Take back what sandboxes have in one of the runtime's networks that are not listed as valid any more."""

@@ -1,0 +1,36 @@
+"""Addresses that another hand gave, and whose Pods are gone: nobody will send a DEL for them.
+
+Released when two looks at least a minute apart find no such Pod on this node, or that its interface has an address of
+ours since: a Pod has one sandbox at a time.
+"""
+
+from collections.abc import Callable, Iterable
+
+from podpool.agent.networks.slices import Slices
+from podpool.agent.records import Slot
+from podpool.resources.builtin import Pod
+
+APART = 60.0
+"""Seconds between two looks."""
+
+Pods = Callable[[], Iterable[Pod] | None]
+"""The Pods of this node; None while they are not known."""
+
+
+class Strays:
+    """Remembers since when an address has had no Pod."""
+
+    def __init__(self) -> None:
+        self._since: dict[Slot, float] = {}
+
+    def look(self, slices: Slices, pods: Iterable[Pod], *, now: float) -> tuple[Slot, ...]:
+        """Look once; gives what is to be released."""
+        living = {pod.key for pod in pods if pod.needs_address}
+        served = {(by.podref, by.owner.ifname) for _, by in slices.tenants() if not by.found}
+        gone = [
+            slot
+            for slot, by in slices.tenants()
+            if by.found and (by.podref not in living or (by.podref, by.owner.ifname) in served)
+        ]
+        self._since = {slot: self._since.get(slot, now) for slot in gone}
+        return tuple(slot for slot, since in self._since.items() if since + APART <= now)

@@ -1,0 +1,35 @@
+"""Why a node has no slice, in words that a person can act on."""
+
+from podpool.agent.networks.pools import OwnPools
+from podpool.resources.whereabouts import LEAVE_ANNOTATION, IPPool
+from podpool.slices.config import WantedRange
+from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
+
+
+def why_no_slice(node: str, pools: OwnPools, *, network: str, wanted: WantedRange) -> str:
+    """Say what there is instead, and where to look."""
+    what = f"node {node} has no slice of {wanted.prefix}" + (f" in network {network}" if network else "")
+    if not pools.known:
+        return (
+            f"{what} that its agent knows of: it has not listed its IPPools and Leases yet, so see whether it reaches "
+            "the API server, and whether the kinds are defined there (podpool controller install-crds)"
+        )
+    offered = [each for each in map(pools.pool, sorted(pools.names())) if each and _is_of(each, network, wanted)]
+    for pool in offered:
+        name, reason = pool.metadata.name, pool.metadata.annotations.get(LEAVE_ANNOTATION)
+        if reason:
+            return f"{what} any more: IPPool {name} is being handed back ({reason}), and no other was offered yet"
+        lease = pools.lease(name)
+        held = lease.spec.holder_identity if lease else None
+        told = f"its Lease is held by {held}" if held else "its Lease could not be taken yet"
+        return f"{what}: IPPool {name} was offered, but {told}"
+    return (
+        f"{what}: if the network's NodeSlicePool in {pools.namespace} does not list the node, there are more nodes "
+        "than slices, so use a larger range or smaller slices; if there is no such object, see whether podpool's "
+        "controller runs, and what its Events on the NetworkAttachmentDefinition say"
+    )
+
+
+def _is_of(pool: IPPool, network: str, wanted: WantedRange) -> bool:
+    notes = pool.metadata.annotations
+    return notes.get(NETWORK_ANNOTATION, "") == network and notes.get(RANGE_ANNOTATION) == str(wanted.prefix)

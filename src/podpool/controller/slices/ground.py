@@ -1,0 +1,31 @@
+"""What every part of the slices' side stands on, handed in from outside; it knows of no ledger."""
+
+import random
+from dataclasses import dataclass
+
+from podpool.controller.metrics import Metrics
+from podpool.controller.settings import Settings
+from podpool.controller.slices.mirrors import SliceMirrors
+from podpool.controller.slices.telling import Telling
+from podpool.kube.client import KubeClient
+from podpool.kube.store import Store
+from podpool.resources.builtin import Node
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceGround:
+    """One cluster's world."""
+
+    kube: KubeClient
+    """Writes only while this controller leads."""
+    nodes: Store[Node]
+    mirrors: SliceMirrors
+    telling: Telling
+    metrics: Metrics
+    settings: Settings
+    rng: random.Random
+
+    @property
+    def namespace(self) -> str:
+        """Where Whereabouts' objects are."""
+        return self.settings.whereabouts_namespace

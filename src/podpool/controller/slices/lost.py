@@ -1,0 +1,93 @@
+"""Slices of Nodes that are gone.
+
+What must hold: gone is decided on quorum reads that are made after the gone time, never on a cache: the Node's UID is
+no more, no Node of that name reports the boot in which its agent took the slice, and while there is no Node of that
+name no unfinished Pod is bound to it. It is asked once more after the Lease is deleted: who is back by then keeps its
+slice, who comes later finds no Lease, and gives nothing.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+import msgspec
+
+from podpool.controller.gone import AT_ONCE, LOOK, nothing_bound
+from podpool.controller.slices.claims import Claim, Claims
+from podpool.controller.slices.ground import SliceGround
+from podpool.controller.slices.offers import Offers
+from podpool.core.errors import PodpoolError
+from podpool.kube.errors import NotFound
+from podpool.kube.reflector import fresh
+from podpool.resources.builtin import LEASES, NODES, Lease
+
+_log = logging.getLogger(__name__)
+
+
+class Lost:
+    """Watches over slices whose Node is not there."""
+
+    def __init__(self, ground: SliceGround, claims: Claims, offers: Offers) -> None:
+        self._ground = ground
+        self._claims = claims
+        self._offers = offers
+        self._missed: dict[tuple[str, str], float] = {}
+        """Nodes, by name and UID, with when each was first missed."""
+
+    async def run(self) -> None:
+        """Look now and then."""
+        while True:
+            with self._ground.metrics.working("lost"):
+                await self.look()
+            await asyncio.sleep(min(LOOK, self._ground.settings.numbers.gone / 4))
+
+    async def look(self) -> None:
+        """Note who is missed, and end the slices of those whose time is over."""
+        now, nodes = asyncio.get_running_loop().time(), self._ground.nodes
+        lost: dict[tuple[str, str], list[Claim]] = {}
+        for claim in self._claims.values():
+            if claim.held and not claim.belongs(nodes.get(claim.node)):
+                lost.setdefault((claim.node, claim.uid), []).append(claim)
+        self._missed = {each: self._missed.get(each, now) for each in lost}
+        due = [each for each in lost if now - self._missed[each] >= self._ground.settings.numbers.gone]
+        for begin in range(0, len(due), AT_ONCE):
+            await asyncio.gather(*(self._try(lost[each]) for each in due[begin : begin + AT_ONCE]))
+
+    async def _try(self, claims: list[Claim]) -> None:
+        ended = 0
+        for claim in claims:
+            try:
+                ended += await self._end(claim)
+            except PodpoolError as error:
+                self._ground.metrics.errors.labels("lost").inc()
+                _log.info("slice %s: not ended yet: %s", claim.name, error)
+        if ended:
+            node, uid = claims[0].node, claims[0].uid
+            _log.warning("node %s (%s) is gone: %d slices of it are free", node, uid, ended)
+            self._ground.metrics.mended.labels("slice").inc(ended)
+            self._ground.telling.given_up(node=node, uid=uid, pools=ended)
+
+    async def _end(self, claim: Claim) -> bool:
+        current = self._claims.refresh(claim.name)
+        if current is None or current.uid != claim.uid or not await self._is_gone(current):
+            return False
+        lease = self._claims.leases.get(claim.name)
+        if await self._offers.withdraw(current, still=partial(self._is_gone, current)):
+            return True
+        if lease is not None:
+            await self._put_back(lease)
+        return False
+
+    async def _is_gone(self, claim: Claim) -> bool:
+        try:
+            node = await fresh(self._ground.kube, NODES, claim.node, cache=self._ground.nodes)
+        except NotFound:
+            return await nothing_bound(self._ground.kube, claim.node)
+        unknown = claim.boot != "" and not node.boot_id
+        return not unknown and not claim.belongs(node)
+
+    async def _put_back(self, lease: Lease) -> None:
+        """Make the Lease again, as it was: its machine came back while it was deleted."""
+        meta = msgspec.structs.replace(lease.metadata, uid="", resource_version="", creation_timestamp=None)
+        again = msgspec.structs.replace(lease, metadata=meta)
+        self._claims.leases.note(await self._ground.kube.create(LEASES, again))

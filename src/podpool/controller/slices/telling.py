@@ -1,0 +1,86 @@
+"""What people are told about slices, as Events: on the definition, the Node or the pool that they would look at."""
+
+from podpool.kube.events import Recorder, reference
+from podpool.resources.builtin import NODES, Node, ObjectReference
+from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.resources.whereabouts import IP_POOLS, IPPool
+from podpool.slices.networks import Refusal, TableKey
+
+
+class Telling:
+    """Each sentence once, with what to do about it."""
+
+    def __init__(self, recorder: Recorder) -> None:
+        self._recorder = recorder
+
+    def refused(self, definition: NetworkAttachmentDefinition, refusal: Refusal) -> None:
+        """A definition gets no slices, perhaps because of another, which is told too."""
+        self._recorder.tell(
+            reference(ATTACHMENTS, definition),
+            reason="SlicesRefused",
+            action="Plan",
+            note=f"{refusal.refused} gets no slices: {refusal.reason}",
+            warning=True,
+        )
+
+    def unsized(self, definition: NetworkAttachmentDefinition, cure: str) -> None:
+        """A definition wishes for slices, and says not how large."""
+        self._recorder.tell(
+            reference(ATTACHMENTS, definition),
+            reason="SliceSizeMissing",
+            action="Plan",
+            note=f"fast_ipam alone changes nothing, its nodes share the range: {cure}",
+            warning=True,
+        )
+
+    def short(self, definition: NetworkAttachmentDefinition, key: TableKey, *, slices: int, waiting: int) -> None:
+        """There are more nodes than slices."""
+        self._recorder.tell(
+            reference(ATTACHMENTS, definition),
+            reason="SlicesShort",
+            action="Divide",
+            note=f"{waiting} nodes wait for a slice of {key.range}, which has {slices}: use a larger range or a smaller"
+            f" node_slice_size; the annotation podpool.io/waiting of the NodeSlicePool names them",
+            warning=True,
+        )
+
+    def waits(self, node: Node, key: TableKey) -> None:
+        """A node has no slice."""
+        self._recorder.tell(
+            reference(NODES, node),
+            reason="NoSlice",
+            action="Divide",
+            note=f"no slice of {key.range} is free{_in(key.network)}: Pods that need one wait until another node"
+            f" is gone or hands one back",
+            warning=True,
+        )
+
+    def disputed(self, pool: IPPool, other: str) -> None:
+        """Two nodes may use the same addresses."""
+        self._recorder.tell(
+            reference(IP_POOLS, pool),
+            reason="SliceDisputed",
+            action="Divide",
+            note=f"it shares addresses with {other}, which somebody wrote past the controller: drain one of the nodes",
+            warning=True,
+        )
+
+    def given_up(self, *, node: str, uid: str, pools: int) -> None:
+        """The slices of a Node that is gone are free."""
+        gone = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=node, uid=uid)
+        self._recorder.tell(
+            gone, reason="SlicesFreed", action="Close", note=f"the Node is gone: {pools} slices of it are free"
+        )
+
+    def swept(self, pool: IPPool, *, entries: int) -> None:
+        """Entries of Pods that are gone were released."""
+        self._recorder.tell(
+            reference(IP_POOLS, pool),
+            reason="Released",
+            action="Sweep",
+            note=f"{entries} addresses of Pods that are gone are free again",
+        )
+
+
+def _in(network: str) -> str:
+    return f" in network {network}" if network else ""

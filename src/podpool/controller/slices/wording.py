@@ -1,0 +1,102 @@
+"""IPPools, Leases and NodeSlicePools as they are written."""
+
+from typing import Any
+
+import msgspec
+
+from podpool.core.ranges import Prefix
+from podpool.resources.builtin import LEASES, Lease
+from podpool.resources.meta import Meta
+from podpool.resources.whereabouts import (
+    IP_POOLS,
+    LEAVE_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_UID_LABEL,
+    SLICE_ANNOTATION,
+    WAITING_ANNOTATION,
+    IPPool,
+    IPPoolSpec,
+    NodeSlicePool,
+)
+from podpool.slices.names import PoolPlace
+from podpool.slices.networks import TableKey
+from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
+from podpool.slices.table import Table, listing
+
+LARGEST_NOTE = 200_000
+"""Bytes of waiting nodes in an annotation; all annotations of an object may have 256 KiB."""
+
+
+class Offer(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice that a node should have."""
+
+    place: PoolPlace
+    """Its range is the slice."""
+    uid: str
+    range: Prefix
+    """The range that the slice is of."""
+    leave: str = ""
+    """Why it is asked back."""
+    disputed: bool = False
+    """Another may use addresses of it: nobody is given it who has it not."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """What its agent finds it by."""
+        return {NODE_UID_LABEL: self.uid}
+
+    @property
+    def notes(self) -> dict[str, str]:
+        """What IPPool and Lease have in common."""
+        return {
+            NODE_ANNOTATION: self.place.node,
+            NETWORK_ANNOTATION: self.place.network,
+            RANGE_ANNOTATION: str(self.range),
+        }
+
+
+def pool_for(offer: Offer, *, namespace: str) -> IPPool:
+    """Write the IPPool of a slice, without entries."""
+    notes = offer.notes | ({LEAVE_ANNOTATION: offer.leave} if offer.leave else {})
+    meta = Meta(name=offer.place.name, namespace=namespace, labels=offer.labels, annotations=notes)
+    spec = IPPoolSpec(range=str(offer.place.range))
+    return IPPool(api_version=IP_POOLS.api_version, kind=IP_POOLS.kind, metadata=meta, spec=spec)
+
+
+def lease_for(offer: Offer, *, namespace: str) -> Lease:
+    """Write the Lease with which a slice is offered: nobody holds it."""
+    notes = offer.notes | {SLICE_ANNOTATION: str(offer.place.range)}
+    meta = Meta(name=offer.place.lease, namespace=namespace, labels=offer.labels, annotations=notes)
+    return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=meta)
+
+
+def shown_table(key: TableKey, table: Table) -> dict[str, Any]:
+    """Write what a NodeSlicePool shows of a table."""
+    return {
+        "metadata": {
+            "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting(table) or None},
+        },
+        "spec": {"range": str(key.range), "sliceSize": f"/{table.cut.length}"},
+        "status": {"allocations": msgspec.to_builtins(listing(table))},
+    }
+
+
+def shows(pool: NodeSlicePool, wanted: dict[str, Any]) -> bool:
+    """Tell whether a NodeSlicePool shows a table as it should."""
+    notes = pool.metadata.annotations
+    return (
+        all(notes.get(each) == value for each, value in wanted["metadata"]["annotations"].items())
+        and msgspec.to_builtins(pool.spec) == wanted["spec"]
+        and msgspec.to_builtins(pool.status) == wanted["status"]
+    )
+
+
+def waiting_in(pool: NodeSlicePool) -> tuple[str, ...]:
+    """Read which nodes wait, longest waiting first."""
+    return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
+
+
+def _waiting(table: Table) -> str:
+    """List who waits; of very many those who have waited longest."""
+    text = " ".join(table.waiting)
+    return text if len(text) <= LARGEST_NOTE else text[:LARGEST_NOTE].rpartition(" ")[0]

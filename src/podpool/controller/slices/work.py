@@ -1,0 +1,123 @@
+"""All that writes for slices, for as long as this controller leads."""
+
+import asyncio
+from collections.abc import Iterable
+
+from podpool.controller.metrics import SliceMeter
+from podpool.controller.slices.claims import Claim, Claims
+from podpool.controller.slices.ground import SliceGround
+from podpool.controller.slices.lost import Lost
+from podpool.controller.slices.mirrors import Latest
+from podpool.controller.slices.offers import Offers
+from podpool.controller.slices.plans import Plans, key_of
+from podpool.controller.slices.sweep import Sweep
+from podpool.controller.slices.tables import Tables
+from podpool.kube.queue import Again, WorkQueue, work
+from podpool.resources.builtin import Node
+from podpool.resources.meta import Object
+
+GATHER = 0.2
+"""Seconds for which news of a network wait for company: many nodes, one write."""
+RESYNC = 300.0
+"""Seconds after which everything is looked at again, whatever happened."""
+AT_ONCE = 64
+"""Slices that are worked on at the same time."""
+ALL = "all"
+
+
+class SliceWork:
+    """Reconcilers on keys: the definitions, networks by name, slices by the name of their IPPool."""
+
+    def __init__(self, ground: SliceGround) -> None:
+        self.queues = {name: WorkQueue(rng=ground.rng) for name in ("plans", "networks", "slices")}
+        self._ground = ground
+        mirrors = ground.mirrors
+        self._claims = Claims(mirrors, changed=self._claim_changed)
+        self._shown = Latest(mirrors.tables, changed=self._table_changed)
+        self._plans = Plans(mirrors, ground.nodes, ground.telling)
+        self._offers = Offers(ground, self._claims, look=self.queues["slices"].add)
+        self._tables = Tables(ground, self._plans, self._claims, self._offers, self._shown)
+        self._lost = Lost(ground, self._claims, self._offers)
+        self._sweep = Sweep(ground, self._claims)
+
+    def meters(self) -> dict[tuple[str, str], SliceMeter]:
+        """Tell how each table is, by its network and range."""
+        return self._tables.meters()
+
+    async def run(self) -> None:
+        """Work until cancelled, from the moment that the objects have been seen."""
+        ground = self._ground
+        await ground.mirrors.synced()
+        for latest in (self._claims.pools, self._claims.leases, self._shown):
+            await latest.read(ground.kube)  # as they are now, not as they have been shown
+        endings = [
+            ground.nodes.subscribe(self._node_changed),
+            ground.mirrors.attachments.subscribe(self._definition_changed),
+            self._shown.follow(),
+        ]
+        try:
+            with self._claims.following():
+                async with asyncio.TaskGroup() as group:
+                    for name, reconcile, workers in (
+                        ("plans", self._plan, 1),
+                        ("networks", self._divide, 4),
+                        ("slices", self._offers.reconcile, AT_ONCE),
+                    ):
+                        timed = ground.metrics.timed(name, reconcile)
+                        group.create_task(work(self.queues[name], timed, workers=workers))
+                    group.create_task(self._lost.run())
+                    group.create_task(self._sweep.run())
+                    group.create_task(self._resync())
+        finally:
+            for end in endings:
+                end()
+
+    async def _resync(self) -> None:
+        while True:
+            self.queues["plans"].add(ALL)
+            await asyncio.sleep(RESYNC)
+
+    async def _plan(self, _: str) -> None:
+        """Read all definitions anew, and look at every network and slice that there is, was, or will be."""
+        before = self._plans.networks
+        after = self._plans.look()
+        shown = (key.network for pool in self._ground.mirrors.tables.store.values() if (key := key_of(pool)))
+        planned = (plan.key.network for networks in (before, after) for plan in networks.plans)
+        self._look_at((*planned, *shown, *self._claims.networks()), after=0.0)
+        for claim in self._claims.values():
+            self.queues["slices"].add(claim.name)
+
+    async def _divide(self, network: str) -> Again | None:
+        if self._plans.looked and self.queues["plans"].idle:
+            await self._tables.reconcile(network)
+            return None
+        return Again(after=GATHER)  # what is planned is about to be another
+
+    def _look_at(self, networks: Iterable[str], *, after: float = GATHER) -> None:
+        for network in dict.fromkeys(networks):
+            self.queues["networks"].add_after(network, after)
+
+    def _node_changed(self, old: Node | None, new: Node | None) -> None:
+        """Look at every network when a Node comes, goes or tells who it is; its heartbeat is no news."""
+        if old is not None and new is not None and old.boot_id == new.boot_id:
+            return
+        node = new or old
+        self._look_at(plan.key.network for plan in self._plans.networks.plans)
+        for claim in self._claims.of_node(node.metadata.name) if node else ():
+            self.queues["slices"].add(claim.name)
+            self._look_at([claim.network])
+
+    def _definition_changed(self, _: Object | None, __: Object | None) -> None:
+        self.queues["plans"].add_after(ALL, GATHER)
+
+    def _table_changed(self, name: str) -> None:
+        key = self._plans.networks.slice_pools.get(name)
+        pool = self._shown.get(name)
+        shown = key_of(pool) if pool else None
+        self._look_at(each.network for each in (key, shown) if each)
+
+    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        for claim in (old, new):
+            if claim is not None:
+                self.queues["slices"].add(claim.name)
+                self._look_at([claim.network])

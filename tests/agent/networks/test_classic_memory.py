@@ -1,0 +1,87 @@
+"""What a node remembers of shared ranges: it survives the process at any byte, and stays short."""
+
+import msgspec
+
+from podpool.agent.networks.classic_memory import LONG, Lending, Lendings
+from podpool.agent.records import Owner
+from tests.agent.disks import DiskDied, MemoryDisk
+
+
+def lending(container: str, *, leaving: bool = False) -> Lending:
+    return Lending(
+        sandbox=Owner(container_id=container, ifname="net1"),
+        podref=f"default/{container}",
+        network="net",
+        network_name="",
+        ranges=("10.0.0.0/24",),
+        reserved=True,
+        leaving=leaving,
+    )
+
+
+def told(disk: MemoryDisk) -> set[Lending]:
+    return set(Lendings(disk.after_kill()).all.values())
+
+
+def test_what_was_kept_is_there_again_in_its_last_form() -> None:
+    disk = MemoryDisk()
+    lendings = Lendings(disk)
+    for each in (lending("a"), lending("b"), lending("a", leaving=True)):
+        lendings.keep(each)
+    lendings.end(lending("b").sandbox)
+    assert {lending("a", leaving=True)} == told(disk)
+
+
+def test_it_dies_at_any_byte_and_has_all_that_was_answered_on() -> None:
+    whole = len(msgspec.json.encode(lending("b"))) + 40
+    for budget in range(whole):
+        disk = MemoryDisk()
+        lendings = Lendings(disk)
+        lendings.keep(lending("a"))
+        disk.budget = budget
+        try:
+            lendings.keep(lending("b"))
+        except DiskDied:
+            assert {lending("a")} == told(disk)
+        else:
+            assert {lending("a"), lending("b")} == told(disk)
+
+
+def test_a_torn_line_is_cut_off_before_the_next_is_written() -> None:
+    disk = MemoryDisk()
+    Lendings(disk).keep(lending("a"))
+    (name,) = disk.names()
+    disk.append(name, b'{"kept":{"sand')
+    Lendings(disk).keep(lending("b"))
+    assert {lending("a"), lending("b")} == told(disk)
+
+
+def test_the_file_stays_short_however_long_it_runs() -> None:
+    disk = MemoryDisk()
+    lendings = Lendings(disk)
+    lendings.keep(lending("stays"))
+    for each in range(2 * LONG):
+        lendings.keep(lending(f"c{each}"))
+        lendings.end(lending(f"c{each}").sandbox)
+    assert {lending("stays")} == told(disk)
+    assert 1 == len(disk.names())
+    assert len(disk.written[disk.names()[0]].splitlines()) <= LONG + 1
+
+
+def test_a_death_while_it_is_shortened_loses_nothing() -> None:
+    for budget in range(0, 400, 7):
+        disk = MemoryDisk()
+        lendings = Lendings(disk)
+        lendings.keep(lending("stays"))
+        for each in range(LONG // 2):
+            lendings.keep(lending(f"c{each}"))
+            if each < LONG // 2 - 1:
+                lendings.end(lending(f"c{each}").sandbox)
+        last = lending(f"c{LONG // 2 - 1}")
+        disk.budget = budget
+        try:
+            lendings.end(last.sandbox)
+        except DiskDied:
+            assert told(disk) in ({lending("stays"), last}, {lending("stays")})
+        else:
+            assert {lending("stays")} == told(disk)

@@ -1,0 +1,152 @@
+"""Which source is asked for what, and that one ADD over several is all or nothing."""
+
+from collections.abc import Callable
+
+import pytest
+
+from podpool.agent.networks.router import Router
+from podpool.agent.networks.source import Want
+from podpool.agent.records import Owner as Sandbox
+from podpool.agent.records import PodName
+from podpool.cni.messages import CniError, Code, Request
+from podpool.core.addresses import Address
+from podpool.core.errors import InvalidInput
+from tests.agent.clocks import SetClock
+from tests.kube.loops import in_loop
+
+ARGS = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"
+MIXED = b"""{"name": "net", "ipam": {"type": "podpool", "ipRanges": [
+    {"range": "10.1.0.0/16", "node_slice_size": "/24"}, {"range": "10.2.0.0/16"},
+    {"range": "fd00::/64", "node_slice_size": "/120"}]}}"""
+
+
+class Fountain:
+    """A source that has the first address of every range, as long as it is told to."""
+
+    def __init__(self) -> None:
+        self.works = True
+        self.held: dict[Sandbox, tuple[Address, ...]] = {}
+        self.collected: list[str] = []
+
+    async def give(self, want: Want) -> tuple[Address, ...]:
+        if not self.works:
+            raise CniError(Code.TRY_AGAIN_LATER, "none left")
+        self.held[want.sandbox] = tuple(each.prefix.at(1) for each in want.ranges)
+        return self.held[want.sandbox]
+
+    async def give_back(self, want: Want) -> None:
+        self.held.pop(want.sandbox, None)
+
+    async def check(self, want: Want) -> tuple[Address, ...]:
+        if want.sandbox not in self.held:
+            raise CniError(Code.NOT_AS_ADDED, "nothing")
+        return self.held[want.sandbox]
+
+    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+        assert not valid
+        self.collected.append(network)
+
+
+def router(
+    sliced: Fountain | None = None,
+    shared: Fountain | None = None,
+    read_file: Callable[[str], bytes | None] = lambda _path: None,
+) -> Router:
+    return Router(sliced=sliced or Fountain(), shared=shared or Fountain(), clock=SetClock(), read_file=read_file)
+
+
+def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> Request:
+    return Request(command=command, container_id="a", ifname="net1", args=args, stdin=stdin)
+
+
+def wanted(stdin: bytes) -> Want:
+    found = router().want(request(stdin), PodName())
+    assert found
+    return found
+
+
+class TestWhoseItIs:
+    @pytest.mark.parametrize(
+        "stdin",
+        [
+            b'{"ipam": {"type": "podpool"}}',
+            b'{"name": "orange", "ipam": {"type": "podpool"}}',
+            b'{"name": "whereabouts"}',
+            b'{"ipam": {"type": "host-local", "ranges": []}}',
+        ],
+    )
+    def test_without_ranges_of_ours_it_is_for_the_nodes_own_pool(self, stdin: bytes) -> None:
+        assert router().want(request(stdin), PodName()) is None
+
+    @pytest.mark.parametrize(
+        "stdin",
+        [
+            b'{"ipam": {"type": "podpool", "Range": "10.0.0.0/8"}}',
+            b'{"ipam": {"type": "whereabouts", "ipRanges": [{"range": "10.0.0.0/8"}]}}',
+            b'{"ipam": {"type": "whereabouts"}}',
+        ],
+    )
+    def test_with_ranges_or_as_whereabouts_it_is_not(self, stdin: bytes) -> None:
+        assert router().want(request(stdin), PodName())
+
+    def test_the_flat_file_fills_what_is_left_empty(self) -> None:
+        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
+        stdin = b'{"ipam": {"type": "whereabouts"}}'
+        found = router(read_file=flat.get).want(request(stdin), PodName())
+        assert found
+        assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
+
+    def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
+        def directory(path: str) -> bytes | None:
+            raise InvalidInput("configuration_path", path, "is a directory")
+
+        stdin = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
+        for asked, read_file in (
+            (request(stdin, args=""), lambda _path: None),
+            (request(stdin, args="FOO=1"), lambda _path: None),
+            (request(stdin), directory),
+        ):
+            with pytest.raises(CniError) as caught:
+                router(read_file=read_file).want(asked, PodName())
+            assert Code.INVALID_CONFIG is caught.value.code
+
+    def test_only_an_add_needs_a_pod(self) -> None:
+        stdin = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
+        assert router().want(request(stdin, command="DEL", args=""), PodName())
+
+
+class TestSeveralSources:
+    @in_loop
+    async def test_addresses_come_in_the_order_of_the_ranges(self) -> None:
+        sliced, shared = Fountain(), Fountain()
+        given = await router(sliced, shared).give(wanted(MIXED))
+        assert ["10.1.0.1", "10.2.0.1", "fd00::1"] == list(map(str, given))
+        assert given == await router(sliced, shared).check(wanted(MIXED))
+
+    @in_loop
+    async def test_when_one_fails_the_other_gives_back(self) -> None:
+        sliced, shared = Fountain(), Fountain()
+        shared.works = False
+        with pytest.raises(CniError):
+            await router(sliced, shared).give(wanted(MIXED))
+        assert not sliced.held
+
+    @in_loop
+    async def test_but_not_what_the_sandbox_had_before(self) -> None:
+        sliced, shared = Fountain(), Fountain()
+        await router(sliced, shared).give(wanted(MIXED))
+        shared.works = False
+        with pytest.raises(CniError):
+            await router(sliced, shared).give(wanted(MIXED))
+        assert sliced.held
+
+    @in_loop
+    async def test_a_del_and_a_gc_go_to_both(self) -> None:
+        sliced, shared = Fountain(), Fountain()
+        both = router(sliced, shared)
+        await both.give(wanted(MIXED))
+        await both.give_back(wanted(MIXED))
+        assert not sliced.held
+        assert not shared.held
+        await both.collect("net", frozenset())
+        assert ["net"] == sliced.collected == shared.collected

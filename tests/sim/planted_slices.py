@@ -1,0 +1,49 @@
+"""Bugs to plant where slices are given and taken back: each leaves out one rule."""
+
+from typing import Any
+
+import pytest
+
+from podpool.controller.slices.claims import Claim
+from podpool.controller.slices.lost import Lost
+from podpool.controller.slices.mirrors import Latest
+from podpool.controller.slices.offers import Offers
+from podpool.kube.client import KubeClient
+
+
+def a_holder_does_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """What is not wanted is taken back, whoever holds it."""
+    patch.setattr(Claim, "held", property(lambda _: False))
+
+
+def deleted_at_any_version(patch: pytest.MonkeyPatch) -> None:
+    """A Lease is deleted by its name."""
+    delete = KubeClient.delete
+
+    async def by_name(kube: KubeClient, *words: Any, **others: Any) -> None:  # noqa: ANN401  passed on
+        await delete(kube, *words, **{**others, "uid": None, "resource_version": None})
+
+    async def end(offers: Offers, kind: Any, latest: Latest[Any], obj: Any) -> None:  # noqa: ANN401  of any kind
+        if obj is not None:
+            await by_name(offers._kube, kind, obj.metadata.name, namespace=obj.metadata.namespace)
+            latest.gone(obj)
+
+    patch.setattr(Offers, "_end", end)
+
+
+def a_cache_tells_who_is_gone(patch: pytest.MonkeyPatch) -> None:
+    """Whether a Node is gone is decided by what a watch has shown."""
+
+    async def by_cache(lost: Lost, claim: Claim) -> bool:
+        return not claim.belongs(lost._ground.nodes.get(claim.node))
+
+    patch.setattr(Lost, "_is_gone", by_cache)
+
+
+def a_leader_begins_with_its_cache(patch: pytest.MonkeyPatch) -> None:
+    """Slices are given by what watches have shown, when a lead begins."""
+
+    async def nothing(*_words: Any, **_others: Any) -> None:  # noqa: ANN401  whatever was to be read
+        return
+
+    patch.setattr(Latest, "read", nothing)

@@ -1,0 +1,111 @@
+"""Node slices in the simulator: no history shows anything wrong, and every planted bug is found by a scenario."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from podpool.sim.plan import CLIMATES, Shape, draw
+from podpool.sim.search import play
+from podpool.sim.slice_checks import SliceAuditor
+from podpool.sim.truth import Violation
+from podpool.sim.world import World
+from tests.sim import planted_slices, scenarios_slices
+from tests.sim.story import NUMBERS, Scenario, Story
+
+pytestmark = pytest.mark.histories
+
+SLICED = Shape(cidr="10.0.0.0/27", numbers=NUMBERS, slices=True)
+SEEDS = (1, 2, 3)
+
+
+class Bug(msgspec.Struct, frozen=True):
+    """A rule that is left out, and the story that shows it."""
+
+    rule: str
+    plant: Callable[[pytest.MonkeyPatch], None]
+    scenario: Scenario
+    reported: tuple[str, ...]
+
+
+BUGS = (
+    Bug(
+        "a slice whose Lease has a holder is only asked for",
+        planted_slices.a_holder_does_not_matter,
+        scenarios_slices.a_definition_is_deleted_under_running_pods,
+        ("consent",),
+    ),
+    Bug(
+        "what is deleted is what was looked at",
+        planted_slices.deleted_at_any_version,
+        scenarios_slices.a_slice_is_taken_while_it_is_withdrawn,
+        ("consent",),
+    ),
+    Bug(
+        "gone is decided on a fresh read",
+        planted_slices.a_cache_tells_who_is_gone,
+        scenarios_slices.a_node_comes_back_unseen,
+        ("consent", "containment"),
+    ),
+    Bug(
+        "a leader begins with what is there, not with what it has been shown",
+        planted_slices.a_leader_begins_with_its_cache,
+        scenarios_slices.a_new_leader_with_an_old_picture,
+        ("one owner",),
+    ),
+)
+
+
+@pytest.fixture(autouse=True)
+def quiet() -> Iterator[None]:
+    """Faults are logged by the thousand."""
+    logging.disable(logging.CRITICAL)
+    yield
+    logging.disable(logging.NOTSET)
+
+
+def tell(scenario: Scenario, *, seed: int) -> None:
+    """Tell a story in a world with slices; raises what it shows to be wrong."""
+    world = World(seed, SLICED)
+    SliceAuditor(world)
+
+    async def story() -> None:
+        await world.begin()
+        await scenario(Story(world))
+
+    try:
+        world.loop.run_until_complete(story())
+    finally:
+        world.loop.end()
+
+
+@pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.plant.__name__)
+def test_a_rule_that_is_left_out_is_missed(bug: Bug, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in SEEDS:
+        tell(bug.scenario, seed=seed)
+    bug.plant(monkeypatch)
+    for seed in SEEDS:
+        with pytest.raises(Violation) as found:
+            tell(bug.scenario, seed=seed)
+        assert found.value.invariant in bug.reported
+
+
+def test_the_documentation_has_every_bug() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    rows = [f"| {bug.rule} | {bug.scenario.__name__.replace('_', ' ')} | {' or '.join(bug.reported)} |" for bug in BUGS]
+    assert [] == [row for row in rows if row not in told]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_who_was_given_up_gives_nothing_of_what_it_had(seed: int) -> None:
+    tell(scenarios_slices.a_machine_is_back_after_it_was_given_up, seed=seed)
+
+
+@pytest.mark.parametrize("seeds", [range(first, first + 5) for first in range(2000, 2040, 5)], ids=str)
+def test_no_history_shows_anything_wrong(seeds: range) -> None:
+    climate = CLIMATES["slices"]
+    for seed in seeds:
+        run = play(seed, draw(seed, climate), climate)
+        assert run.error is None, f"podpool sim --seed {seed} --climate slices"
