@@ -1,7 +1,7 @@
 /* Starts a CNI plugin many times, several at once, and tells how long each took from its start to its exit.
  *
- * spawner AT_ONCE COUNT PREFIX CONFIG PROGRAM: CNI_CONTAINERID is PREFIX and a number, the configuration comes from a
- * file, everything else from our environment. Prints nanoseconds, one line for each; a plugin that fails is a line of 0.
+ * spawner AT_ONCE COUNT PREFIX CONFIG PROGRAM: CNI_CONTAINERID is PREFIX and a number, CNI_ARGS names a Pod like it, the
+ * configuration comes from a file, everything else from our environment. Prints nanoseconds, one line for each; a plugin that fails is a line of 0.
  * In C, because a Python process takes longer to start another than a plugin lives. */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -26,12 +26,13 @@ static int64_t now(void) {
 }
 
 static void start(int number, const char *prefix, const char *config, const char *program) {
-    char container[300];
-    char *variables[MOST_VARIABLES + 2], *words[] = {(char *)program, NULL};
+    char container[300], pod[400];
+    char *variables[MOST_VARIABLES + 3], *words[] = {(char *)program, NULL};
     int count = 0;
     while (environ[count] && count < MOST_VARIABLES) variables[count] = environ[count], count++;
     snprintf(container, sizeof container, "CNI_CONTAINERID=%s%d", prefix, number);
-    variables[count++] = container, variables[count] = NULL;
+    snprintf(pod, sizeof pod, "CNI_ARGS=IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME=%s%d", prefix, number);
+    variables[count++] = container, variables[count++] = pod, variables[count] = NULL;
     posix_spawn_file_actions_t files;
     posix_spawn_file_actions_init(&files);
     posix_spawn_file_actions_addopen(&files, STDIN_FILENO, config, O_RDONLY, 0);

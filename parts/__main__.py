@@ -6,7 +6,7 @@ ends at once. The first step that cannot go on ends the call with one sentence t
 
 from __future__ import annotations
 
-from parts import debian, postgres, recipes
+from parts import axe, debian, postgres, recipes
 from parts.steps import PartMissing
 
 
@@ -15,6 +15,7 @@ def main() -> None:
     try:
         debian.install()
         postgres.fetch()
+        axe.fetch()
         for recipe in recipes.RECIPES:
             recipes.build(recipe)
     except PartMissing as missing:

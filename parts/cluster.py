@@ -8,6 +8,7 @@ killed left behind (empty control groups, nothing else) the next one removes.
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from parts import cgroups
@@ -23,11 +24,12 @@ from parts.polling import until
 from parts.recipes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 PODS = "/api/v1/namespaces/default/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
+STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 NODES = "/api/v1/nodes"
 GONE_QUIET = "10s"
 """After which the cluster calls a silent node unreachable."""
@@ -129,28 +131,23 @@ class Cluster:
         """All Pods that were asked for."""
         return list(self.admin.get(PODS)["items"])
 
-    def run_pods(self, names: Sequence[str], *, node: str) -> None:
+    def run_pods(self, names: Sequence[str], *, node: str, annotations: Mapping[str, str] | None = None) -> None:
         """Ask for Pods on a node, past the scheduler."""
         for name in names:
-            self.admin.post(PODS, {"metadata": {"name": name}, "spec": pod_spec() | {"nodeName": node}})
+            metadata = {"name": name, "annotations": annotations}
+            self.admin.post(PODS, {"metadata": metadata, "spec": pod_spec() | {"nodeName": node}})
 
-    def deploy(self, name: str, replicas: int, **spec: object) -> None:
+    def deploy(self, name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object) -> None:
         """Ask for a Deployment whose Pods are spread over the nodes."""
-        labels = {"app": name}
-        spread = {
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": {"matchLabels": labels},
-        }
-        template = {"metadata": {"labels": labels}, "spec": pod_spec() | {"topologySpreadConstraints": [spread]} | spec}
-        self.admin.post(
-            DEPLOYMENTS,
-            {
-                "metadata": {"name": name},
-                "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
-            },
-        )
+        self.admin.post(DEPLOYMENTS, spread_pods(name, replicas, annotations=annotations, **spec))
+
+    def deploy_named(
+        self, name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object
+    ) -> None:
+        """Ask for a StatefulSet, whose Pods come back under their names; all of them at once."""
+        asked = spread_pods(name, replicas, annotations=annotations, **spec)
+        asked["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel"}
+        self.admin.post(STATEFUL_SETS, asked)
 
     def scale(self, name: str, replicas: int) -> None:
         """Ask for more or fewer Pods of a Deployment."""
@@ -161,9 +158,31 @@ class Cluster:
         self.admin.delete(f"{PODS}/{pod}?gracePeriodSeconds=0")
 
     def clear(self) -> None:
-        """Ask for nothing any more."""
-        self.admin.call("DELETE", DEPLOYMENTS)
-        self.admin.call("DELETE", PODS)
+        """Ask for nothing any more; one answer for all of a kind takes a busy machine its time."""
+        patient = replace(self.admin, timeout=120.0)
+        for kind in (DEPLOYMENTS, STATEFUL_SETS, PODS):
+            patient.call("DELETE", kind)
+
+
+def spread_pods(
+    name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object
+) -> dict[str, Any]:
+    """What makes Pods on all nodes, about as many on each."""
+    labels = {"app": name}
+    spread = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": labels},
+    }
+    template = {
+        "metadata": {"labels": labels, "annotations": annotations},
+        "spec": pod_spec() | {"topologySpreadConstraints": [spread]} | spec,
+    }
+    return {
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
 
 
 def pod_spec() -> dict[str, Any]:

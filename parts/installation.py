@@ -76,7 +76,7 @@ class Installation:
 
     def join(self, node: Node) -> None:
         """Have a real node's Pods connected through podpool; the agent says so when it can serve."""
-        podpool("cni", "install", "--bin-dir", str(node.plugins))
+        podpool("cni", "install", "--bin-dir", str(node.plugins), "--name", "podpool,whereabouts")
         for name in ("bridge", "loopback"):
             shutil.copy(program(name), node.plugins)
         template = node.home / "template.conflist"

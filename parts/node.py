@@ -81,11 +81,11 @@ class Node:
         self.segment.run("ip", "link", "set", outer, "master", BRIDGE, "up")
         self.run("ip", "link", "set", UPLINK, "master", BRIDGE, "up")
 
-    def configure(self, conflist: dict[str, Any]) -> None:
+    def configure(self, conflist: dict[str, Any], *, file: str = "10-test.conflist") -> None:
         """Say how its Pods are connected. A file that is moved here from elsewhere containerd does not see."""
         beside = self.configs / "beside"
         beside.write_text(json.dumps(conflist))
-        beside.rename(self.configs / "10-test.conflist")
+        beside.rename(self.configs / file)
 
     def die(self) -> None:
         """End everything on it at once, as a power cut does; nobody is told."""
@@ -185,11 +185,19 @@ class Node:
         return self.ctr("tasks", "list", "--quiet").split()
 
     def interfaces(self) -> dict[str, str]:
-        """The addresses in the Pods' network namespaces, by namespace; one that vanishes meanwhile is left out."""
-        each = f"echo $name $({command('ip')} -netns $name -4 -oneline address show eth0 2>/dev/null)"
+        """The first address in each of the Pods' network namespaces, by namespace."""
+        return {name: addresses["eth0"] for name, addresses in self.addresses().items() if "eth0" in addresses}
+
+    def addresses(self) -> dict[str, dict[str, str]]:
+        """The addresses in the Pods' network namespaces, by interface; what vanishes meanwhile is left out."""
+        each = f"{command('ip')} -netns $name -4 -oneline address show 2>/dev/null | sed s/^/$name' '/"
         told = self.run("sh", "-c", f"for name in $(ls /run/netns); do {each}; done")
-        words = [line.split() for line in told.splitlines()]
-        return {name: rest[3].partition("/")[0] for name, *rest in words if rest}
+        found: dict[str, dict[str, str]] = {}
+        for line in told.splitlines():
+            name, _, interface, _, address, *_ = line.split()
+            if interface != "lo":
+                found.setdefault(name, {})[interface] = address.partition("/")[0]
+        return found
 
     def network_namespaces(self) -> list[str]:
         """The Pods' network namespaces."""

@@ -30,10 +30,17 @@ class Recipe:
     """The Go package whose variables hold the version, where the program tells its version from there."""
     tags: str = ""
     """What is left out of the build, where that needs more than Go."""
+    first: str = ""
+    """The name of the first program, where Go would name it after a directory that says nothing."""
 
     @property
     def programs(self) -> tuple[str, ...]:
         """The names of the programs; a package `.` is named by its module."""
+        return (self.first, *self.built[1:]) if self.first else self.built
+
+    @property
+    def built(self) -> tuple[str, ...]:
+        """The same as Go names them."""
         return tuple(PurePosixPath(package).name or self.module for package in self.packages)
 
     @property
@@ -45,6 +52,8 @@ class Recipe:
 KUBERNETES = {"version": "1.36.3", "module": "kubernetes", "stamp": "k8s.io/component-base/version"}
 CNI = "github.com/containernetworking/plugins/plugins"
 CONTAINERD = "github.com/containerd/containerd/v2/cmd"
+MULTUS = "gopkg.in/k8snetworkplumbingwg/multus-cni.v4/cmd/multus"
+WHEREABOUTS = "github.com/k8snetworkplumbingwg/whereabouts/cmd"
 
 # Durations: 2 cores, nothing in Go's own cache before the first; each finds there what those before it compiled.
 RECIPES = (
@@ -84,6 +93,15 @@ RECIPES = (
         usually="1 to 2 min",
         tags="no_btrfs",
     ),
+    Recipe(name="multus", version="4.2.4", module="multus", packages=(MULTUS,), usually="1 to 2 min"),
+    Recipe(
+        name="whereabouts",
+        version="0.9.4",
+        module="whereabouts",
+        packages=(WHEREABOUTS, f"{WHEREABOUTS}/nodeslicecontroller"),
+        first="whereabouts",
+        usually="1 to 3 min",
+    ),
     Recipe(name="pause", version="1", module="pause", packages=(".",), usually="1 s"),
 )
 
@@ -112,6 +130,7 @@ def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
         otherwise=f"{recipe.name} cannot be built: see whether the Go module proxy can be reached and whether "
         f"your disk has 4 GB free, then type 'make parts' again.",
     )
+    (scratch / recipe.built[0]).rename(scratch / recipe.programs[0])
 
 
 def program(name: str) -> Path:

@@ -1,6 +1,6 @@
 """Every scenario there is. A new one is a module here, and its name in this list."""
 
-from bench.scenarios import agent, cluster, controller, core, kube, ledger, sim
+from bench.scenarios import agent, cluster, controller, core, kube, ledger, sim, slices
 
 ALL = (
     agent.SCENARIO,
@@ -10,4 +10,5 @@ ALL = (
     kube.SCENARIO,
     ledger.SCENARIO,
     sim.SCENARIO,
+    slices.SCENARIO,
 )

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from parts.cluster import NODES, runs
 from parts.installation import state
 from podpool.agent.journal import read_journal
+from podpool.agent.networks.slices import Slices
 from podpool.agent.pool import Pool
 from podpool.runtime.disk import LocalDisk
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Addresses = dict[str, str]
 """Addresses by Pod, or by grant."""
+Part = TypeVar("Part", Pool, Slices)
 LATE_DELETES = "/run/podpool/deletes"
 
 
@@ -85,7 +87,7 @@ def on_the_node(node: Node, pods: Addresses) -> list[str]:
 
 def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger: Books) -> list[str]:
     """What the agent, the NodeNetworkConfig and the ledger have."""
-    pool = pool_of(node)
+    pool = replayed(node, Pool())
     containers = config.get("status", {}).get("networkContainers", [])
     if len(containers) != 1 or pool.container is None:
         return [f"{len(containers)} containers in its status, {pool.container and 1} in its agent's journal"]
@@ -110,15 +112,15 @@ def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger:
     return told
 
 
-def pool_of(node: Node) -> Pool:
-    """What the agent of a node has, as its journal tells."""
-    pool, disk = Pool(), LocalDisk(state(node))
+def replayed(node: Node, part: Part) -> Part:
+    """What the agent of a node has, as its journal tells: its pool, or its slices."""
+    disk = LocalDisk(state(node))
     try:
         for record in read_journal(disk).records:
-            pool.apply(record)
+            part.apply(record)
     finally:
         disk.close()
-    return pool
+    return part
 
 
 def given(container: Mapping[str, Any]) -> Books:

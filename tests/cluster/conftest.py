@@ -6,15 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.cluster import PODS, Cluster, runs
-from parts.installation import Installation
+from parts.cluster import NODES, PODS, Cluster, runs
+from parts.installation import Installation, podpool
+from parts.multus import Multus
 from parts.polling import until
 from tests.cluster.agreement import differences
+from tests.cluster.attachments import network_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 NAMES = ("one", "two")
+GONE_QUIET = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute"}
+MOVES: dict[str, Any] = {"tolerations": [GONE_QUIET | {"tolerationSeconds": 0}]}
+"""Of Pods that leave a node which has gone quiet at once."""
 # minutes of rest, of damping and of silence would only make the tests longer
 NUMBERS = (
     "shrink_hold=500ms,cooldown=1s,cooldown_floor=1s,spread_at_most=100ms,"
@@ -27,9 +32,10 @@ LOOK = 0.5
 class World:
     """The cluster, what of podpool runs in it, and what must hold when it has come to rest."""
 
-    def __init__(self, cluster: Cluster, installation: Installation) -> None:
+    def __init__(self, cluster: Cluster, installation: Installation, multus: Multus) -> None:
         self.cluster = cluster
         self.installation = installation
+        self.multus = multus
 
     def running(self) -> dict[str, str]:
         """The addresses of the Pods that run, by name."""
@@ -37,8 +43,11 @@ class World:
 
     def on(self, node: str) -> dict[str, str]:
         """The addresses of the Pods that run on a node."""
-        pods = self.cluster.admin.get(f"{PODS}?fieldSelector=spec.nodeName={node}")["items"]
-        return {pod["metadata"]["name"]: pod["status"].get("podIP", "") for pod in pods if runs(pod)}
+        return {pod["metadata"]["name"]: pod["status"].get("podIP", "") for pod in self.bound_to(node) if runs(pod)}
+
+    def bound_to(self, node: str) -> list[dict[str, Any]]:
+        """The Pods that are to be on a node, whether they run or not."""
+        return list(self.cluster.admin.get(f"{PODS}?fieldSelector=spec.nodeName={node}")["items"])
 
     def agrees(self, *, pods: int) -> None:
         """Wait until so many Pods run, and everybody says the same of them."""
@@ -47,7 +56,7 @@ class World:
         def settled() -> bool:
             there, running = len(self.cluster.pods()), len(self.running())
             if there == running == pods:  # else there is more to see than is worth a look
-                told[:] = differences(self.cluster, self.installation)
+                told[:] = [*differences(self.cluster, self.installation), *network_differences(self.cluster)]
             else:
                 told[:] = [f"{there} Pods are there and {running} run, not {pods}"]
             return not told
@@ -56,6 +65,14 @@ class World:
             until(settled, "all agree", patience=PATIENCE, between=LOOK)
         except TimeoutError:
             raise AssertionError("\n".join(told)) from None
+
+    def lose(self, node: str) -> None:
+        """Have a machine die; then its Node is deleted, and the Pods that were on it are forgotten."""
+        self.cluster.nodes.pop(node).die()
+        until(lambda: not self.on(node), f"no Pod is to stay on {node}", between=LOOK)
+        self.cluster.admin.delete(f"{NODES}/{node}")
+        for pod in self.bound_to(node):
+            self.cluster.force_delete(pod["metadata"]["name"])
 
     def ready(self) -> None:
         """Wait until Pods can be scheduled to every node."""
@@ -74,10 +91,11 @@ def started_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", numbers=NUMBERS
         )
         started.append(installation)
+        multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute
         installation.install()
         for node in cluster.nodes.values():
             installation.join(node)
-        yield World(cluster, installation)
+        yield World(cluster, installation, multus)
     finally:
         for each in reversed(started):
             each.stop()
@@ -90,3 +108,15 @@ def world(started_world: World) -> Iterator[World]:
     yield started_world
     started_world.cluster.clear()
     started_world.agrees(pods=0)
+
+
+@pytest.fixture
+def multus(world: World) -> Iterator[Multus]:
+    """Multus on every node, for this test only; and agents that may write the ranges that nodes share."""
+    world.cluster.plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+    for node in world.cluster.nodes.values():
+        world.multus.join(node)
+    yield world.multus
+    world.cluster.clear()
+    world.agrees(pods=0)
+    world.multus.leave()

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parts.cluster import NODES, runs
+from parts.cluster import NODES
 from parts.polling import until
+from tests.cluster.conftest import MOVES
 
 if TYPE_CHECKING:
     from parts.daemon import Daemon
@@ -65,18 +66,11 @@ def test_a_node_that_is_deleted_and_registered_again_keeps_its_pods_and_their_ad
 
 def test_pods_of_a_node_that_dies_move_and_its_addresses_come_back(world: World) -> None:
     """A machine that takes its name inherits nothing."""
-    gone_quiet = {"key": "node.kubernetes.io/unreachable", "effect": "NoExecute", "tolerationSeconds": 0}
-    world.cluster.deploy("web", 20, tolerations=[gone_quiet | {"operator": "Exists"}])
+    world.cluster.deploy("web", 20, **MOVES)
     world.agrees(pods=20)
-    lost = world.on("two")
-    assert lost
+    assert world.on("two")
 
-    world.cluster.nodes.pop("two").die()
-    until(lambda: 20 == len(world.on("one")), "all Pods run on the node that is left", between=0.5)
-    world.cluster.admin.delete(f"{NODES}/two")
-    for pod in world.cluster.pods():
-        if not runs(pod):
-            world.cluster.force_delete(pod["metadata"]["name"])
+    world.lose("two")
     world.agrees(pods=20)
 
     world.installation.join(world.cluster.add("two"))

@@ -1,0 +1,203 @@
+"""A real Chromium, spoken to over its debugging protocol: a page is opened, looked at, typed into and pictured.
+
+It runs without a window, and as root without its sandbox, which does not work there. Everything that a page complains
+about in its console is kept, so that a test can say that there was nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import itertools
+import json
+import os
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+
+from parts.daemon import Daemon
+from parts.debian import command
+from parts.polling import BETWEEN, PATIENCE
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Mapping
+    from pathlib import Path
+
+KEYS = {
+    "Enter": 13,
+    "Escape": 27,
+    "Tab": 9,
+    "Home": 36,
+    "End": 35,
+    "PageDown": 34,
+    "ArrowLeft": 37,
+    "ArrowUp": 38,
+    "ArrowRight": 39,
+    "ArrowDown": 40,
+}
+LARGEST = 64 << 20
+
+
+class Browser:
+    """One Chromium with a profile of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.home = home
+        self._port = home / "DevToolsActivePort"
+        sandbox = ["--no-sandbox"] if os.geteuid() == 0 else []
+        quiet = ["--disable-gpu", "--disable-dev-shm-usage", "--disable-background-networking", "--disable-sync"]
+        words = [
+            *(command("chromium"), "--headless=new", "--remote-debugging-port=0", f"--user-data-dir={home}"),
+            *("--no-first-run", "--disable-component-update", "--disable-extensions", "--mute-audio"),
+            *("--force-color-profile=srgb", "--hide-scrollbars", *sandbox, *quiet, "about:blank"),
+        ]
+        env = {**os.environ, "HOME": str(home)}
+        self.daemon = Daemon(words, log=home / "chromium.log", ready=self._listens, env=env)
+
+    def _listens(self) -> bool:
+        return self._port.exists() and len(self._port.read_text().split()) == 2
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        self.daemon.start()
+
+    def stop(self) -> None:
+        """End it."""
+        self.daemon.stop()
+
+    @asynccontextmanager
+    async def page(self, *, width: int = 1440, height: int = 900) -> AsyncIterator[Page]:
+        """Open an empty page of a size."""
+        port, path = self._port.read_text().split()
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=LARGEST) as road,
+        ):
+            page = Page(road)
+            hearing = asyncio.create_task(page.hear())
+            try:
+                await page.attach()
+                await page.resize(width, height)
+                yield page
+                await page.close()
+            finally:
+                hearing.cancel()
+                await asyncio.wait([hearing])
+
+
+class Page:
+    """A page in the browser."""
+
+    def __init__(self, road: aiohttp.ClientWebSocketResponse) -> None:
+        self.complaints: list[str] = []
+        """Errors and warnings in the console, in order."""
+        self._road = road
+        self._numbers = itertools.count(1)
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
+        self._session = self._target = ""
+
+    async def attach(self) -> None:
+        """Make a page, and listen to what it complains about."""
+        self._target = (await self.ask("Target.createTarget", url="about:blank"))["targetId"]
+        attached = await self.ask("Target.attachToTarget", targetId=self._target, flatten=True)
+        self._session = attached["sessionId"]
+        for domain in ("Page", "Runtime", "Log"):
+            await self.ask(f"{domain}.enable")
+
+    async def close(self) -> None:
+        """Close it."""
+        await self.ask("Target.closeTarget", targetId=self._target)
+
+    async def open(self, url: str) -> None:
+        """Go to an address, and wait until it is loaded."""
+        gone = await self.ask("Page.navigate", url=url)
+        assert not gone.get("errorText"), gone["errorText"]  # noqa: S101  a test's own
+        await self.until("document.readyState === 'complete'")
+
+    async def run(self, script: str) -> Any:  # noqa: ANN401  whatever the page answers
+        """Run a script in the page, and give what it answers."""
+        answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
+        if "exceptionDetails" in answer:
+            told = answer["exceptionDetails"]
+            raise AssertionError(told.get("exception", {}).get("description") or told["text"])
+        return answer["result"].get("value")
+
+    async def until(self, script: str, *, patience: float = PATIENCE) -> None:
+        """Wait until something is so in the page."""
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + patience
+        while not await self.run(script):
+            assert clock() < deadline, f"waited {patience:.0f} s in vain until {script}: {self.complaints}"  # noqa: S101  a test's own
+            await asyncio.sleep(BETWEEN)
+
+    async def text(self, selector: str) -> str:
+        """What is written in an element."""
+        return str(await self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
+
+    async def press(self, key: str) -> None:
+        """Press a key: a letter, or a name as `ArrowDown`."""
+        named = {"windowsVirtualKeyCode": KEYS[key]} if key in KEYS else {"text": key}
+        text = {"text": "\r"} if key == "Enter" else {}
+        await self.ask("Input.dispatchKeyEvent", type="keyDown", key=key, code=key, **named, **text)
+        await self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
+
+    async def write(self, words: str) -> None:
+        """Type into what has the focus."""
+        for letter in words:
+            await self.press(letter)
+
+    async def point(self, x: float, y: float, *, click: bool = False) -> None:
+        """Move the pointer to a place, and perhaps click."""
+        await self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        for kind in ("mousePressed", "mouseReleased") if click else ():
+            await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    async def resize(self, width: int, height: int) -> None:
+        """Take another size."""
+        await self.ask(
+            "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
+        )
+
+    async def prefer(self, **features: str) -> None:
+        """Let the system prefer something: `color_scheme="dark"`."""
+        told = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        await self.ask("Emulation.setEmulatedMedia", features=told)
+
+    async def picture(self) -> bytes:
+        """What it looks like, as a PNG."""
+        taken = await self.ask("Page.captureScreenshot", format="png")
+        return base64.b64decode(taken["data"])
+
+    async def ask(self, method: str, **parameters: object) -> dict[str, Any]:
+        """Say something in the protocol, and wait for the answer."""
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        message = {"id": number, "method": method, "params": parameters}
+        if self._session and not method.startswith("Target."):
+            message["sessionId"] = self._session
+        await self._road.send_json(message)
+        async with asyncio.timeout(PATIENCE):
+            told = await answer
+        if "error" in told:
+            raise AssertionError(f"{method}: {told['error']}")
+        return dict(told["result"])
+
+    async def hear(self) -> None:
+        """Take in what the browser says."""
+        async for message in self._road:
+            told = json.loads(message.data)
+            if "id" in told:
+                self._answers.pop(told["id"]).set_result(told)
+            else:
+                self._note(told["method"], told.get("params", {}))
+
+    def _note(self, method: str, told: Mapping[str, Any]) -> None:
+        if method == "Runtime.exceptionThrown":
+            details = told["exceptionDetails"]
+            self.complaints.append(details.get("exception", {}).get("description") or details["text"])
+        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
+            self.complaints.append(" ".join(str(each.get("value", each.get("description"))) for each in told["args"]))
+        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}".strip())

@@ -1,0 +1,96 @@
+"""The commands of a page, run as they are written: in a network and places of their own, on usual ports."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from parts import relay
+from parts.api import ApiError
+from parts.daemon import Daemon
+from parts.debian import command
+from parts.recipes import program
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.control_plane import ControlPlane
+    from parts.namespaces import Namespaces
+
+ROOT = Path(__file__).resolve().parent.parent
+BEGIN = """trap 'kill $(jobs -p) && wait || true' EXIT; set -eux -o pipefail
+for place in /var/lib /opt; do mount -t tmpfs tmpfs $place; done
+mkdir -p /opt/cni/bin /opt/etc /opt/work
+mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /etc
+"""
+"""What is usually at these places stays as it is."""
+
+
+def commands_of(page: str) -> str:
+    """All commands of a page, in their order; the page by its path in the repository."""
+    return "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE))
+
+
+def run_commands(
+    commands: str, *, namespaces: Namespaces, home: Path, plane: ControlPlane | None = None, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run them in one shell that stops at the first that fails; what they print is kept in a file, and told."""
+    path = [str(Path(sys.executable).parent), str(program("kubectl").parent), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
+    cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
+    reached = {"KUBECONFIG": str(plane.kubeconfig)} if plane else {}
+    log, script = home / "page.log", f"cd {shlex.quote(str(home))}\n{BEGIN}{commands}"
+    # processes of their own: when the shell is killed, what it started ends too
+    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", command("bash"), "-c", script]
+    with log.open("w") as told:
+        done = subprocess.run(
+            namespaces.inside(words),
+            check=False,
+            env={"PATH": ":".join(path), "HOME": str(home), "XDG_CACHE_HOME": str(cache), **reached, **variables},
+            stdout=told,
+            stderr=subprocess.STDOUT,
+        )
+    return subprocess.CompletedProcess(done.args, done.returncode, log.read_text())
+
+
+def clear(plane: ControlPlane) -> None:
+    """Leave no Node and no NNC: each would want addresses."""
+    for kind in ("/api/v1/nodes", "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"):
+        try:
+            items = plane.admin.get(kind)["items"]
+        except ApiError:  # our kinds are not defined yet
+            continue
+        for left in items:
+            place = f"{kind}/{left['metadata']['name']}"
+            if left["metadata"].get("finalizers"):
+                plane.admin.patch(place, {"metadata": {"finalizers": None}})
+            plane.admin.delete(place)
+
+
+def register(plane: ControlPlane, node: str, *, boot_id: str) -> None:
+    """Make a Node as its kubelet does, with the boot id that it reports."""
+    others = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
+    others += ["machineID", "operatingSystem", "osImage", "systemUUID"]
+    info = {"bootID": boot_id, **dict.fromkeys(others, "none")}
+    plane.admin.post("/api/v1/nodes", {"metadata": {"name": node}})
+    plane.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"nodeInfo": info}})
+
+
+@contextmanager
+def within_reach(plane: ControlPlane, namespaces: Namespaces, home: Path) -> Iterator[None]:
+    """Let the API server, without a Node, be reached from the namespaces: the kubeconfig works there as it is."""
+    clear(plane)
+    log = home / "relay.log"
+    words = [sys.executable, relay.__file__, str(namespaces.holder.pid), str(plane.port)]
+    carrying = Daemon(words, log=log, ready=lambda: relay.READY in log.read_text())
+    try:
+        carrying.start()
+        yield
+    finally:
+        carrying.kill()
+        clear(plane)

@@ -1,0 +1,92 @@
+"""Whether everybody who knows something about Pods' further networks says the same, in a cluster that has come to rest.
+
+What Multus has told of a Pod, the interfaces in its namespace, the entries of the IPPools, and for the slices of a node
+the journal of its agent. Every difference is a sentence.
+"""
+
+from __future__ import annotations
+
+from ipaddress import ip_network
+from typing import TYPE_CHECKING, Any
+
+from parts.multus import attached, wanted
+from parts.whereabouts import POOLS
+from podpool.agent.networks.slices import Slices
+from podpool.resources.whereabouts import NODE_UID_LABEL
+from tests.cluster.agreement import Addresses, apart, name_of, replayed, shared
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from parts.cluster import Cluster
+    from parts.node import Node
+
+Pair = tuple[str, str]
+"""An interface and its address."""
+FIRST = "eth0"
+
+
+def network_differences(cluster: Cluster) -> list[str]:
+    """Tell every difference."""
+    pods, pools, nodes = cluster.pods(), cluster.admin.get(POOLS)["items"], cluster.nodes.values()
+    told = collected((who(pod, ifname), ips[0]) for pod in pods for ifname, ips in further(pod).items())
+    kernel = collected(each for node in nodes for each in interfaces(node, pods))
+    journals = collected(each for node in nodes for each in journalled(node))
+    return [
+        *(f"{name_of(pod)} has not all of its networks" for pod in pods if len(wanted(pod)) != len(further(pod))),
+        *shared("interfaces have", told.values()),
+        *apart("interface", "Multus", told, "the kernel", kernel),
+        *apart("interface", "Multus", told, "the IPPools", collected(entries(pools))),
+        *apart("interface", "slices' IPPools", collected(entries(filter(of_a_node, pools))), "the journals", journals),
+    ]
+
+
+def collected(pairs: Iterable[Pair]) -> Addresses:
+    """Addresses by interface; of one that has several, all of them."""
+    found: Addresses = {}
+    for interface, address in pairs:
+        found[interface] = f"{found[interface]} and {address}" if interface in found else address
+    return found
+
+
+def who(pod: Mapping[str, Any], ifname: str) -> str:
+    """One interface of one Pod."""
+    return f"{name_of(pod)} {ifname}"
+
+
+def further(pod: Mapping[str, Any]) -> dict[str, list[str]]:
+    """What Multus has told of a Pod's networks beside the first."""
+    return {ifname: ips for ifname, ips in attached(pod).items() if ifname != FIRST}
+
+
+def interfaces(node: Node, pods: Iterable[Mapping[str, Any]]) -> Iterator[Pair]:
+    """What the Pods' namespaces on a node have; a Pod is known by its first address."""
+    names = {pod["status"].get("podIP"): name_of(pod) for pod in pods}
+    for netns, addresses in node.addresses().items():
+        pod = names.get(addresses.get(FIRST), netns)
+        yield from ((f"{pod} {ifname}", address) for ifname, address in addresses.items() if ifname != FIRST)
+
+
+def entries(pools: Iterable[Mapping[str, Any]]) -> Iterator[Pair]:
+    """What IPPools say."""
+    for pool in pools:
+        range_ = ip_network(pool["spec"]["range"])
+        for distance, entry in pool["spec"]["allocations"].items():
+            yield f"{pod_in(entry['podref'])} {entry['ifname']}", str(range_[int(distance)])
+
+
+def of_a_node(pool: Mapping[str, Any]) -> bool:
+    """Whether an IPPool is that of a node's slice."""
+    return NODE_UID_LABEL in pool["metadata"].get("labels", {})
+
+
+def journalled(node: Node) -> Iterator[Pair]:
+    """What the agent of a node has written down about its slices."""
+    for each in replayed(node, Slices()):
+        for value, tenant in each.held.items():
+            yield f"{pod_in(tenant.podref)} {tenant.owner.ifname}", str(each.address(value))
+
+
+def pod_in(podref: str) -> str:
+    """The name of a Pod that Whereabouts' objects refer to."""
+    return podref.partition("/")[2]

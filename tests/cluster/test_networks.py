@@ -1,0 +1,73 @@
+"""Pods with ten networks beside the first one, through Multus, by both names of the plugin: all agree on them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.cluster import PODS
+from parts.multus import attached, wanting
+from parts.node_config import BRIDGE
+from tests.cluster.conftest import MOVES
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from parts.multus import Multus
+    from tests.cluster.conftest import World
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
+
+TEN = [f"net{number}" for number in range(1, 11)]
+WHEREABOUTS, PODPOOL = {"type": "whereabouts"}, {"type": "podpool"}
+SLICED = {"node_slice_size": "/27"}
+
+
+def define(multus: Multus, ways: Sequence[dict[str, str]]) -> None:
+    """Ten networks, each with a range of its own."""
+    for number, (name, way) in enumerate(zip(TEN, ways, strict=True)):
+        ipam = {**way, "range": f"10.62.{number}.0/24"}
+        multus.define(name, {"type": "macvlan", "master": BRIDGE, "mode": "bridge", "ipam": ipam})
+
+
+def test_slices_and_shared_ranges_serve_pods_that_come_and_go_and_come_back(world: World, multus: Multus) -> None:
+    """Names of a StatefulSet come back in other sandboxes; what they had before is theirs no more."""
+    sliced = [WHEREABOUTS | SLICED] * 4 + [PODPOOL | SLICED] * 3
+    define(multus, [*sliced, WHEREABOUTS, WHEREABOUTS, PODPOOL])
+    world.cluster.deploy("web", 4, annotations=wanting(TEN))
+    world.cluster.deploy_named("db", 3, annotations=wanting(TEN))
+    world.agrees(pods=7)
+    node, far = world.cluster.nodes["one"], attached(world.bound_to("two")[0])
+    for (
+        netns
+    ) in node.addresses():  # the first packet may be lost: eleven interfaces of one segment answer for an address
+        node.run("ip", "netns", "exec", netns, "ping", "-c", "5", "-W", "5", "-I", TEN[0], far[TEN[0]][0])
+
+    for pod in ("db-0", "db-2"):
+        world.cluster.admin.delete(f"{PODS}/{pod}")
+    world.cluster.force_delete("db-1")
+    world.cluster.scale("web", 1)
+    world.agrees(pods=4)
+    world.cluster.scale("web", 5)
+    world.agrees(pods=8)
+
+
+def test_slices_of_a_node_that_dies_come_back_and_its_pods_have_others(world: World, multus: Multus) -> None:
+    """A machine that takes its name inherits nothing."""
+    define(multus, [WHEREABOUTS | SLICED, PODPOOL | SLICED] * 5)
+    world.cluster.deploy("web", 3, annotations=wanting(TEN), **MOVES)
+    world.cluster.deploy_named("db", 3, annotations=wanting(TEN), **MOVES)
+    world.agrees(pods=6)
+    assert world.on("two")
+
+    world.lose("two")
+    world.agrees(pods=6)
+
+    replacement = world.cluster.add("two")
+    world.installation.join(replacement)
+    world.ready()
+    multus.join(replacement)
+    world.cluster.scale("web", 8)
+    world.agrees(pods=11)
+    assert world.on("two")

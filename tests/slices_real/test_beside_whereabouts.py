@@ -1,0 +1,102 @@
+"""Our agents and the real Whereabouts 0.9.4 at work on the same ranges at the same time, each call a real process.
+
+16 processes of theirs and 16 of ours on four agents, again and again: no address twice, no entry and no reservation of
+anybody lost, and when all Pods are gone nothing is left.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.whereabouts import POOLS as IP_POOLS
+from tests.slices_real.sharing import Sharing, outcomes
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from parts.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane"), pytest.mark.timeout(600)]
+
+NODES = ("node-0", "node-1", "node-2", "node-3")
+EACH = 16
+WIDE, NARROW = "10.61.0.0/24", "10.61.0.0/25"
+POOLS = {WIDE: "10.61.0.0-24", NARROW: "10.61.0.0-25"}
+
+
+@pytest.fixture
+def sharing(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sharing]:
+    """Four nodes of ours; Whereabouts needs none."""
+    made = Sharing(control_plane, tmp_path)
+    try:
+        made.begin(NODES)
+        yield made
+    finally:
+        made.end()
+
+
+class Pods:
+    """Pods whose addresses are of one range, or in turn of two; even ones are Whereabouts', odd ones ours."""
+
+    def __init__(self, sharing: Sharing, ranges: tuple[str, ...]) -> None:
+        self._sharing = sharing
+        self._ranges = ranges
+        self._configs = {each: sharing.theirs.config(each) for each in ranges}
+
+    def call(self, command: str, numbers: Iterable[int]) -> dict[str, str]:
+        """Start a plugin for each at once; gives the addresses by Pod."""
+        processes = {
+            f"pod-{number}": self._sharing.start(
+                command,
+                f"pod-{number}",
+                self._configs[self._range(number)],
+                node=NODES[number // 2 % len(NODES)] if number % 2 else "",
+            )
+            for number in numbers
+        }
+        return outcomes(processes)
+
+    def agree(self, running: Mapping[str, str]) -> None:
+        """Every Pod that runs has its entry and its reservation, and nobody else has one."""
+        assert len(set(running.values())) == len(running)
+        entries = {
+            each["podref"].partition("/")[2]: key
+            for range_ in self._ranges
+            for key, each in self._sharing.theirs.entries(POOLS[range_]).items()
+        }
+        assert {pod: address.rpartition(".")[2] for pod, address in running.items()} == entries
+        reserved = {address: f"default/{pod}" for pod, address in running.items()}
+        assert reserved == self._sharing.theirs.reservations()
+
+    def _range(self, number: int) -> str:
+        return self._ranges[number // 2 % len(self._ranges)]
+
+
+@pytest.mark.parametrize("ranges", [(WIDE,), (WIDE, NARROW)], ids=["one pool", "two pools that overlap"])
+def test_everybody_gets_an_address_of_their_own_and_nothing_is_lost(sharing: Sharing, ranges: tuple[str, ...]) -> None:
+    pods = Pods(sharing, ranges)
+    running = pods.call("ADD", range(2 * EACH))
+    pods.agree(running)
+    again = pods.call("ADD", range(1, 2 * EACH, 2))
+    assert again == {pod: running[pod] for pod in again}
+    leaving, coming = range(EACH), range(2 * EACH, 3 * EACH)
+    gone = pods.call("DEL", leaving)
+    running = {pod: address for pod, address in running.items() if pod not in gone}
+    running |= pods.call("ADD", coming)
+    pods.agree(running)
+    pods.call("DEL", [*range(EACH, 3 * EACH)])
+    pods.agree({})
+
+
+def test_a_del_looks_at_every_range_where_theirs_stops_at_the_first_that_has_nothing(sharing: Sharing) -> None:
+    other = "10.61.1.0-24"
+    config = sharing.theirs.config(WIDE, ipRanges=[{"range": "10.61.1.0/24"}])
+    outcomes({"pod": sharing.start("ADD", "pod", config, node=NODES[0])})
+    sharing.plane.admin.patch(f"{IP_POOLS}/{POOLS[WIDE]}", {"spec": {"allocations": {"1": None}}})
+    outcomes({"pod": sharing.start("DEL", "pod", config, node="")})
+    assert ["1"] == [*sharing.theirs.entries(other)]
+    outcomes({"pod": sharing.start("DEL", "pod", config, node=NODES[0])})
+    assert [] == [*sharing.theirs.entries(other)]
