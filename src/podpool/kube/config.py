@@ -23,14 +23,14 @@ CLOCK = SystemClock()
 Connection = HttpTransport | PluginTransport
 
 
-def connect(environ: Mapping[str, str] = os.environ) -> Connection:
+def connect(environ: Mapping[str, str] = os.environ, *, context: str | None = None) -> Connection:
     """Find the API server as kubectl does: `KUBECONFIG`, then the Pod's own account, then `~/.kube/config`."""
     if environ.get("KUBECONFIG"):
         named = [Path(each) for each in environ["KUBECONFIG"].split(os.pathsep) if each]
-        return from_kubeconfig(*named, environ=environ)
-    if environ.get("KUBERNETES_SERVICE_HOST"):
+        return from_kubeconfig(*named, context=context, environ=environ)
+    if environ.get("KUBERNETES_SERVICE_HOST") and not context:
         return in_cluster(environ)
-    return from_kubeconfig(Path.home() / ".kube" / "config", environ=environ)
+    return from_kubeconfig(Path.home() / ".kube" / "config", context=context, environ=environ)
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = ACCOUNT) -> HttpTransport:

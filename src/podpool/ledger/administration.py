@@ -10,6 +10,7 @@ from podpool.ledger.brake import Brake
 from podpool.ledger.clusters import clusters, confirm_loss, retire
 from podpool.ledger.errors import Invalid
 from podpool.ledger.history import MOST_TENURES, history, moment, read_events
+from podpool.ledger.occupancy import occupancy
 from podpool.ledger.recovery import excuse, recovery_state, settle
 from podpool.ledger.rows import SubnetRow, TokenRow
 from podpool.ledger.store import Books, Store
@@ -65,6 +66,11 @@ class Administration:
         """Show a subnet with who holds it."""
         wall = self._clock.wall()
         return await self._store.read(lambda books: details(books, name, cluster=cluster, wall=wall))
+
+    async def occupancy(self, name: m.SubnetName, *, cluster: str | None) -> f.Occupancy:
+        """Show a subnet address by address."""
+        wall = self._clock.wall()
+        return await self._store.read(lambda books: occupancy(books, name, cluster=cluster, wall=wall))
 
     async def networks(self) -> f.Networks:
         """Show all networks."""

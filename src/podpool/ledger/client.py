@@ -151,6 +151,10 @@ class LedgerClient:
         """Show a subnet as it was made, and who holds it: a cluster sees itself alone."""
         return await self._get(f"{_path(name)}/details", f.SubnetDetails)
 
+    async def occupancy(self, name: SubnetName) -> f.Occupancy:
+        """Show a subnet address by address: a cluster sees its own nodes, and of others only what is taken."""
+        return await self._get(f"{_path(name)}/addresses", f.Occupancy)
+
     async def networks(self) -> f.Networks:
         """Show all networks."""
         return await self._get("/v1/networks", f.Networks)

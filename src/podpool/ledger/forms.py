@@ -28,6 +28,36 @@ class SubnetDetails(Message, frozen=True, kw_only=True):
     """A cluster sees only itself."""
 
 
+class Occupant(Message, frozen=True, kw_only=True):
+    """A node's container and the addresses that it has."""
+
+    cluster: str = ""
+    node: str = ""
+    """Both are empty when it is another cluster's."""
+    primaries: tuple[str, ...] = ()
+    secondaries: tuple[str, ...] = ()
+
+
+class Resting(Message, frozen=True, kw_only=True):
+    """An address that nobody has, and nobody is given yet."""
+
+    address: str
+    until: str
+
+
+class Occupancy(Message, frozen=True, kw_only=True):
+    """`GET /v1/networks/{network}/subnets/{subnet}/addresses`: every address that is not free."""
+
+    revision: int
+    cidrs: tuple[str, ...]
+    members: tuple[str, ...]
+    """What may be given, as stretches: `10.0.0.2-10.0.0.254`."""
+    occupants: tuple[Occupant, ...] = ()
+    resting: tuple[Resting, ...] = ()
+    complete: bool = True
+    """False when there are more than one answer holds."""
+
+
 class Network(Message, frozen=True, kw_only=True):
     """A network: nothing but the subnets in it, which do not overlap."""
 

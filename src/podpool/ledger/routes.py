@@ -197,6 +197,17 @@ ROUTES: tuple[Route, ...] = (
         ),
     ),
     Route(
+        method="GET",
+        path=f"{_SUBNET}/addresses",
+        sentence="Show every address of a subnet that is not free: who has it, or until when it rests",
+        optional=("cluster",),
+        gives=f.Occupancy,
+        access=Access.SELF,
+        answer=lambda ledger, parameters, _: ledger.administration.occupancy(
+            _subnet(parameters), cluster=parameters.get("cluster")
+        ),
+    ),
+    Route(
         method="POST",
         path=f"{_SUBNET}/grow",
         sentence="Give a subnet a larger CIDR, or a further one",

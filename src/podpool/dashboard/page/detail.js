@@ -1,0 +1,88 @@
+// The drawer: a Pod, a node or an address, what it has now, and what it had.
+import { ask } from "./stream.js";
+import { byId, count, day, make, since, swatch } from "./words.js";
+import { hideTip } from "./tip.js";
+
+const KINDS = { pod: "Pod", node: "Node", address: "Address" };
+const PATHS = {
+  pod: (name) => `api/pods/${name.split("/").map(encodeURIComponent).join("/")}`,
+  node: (name) => `api/nodes/${encodeURIComponent(name)}`,
+  address: (name) => `api/addresses/${encodeURIComponent(name)}`,
+};
+
+export async function openDetail(kind, name) {
+  hideTip();
+  const drawer = byId("detail");
+  byId("detail-kind").textContent = KINDS[kind];
+  byId("detail-title").textContent = name;
+  byId("detail-body").replaceChildren(make("p.said", {}, "Looking …"));
+  if (!drawer.open) drawer.showModal();
+  let inside;
+  try {
+    inside = body(await ask(PATHS[kind](name)));
+  } catch (error) {
+    inside = [make("p.said", { "data-mood": "warn" }, error.message)];
+  }
+  byId("detail-body").replaceChildren(...inside);
+}
+
+function body(found) {
+  return [...said(found), ...held(found), ...waiters(found), ...past(found)];
+}
+
+function said(found) {
+  if (found.reason) {
+    const { told, todo, waits } = found.reason;
+    return [make("div.said", { "data-mood": waits ? "warn" : null }, make("p", {}, told), todo ? make("p", {}, todo) : null)];
+  }
+  if (found.kind === "address") return [make("div.said", {}, ...owner(found.addresses[0]))];
+  const node = found.node;
+  if (!node) return [make("p.said", {}, "There is no node of this name now.")];
+  const parts = [`It has ${(node.assigned ?? 0) + (node.idle ?? 0)} addresses for Pods, ${node.assigned ?? 0} of them in use.`];
+  if (node.arriving) parts.push(` ${node.arriving} more are on the way${node.short ? ", but the subnet is short" : ""}.`);
+  if (node.foreign) parts.push(" Its agent is not podpool's.");
+  return [make("p.said", { "data-mood": node.waiting ? "warn" : null }, parts.join(""))];
+}
+
+function owner(now) {
+  if (now.pod) return ["Used by Pod ", link("pod", now.pod), ...(now.node ? [" on ", link("node", now.node)] : []), "."];
+  if (now.primary) return ["The own address of node ", link("node", now.node), "."];
+  if (now.node) return ["Idle on node ", link("node", now.node), "."];
+  return ["No node of this cluster has it."];
+}
+
+function held(found) {
+  if (found.kind === "address" || !found.addresses?.length) return [];
+  const chips = found.addresses.map((each) => {
+    const state = each.pod ? "assigned" : each.primary ? "primary" : "idle";
+    const words = each.pod && found.kind === "node" ? `${each.address} ${each.pod}` : `${each.address}${each.primary ? " (its own)" : ""}`;
+    return make("button.code", { type: "button", onclick: () => openDetail("address", each.address) }, swatch(state), words);
+  });
+  return [make("h3", {}, "Has now"), make("div.held", {}, chips)];
+}
+
+function waiters(found) {
+  const list = found.node?.waiters ?? [];
+  if (!list.length) return [];
+  const now = Date.now() / 1000;
+  return [make("h3", {}, `${count(found.node.waiting, "Pod")} ${found.node.waiting === 1 ? "waits" : "wait"}`),
+    make("ul", {}, list.map((each) => make("li", {}, link("pod", each.pod), each.since ? `, for ${since(each.since, now)}` : "")))];
+}
+
+function past(found) {
+  if (found.past_missing) return [make("h3", {}, "History"), make("p.said", { "data-mood": "warn" }, found.past_missing)];
+  if (!found.past?.length) return [make("h3", {}, "History"), make("p", {}, "The ledger knows of nothing.")];
+  return [make("h3", {}, "History"), make("ol.past", {}, found.past.map((each) => tenure(each, found.kind)))];
+}
+
+function tenure(each, kind) {
+  const what = kind === "node" ? link("address", each.address) : link("node", each.node);
+  const when = each.until ? `${day(each.since)} to ${day(each.until)}` : `since ${day(each.since)}`;
+  const pods = (each.pods ?? []).map((use) =>
+    make("span.who", {}, "Pod ", link("pod", `${use.namespace}/${use.name}`), use.until ? ` until ${day(use.until)}` : ` since ${day(use.since)}`));
+  return make("li", { "data-lasts": !each.until }, what, each.grant ? "" : " (the node's own)", make("span.when", {}, when), pods);
+}
+
+function link(kind, name) {
+  return make("button.plain", { type: "button", onclick: () => openDetail(kind, name) }, name);
+}

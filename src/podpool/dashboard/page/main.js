@@ -1,0 +1,70 @@
+// The page begins here: what is known, who shows it, and when.
+import { AddressMap } from "./map.js";
+import { Nodes } from "./nodes.js";
+import { Subnets } from "./subnets.js";
+import { openDetail } from "./detail.js";
+import { watchSearch } from "./search.js";
+import { showNetworks, showNews } from "./side.js";
+import { Known, follow } from "./stream.js";
+import { watchTheme } from "./theme.js";
+import { byId, grouped, make } from "./words.js";
+
+const known = new Known();
+const subnets = new Subnets(known);
+const nodes = new Nodes(known, openDetail);
+const map = new AddressMap(known, openDetail);
+let everything = true;
+let dirty = new Set();
+let frame = 0;
+
+watchTheme(() => [nodes, map].forEach((each) => each.recolour()));
+watchSearch(openDetail);
+follow(known, changed, linked);
+
+/** Gather what arrives before the next frame, so that a burst is drawn once. */
+function changed(delta) {
+  if (!delta) everything = true;
+  else for (const [part, words] of Object.entries({ nodes: ["nodes", "lost_nodes"], networks: ["networks"] })) {
+    if (words.some((word) => delta[word])) dirty.add(part);
+  }
+  frame ||= requestAnimationFrame(draw);
+}
+
+function draw() {
+  frame = 0;
+  showSums();
+  subnets.show();
+  if (everything || dirty.has("nodes")) nodes.show();
+  else nodes.tick();
+  if (everything || dirty.has("networks")) showNetworks(known, openDetail);
+  map.show();
+  showNews(known);
+  everything = false;
+  dirty = new Set();
+  document.documentElement.dataset.shown = String(Number(document.documentElement.dataset.shown ?? 0) + 1);
+}
+
+function showSums() {
+  const sum = (field) => [...known.subnets.values()].reduce((total, each) => total + (each[field] ?? 0), 0);
+  const waiting = [...known.nodes.values()].reduce((total, each) => total + (each.waiting ?? 0), 0);
+  const headline = byId("headline");
+  if (headline.textContent !== known.headline) headline.textContent = known.headline;
+  headline.closest(".hero").dataset.mood = waiting ? "bad" : "good";
+  const figures = [
+    ["Pods with an address", grouped(sum("assigned"))],
+    ["Pods waiting", grouped(waiting)],
+    ["idle on nodes", grouped(sum("idle"))],
+    ["reserved", grouped(sum("reserved")), ` of ${grouped(sum("capacity"))}`],
+    ["nodes", grouped(known.nodes.size)],
+  ];
+  byId("sums").replaceChildren(...figures.map(([words, figure, of]) =>
+    make("div", {}, make("dt", {}, words), make("dd", {}, figure, of ? make("small", {}, of) : null))));
+  const troubles = Object.values(known.troubles);
+  byId("troubles").hidden = !troubles.length;
+  if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
+}
+
+function linked(state) {
+  byId("link").dataset.state = state;
+  byId("link-words").textContent = state === "live" ? "live" : "reconnecting";
+}

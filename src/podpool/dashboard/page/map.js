@@ -1,0 +1,156 @@
+// A subnet, address by address. It is asked for again when the subnet's books, or its Pods, have changed.
+import { Grid, colour } from "./grid.js";
+import { ask } from "./stream.js";
+import { showTip } from "./tip.js";
+import { byId, day, grouped, legend, make } from "./words.js";
+
+const STATES = { ".": "free", k: "kept", p: "primary", a: "assigned", i: "idle", r: "resting", o: "others" };
+const WORDS = {
+  free: "free",
+  kept: "never given: network, broadcast, gateway, or kept back",
+  primary: "a node's own",
+  assigned: "used by a Pod",
+  idle: "idle on its node",
+  resting: "resting: nobody is given it yet",
+  others: "held in another cluster",
+};
+const SHORT = { free: "free", assigned: "used by Pods", idle: "idle on a node", primary: "a node's own", resting: "resting", others: "other clusters'", kept: "never given" };
+const PAUSE = 2000;
+
+export class AddressMap {
+  constructor(known, open) {
+    this.known = known;
+    this.cells = [];
+    this.drawn = "";
+    this.choice = byId("map-subnet");
+    this.choice.addEventListener("change", () => this.fetch());
+    this.grid = new Grid(byId("address-grid"), {
+      kind: "address",
+      label: "Addresses of the subnet; the arrows move, Enter tells more",
+      shape: (width) => this.shape(width),
+      paint: (...all) => this.paint(...all),
+      words: (index) => this.words(this.cells[index]),
+      open: (index) => open("address", this.cells[index].text),
+    });
+    this.grid.hovered = (index, x, y) => this.tellMore(index, x, y);
+    this.recolour();
+  }
+
+  recolour() {
+    const names = [...Object.values(STATES), "ink", "ink-soft", "focus", "line-strong"];
+    this.colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
+    this.font = getComputedStyle(document.body).fontFamily;
+    this.em = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    this.grid.draw();
+  }
+
+  show() {
+    const names = [...this.known.subnets.keys()];
+    if (names.join() !== [...this.choice.options].map((each) => each.value).join()) {
+      const before = this.choice.value;
+      this.choice.replaceChildren(...names.map((name) => make("option", { value: name, selected: name === before }, name)));
+    }
+    const subnet = this.known.subnets.get(this.choice.value);
+    if (!subnet) return;
+    const state = [subnet.name, subnet.revision, subnet.assigned, subnet.idle, subnet.resting].join();
+    if (state === this.drawn || this.waits) return;
+    this.waits = setTimeout(() => ((this.waits = 0), this.show()), PAUSE);
+    this.drawn = state;
+    this.fetch();
+  }
+
+  async fetch() {
+    const [network, ...rest] = this.choice.value.split(".");
+    try {
+      this.take(await ask(`api/subnets/${encodeURIComponent(network)}/${encodeURIComponent(rest.join("."))}/addresses`));
+    } catch (error) {
+      this.drawn = "";
+      byId("addresses-title").textContent = `Addresses: ${error.message}`;
+    }
+  }
+
+  take(map) {
+    this.cells = map.patches.flatMap((patch) => {
+      const base = patch.first ? number(patch.first) : 0;
+      return [...patch.cells].map((letter, at) => ({
+        state: STATES[letter],
+        text: patch.texts?.[at] ?? text(base + at),
+        node: patch.owners?.[at] >= 0 ? map.nodes[patch.owners[at]] : "",
+      }));
+    });
+    const sums = {};
+    for (const cell of this.cells) sums[cell.state] = (sums[cell.state] ?? 0) + 1;
+    legend(byId("map-legend"), Object.keys(SHORT).filter((state) => sums[state]).map((state) => [state, `${grouped(sums[state])} ${SHORT[state]}`]));
+    byId("addresses-title").textContent = map.complete === false ? "Addresses (the first 65,536)" : "Addresses";
+    this.grid.show(this.cells.length);
+  }
+
+  shape(width) {
+    const left = width > 520 ? 7 * this.em : 0;
+    const fits = (width - left) / ((this.cells.length > 256 ? 0.78 : 1.02) * this.em);
+    const columns = [128, 64, 32, 16, 8].find((each) => each <= fits && each * 2 <= Math.max(16, this.cells.length)) ?? 8;
+    const size = Math.min((width - left) / columns, 1.75 * this.em);
+    return { columns, width: size, height: size, left };
+  }
+
+  paint(pen, index, x, y, width, height, marked, column) {
+    const cell = this.cells[index];
+    const gap = Math.max(1.5, width * 0.12);
+    pen.fillStyle = this.colours[cell.state];
+    pen.beginPath();
+    pen.roundRect(x, y, width - gap, height - gap, Math.min(4, width / 4));
+    pen.fill();
+    if (cell.state === "kept") {
+      pen.strokeStyle = this.colours["line-strong"];
+      pen.lineWidth = 1;
+      pen.beginPath();
+      pen.moveTo(x + 3, y + height - gap - 3);
+      pen.lineTo(x + width - gap - 3, y + 3);
+      pen.stroke();
+    }
+    if (marked) {
+      pen.strokeStyle = this.colours.ink;
+      pen.lineWidth = 2;
+      pen.stroke();
+      pen.strokeRect(x - 1, y - 1, width - gap + 2, height - gap + 2);
+    }
+    const sparse = height < 0.95 * this.em && Math.floor(index / this.grid.cell.columns) % 2;
+    if (column === 0 && this.grid.cell.left && !sparse) {
+      pen.fillStyle = this.colours["ink-soft"];
+      pen.font = `${0.74 * this.em}px ${this.font}`;
+      pen.textBaseline = "middle";
+      pen.fillText(cell.text, 0, y + (height - gap) / 2, this.grid.cell.left - 8);
+    }
+  }
+
+  words(cell) {
+    return `${cell.text}\n${WORDS[cell.state]}${cell.node ? ` on ${cell.node}` : ""}${cell.more ? `\n${cell.more}` : ""}`;
+  }
+
+  /** After a moment of rest on a cell, ask who has it and since when. */
+  tellMore(index, x, y) {
+    clearTimeout(this.asking);
+    const cell = this.cells[index];
+    if (!cell || cell.more || !["assigned", "idle", "primary", "resting"].includes(cell.state)) return;
+    this.asking = setTimeout(async () => {
+      const found = await ask(`api/addresses/${encodeURIComponent(cell.text)}`).catch(() => null);
+      const tenure = found?.past?.[0];
+      if (!tenure) return;
+      const pod = found.addresses?.[0]?.pod;
+      const use = tenure.pods?.find((each) => `${each.namespace}/${each.name}` === pod);
+      const last = tenure.until ? `last on ${tenure.node}, until ${day(tenure.until)}` : `on the node since ${day(tenure.since)}`;
+      cell.more = pod ? `Pod ${pod}${use ? ` since ${day(use.since)}` : ""}\n${last}` : last;
+      const still = this.grid.under === index || (this.grid.under == null && this.grid.active === index);
+      if (still) showTip(this.words(cell), x, y);
+      if (this.grid.active === index) this.grid.option.textContent = this.grid.spoken();
+    }, 180);
+  }
+}
+
+function number(address) {
+  return address.split(".").reduce((sum, part) => sum * 256 + Number(part), 0);
+}
+
+function text(value) {
+  return [24, 16, 8, 0].map((shift) => Math.floor(value / 2 ** shift) % 256).join(".");
+}

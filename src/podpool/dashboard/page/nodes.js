@@ -1,0 +1,139 @@
+// Every node as a bar: assigned, idle, on the way; and who waits there. One scale for all, so lengths can be compared.
+import { Grid, colour } from "./grid.js";
+import { byId, count, legend, since } from "./words.js";
+
+const MANY = 240;
+const ORDERS = {
+  waiting: (a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || full(b) - full(a) || byName(a, b),
+  full: (a, b) => full(b) - full(a) || byName(a, b),
+  name: byName,
+};
+
+function byName(a, b) {
+  return a.name < b.name ? -1 : 1;
+}
+
+const held = (node) => (node.assigned ?? 0) + (node.idle ?? 0);
+const full = (node) => (held(node) ? (node.assigned ?? 0) / held(node) : 0);
+const length = (node) => held(node) + (node.arriving ?? 0) + (node.leaving ?? 0);
+
+export class Nodes {
+  constructor(known, open) {
+    this.known = known;
+    this.list = [];
+    this.longest = 1;
+    this.grid = new Grid(byId("node-grid"), {
+      kind: "node",
+      label: "Nodes; the arrows move, Enter tells more",
+      shape: (width) => this.shape(width),
+      paint: (...all) => this.paint(...all),
+      words: (index) => this.words(this.list[index]),
+      open: (index) => open("node", this.list[index].name),
+    });
+    legend(byId("nodes-legend"), [["assigned", "used by Pods"], ["idle", "idle"], ["arriving", "asked for"], ["leaving", "let go of"], ["waiting", "Pods wait"]]);
+    byId("node-order").addEventListener("change", () => this.show());
+    this.recolour();
+  }
+
+  recolour() {
+    const names = ["assigned", "idle", "arriving", "leaving", "waiting", "free", "ink", "ink-soft", "focus", "line"];
+    this.colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
+    this.font = getComputedStyle(document.body).fontFamily;
+    this.em = parseFloat(getComputedStyle(document.documentElement).fontSize);
+    this.grid.draw();
+  }
+
+  show() {
+    this.list = [...this.known.nodes.values()].sort(ORDERS[byId("node-order").value]);
+    this.longest = Math.max(8, ...this.list.map(length));
+    this.grid.show(this.list.length);
+    const waiting = this.list.filter((node) => node.waiting).length;
+    byId("nodes-title").textContent = `${count(this.list.length, "node")}${waiting ? `, ${waiting} with Pods that wait` : ""}`;
+  }
+
+  /** Nothing changed but the time: whoever waits, waits longer. */
+  tick() {
+    if (this.list.some((node) => node.waiting)) this.grid.draw();
+  }
+
+  shape(width) {
+    if (this.list.length > MANY) {
+      const columns = Math.max(1, Math.floor(width / 46));
+      return { columns, width: width / columns, height: 15 };
+    }
+    const columns = Math.max(1, Math.floor(width / (13.5 * this.em)));
+    return { columns, width: width / columns, height: 3.1 * this.em };
+  }
+
+  paint(pen, index, x, y, width, height, marked) {
+    const node = this.list[index];
+    const small = this.list.length > MANY;
+    const gap = small ? 4 : 1.2 * this.em;
+    const bar = small ? height - 5 : 0.62 * this.em;
+    const top = small ? y + 2 : y + 1.75 * this.em;
+    const whole = width - gap;
+    if (marked) {
+      pen.fillStyle = this.colours.line;
+      pen.beginPath();
+      pen.roundRect(x - (small ? 2 : 8), y - (small ? 0 : 3), whole + (small ? 4 : 16), height - (small ? 1 : 4), 7);
+      pen.fill();
+    }
+    if (!small) this.label(pen, node, x, y, whole);
+    this.bar(pen, node, x, top, whole, bar);
+    if (small && node.waiting) {
+      pen.strokeStyle = this.colours.waiting;
+      pen.lineWidth = 1.5;
+      pen.strokeRect(x - 0.5, top - 1, whole + 1, bar + 2);
+    }
+  }
+
+  bar(pen, node, x, y, whole, bar) {
+    pen.save();
+    pen.beginPath();
+    pen.roundRect(x, y, whole, bar, bar / 2.6);
+    pen.clip();
+    pen.fillStyle = this.colours.free;
+    pen.fillRect(x, y, whole, bar);
+    let at = x;
+    for (const state of ["assigned", "idle", "leaving", "arriving"]) {
+      const wide = (whole * (node[state] ?? 0)) / this.longest;
+      pen.fillStyle = this.colours[state];
+      pen.fillRect(at, y, wide, bar);
+      at += wide;
+    }
+    pen.restore();
+  }
+
+  label(pen, node, x, y, whole) {
+    const line = y + 1.25 * this.em;
+    pen.textBaseline = "alphabetic";
+    pen.font = `${0.8 * this.em}px ${this.font}`;
+    const longest = node.waiters?.[0]?.since;
+    const told = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : `${node.assigned ?? 0} of ${held(node)}`;
+    const wide = pen.measureText(told).width;
+    pen.fillStyle = node.waiting ? this.colours.waiting : this.colours["ink-soft"];
+    pen.fillText(told, x + whole - wide, line);
+    pen.font = `${node.gone ? "italic " : ""}560 ${0.86 * this.em}px ${this.font}`;
+    pen.fillStyle = this.colours.ink;
+    pen.fillText(fitted(pen, node.name, whole - wide - 8), x, line);
+  }
+
+  words(node) {
+    const lines = [node.name, `${node.assigned ?? 0} used by Pods, ${node.idle ?? 0} idle`];
+    if (node.arriving) lines.push(`${node.arriving} more asked for${node.short ? ", but the subnet is short" : ""}`);
+    if (node.leaving) lines.push(`${node.leaving} let go of`);
+    if (node.gone) lines.push("there is no Node of this name any more");
+    if (node.waiting) {
+      const first = node.waiters?.[0];
+      lines.push(`${count(node.waiting, "Pod")} ${node.waiting === 1 ? "waits" : "wait"}${first?.since ? `, ${first.pod} for ${since(first.since, this.known.at)}` : ""}`);
+    }
+    return lines.join("\n");
+  }
+}
+
+function fitted(pen, text, width) {
+  if (pen.measureText(text).width <= width) return text;
+  let kept = text.length;
+  while (kept > 3 && pen.measureText(`…${text.slice(-kept)}`).width > width) kept -= 1;
+  return `…${text.slice(-kept)}`;
+}

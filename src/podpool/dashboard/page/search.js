@@ -1,0 +1,75 @@
+// The search field: a combo box whose list the arrows walk through. `/` leads to it from anywhere.
+import { ask } from "./stream.js";
+import { byId, make, say } from "./words.js";
+
+const PAUSE = 120;
+
+export function watchSearch(open) {
+  const field = byId("search");
+  const list = byId("matches");
+  let found = [];
+  let active = -1;
+  let waiting = 0;
+  let asked = 0;
+
+  const close = () => {
+    list.hidden = true;
+    field.setAttribute("aria-expanded", "false");
+    field.removeAttribute("aria-activedescendant");
+  };
+  const choose = (at) => {
+    const match = found[at];
+    if (!match) return;
+    close();
+    field.value = "";
+    open(match.kind, match.name);
+  };
+  const mark = (at) => {
+    active = at;
+    [...list.children].forEach((each, index) => each.setAttribute("aria-selected", String(index === at)));
+    const chosen = list.children[at];
+    if (!chosen) return;
+    field.setAttribute("aria-activedescendant", chosen.id);
+    chosen.scrollIntoView({ block: "nearest" });
+  };
+  const show = () => {
+    const options = found.map((match, at) =>
+      make("li", { role: "option", id: `match-${at}`, "aria-selected": "false", onpointerdown: (event) => (event.preventDefault(), choose(at)) },
+        make("span.of", {}, match.kind), make("span.code", {}, match.name), match.told ? make("span.told", {}, match.told) : null));
+    list.replaceChildren(...(options.length ? options : [make("li.none", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "Nothing of that name.")]));
+    list.hidden = false;
+    field.setAttribute("aria-expanded", "true");
+    say(options.length ? `${options.length} found` : "nothing found");
+    mark(options.length ? 0 : -1);
+  };
+  const look = async () => {
+    const number = ++asked;
+    const text = field.value.trim();
+    if (!text) return close();
+    const answer = await ask(`api/search?q=${encodeURIComponent(text)}`).catch(() => []);
+    if (number !== asked) return;
+    found = answer;
+    show();
+  };
+
+  field.addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(look, PAUSE);
+  });
+  field.addEventListener("blur", close);
+  field.addEventListener("keydown", (event) => {
+    if (event.key === "Escape") close();
+    else if (list.hidden) return;
+    else if (event.key === "ArrowDown") mark((active + 1) % Math.max(1, found.length));
+    else if (event.key === "ArrowUp") mark((active - 1 + found.length) % Math.max(1, found.length));
+    else if (event.key === "Enter") choose(active);
+    else return;
+    event.preventDefault();
+  });
+  addEventListener("keydown", (event) => {
+    const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
+    if (event.key !== "/" || typing || event.ctrlKey || event.metaKey) return;
+    event.preventDefault();
+    field.focus();
+  });
+}

@@ -1,0 +1,48 @@
+// The narrow column: what happened, in words, and further networks in slices.
+import { byId, count, grouped, make, share, since } from "./words.js";
+
+const SHOWN = 60;
+const FRESH = 15;
+let told = "";
+
+/** Written again only when something happened, or the times have become old: a reader may be in the middle of it. */
+export function showNews(known) {
+  const list = byId("news-list");
+  const now = [known.news.length, known.news[0]?.at, known.news[0]?.words, Math.floor(known.at / FRESH)].join();
+  if (!known.news.length || now === told) return;
+  told = now;
+  list.replaceChildren(...known.news.slice(0, SHOWN).map((each) => {
+    const again = each.count > 1 ? ` (${each.count} times)` : "";
+    const mark = make("span.mark", { "aria-hidden": "true" }, each.warning ? "▲" : "●");
+    const ago = since(each.at, known.at);
+    return make("li", { "data-mood": each.warning ? "warn" : "good" }, mark,
+      make("span", {}, each.warning ? make("span.unseen", {}, "Warning: ") : null, make("b", {}, each.about), `${each.key ? ": " : " "}${each.words}${again}`),
+      make("time", { datetime: each.at }, ago && (ago.startsWith("0 ") ? "now" : ago)));
+  }));
+}
+
+export function showNetworks(known, open) {
+  const home = byId("network-list");
+  if (!known.networks.length) {
+    home.replaceChildren(make("p.empty", {}, "There is no further network in this cluster."));
+    return;
+  }
+  home.replaceChildren(...known.networks.map((network) => article(network, open)));
+}
+
+function article(network, open) {
+  const { name, range, slices = 0, taken = 0, used = 0, size = 0, fullest = [] } = network;
+  const meter = make("div.meter", { role: "img", "aria-label": `${share(used, size)} used` }, make("i.assigned"));
+  meter.firstChild.style.width = `${size ? (100 * used) / size : 0}%`;
+  const told = network.slice_size
+    ? `${grouped(taken)} of ${count(slices, "slice")} taken, each ${network.slice_size}; ${grouped(used)} of ${grouped(size)} addresses used`
+    : `shared by all nodes; ${grouped(used)} of ${grouped(size)} addresses used`;
+  const bars = fullest.map((slice) => {
+    const words = `${slice.node}: ${slice.used ?? 0} of ${slice.size ?? 0} in ${slice.range}`;
+    const bar = make("i");
+    bar.style.height = `${slice.size ? (100 * (slice.used ?? 0)) / slice.size : 0}%`;
+    return make("button", { type: "button", title: words, "aria-label": words, onclick: () => open("node", slice.node) }, bar);
+  });
+  return make("article", {}, make("h3", {}, name, make("span.code", {}, range)), meter, make("p", {}, told),
+    bars.length ? make("div.slices", { role: "group", "aria-label": `Slices of ${name}, the fullest first` }, bars) : null);
+}

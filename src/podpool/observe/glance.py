@@ -1,0 +1,151 @@
+"""A cluster at one glance: everything is read once, for commands that answer and end.
+
+Whoever is away is said (`Scene.troubles`), and the rest is shown: without a ledger what the cluster's own objects tell
+of its subnets, without an API server what the ledger tells.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import msgspec
+
+from podpool.core.errors import PodpoolError
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import NotFound
+from podpool.kube.store import Store
+from podpool.ledger.client import LedgerClient
+from podpool.observe.news import headline
+from podpool.observe.objects import SEEN_PODS
+from podpool.observe.observer import CLUSTER, LEDGER
+from podpool.observe.scene import Mirrors, Scene
+from podpool.observe.views import NodeView, SubnetView, View, by_subnet, subnet_key
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, ClusterSubnet, NodeNetworkConfig
+from podpool.resources.builtin import EVENTS, LEASES, NODES, Lease
+from podpool.resources.meta import Kind, Named
+from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
+from podpool.runtime.transport import Unreachable
+
+LEADER = "podpool-controller"
+"""The Lease of the controllers."""
+
+O = TypeVar("O", bound=Named)  # noqa: E741  an object
+
+
+class Leader(View, frozen=True, kw_only=True):
+    """The controller that leads, as its Lease tells."""
+
+    name: str = ""
+    renewed: str = ""
+
+
+class Glance(msgspec.Struct, frozen=True, kw_only=True):
+    """What was seen."""
+
+    scene: Scene
+    subnets: tuple[SubnetView, ...] = ()
+    """From the ledger; else as far as the cluster's objects tell."""
+    leader: Leader = Leader()
+
+    @property
+    def headline(self) -> str:
+        """Say in a sentence how it is."""
+        if CLUSTER in self.scene.troubles:
+            return "The cluster cannot be seen."
+        if not self.scene.nodes:
+            return "There are no nodes."
+        return headline(self.subnets, tuple(self.scene.nodes.values()))
+
+
+async def glance(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> Glance:
+    """Look once; without a ledger at what the cluster's objects tell."""
+    mirrors = Mirrors()
+    scene = Scene(mirrors)
+    shown, leader = await _see_cluster(scene, kube)
+    if ledger:
+        await _see_ledger(scene, ledger)
+    scene.look(at=at)
+    subnets = tuple(scene.subnets.values())
+    if ledger is None or LEDGER in scene.troubles:
+        subnets = tuple(subnets_without_ledger(scene.nodes.values(), mirrors.configs.values(), shown))
+    return Glance(scene=scene, subnets=subnets, leader=leader)
+
+
+async def _see_cluster(scene: Scene, kube: KubeClient) -> tuple[list[ClusterSubnet], Leader]:
+    mirrors = scene.mirrors
+    try:
+        await _fill(mirrors.nodes, kube, NODES)
+        await _fill(mirrors.configs, kube, NETWORK_CONFIGS)
+        await _fill(mirrors.pods, kube, SEEN_PODS)
+        await _fill(mirrors.pools, kube, IP_POOLS)
+        await _fill(mirrors.slice_pools, kube, SLICE_POOLS)
+        await _fill(mirrors.events, kube, EVENTS)
+        return await listed(kube, SUBNETS), await _leader(kube)
+    except PodpoolError as error:
+        scene.troubles[CLUSTER] = told_of("the API server", error)
+        return [], Leader()
+
+
+async def _fill(store: Store[O], kube: KubeClient, kind: Kind[O]) -> None:
+    store.replace(await listed(kube, kind))
+
+
+async def listed(kube: KubeClient, kind: Kind[O], *, labels: str | None = None) -> list[O]:
+    """List everything of a kind; of one that is not defined there is nothing."""
+    try:
+        return list((await kube.list(kind, labels=labels)).items)
+    except NotFound:
+        return []
+
+
+async def _leader(kube: KubeClient) -> Leader:
+    try:
+        lease: Lease = await kube.get(LEASES, LEADER, namespace="kube-system")
+    except NotFound:
+        return Leader()
+    return Leader(name=lease.spec.holder_identity or "", renewed=lease.spec.renew_time or "")
+
+
+async def _see_ledger(scene: Scene, ledger: LedgerClient) -> None:
+    try:
+        for state in (await ledger.subnets()).subnets:
+            scene.set_subnet(state, (await ledger.details(state.subnet)).made)
+    except PodpoolError as error:
+        scene.troubles[LEDGER] = told_of(LEDGER, error)
+
+
+def told_of(peer: str, error: PodpoolError) -> str:
+    """Say who is away, where the error knows only its address."""
+    at_address = isinstance(error, Unreachable) and error.peer != peer
+    return f"{peer} at {error}" if at_address else str(error)
+
+
+def subnets_without_ledger(
+    nodes: Iterable[NodeView], configs: Iterable[NodeNetworkConfig], shown: Iterable[ClusterSubnet]
+) -> Iterable[SubnetView]:
+    """Show subnets as far as NNCs and ClusterSubnets tell: how large they are, only the ledger knows."""
+    decided: Mapping[str, ClusterSubnet] = {each.metadata.name: each for each in shown}
+    spaces = {
+        subnet_key(each.vnet_id, each.subnet_name): each.subnet_address_space
+        for config in configs
+        for each in config.status.network_containers
+    }
+    for name, here in by_subnet(nodes).items():
+        if not name:
+            continue
+        subnet = decided.get(name.partition(".")[2])
+        status = subnet.status if subnet else None
+        assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)
+        primaries = sum(each.primaries for each in here)
+        yield SubnetView(
+            name=name,
+            cidrs=tuple(filter(None, (spaces[name],))),
+            capacity=0,
+            reserved=assigned + idle + primaries,
+            assigned=assigned,
+            idle=idle,
+            primaries=primaries,
+            nodes=len(here),
+            pods_waiting=sum(each.waiting for each in here),
+            batch=(status.scaler.batch or 0) if status else 0,
+            exhausted=bool(status and status.exhausted),
+        )

@@ -1,0 +1,115 @@
+"""Keeps a scene in step with a real cluster and its ledger, and reads only.
+
+What is away is said (`Scene.troubles`) and tried again; what was seen last stays to be looked at.
+"""
+
+import asyncio
+import logging
+import random
+from contextlib import aclosing
+
+from podpool.core.errors import PodpoolError
+from podpool.kube.backoff import backoff
+from podpool.kube.client import KubeClient
+from podpool.kube.identity import cluster_uid
+from podpool.kube.reflector import Reflector
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import Change
+from podpool.observe.objects import SEEN_PODS
+from podpool.observe.scene import Mirrors, Scene
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import EVENTS, NODES
+from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
+from podpool.runtime.clock import Clock
+
+LEDGER, CLUSTER = "the ledger", "the cluster"
+DEADLINE = 10.0
+SILENCE = 120.0
+"""Seconds after which an API server that tells nothing is said to be away: bookmarks come every minute."""
+BACKOFF_BASE, BACKOFF_MOST = 0.2, 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class Observer:
+    """`run` until cancelled; `scene` is what is seen."""
+
+    def __init__(self, kube: KubeClient, ledger: LedgerClient, *, clock: Clock, rng: random.Random) -> None:
+        self.ledger = ledger
+        self.clock = clock
+        self.cluster = ""
+        """The UID of kube-system, once it is known."""
+        self._kube = kube
+        self._rng = rng
+        self._nodes = Reflector(kube, NODES, rng=rng)
+        self._configs = Reflector(kube, NETWORK_CONFIGS, rng=rng)
+        self._pods = Reflector(kube, SEEN_PODS, rng=rng)
+        self._pools = Reflector(kube, IP_POOLS, rng=rng)
+        self._slice_pools = Reflector(kube, SLICE_POOLS, rng=rng)
+        self._events = Reflector(kube, EVENTS, rng=rng)
+        self.scene = Scene(
+            Mirrors(
+                nodes=self._nodes.store,
+                configs=self._configs.store,
+                pods=self._pods.store,
+                pools=self._pools.store,
+                slice_pools=self._slice_pools.store,
+                events=self._events.store,
+            )
+        )
+
+    async def run(self) -> None:
+        """Follow everything."""
+        async with asyncio.TaskGroup() as group:
+            for each in (self._nodes, self._configs, self._pods, self._pools, self._slice_pools, self._events):
+                group.create_task(each.run())
+            group.create_task(self._watch_over())
+            group.create_task(self._follow_ledger())
+
+    def missing(self) -> str | None:
+        """Tell what has not been seen yet; slices need not be there."""
+        mirrors = self.scene.mirrors
+        listed = {"Nodes": mirrors.nodes.synced, "NodeNetworkConfigs": mirrors.configs.synced}
+        for name, synced in {**listed, "Pods": mirrors.pods.synced}.items():
+            if not synced.is_set():
+                return f"{name} have not been listed yet"
+        return None if self.scene.subnets else "the ledger has not told of any subnet yet"
+
+    async def _watch_over(self) -> None:
+        """Say whether the API server is heard."""
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        while True:
+            heard = self._nodes.heard
+            if loop.time() - (begun if heard is None else heard) > (DEADLINE if heard is None else SILENCE):
+                self.scene.troubles[CLUSTER] = "the API server has told nothing for a while: what is shown may be old"
+            else:
+                self.scene.troubles.pop(CLUSTER, None)
+            await asyncio.sleep(1.0)
+
+    async def _follow_ledger(self) -> None:
+        self.cluster = await cluster_uid(self._kube, rng=self._rng)
+        failures = 0
+        while True:
+            try:
+                async with aclosing(self.ledger.changes(self.cluster)) as changes:
+                    async for change in changes:
+                        failures = 0
+                        self.scene.troubles.pop(LEDGER, None)
+                        await self._take(change)
+            except (PodpoolError, TimeoutError) as error:
+                self.scene.troubles[LEDGER] = str(error) or "the ledger does not answer"
+                _log.info("the ledger's changes cannot be followed, and are tried again: %s", error)
+            failures += 1
+            await asyncio.sleep(backoff(failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST))
+
+    async def _take(self, change: Change) -> None:
+        if change.removed:
+            self.scene.drop_subnet(change.state)
+            return
+        if self.scene.knows(change.state):
+            self.scene.set_subnet(change.state)
+            return
+        async with asyncio.timeout(DEADLINE):
+            details = await self.ledger.details(change.state.subnet)
+        self.scene.set_subnet(change.state, details.made)

@@ -1,0 +1,264 @@
+"""All that is seen of a cluster, in step with the stores that mirror it: a picture, and what changed since the last.
+
+Only nodes that something happened to are looked at again, so a picture of 5,000 nodes costs what changed. Whoever fills
+the stores does not matter: reflectors on a real cluster, or a test.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import chain
+
+import msgspec
+
+from podpool.kube.store import Store
+from podpool.ledger.messages import NewSubnet, SubnetState
+from podpool.observe.forecast import Forecast
+from podpool.observe.networks import NetworkView, network_views
+from podpool.observe.news import News, headline, news_of, node_news, subnet_news
+from podpool.observe.objects import SeenPod
+from podpool.observe.series import Sample, Series
+from podpool.observe.views import NodeView, SubnetView, View, by_subnet, node_view, subnet_key, subnet_view
+from podpool.resources.acn import NodeNetworkConfig
+from podpool.resources.builtin import Event, Node
+from podpool.resources.meta import Named
+from podpool.resources.whereabouts import IPPool, NodeSlicePool
+
+NEWS_KEPT = 200
+STEP = 1.0
+"""Seconds between two samples, at first."""
+_MANY = 5
+"""Nodes to which the same happens at once are counted instead of named when they are more."""
+
+
+class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
+    """The stores that a scene is made from; empty unless told."""
+
+    nodes: Store[Node] = msgspec.field(default_factory=Store)
+    configs: Store[NodeNetworkConfig] = msgspec.field(default_factory=Store)
+    pods: Store[SeenPod] = msgspec.field(default_factory=Store)
+    pools: Store[IPPool] = msgspec.field(default_factory=Store)
+    slice_pools: Store[NodeSlicePool] = msgspec.field(default_factory=Store)
+    events: Store[Event] = msgspec.field(default_factory=Store)
+
+
+class Delta(View, frozen=True, kw_only=True):
+    """What changed: views that are new or different, and names of what is no more."""
+
+    at: float
+    headline: str = ""
+    troubles: Mapping[str, str] = {}
+    subnets: tuple[SubnetView, ...] = ()
+    lost_subnets: tuple[str, ...] = ()
+    nodes: tuple[NodeView, ...] = ()
+    lost_nodes: tuple[str, ...] = ()
+    networks: tuple[NetworkView, ...] | None = None
+    news: tuple[News, ...] = ()
+    samples: Mapping[str, Sample] = {}
+    forecasts: Mapping[str, Forecast] = {}
+
+    @property
+    def empty(self) -> bool:
+        """Nothing happened."""
+        return self == Delta(at=self.at, headline=self.headline, troubles=self.troubles)
+
+
+class Picture(View, frozen=True, kw_only=True):
+    """Everything, as it is now."""
+
+    at: float
+    headline: str
+    troubles: Mapping[str, str]
+    subnets: tuple[SubnetView, ...]
+    nodes: tuple[NodeView, ...]
+    networks: tuple[NetworkView, ...]
+    news: tuple[News, ...]
+    series: Mapping[str, Sequence[Sample]]
+    forecasts: Mapping[str, Forecast]
+
+
+class Scene:
+    """A cluster as it is seen; `look` brings it up to date."""
+
+    def __init__(self, mirrors: Mirrors) -> None:
+        self.mirrors = mirrors
+        self.troubles: dict[str, str] = {}
+        """Who cannot be reached, and why."""
+        self.nodes: dict[str, NodeView] = {}
+        self.subnets: dict[str, SubnetView] = {}
+        self.networks: tuple[NetworkView, ...] = ()
+        self.news: deque[News] = deque(maxlen=NEWS_KEPT)
+        self.series: dict[str, Series] = {}
+        self.forecasts: dict[str, Forecast] = {}
+        self.pods_of = mirrors.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self.pods_with = mirrors.pods.index(lambda pod: pod.addresses)
+        self.configs_with = mirrors.configs.index(_addresses)
+        self._states: dict[str, SubnetState] = {}
+        self._made: dict[str, NewSubnet] = {}
+        self._touched: dict[str, None] = {}
+        self._redivided = True
+        self._fresh: list[News] = []
+        self._first = True
+        mirrors.nodes.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
+        mirrors.configs.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
+        mirrors.pods.subscribe(lambda old, new: self._touch(*(each.spec.node_name for each in (old, new) if each)))
+        mirrors.pools.subscribe(lambda _old, _new: self._divide())
+        mirrors.slice_pools.subscribe(lambda _old, _new: self._divide())
+        mirrors.events.subscribe(self._hear)
+
+    def set_subnet(self, state: SubnetState, made: NewSubnet | None = None) -> None:
+        """Take what the ledger tells of a subnet."""
+        key = subnet_key(state.subnet.network, state.subnet.name)
+        self._states[key] = state
+        if made:
+            self._made[key] = made
+
+    def drop_subnet(self, state: SubnetState) -> None:
+        """Forget a subnet that the ledger has forgotten."""
+        self._states.pop(subnet_key(state.subnet.network, state.subnet.name), None)
+
+    def knows(self, state: SubnetState) -> bool:
+        """Tell whether it is known how a subnet was made."""
+        return subnet_key(state.subnet.network, state.subnet.name) in self._made
+
+    def look(self, *, at: float) -> Delta:
+        """Bring everything up to date; tell what changed since the last look."""
+        moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        nodes, lost_nodes, told = self._look_at_nodes(moment)
+        subnets, lost_subnets = self._look_at_subnets(moment)
+        networks = self._look_at_networks()
+        samples = {
+            name: sample
+            for name, view in self.subnets.items()
+            if (sample := self.series.setdefault(name, Series(step=STEP)).take(view, at=at))
+        }
+        outlooks = {name: self.series[name].outlook() for name in samples}
+        self.forecasts |= outlooks
+        news = (*self._fresh, *told)
+        self._fresh = []
+        self.news.extend(news)
+        self._first = False
+        return Delta(
+            at=at,
+            headline=self.headline,
+            troubles=dict(self.troubles),
+            subnets=subnets,
+            lost_subnets=lost_subnets,
+            nodes=nodes,
+            lost_nodes=lost_nodes,
+            networks=networks,
+            news=news,
+            samples=samples,
+            forecasts=outlooks,
+        )
+
+    def picture(self, *, at: float) -> Picture:
+        """Show everything, as it was at the last look."""
+        return Picture(
+            at=at,
+            headline=self.headline,
+            troubles=dict(self.troubles),
+            subnets=tuple(self.subnets.values()),
+            nodes=tuple(self.nodes.values()),
+            networks=self.networks,
+            news=tuple(self.news),
+            series={name: each.samples for name, each in self.series.items()},
+            forecasts=self.forecasts,
+        )
+
+    @property
+    def headline(self) -> str:
+        """Say in a sentence how it is."""
+        if not self.subnets:
+            return "Nothing has been seen yet."
+        return headline(tuple(self.subnets.values()), tuple(self.nodes.values()))
+
+    def _look_at_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[News]]:
+        touched, self._touched = self._touched, {}
+        changed: list[NodeView] = []
+        lost: list[str] = []
+        told: list[News] = []
+        for name in touched:
+            before, after = self.nodes.get(name), self._node(name)
+            if before == after:
+                continue
+            told += node_news(before, after, at=moment)
+            if after is None:
+                del self.nodes[name]
+                lost.append(name)
+            else:
+                self.nodes[name] = after
+                changed.append(after)
+        return tuple(changed), tuple(lost), [] if self._first else _counted(told)
+
+    def _node(self, name: str) -> NodeView | None:
+        node = self.mirrors.nodes.get(name)
+        config = next(iter(self._configs(name)), None)
+        if node is None and config is None:
+            return None
+        return node_view(name, config, self.pods_of.get(name), there=node is not None)
+
+    def _configs(self, name: str) -> Iterable[NodeNetworkConfig]:
+        found = (self.mirrors.configs.get(key) for key in (f"kube-system/{name}", name))
+        return (each for each in found if each)
+
+    def _look_at_subnets(self, moment: str) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
+        on = by_subnet(self.nodes.values())
+        changed: list[SubnetView] = []
+        for key, state in self._states.items():
+            view = subnet_view(state, self._made.get(key), on.get(key, ()))
+            before = self.subnets.get(key)
+            if view == before:
+                continue
+            if before:
+                self._fresh += subnet_news(before, view, at=moment)
+            self.subnets[key] = view
+            changed.append(view)
+        lost = tuple(key for key in self.subnets if key not in self._states)
+        for each in lost:
+            del self.subnets[each]
+            self.series.pop(each, None)
+            self.forecasts.pop(each, None)
+        return tuple(changed), lost
+
+    def _look_at_networks(self) -> tuple[NetworkView, ...] | None:
+        if not self._redivided:
+            return None
+        self._redivided = False
+        seen = tuple(network_views(self.mirrors.slice_pools.values(), self.mirrors.pools.values()))
+        before, self.networks = self.networks, seen
+        return None if seen == before else seen
+
+    def _touch(self, *names: str) -> None:
+        self._touched |= dict.fromkeys(filter(None, names))
+
+    def _divide(self) -> None:
+        self._redivided = True
+
+    def _hear(self, _old: Event | None, new: Event | None) -> None:
+        told = news_of(new) if new else None
+        if told:
+            self._fresh.append(told)
+
+
+def _counted(told: list[News]) -> list[News]:
+    """Name few nodes to which the same happened, and count many."""
+    alike = Counter(each.words for each in told)
+    few = [each for each in told if alike[each.words] <= _MANY]
+    first = {each.words: each for each in reversed(told) if alike[each.words] > _MANY}
+    return [*few, *(_of_many(each, alike[words]) for words, each in first.items())]
+
+
+def _of_many(one: News, count: int) -> News:
+    words = one.words.replace("has ", "have ", 1).replace("is gone, and its", "are gone, and their")
+    return msgspec.structs.replace(one, about=f"{count} nodes", words=words)
+
+
+def _name(each: Named | None) -> str:
+    return each.metadata.name if each else ""
+
+
+def _addresses(config: NodeNetworkConfig) -> Iterable[str]:
+    containers = config.status.network_containers
+    given = (each.ip for container in containers for each in container.ip_assignments)
+    return chain((each.primary_ip for each in containers if each.primary_ip), given)

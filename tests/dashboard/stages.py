@@ -1,0 +1,198 @@
+"""A cluster to be looked at: a real ledger in this process, and stores that are filled as its controller would have it.
+
+What pages see goes through the product's own scene, feed and server; only the cluster behind it is played.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from podpool.controller.wording import status_of
+from podpool.core.numbers import Numbers
+from podpool.core.scaling import target
+from podpool.dashboard.feed import Feed
+from podpool.dashboard.handler import LOOPBACK, Dashboard
+from podpool.ledger.authority import Ledger
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.forms import PodReport, PodUse
+from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
+from podpool.ledger.service import Service
+from podpool.ledger.writer import InlineStore
+from podpool.observe.objects import SeenPod
+from podpool.observe.scene import Mirrors, Scene
+from podpool.resources.acn import AGENT_ANNOTATION, NodeNetworkConfig
+from podpool.resources.builtin import Event, Node
+from podpool.resources.whereabouts import IPPool, NodeSlicePool
+from tests.ledger.offices import HandClock, Wire
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from podpool.ledger.messages import ContainerState, SubnetState
+
+CLUSTER = "c1"
+NUMBERS = Numbers()
+START = 1_760_000_000.0
+
+
+class Stage:
+    """Nodes and Pods on a real ledger, seen by the page."""
+
+    def __init__(self, name: SubnetName | None = None) -> None:
+        self.clock = HandClock(START)
+        self.subnet = name or SubnetName(network="vnet", name="pods")
+        self.mirrors = Mirrors()
+        self.scene = Scene(self.mirrors)
+        self._ledger = Ledger(InlineStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
+        self.ledger = LedgerClient(Wire(Service(self._ledger)))
+        self.feed = Feed(self.scene, clock=self.clock, epoch="e1")
+        self.page = Dashboard(self.scene, self.ledger, self.feed, ready=lambda: None, hosts=LOOPBACK)
+        self._states: dict[str, ContainerState] = {}
+        self._made: NewSubnet | None = None
+        self._term = self._number = 0
+
+    async def open(self, cidr: str = "10.0.0.0/24", *, gateway: str = "", keep_back: Sequence[str] = ()) -> None:
+        """Make the subnet, and speak for a cluster."""
+        await self._ledger.start()
+        self._made = NewSubnet(
+            network=self.subnet.network,
+            name=self.subnet.name,
+            cidr=cidr,
+            gateway=gateway or None,
+            keep_back=tuple(keep_back),
+        )
+        self.scene.set_subnet(await self.ledger.create_subnet(self._made), self._made)
+        self._term = (await self.ledger.open_term(OpenTerm(cluster=CLUSTER))).term
+
+    async def later(self, seconds: float) -> None:
+        """Let time pass, and the ledger and the page notice."""
+        self.clock.now += seconds
+        await self._ledger.tick()
+        await self._refresh()
+        self.feed.look()
+
+    async def play(self, demand: Mapping[str, int]) -> None:
+        """Bring each node to so many Pods, in one call; who cannot be served waits."""
+        before = await self.ledger.subnet(self.subnet)
+        for chunk in _chunks(list(demand.items()), 500):
+            await self._reconcile(chunk, before)
+        await self._refresh()
+
+    async def _reconcile(self, chunk: Sequence[tuple[str, int]], subnet: SubnetState) -> None:
+        self._number += 1
+        items = [self._item(name, count, subnet) for name, count in chunk]
+        call = Reconcile(cluster=CLUSTER, term=self._term, number=self._number, items=tuple(items))
+        answer = await self.ledger.reconcile(call)
+        uses: list[PodUse] = []
+        for (name, count), item, result in zip(chunk, items, answer.results, strict=True):
+            assert result.state is not None, result.error
+            self._states[name] = result.state
+            uses += self._show(name, count, item, result.state, answer.subnets[0])
+        await self.ledger.report_pods(PodReport(cluster=CLUSTER, pods=tuple(uses)))
+
+    def _item(self, name: str, count: int, subnet: SubnetState) -> Item:
+        wanted = target(demand=count, scaler=subnet.scaler, primaries=1, maximum=NUMBERS.node_maximum)
+        state = self._states.get(name)
+        surplus = [each.id for each in state.grants[wanted:]] if state else []
+        return Item(
+            subnet=self.subnet,
+            node=name,
+            node_uid=f"uid-{name}",
+            container=state.container if state else None,
+            wanted=wanted,
+            released=tuple(surplus),
+            report=Report(demand=count, waiting=self._waiting(name, count), batch=subnet.scaler.batch),
+        )
+
+    def _waiting(self, name: str, count: int) -> int:
+        state = self._states.get(name)
+        return max(0, count - len(state.grants)) if state and state.short else 0
+
+    def _show(self, name: str, count: int, item: Item, state: ContainerState, subnet: SubnetState) -> Sequence[PodUse]:
+        node = msgspec.convert({"metadata": {"name": name, "uid": f"uid-{name}"}}, Node)
+        self.mirrors.nodes.apply(node)
+        told = msgspec.json.encode({"demand": count, "batch": subnet.scaler.batch}).decode()
+        config = {
+            "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: told}},
+            "spec": {"requestedIPCount": item.wanted},
+            "status": status_of(state, subnet, node, subnet.scaler, NUMBERS),
+        }
+        self.mirrors.configs.apply(msgspec.convert(config, NodeNetworkConfig))
+        uses = []
+        for number in range(count):
+            address = state.grants[number].address if number < len(state.grants) else ""
+            there = self.mirrors.pods.get(f"default/{name}-{number}")
+            self.bind(f"{name}-{number}", name, address)
+            if address and (there is None or address not in there.addresses):
+                uses.append(self._use(f"{name}-{number}", address))
+        for pod in self.scene.pods_of.get(name):
+            if int(pod.metadata.name.rpartition("-")[2]) >= count:
+                self.mirrors.pods.discard(pod.key)
+        return uses
+
+    def bind(self, name: str, node: str, address: str = "") -> None:
+        """Show a Pod on a node, with an address or waiting for one."""
+        there = self.mirrors.pods.get(f"default/{name}")
+        if there and there.addresses == ((address,) if address else ()):
+            return
+        made = there.metadata.creation_timestamp if there else self.moment
+        ips = [{"ip": address}] if address else []
+        pod = {
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "creationTimestamp": made},
+            "spec": {"nodeName": node},
+            "status": {"phase": "Running" if ips else "Pending", "podIPs": ips},
+        }
+        self.mirrors.pods.apply(msgspec.convert(pod, SeenPod))
+
+    def _use(self, name: str, address: str) -> PodUse:
+        pod = self.mirrors.pods.get(f"default/{name}")
+        since = (pod.metadata.creation_timestamp if pod else None) or self.moment
+        uid = f"uid-{name}"
+        return PodUse(
+            network=self.subnet.network, address=address, namespace="default", name=name, uid=uid, since=since
+        )
+
+    def divide(self, network: str, range_: str, slices: Mapping[str, tuple[str, int]]) -> None:
+        """Show a network in slices: for each node its slice, and how many addresses of it are used."""
+        allocations = [{"nodeName": node, "sliceRange": each} for node, (each, _) in slices.items()]
+        pool = {
+            "metadata": {"name": network, "namespace": "kube-system"},
+            "spec": {"range": range_, "sliceSize": "/28"},
+            "status": {"allocations": [*allocations, {"nodeName": "", "sliceRange": "10.9.255.0/28"}]},
+        }
+        self.mirrors.slice_pools.apply(msgspec.convert(pool, NodeSlicePool))
+        for node, (each, used) in slices.items():
+            owner = {"id": "c", "podref": "default/p", "ifname": "net1"}
+            entry = {
+                "metadata": {"name": f"{network}-{node}-{each.replace('/', '-')}", "namespace": "kube-system"},
+                "spec": {"range": each, "allocations": {str(number): owner for number in range(used)}},
+            }
+            self.mirrors.pools.apply(msgspec.convert(entry, IPPool))
+
+    def tell(self, node: str, note: str, *, warning: bool = False) -> None:
+        """Show an Event about a node."""
+        event = {
+            "metadata": {"name": f"{node}.{self.clock.now}", "namespace": "default", "uid": f"{node}{self.clock.now}"},
+            "eventTime": self.moment,
+            "reportingController": "podpool-controller",
+            "regarding": {"kind": "Node", "name": node},
+            "note": note,
+            "type": "Warning" if warning else "Normal",
+        }
+        self.mirrors.events.apply(msgspec.convert(event, Event))
+
+    @property
+    def moment(self) -> str:
+        """Now, as objects write it."""
+        return dt.datetime.fromtimestamp(self.clock.now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    async def _refresh(self) -> None:
+        self.scene.set_subnet(await self.ledger.subnet(self.subnet), self._made)
+
+
+def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tuple[str, int]]]:
+    return [items[at : at + size] for at in range(0, len(items), size)]

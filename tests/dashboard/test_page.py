@@ -1,0 +1,274 @@
+"""The page in a real browser: what it shows, that it follows, and that everybody can use it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from podpool.runtime.http import serving
+from tests.dashboard.shows import MAPPED, SHOWN, Show, filled, shown
+from tests.dashboard.stages import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+    from pathlib import Path
+
+    from parts.browser import Browser
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("browser")]
+
+ACTIVE = "document.getElementById('node-active').textContent"
+DRAWER = "document.getElementById('detail').open"
+
+
+def staged(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pictures: Path) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            page = show.page
+            assert "Every Pod has its address." == await page.text("#headline")
+            card = await page.text("#subnet-cards article")
+            assert "vnet.pods" in card
+            assert "10.40.0.0/24" in card
+            assert "Not enough data yet." in card
+            assert "8 nodes" == await page.text("#nodes-title")
+            assert "37 used by Pods" in await page.text("#map-legend")
+            assert "8 of 9 slices taken" in await page.text("#network-list")
+            assert "something that a person should know" in await page.text("#news-list")
+            assert "live" == await page.text("#link-words")
+            (pictures / "page.png").write_bytes(await page.picture())
+
+    staged(story())
+
+
+def test_it_follows_what_happens(browser: Browser) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            await show.play({"node-00": 40, "node-99": 2})
+            await show.page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
+            await show.page.until("document.getElementById('news-list').textContent.includes('Node node-99 joined')")
+            stage.bind("lonely", "node-01")
+            await stage.later(1)
+            await show.page.until(
+                "document.getElementById('headline').textContent === '1 Pod waits for an address on 1 node.'"
+            )
+            await show.page.until("document.querySelector('.hero').dataset.mood === 'bad'")
+
+    staged(story())
+
+
+def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> None:
+    """Thresholds, exhaustion, a batch that shrinks, a forecast with its uncertainty; who waits, and for how long."""
+
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage, height=1300) as show:
+            for step in range(40):
+                await show.play(
+                    {name: 4 + number + step * 3 // 4 for number, name in enumerate(stage.scene.nodes)}, seconds=6
+                )
+            page = show.page
+            await page.until("document.querySelectorAll('.chart .band').length > 0")
+            await page.until("document.querySelectorAll('.chart .threshold').length === 2")
+            await page.until("document.querySelector('.ladder [aria-current]').textContent !== '16'")
+            await page.until("!document.querySelector('.outlook').textContent.includes('Not enough')")
+            await page.until("document.querySelector('.chip').textContent.startsWith('full: ')")
+            first = await page.run(ACTIVE)
+            assert " wait, default/" in first
+            (pictures / "scarce.png").write_bytes(await page.picture())
+
+    staged(story())
+
+
+def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictures: Path) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            page = show.page
+            await page.press("/")
+            assert "search" == await page.run("document.activeElement.id")
+            await page.write("node-03")
+            await page.until("document.querySelectorAll('#matches [role=option]').length > 2")
+            assert "nodenode-03" in await page.text("#matches")
+            await page.press("ArrowDown")
+            await page.until("document.querySelector('#matches [aria-selected=true] .of').textContent === 'pod'")
+            (pictures / "search.png").write_bytes(await page.picture())
+            await page.press("Enter")
+            await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
+            assert "default/node-03-0" == await page.text("#detail-title")
+            assert "It has 10.40.0." in await page.text("#detail-body")
+            assert [] == await show.faults()
+            (pictures / "history.png").write_bytes(await page.picture())
+            await page.press("Escape")
+            await page.until(f"!{DRAWER}")
+            await page.press("/")
+            await page.write("nothing-like-it")
+            await page.until("document.getElementById('matches').textContent.includes('Nothing of that name.')")
+            await page.press("Escape")
+
+    staged(story())
+
+
+def test_colours_follow_the_system_and_a_choice_is_kept(browser: Browser, pictures: Path) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            page = show.page
+            ground = "getComputedStyle(document.body).backgroundColor"
+            light = await page.run(ground)
+            await page.prefer(color_scheme="dark")
+            dark = await page.run(ground)
+            assert light != dark
+            (pictures / "dark.png").write_bytes(await page.picture())
+            await page.run("document.getElementById('theme').click()")
+            assert light == await page.run(ground)
+            await page.open(show.url)
+            await page.until(SHOWN)
+            assert light == await page.run(ground)
+            assert "Colours: light" == await page.run("document.getElementById('theme').ariaLabel")
+            await page.run("localStorage.clear()")
+
+    staged(story())
+
+
+def test_everything_can_be_reached_with_the_keyboard(browser: Browser) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            page = show.page
+            reached = []
+            for _ in range(60):
+                await page.press("Tab")
+                reached.append(await page.run("document.activeElement.id || document.activeElement.className"))
+            assert {"skip", "search", "theme", "chart", "node-order", "node-grid", "map-subnet", "address-grid"} <= set(
+                reached
+            )
+            await page.run("document.getElementById('node-grid').focus()")
+            first = await page.run(ACTIVE)
+            await page.press("ArrowRight")
+            assert first != await page.run(ACTIVE)
+            await page.press("Home")
+            assert first == await page.run(ACTIVE)
+            await page.press("End")
+            await page.press("Enter")
+            await page.until(DRAWER)
+            await page.press("Escape")
+            await page.run("document.getElementById('address-grid').focus()")
+            for _ in range(4):
+                await page.press("ArrowRight")
+            address = "document.getElementById('address-active').textContent"
+            assert str(await page.run(address)).startswith("10.40.0.4, ")
+            await page.until(f"{address}.includes(' since ')")
+            await page.run("document.querySelector('.chart').focus()")
+            await page.press("ArrowLeft")
+            await page.until("document.getElementById('aloud').textContent.includes('used by Pods')")
+
+    staged(story())
+
+
+def test_pointing_at_an_address_tells_who_has_it_since_when(browser: Browser) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage, height=1600) as show:
+            page = show.page
+            place = await show.box("#address-grid canvas")
+            left = await page.run("parseFloat(getComputedStyle(document.documentElement).fontSize) * 7")
+            size = (place["width"] - left) / 32
+            await page.point(place["x"] + left + 12 * min(size, 28) + 4, place["y"] + 5)
+            await page.until("!document.getElementById('tip').hidden")
+            await page.until("document.getElementById('tip').textContent.includes(' since ')")
+
+    staged(story())
+
+
+@pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1440, 900), (3840, 2160)])
+def test_nothing_keeps_people_from_using_it(browser: Browser, pictures: Path, width: int, height: int) -> None:
+    """From a phone to a wall, in both colours: axe finds nothing, and nothing sticks out sideways."""
+
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage, width=width, height=height) as show:
+            for scheme in ("light", "dark"):
+                await show.page.prefer(color_scheme=scheme)
+                assert [] == await show.faults()
+            assert width >= await show.page.run("document.documentElement.scrollWidth")
+            (pictures / f"{width}.png").write_bytes(await show.page.picture())
+
+    staged(story())
+
+
+def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
+    """Only what is in sight is drawn and in the document; a change of one of them arrives as a change of one."""
+
+    async def story() -> None:
+        stage = await filled("10.0.0.0/15", {f"node-{number:04}": number % 12 for number in range(5000)})
+        async with shown(browser, stage) as show:
+            page = show.page
+            title = await page.text("#nodes-title")
+            assert "5\u202f000 nodes" == title
+            assert 600 > await page.run("document.querySelectorAll('*').length")
+            assert 500 >= await page.run("document.querySelector('#node-grid canvas').getBoundingClientRect().height")
+            scrolled = """(async () => {
+                const grid = document.getElementById('node-grid');
+                for (let step = 0; step < 60; step++) {
+                  grid.scrollTop += 60;
+                  await new Promise(requestAnimationFrame);
+                }
+                return grid.scrollTop;
+            })()"""
+            assert await page.run(scrolled) > 1000
+            await page.run("document.getElementById('node-grid').focus()")
+            await page.press("End")
+            last = await page.run(ACTIVE)
+            assert last.startswith("node-")
+            stage.bind("late", "node-2500")
+            await stage.later(1)
+            await page.until("document.getElementById('nodes-title').textContent.includes('1 with Pods that wait')")
+            await page.press("Home")
+            assert str(await page.run(ACTIVE)).startswith("node-2500, ")
+            (pictures / "many.png").write_bytes(await page.picture())
+
+    staged(story())
+
+
+def test_before_anything_was_seen_it_says_so(browser: Browser) -> None:
+    async def story() -> None:
+        stage = Stage()
+        async with serving(stage.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
+            await page.open(f"http://127.0.0.1:{port}/")
+            await page.until(SHOWN)
+            assert "Nothing has been seen yet." == await page.text("#headline")
+            stage.scene.troubles["the ledger"] = "the ledger cannot be reached: it is away"
+            stage.feed.look()
+            await page.until("!document.getElementById('troubles').hidden")
+            assert [] == await Show(stage, page, "").faults()
+            await page.press("Tab")
+            assert [] == page.complaints
+
+    staged(story())
+
+
+def test_it_takes_up_where_it_was_when_the_server_comes_back(browser: Browser) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with serving(stage.page, host="127.0.0.1", port=0, grace=0.1) as port:
+            pass
+        async with browser.page() as page:
+            async with serving(stage.page, host="127.0.0.1", port=port, grace=0.1):
+                await page.open(f"http://127.0.0.1:{port}/")
+                await page.until(MAPPED)
+            await page.until("document.getElementById('link-words').textContent === 'reconnecting'")
+            await stage.play({"node-77": 1})
+            await stage.later(1)
+            async with serving(stage.page, host="127.0.0.1", port=port, grace=0.1):
+                await page.until("document.getElementById('link-words').textContent === 'live'")
+                await page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
+
+    staged(story())

@@ -1,0 +1,219 @@
+"""The page's server: a stream that can be taken up again, answers, and what it refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from podpool.dashboard.feed import KEPT, Feed
+from podpool.dashboard.handler import MOST_STREAMS
+from podpool.runtime.transport import Request
+from tests.dashboard.stages import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+LOCAL = {"host": "127.0.0.1:7781"}
+
+
+def staged(story: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(story)
+
+
+async def opened() -> Stage:
+    stage = Stage()
+    await stage.open("10.0.0.0/26")
+    await stage.play({"a": 3})
+    stage.feed.look()
+    return stage
+
+
+async def get(stage: Stage, path: str, **headers: str) -> tuple[int, bytes, dict[str, str]]:
+    path, _, query = path.partition("?")
+    asked = dict(each.split("=") for each in query.split("&")) if query else {}
+    request = Request(method="GET", path=path, query=asked, headers={**LOCAL, **headers})
+    response = await stage.page(request)
+    return response.status, await response.read(), dict(response.headers)
+
+
+async def told(events: AsyncIterator[bytes]) -> tuple[str, str, dict[str, Any]]:
+    """Take the next event of a stream: its id, its name and what it says."""
+    while True:
+        piece = (await anext(events)).decode()
+        fields = dict(line.split(": ", 1) for line in piece.strip().split("\n") if not line.startswith(":"))
+        if "data" in fields:
+            return fields["id"], fields["event"], json.loads(fields["data"])
+
+
+def test_a_page_is_told_everything_and_then_what_changes() -> None:
+    async def story() -> None:
+        stage = await opened()
+        async with aclosing(stage.feed.follow()) as events:
+            _, name, everything = await told(events)
+            assert ("everything", ["a"]) == (name, [each["name"] for each in everything["nodes"]])
+            stage.bind("late", "a")
+            stage.clock.now += 0.1
+            stage.feed.look()
+            _, name, change = await told(events)
+            assert ("change", 1) == (name, change["nodes"][0]["waiting"])
+            assert "series" not in change
+
+    staged(story())
+
+
+def test_a_page_that_was_away_for_a_moment_is_told_what_it_missed() -> None:
+    async def story() -> None:
+        stage = await opened()
+        async with aclosing(stage.feed.follow()) as events:
+            last, _, _ = await told(events)
+        for number in range(3):
+            stage.bind(f"late-{number}", "a")
+            stage.clock.now += 0.1
+            stage.feed.look()
+        async with aclosing(stage.feed.follow(last)) as events:
+            missed = [await told(events) for _ in range(3)]
+        assert ["change"] * 3 == [name for _, name, _ in missed]
+        assert [1, 2, 3] == [change["nodes"][0]["waiting"] for _, _, change in missed]
+
+    staged(story())
+
+
+@pytest.mark.parametrize("last", ["", "e2:1", "e1:99999", "e1:x", "e1:-1", "nonsense", "e1:²"])
+def test_a_page_that_was_on_another_stream_begins_anew(last: str) -> None:
+    async def story() -> None:
+        stage = await opened()
+        async with aclosing(stage.feed.follow(last)) as events:
+            assert "everything" == (await told(events))[1]
+
+    staged(story())
+
+
+def test_a_page_that_is_slow_begins_anew_and_what_is_kept_is_bounded() -> None:
+    async def story() -> None:
+        stage = await opened()
+        async with aclosing(stage.feed.follow()) as events:
+            await told(events)
+            for number in range(KEPT + 50):
+                stage.bind(f"late-{number}", "a")
+                stage.clock.now += 0.1
+                stage.feed.look()
+            _, name, everything = await told(events)
+            assert ("everything", KEPT + 50) == (name, everything["nodes"][0]["waiting"])
+
+    staged(story())
+
+
+def test_a_quiet_scene_sends_nothing() -> None:
+    async def story() -> None:
+        stage = await opened()
+        feed = Feed(stage.scene, clock=stage.clock, epoch="e")
+        feed.look()
+        async with aclosing(feed.follow()) as events:
+            before, _, _ = await told(events)
+            feed.look()
+            stage.scene.troubles["the ledger"] = "is away"
+            feed.look()
+            after, _, change = await told(events)
+            assert int(before.split(":")[1]) + 1 == int(after.split(":")[1])
+            assert {"the ledger": "is away"} == change["troubles"]
+
+    staged(story())
+
+
+def test_streams_are_counted_and_a_closed_one_makes_room() -> None:
+    async def story() -> None:
+        stage = await opened()
+        request = Request(method="GET", path="/api/stream", headers=LOCAL)
+        open_ = [await stage.page(request) for _ in range(MOST_STREAMS)]
+        assert {200} == {each.status for each in open_}
+        assert 503 == (await stage.page(request)).status
+        await open_[0].close()
+        again = await stage.page(request)
+        assert 200 == again.status
+        for each in (*open_, again):
+            await each.close()
+
+    staged(story())
+
+
+def test_every_answer_forbids_foreign_scripts_and_frames() -> None:
+    async def story() -> None:
+        stage = await opened()
+        for path in ("/", "/main.js", "/api/search?q=a", "/nothing", "/healthz"):
+            _, _, headers = await get(stage, path)
+            policy = headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "frame-ancestors 'none'" in policy
+            assert "unsafe" not in policy
+            assert "nosniff" == headers["x-content-type-options"]
+
+    staged(story())
+
+
+@pytest.mark.parametrize("host", ["evil.example:7781", "", "127.0.0.1.evil.example:7781", "127.0.0.1"])
+def test_a_foreign_name_for_this_machine_is_refused(host: str) -> None:
+    async def story() -> None:
+        status, _, _ = await get(await opened(), "/api/search?q=a", host=host)
+        assert 421 == status
+
+    staged(story())
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE", "OPTIONS"])
+def test_it_only_reads(method: str) -> None:
+    async def story() -> None:
+        stage = await opened()
+        response = await stage.page(Request(method=method, path="/", headers=LOCAL))
+        assert 405 == response.status
+
+    staged(story())
+
+
+def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
+    async def story() -> None:
+        stage = await opened()
+        status, body, headers = await get(stage, "/")
+        assert (200, True) == (status, b"<title>podpool</title>" in body)
+        status, body, _ = await get(stage, "/", **{"if-none-match": headers["etag"]})
+        assert (304, b"") == (status, body)
+
+    staged(story())
+
+
+def test_questions_are_answered_and_nonsense_is_not() -> None:
+    async def story() -> None:
+        stage = await opened()
+        for path in (
+            "/api/nodes/a",
+            "/api/pods/default/a-0",
+            "/api/addresses/10.0.0.2",
+            "/api/subnets/vnet/pods/addresses",
+        ):
+            status, body, headers = await get(stage, path)
+            assert (200, "application/json") == (status, headers["content-type"]), body
+            json.loads(body)
+        statuses = [
+            (await get(stage, path))[0] for path in ("/api/addresses/x", "/api/subnets/no/such/addresses", "/x")
+        ]
+        assert [400, 503, 404] == statuses
+        assert 404 == (await get(stage, f"/api/nodes/{'n' * 400}"))[0]
+
+    staged(story())
+
+
+def test_a_secret_never_reaches_the_page() -> None:
+    """The handler has no token of its own to tell: what it asks the ledger with stays in the client's transport."""
+
+    async def story() -> None:
+        stage = await opened()
+        stage.ledger._token = "podpool_secret"  # noqa: S105, SLF001  as if it had one
+        pages = [(await get(stage, path))[1] for path in ("/", "/api/nodes/a", "/api/subnets/vnet/pods/addresses")]
+        async with aclosing(stage.feed.follow()) as events:
+            pages += [await anext(events), await anext(events)]
+        assert not any(b"podpool_secret" in each for each in pages)
+
+    staged(story())

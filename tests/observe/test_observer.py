@@ -1,0 +1,124 @@
+"""A cluster is followed: what its objects and its ledger say, and who of them is away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from podpool.kube.client import KubeClient
+from podpool.kube.install import install
+from podpool.ledger.authority import Ledger
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import NewSubnet
+from podpool.ledger.service import Service
+from podpool.ledger.writer import InlineStore
+from podpool.observe.observer import LEDGER, Observer
+from podpool.pocket.handler import PocketApi
+from podpool.pocket.store import PocketStore
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import NODES, PODS
+from podpool.resources.crds import manifests
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.transport import Request, Response, Unreachable
+from tests.agent.clocks import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+PATIENCE = 30.0
+
+
+class Road:
+    """The way to the ledger, which can be closed."""
+
+    def __init__(self, service: Service) -> None:
+        self.closed = True
+        self._service = service
+
+    async def send(self, request: Request) -> Response:
+        if self.closed:
+            raise Unreachable("the ledger", "the road is closed")
+        return await self._service(request)
+
+
+class Site:
+    """A cluster, a ledger, and who looks at both."""
+
+    def __init__(self) -> None:
+        rng = random.Random(1)  # noqa: S311  the same each time
+        self.kube = KubeClient(PocketApi(PocketStore(clock=LoopClock(), rng=rng)))
+        self._ledger = Ledger(InlineStore(), clock=SystemClock(), rng=rng)
+        self.road = Road(Service(self._ledger))
+        self.observer = Observer(self.kube, LedgerClient(self.road), clock=SystemClock(), rng=rng)
+
+    async def open(self) -> None:
+        await self._ledger.start()
+        await self._ledger.administration.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        await install(self.kube, manifests())
+
+    async def join(self, name: str) -> None:
+        await self.kube.create(NODES, {"metadata": {"name": name}})
+        given = [{"name": "g1", "ip": "10.0.0.9"}, {"name": "g2", "ip": "10.0.0.10"}]
+        container = {"id": "c", "primaryIP": "10.0.0.8", "subnetName": "pods", "vnetID": "vnet", "ipAssignments": given}
+        config = {"metadata": {"name": name}, "spec": {"requestedIPCount": 2}}
+        await self.kube.create(NETWORK_CONFIGS, config, namespace="kube-system")
+        status = {"status": {"networkContainers": [container]}}
+        await self.kube.merge(NETWORK_CONFIGS, name, status, namespace="kube-system", sub="status")
+
+    async def seen(self, holds: Callable[[Observer], object]) -> None:
+        """Look again and again until something is seen."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                self.observer.scene.look(at=SystemClock().wall())
+                if holds(self.observer):
+                    return
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def looking() -> AsyncIterator[Site]:
+    site = Site()
+    await site.open()
+    running = asyncio.create_task(site.observer.run())
+    try:
+        yield site
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            site.road.closed = False
+            await site.join("one")
+            pod = {
+                "metadata": {"name": "web"},
+                "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "i"}]},
+            }
+            await site.kube.create(PODS, pod, namespace="default")
+            await site.seen(lambda observer: observer.scene.nodes.get("one") and observer.missing() is None)
+            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].waiting)
+            status = {"status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.9"}]}}
+            await site.kube.merge(PODS, "web", status, namespace="default", sub="status")
+            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].assigned)
+            await site.seen(lambda observer: 1 == observer.scene.subnets["vnet.pods"].assigned)
+            assert 254 == site.observer.scene.subnets["vnet.pods"].capacity
+            assert {} == site.observer.scene.troubles
+
+    asyncio.run(story())
+
+
+def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            await site.join("one")
+            await site.seen(lambda observer: LEDGER in observer.scene.troubles and observer.scene.nodes)
+            assert "the ledger has not told of any subnet yet" == site.observer.missing()
+            site.road.closed = False
+            await site.seen(lambda observer: observer.scene.subnets and not observer.scene.troubles)
+            assert site.observer.missing() is None
+
+    asyncio.run(story())
