@@ -5,15 +5,20 @@ import sys
 from podpool.cli import daemons
 
 
-def main() -> None:
+def kubectl() -> None:
+    """Run what was typed after `kubectl podpool`."""
+    main("kubectl podpool")
+
+
+def main(name: str = "podpool") -> None:
     """Run what was typed."""
     words = sys.argv[1:]
     if words and words[0] in daemons.COMMANDS:
         daemons.main(words)
         return
-    from podpool.cli.people import app  # noqa: PLC0415  not for daemons
+    from podpool.cli.people import run  # noqa: PLC0415  not for daemons
 
-    app()
+    run(words, name=name)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What `podpool up` shows."""
+"""What `podpool tour` shows."""
 
 import pytest
 from rich.console import Console
@@ -27,14 +27,14 @@ def test_the_tour_draws_every_monitor_mode(mode: Mode) -> None:
 
 
 def test_the_command_shows_the_tour() -> None:
-    shown = CliRunner().invoke(app, ["up"])
+    shown = CliRunner().invoke(app, ["tour"])
     assert 0 == shown.exit_code
     assert "make test" in shown.output
 
 
 def test_without_a_command_it_says_what_there_is() -> None:
     shown = CliRunner().invoke(app, [])
-    assert "tour of its mathematics" in shown.output
+    assert "its mathematics in the terminal" in shown.output
 
 
 def test_the_version_is_told() -> None:

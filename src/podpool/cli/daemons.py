@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from podpool.cli.command import Command, Option
 from podpool.cli.ledger_commands import DATABASE, LEDGER, LEDGER_COMMANDS, NUMBERS, TLS
 from podpool.cli.node_commands import AGENT_COMMANDS, CNI_COMMANDS
+from podpool.cli.pocket_commands import POCKET_COMMANDS
 from podpool.cli.settings_file import VARIABLE, chosen_file, read_settings
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.quantities import parse_count
@@ -40,15 +41,16 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "controller": {
         "run": Command(
-            sentence="turn Nodes and requests into grants, for one cluster",
+            sentence="turn Nodes and requests into grants, and definitions into node slices, for one cluster",
             does="podpool.cli.services:run_controller",
             options={
-                "subnet": Option(None, "the subnet of nodes without a label, as NETWORK.SUBNET"),
-                "ledger": Option(LEDGER, "where the ledger is"),
+                "subnet": Option("", "the subnet of nodes without a label, as NETWORK.SUBNET"),
+                "ledger": Option(LEDGER, "where the ledger is; or none, to look after node slices alone"),
                 "ledger-token-file": Option("", "the file with this cluster's token for the ledger"),
                 "ledger-ca-file": Option("", "trust the ledger's certificate because of this authority, a file"),
                 "listen": Option("127.0.0.1:7783", "address and port of /healthz, /readyz and /metrics"),
                 "scarcity": Option("graded", "what is done when a subnet runs short", SCARCITIES),
+                "whereabouts-namespace": Option("kube-system", "where IPPools, NodeSlicePools and their Leases are"),
                 "pod-history": Option("on", "tell the ledger which Pods have which addresses", ("on", "off")),
                 "numbers": Option("", NUMBERS),
                 "kubeconfig": Option("", KUBECONFIG),
@@ -62,6 +64,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     },
     "agent": AGENT_COMMANDS,
     "cni": CNI_COMMANDS,
+    "pocket": POCKET_COMMANDS,
 }
 
 

@@ -11,6 +11,7 @@ from typing import TypeVar
 
 import msgspec
 
+from podpool.cli.columns import columns
 from podpool.controller.settings import parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
@@ -132,7 +133,7 @@ def list_tokens(**desk: str) -> None:
 
     def tell(found: f.Tokens) -> list[str]:
         rows = [(each.name, each.id, _role(each), each.made, "revoked" * each.revoked) for each in found.tokens]
-        return _table(("NAME", "ID", "SPEAKS FOR", "MADE", ""), rows)
+        return columns(("NAME", "ID", "SPEAKS FOR", "MADE", ""), rows)
 
     Desk(**desk).ask(lambda client: client.tokens(), tell)
 
@@ -191,12 +192,6 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
-    lines = [head, *([str(each) for each in row] for row in rows)]
-    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
-    return ["  ".join(word.ljust(width) for word, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
 def _one_subnet(state: m.SubnetState) -> list[str]:
     networks = ", ".join((state.cidr, *state.further))
     return [
@@ -223,7 +218,7 @@ def _many_subnets(found: m.Subnets) -> list[str]:
         )
         for each in found.subnets
     ]
-    return _table(("SUBNET", "CIDR", "CAPACITY", "RESERVED", "RESTING", "WAITING", "BATCH/BUFFER", ""), rows)
+    return columns(("SUBNET", "CIDR", "CAPACITY", "RESERVED", "RESTING", "WAITING", "BATCH/BUFFER", ""), rows)
 
 
 def _scaler(state: m.SubnetState) -> str:
@@ -239,7 +234,7 @@ def _details(found: f.SubnetDetails) -> list[str]:
         f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
     ]
     rows = [(each.cluster, each.containers, each.held, each.waiting, each.wishing) for each in found.holders]
-    return [*told, *_table(("CLUSTER", "CONTAINERS", "HELD", "WAITING", "WISHING"), rows)] if rows else told
+    return [*told, *columns(("CLUSTER", "CONTAINERS", "HELD", "WAITING", "WISHING"), rows)] if rows else told
 
 
 def _role(token: f.Token) -> str:
@@ -248,7 +243,7 @@ def _role(token: f.Token) -> str:
 
 def _clusters(found: f.Clusters) -> list[str]:
     rows = [(each.id, each.containers, each.term, ", ".join(each.tokens), _trouble(each)) for each in found.clusters]
-    return _table(("CLUSTER", "CONTAINERS", "TERM", "TOKENS", ""), rows)
+    return columns(("CLUSTER", "CONTAINERS", "TERM", "TOKENS", ""), rows)
 
 
 def _trouble(cluster: f.Cluster) -> str:
@@ -263,7 +258,7 @@ def _tenures(found: f.History) -> list[str]:
     ]
     if not rows:
         return [f"nothing is known of it; the past is kept for {found.kept / 3600:g} h"]
-    return _table(("ADDRESS", "NODE", "CLUSTER", "SINCE", "UNTIL", "PODS"), rows)
+    return columns(("ADDRESS", "NODE", "CLUSTER", "SINCE", "UNTIL", "PODS"), rows)
 
 
 def _pods(pods: Sequence[f.PodUse]) -> str:

@@ -11,6 +11,7 @@ from podpool.agent.notices import to_log
 from podpool.agent.socket import listening
 from podpool.cli.daemons import parse_listen
 from podpool.cni import conflist
+from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
 from podpool.kube import config
 from podpool.kube.client import KubeClient
@@ -37,6 +38,8 @@ def run_agent(  # noqa: PLR0913  one for each option
     conf_dir: str,
     cni_template: str,
     taint: str,
+    whereabouts_namespace: str,
+    foreign_plugins: str,
     numbers: str,
     kubeconfig: str,
     boot_id: str,
@@ -63,6 +66,9 @@ def run_agent(  # noqa: PLR0913  one for each option
             mode=Mode(mode),
             taint=taint == "true",
             recorder=Recorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
+            pools=whereabouts_namespace,
+            foreign=foreign_plugins == "true",
+            read_file=_read_file,
         )
         meters = Meters(agent.handle, agent.picture)
         try:
@@ -81,6 +87,16 @@ def run_agent(  # noqa: PLR0913  one for each option
             await api.close()
 
     daemon.run(work)
+
+
+def _read_file(path: str) -> bytes | None:
+    """Read a flat file of Whereabouts, if it is there."""
+    try:
+        return Path(path).read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput("configuration_path", path, f"cannot be read as a file: {error.strerror}") from None
 
 
 async def _configure(agent: Agent, conf_dir: Path, told: bytes) -> None:

@@ -30,6 +30,12 @@ AGENT_COMMANDS: Mapping[str, Command] = {
             ),
             "cni-template": Option("", "a file with that configuration; else ptp"),
             "taint": Option("false", "keep Pods away from the node while its subnet is short", YES_NO),
+            "whereabouts-namespace": Option(
+                "kube-system", "where IPPools and their Leases are; or none, to serve no ranges of Whereabouts"
+            ),
+            "foreign-plugins": Option(
+                "true", "plugins of Whereabouts itself may still write the ranges that nodes share", YES_NO
+            ),
             "numbers": Option("", NUMBERS),
             "kubeconfig": Option("", "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"),
             "boot-id": Option("", "else the kernel's; must be what the kubelet reports"),

@@ -1,6 +1,7 @@
 """What a person types, beside the long-running commands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
@@ -9,8 +10,12 @@ from rich.console import Console
 
 from podpool import __version__
 from podpool.cli import daemons
-from podpool.cli.tour import show_tour
+from podpool.cli.cluster_commands import add_cluster_commands
+from podpool.cli.ledger_commands import LEDGER
+from podpool.cli.mishaps import guarded
+from podpool.cli.own_commands import VARIABLE, add_own_commands, answer_shells
 from podpool.core.errors import PodpoolError
+from podpool.runtime import daemon, logs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -32,9 +37,53 @@ def podpool(
     del version  # told by its callback
 
 
+add_cluster_commands(app)
+
+
 @app.command()
-def up() -> None:
-    """Show what podpool does: a tour of its mathematics in the terminal."""
+def up(  # noqa: PLR0913  one for each option
+    *,
+    nodes: Annotated[int, typer.Option(help="how many machines")] = 8,
+    subnet: Annotated[str, typer.Option(help="where the addresses come from")] = "10.77.0.0/24",
+    batch: Annotated[int, typer.Option(help="B: addresses move in multiples of it")] = 16,
+    mode: Annotated[str, typer.Option(help="what a request follows: reactive, idempotent or pods")] = "pods",
+    scarcity: Annotated[str, typer.Option(help="what is done when it runs short: off, exhaustion, graded")] = "graded",
+    story: Annotated[str, typer.Option(help="what is played: full, short, none (the stage is yours)")] = "full",
+    api: Annotated[str, typer.Option(help="pocket, or real: kube-apiserver from a checkout's parts")] = "pocket",
+    database: Annotated[str, typer.Option(help="the ledger's, as postgresql://user@host/name; else SQLite")] = "",
+    port: Annotated[int, typer.Option(help="the first of four ports, on loopback")] = 7780,
+    home: Annotated[Path | None, typer.Option(help="where it lives; else in your state directory")] = None,
+    fresh: Annotated[bool, typer.Option(help="forget what was, and begin anew")] = False,
+    once: Annotated[bool, typer.Option(help="end with the story; exit code 1 if it went wrong")] = False,
+) -> None:
+    """The whole system on this machine: API server, ledger, controller, nodes and Pods, and a story they play."""
+    from podpool.cli.up.play import run_up  # noqa: PLC0415  loads many rooms
+    from podpool.cli.up.settings import Settings, usual_home  # noqa: PLC0415  same
+
+    try:
+        settings = Settings(
+            nodes=nodes,
+            subnet=subnet,
+            batch=batch,
+            mode=mode,
+            scarcity=scarcity,
+            story=story,
+            api=api,
+            database=database,
+            port=port,
+            once=once,
+        )
+        good = run_up(settings, home=home or usual_home(), fresh=fresh, console=Console())
+    except* PodpoolError as group:
+        raise SystemExit(f"podpool: {daemon.first(group)}") from None
+    raise typer.Exit(0 if good else 1)
+
+
+@app.command()
+def tour() -> None:
+    """Show what podpool computes: its mathematics in the terminal, a minute to read."""
+    from podpool.cli.tour import show_tour  # noqa: PLC0415  only here
+
     show_tour(Console())
 
 
@@ -58,6 +107,55 @@ def sim(
 
 
 @app.command()
+def dashboard(
+    kubeconfig: Annotated[str, typer.Option(envvar="PODPOOL_KUBECONFIG", help=daemons.KUBECONFIG)] = "",
+    ledger: Annotated[str, typer.Option(envvar="PODPOOL_LEDGER", help="where the ledger is")] = LEDGER,
+    ledger_token_file: Annotated[
+        str, typer.Option(envvar="PODPOOL_LEDGER_TOKEN_FILE", help="the file with a token for the ledger")
+    ] = "",
+    ledger_ca_file: Annotated[
+        str, typer.Option(envvar="PODPOOL_LEDGER_CA_FILE", help="trust the ledger because of this authority, a file")
+    ] = "",
+    host: Annotated[str, typer.Option(help="who can reach the page: this machine alone, unless told")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="on which port; 0 for any", min=0, max=65535)] = 7781,
+) -> None:
+    """Serve a page that shows a cluster's addresses, live. It reads, and changes nothing."""
+    from podpool.cli.dashboard import serve_dashboard  # noqa: PLC0415  only here
+
+    logs.to_stderr(level="info")
+    serve_dashboard(
+        kubeconfig=kubeconfig,
+        ledger=ledger,
+        ledger_token_file=ledger_token_file,
+        ledger_ca_file=ledger_ca_file,
+        host=host,
+        port=port,
+    )
+
+
+adopt = typer.Typer(no_args_is_help=True, help="Go on where another system is, and the way back.")
+app.add_typer(adopt, name="adopt")
+
+
+@adopt.command()
+def whereabouts(
+    kubeconfig: Annotated[str, typer.Option(envvar="PODPOOL_KUBECONFIG", help=daemons.KUBECONFIG)] = "",
+    pools: Annotated[str, typer.Option("--whereabouts-namespace", help="where IPPools live")] = "kube-system",
+    apply: Annotated[bool, typer.Option("--apply", help="do what is said; else nothing is changed")] = False,  # noqa: FBT002  typer's way
+    back: Annotated[bool, typer.Option("--back", help="the way back to Whereabouts")] = False,  # noqa: FBT002  typer's way
+    output: Annotated[str, typer.Option("--output", "-o", help="text, or json for programs")] = "text",
+) -> None:
+    """Say what a cluster has of Whereabouts, and what is wrong with it: addresses with two owners, leaks, and more."""
+    from podpool.cli.adopt import adopt_whereabouts  # noqa: PLC0415  only here
+
+    try:
+        sound = adopt_whereabouts(kubeconfig=kubeconfig, namespace=pools, apply=apply, back=back, output=output)
+    except PodpoolError as error:
+        raise SystemExit(f"podpool: {error}") from None
+    raise typer.Exit(0 if sound else 1)
+
+
+@app.command()
 def crds() -> None:
     """Print the definitions of the Kubernetes kinds, for kubectl apply -f -."""
     from podpool.resources.crds import manifests  # noqa: PLC0415  only here
@@ -70,7 +168,7 @@ def access(
     pools: Annotated[str, typer.Option("--whereabouts-namespace", help="where IPPools live")] = "kube-system",
     shared_ranges: Annotated[bool, typer.Option(help="also let agents write ranges that nodes share")] = False,  # noqa: FBT002  typer's way
 ) -> None:
-    """Print the accounts of controller and agent, their roles, and the policies that hold an agent to its node."""
+    """Print the accounts of all components, their roles, and the policies that hold an agent to its node."""
     from podpool.resources import access, admission  # noqa: PLC0415  only here
 
     shared = access.shared_ranges(pools=pools) if shared_ranges else []
@@ -90,5 +188,12 @@ def _forward(room: str, sentences: str) -> None:
         daemons.main([room, *(words or [])])
 
 
+add_own_commands(app)
 for _room in daemons.COMMANDS:
     _forward(_room, daemons.summary(_room))
+
+
+def run(words: Sequence[str], *, name: str) -> None:
+    """Run what a person typed, under the name that it was typed with."""
+    answer_shells()
+    guarded(lambda: app(list(words), prog_name=name, complete_var=VARIABLE), words=words)

@@ -1,0 +1,275 @@
+"""`podpool adopt whereabouts`: what a cluster has of Whereabouts, what is wrong with it, and the way in and back.
+
+Nothing is changed unless `--apply` is typed. Going on needs no change: the IPPools of shared ranges are used as they
+are, and those of slices are taken over by the controller and each node's agent, entries and all. What `--apply` does is
+to write down the addresses of running Pods that no pool knows of, which Whereabouts would give again. Leaks stay: the
+controller releases what is of no Pod any more, after two looks.
+
+Back is the same: entries are where Whereabouts looks for them. With `--apply` our marks come off IPPools and Leases.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import parse_prefix
+from podpool.kube import config
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import AlreadyExists, Invalid, NotFound
+from podpool.resources.builtin import ADDRESSED_PODS, LEASES, NODES, Lease
+from podpool.resources.meta import Kind, Meta, Object, T
+from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, RESERVATIONS, Allocation, IPPool, IPPoolSpec
+from podpool.slices.attachments import Attachment, read_attachment
+from podpool.slices.entries import Change, patch_of, read_entries
+from podpool.slices.names import PoolPlace
+from podpool.slices.survey import Finding, Lent, Survey, Surveyed, Trouble, survey
+
+Marked = TypeVar("Marked", bound=Object)
+
+ADOPTED = "adopted"
+"""Stands for the container in entries that are written here: nobody knows it any more."""
+CONTROLLER = "podpool-controller"
+OUTPUTS = ("text", "json")
+OURS = "podpool.io/"
+LARGEST_KEY = 1 << 63
+"""What Whereabouts reads is below."""
+
+
+class Step(msgspec.Struct, frozen=True, kw_only=True):
+    """One thing that is to be written, or was."""
+
+    where: str
+    told: str
+    done: bool = False
+
+
+class Report(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said, to people and to programs."""
+
+    pools: int
+    entries: int
+    reservations: int
+    attachments: int
+    findings: tuple[Finding, ...] = ()
+    unreadable: tuple[str, ...] = ()
+    """NetworkAttachmentDefinitions whose configuration is wrong, and why."""
+    steps: tuple[Step, ...] = ()
+    applied: bool = False
+
+    @property
+    def sound(self) -> bool:
+        """Whether no address is about to be given twice, or has been."""
+        written = sum(step.done for step in self.steps)
+        unrecorded = sum(each.trouble is Trouble.UNRECORDED for each in self.findings)
+        return unrecorded <= written and all(each.trouble is not Trouble.DUPLICATE for each in self.findings)
+
+
+def adopt_whereabouts(*, kubeconfig: str, namespace: str, apply: bool, back: bool, output: str) -> bool:
+    """Look, do what was asked for, and say it; tells whether all is well."""
+    if output not in OUTPUTS:
+        raise InvalidInput("--output", output, f"use one of {', '.join(OUTPUTS)}")
+
+    async def work() -> Report:
+        api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
+        try:
+            mover = Mover(KubeClient(api), namespace)
+            return await (mover.back if back else mover.survey)(apply=apply)
+        finally:
+            await api.close()
+
+    report = asyncio.run(work())
+    print(as_json(report) if output == "json" else as_text(report, back=back))  # noqa: T201  for the person who typed it
+    return report.sound
+
+
+class Mover:
+    """One cluster, on its way in or out."""
+
+    def __init__(self, kube: KubeClient, namespace: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+
+    async def survey(self, *, apply: bool = False) -> Report:
+        """Look at everything; with `apply` write down what running Pods have and no pool knows of."""
+        objects, unreadable = await self._look()
+        found = survey(objects)
+        steps = []
+        for lent in found.unrecorded:
+            pool = _pool_for(lent, objects.pools)
+            if pool:
+                told = f"{lent.address} of {lent.pod} {lent.interface} is written down"
+                done = apply and await self._record(lent, pool)
+                steps.append(Step(where=f"ippool/{pool.metadata.name}", told=told, done=done))
+        return _report(found, objects, unreadable=unreadable, steps=steps, applied=apply)
+
+    async def back(self, *, apply: bool = False) -> Report:
+        """Find what of ours is on the objects, and what Whereabouts cannot read; with `apply` take the marks off."""
+        if apply:
+            await self._nobody_at_work()
+        objects, unreadable = await self._look()
+        found = survey(objects)
+        leases = await self._all(LEASES, labels=NODE_UID_LABEL)
+        steps = [await self._unmark(IP_POOLS, each, apply=apply) for each in objects.pools if _marks(each)]
+        steps += [await self._unmark(LEASES, each, apply=apply) for each in leases]
+        findings = (*found.findings, *_too_far(objects.pools))
+        return _report(
+            msgspec.structs.replace(found, findings=findings),
+            objects,
+            unreadable=unreadable,
+            steps=steps,
+            applied=apply,
+        )
+
+    async def _look(self) -> tuple[Surveyed, tuple[str, ...]]:
+        """Read pools before Pods: what is found was there when the Pods were looked for."""
+        pools = await self._all(IP_POOLS)
+        reservations = await self._all(RESERVATIONS)
+        attachments, unreadable = _read(await self._everywhere(ATTACHMENTS))
+        pods = await self._everywhere(ADDRESSED_PODS)
+        nodes = [each.metadata.name for each in await self._everywhere(NODES)]
+        objects = Surveyed(pools=pools, reservations=reservations, pods=pods, attachments=attachments, nodes=nodes)
+        return objects, unreadable
+
+    async def _all(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
+        with suppress(NotFound):  # the kind is not defined: there are none
+            return (await self._kube.list(kind, namespace=self._namespace, labels=labels)).items
+        return ()
+
+    async def _everywhere(self, kind: Kind[T]) -> Sequence[T]:
+        with suppress(NotFound):
+            return (await self._kube.list(kind)).items
+        return ()
+
+    async def _record(self, lent: Lent, pool: IPPool) -> bool:
+        """Write an entry for a running Pod where there is none; who was faster is right."""
+        if not pool.metadata.uid:
+            with suppress(AlreadyExists):
+                await self._kube.create(IP_POOLS, pool, namespace=self._namespace)
+        key = read_entries(pool.spec).key(lent.address)
+        entry = Allocation(id=ADOPTED, podref=lent.pod, ifname=lent.interface)
+        change = Change(key=key, address=lent.address, before=None, after=entry)
+        try:
+            await self._kube.json_patch(IP_POOLS, pool.metadata.name, patch_of([change]), namespace=self._namespace)
+        except Invalid:
+            return False
+        return True
+
+    async def _nobody_at_work(self) -> None:
+        """Refuse to take marks off that would be put back at once."""
+        with suppress(NotFound):
+            lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
+            if lease.spec.holder_identity:
+                rule = "still leads: stop the controller and the agents first, then try again"
+                raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
+
+    async def _unmark(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> Step:
+        meta = obj.metadata
+        labels, notes = dict.fromkeys(_of_ours(meta.labels)), dict.fromkeys(_of_ours(meta.annotations))
+        patch: dict[str, Any] = {"metadata": {"labels": labels, "annotations": notes}}
+        if isinstance(obj, Lease):
+            patch["spec"] = {"holderIdentity": ""}
+        if apply:
+            version = meta.resource_version
+            await self._kube.merge(kind, meta.name, patch, namespace=self._namespace, precondition=version)
+        where = f"{kind.kind.lower()}/{meta.name}"
+        return Step(where=where, told="our labels and annotations come off", done=apply)
+
+
+def as_json(report: Report) -> str:
+    """Write a report for programs."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def as_text(report: Report, *, back: bool = False) -> str:
+    """Write a report for people."""
+    found = f"{report.pools} IPPools with {report.entries} entries, {report.reservations} reservations"
+    lines = [f"{found}, {report.attachments} network attachments that ask for addresses"]
+    lines += [f"  not readable: {each}" for each in report.unreadable]
+    kinds = Counter(each.trouble.value for each in report.findings)
+    lines += [f"{count} x {kind}" for kind, count in sorted(kinds.items())]
+    lines += [f"  {each}" for each in report.findings]
+    for step in report.steps:
+        mark = "done" if step.done else "not done" if report.applied else "with --apply"
+        lines.append(f"{mark}: {step.where}: {step.told}")
+    return "\n".join([*lines, *_next(report, back=back)])
+
+
+def _next(report: Report, *, back: bool) -> list[str]:
+    """Tell what to do now."""
+    if any(each.trouble is Trouble.DUPLICATE for each in report.findings):
+        return ["an address has two owners: delete one of the Pods, then look again"]
+    if report.steps and not report.applied:
+        return ["nothing was changed: type the same with --apply"]
+    if back:
+        return ["Whereabouts can go on: put its plugin back with `podpool cni uninstall --name whereabouts`"]
+    told = "all is well: running Pods keep their addresses" if report.sound else "see above"
+    return [f"{told}; go on with `podpool cni install --name podpool,whereabouts` on each node"]
+
+
+def _report(
+    found: Survey, objects: Surveyed, *, unreadable: tuple[str, ...], steps: Sequence[Step], applied: bool
+) -> Report:
+    return Report(
+        pools=found.pools,
+        entries=found.entries,
+        reservations=found.reservations,
+        attachments=len(objects.attachments),
+        findings=found.findings,
+        unreadable=unreadable,
+        steps=tuple(steps),
+        applied=applied,
+    )
+
+
+def _pool_for(lent: Lent, pools: Sequence[IPPool]) -> IPPool | None:
+    """Find the pool for an address: the node's slice that it is in, or the whole range's, which may have to be made."""
+    if lent.wanted.slice_size:
+        return next((each for each in pools if _is_slice_of(each, lent)), None)
+    name = PoolPlace(range=lent.wanted.prefix, network=lent.network).name
+    absent = IPPool(metadata=Meta(name=name), spec=IPPoolSpec(range=str(lent.wanted.prefix)))
+    return next((each for each in pools if each.metadata.name == name), absent)
+
+
+def _is_slice_of(pool: IPPool, lent: Lent) -> bool:
+    try:
+        range_ = parse_prefix(pool.spec.range)
+    except InvalidInput:
+        return False
+    place = PoolPlace(range=range_, network=lent.network, node=lent.node)
+    return lent.address in range_ and pool.metadata.name == place.name
+
+
+def _too_far(pools: Iterable[IPPool]) -> Iterator[Finding]:
+    """Find entries that Whereabouts would not read, and then give again."""
+    for pool in pools:
+        for key in pool.spec.allocations:
+            if key.isdecimal() and int(key) >= LARGEST_KEY:
+                told = f"entry {key} is too far for Whereabouts, which would give the address again: delete the Pod"
+                yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+
+
+def _read(definitions: Iterable[NetworkAttachmentDefinition]) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+    attachments, wrong = [], []
+    for each in definitions:
+        try:
+            attachment = read_attachment(each)
+        except InvalidInput as error:
+            wrong.append(f"{each.key}: {error}")
+        else:
+            attachments += [attachment] if attachment else []
+    return tuple(attachments), tuple(wrong)
+
+
+def _marks(obj: Object) -> list[str]:
+    return [*_of_ours(obj.metadata.labels), *_of_ours(obj.metadata.annotations)]
+
+
+def _of_ours(keys: Iterable[str]) -> list[str]:
+    return [each for each in keys if each.startswith(OURS)]

@@ -1,0 +1,79 @@
+"""`podpool audit`: what must be true, looked at from outside; and mended, where that is surely safe."""
+
+import asyncio
+from collections.abc import Callable
+
+from rich.text import Text
+
+from podpool.cli.desk import Desk
+from podpool.cli.mishaps import AWAY, WRONG, Away
+from podpool.cli.sheets import finding_sheet, repair_sheet
+from podpool.cli.telling import BAD, GOOD, Sheet
+from podpool.core.errors import PodpoolError
+from podpool.observe.audit import Report, audit, confirmed
+from podpool.observe.evidence import Evidence, gather
+from podpool.observe.glance import told_of
+from podpool.observe.repair import Done, carry_out, plan, shown_plan
+from podpool.slices.cleanup import APART
+
+SETTLING = 5.0
+"""Seconds between two looks: what was under way has arrived by then."""
+
+
+async def run_audit(desk: Desk, *, settling: float, repair: bool, agreed: Callable[[], bool]) -> int:
+    """Look, and look again when something seems wrong; with `repair`, mend what can be mended once it is agreed."""
+    first = await _gather(desk)
+    report = audit(first)
+    second = first
+    if report.findings:
+        await asyncio.sleep(max(settling, APART) if repair else settling)
+        second = await _gather(desk)
+        report = confirmed(report, audit(second))
+    steps = plan(first, second, report) if repair and report.findings else ()
+    answer = {"report": report, "plan": shown_plan(steps)} if repair else report
+    parts = _told(report)
+    if steps:
+        parts += ["", repair_sheet(shown_plan(steps))]
+    elif repair and report.findings:
+        parts += ["", "Nothing of this can be mended from here without risk: do what is said above, with -o wide."]
+    desk.teller.answer(answer, *parts)
+    if steps and agreed():
+        for done in await carry_out(steps, desk.kube, at=desk.clock.wall()):
+            desk.teller.event(done, _done(done))
+    return _code(report)
+
+
+async def _gather(desk: Desk) -> Evidence:
+    try:
+        return await gather(desk.kube, desk.ledger, at=desk.clock.boot())
+    except PodpoolError as error:
+        still = "The ledger's own books are checked by `podpool ledger check`."
+        raise Away(told_of("the API server", error), still) from None
+
+
+def _code(report: Report) -> int:
+    if report.findings:
+        return WRONG
+    return AWAY if report.unchecked else 0
+
+
+def _told(report: Report) -> list[Sheet | str | Text]:
+    counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
+    looked = ", ".join(_counted(count, what) for what, count in counts.items())
+    if report.findings:
+        count = len(report.findings)
+        head = Text(f"{count} {'thing is' if count == 1 else 'things are'} wrong among {looked}.", style=BAD)
+        parts: list[Sheet | str | Text] = [head, "", finding_sheet(report.findings)]
+    else:
+        parts = [Text(f"Nothing is wrong among {looked}.", style=GOOD if report.clean else "")]
+    return [*parts, *(f"Not looked at: {each}" for each in report.unchecked)]
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what if count == 1 else what.replace('entry', 'entrie') + 's'}"
+
+
+def _done(done: Done) -> Text:
+    if done.error:
+        return Text(f"{done.about}: left as it is: {done.error}", style=BAD)
+    return Text(f"{done.about}: done: {done.told}", style=GOOD)

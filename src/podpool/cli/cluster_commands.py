@@ -1,0 +1,118 @@
+"""What can be typed about a cluster. Each command loads what it needs when it runs."""
+
+import importlib
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from podpool.cli.asked import EXIT_CODES, Asked, Everyday
+from podpool.core.quantities import parse_duration
+
+NAMESPACE = Annotated[str, typer.Option("--namespace", "-n", help="the Pod's namespace")]
+WAITING = Annotated[bool, typer.Option("--waiting", help="only where somebody waits")]
+
+
+def add_cluster_commands(app: typer.Typer) -> None:
+    """Add them all."""
+    for each in (status, subnets, nodes, pods, slices, who, watch):
+        app.command(cls=Everyday)(each)
+    waits = "1 it waits for an address, or is not there"
+    app.command(cls=Everyday, epilog=EXIT_CODES.replace("1 something is wrong", waits))(why)
+    app.command(cls=Everyday)(audit)
+
+
+def status(ctx: typer.Context) -> None:
+    """Tell in a screenful how a cluster's addresses are: who waits, how full, who is away."""
+    _run(ctx, "cluster:status")
+
+
+def subnets(
+    ctx: typer.Context, names: Annotated[list[str] | None, typer.Argument(metavar="NETWORK.SUBNET")] = None
+) -> None:
+    """Tell how full subnets are, and of what."""
+    _run(ctx, "cluster:subnets", names=names or [])
+
+
+def nodes(
+    ctx: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(metavar="NODE")] = None,
+    *,
+    waiting: WAITING = False,
+) -> None:
+    """Tell what nodes have, what is on its way, and who waits there."""
+    _run(ctx, "cluster:nodes", names=names or [], waiting=waiting)
+
+
+def pods(
+    ctx: typer.Context,
+    *,
+    namespace: Annotated[str, typer.Option("--namespace", "-n", help="of this namespace; else of all")] = "",
+    node: Annotated[str, typer.Option(help="on this node; else on all")] = "",
+    waiting: WAITING = False,
+) -> None:
+    """Tell which Pod has which address."""
+    _run(ctx, "cluster:pods", namespace=namespace, node=node, waiting=waiting)
+
+
+def slices(
+    ctx: typer.Context,
+    network: Annotated[str, typer.Argument(help="its fullest slices, by node; else all networks")] = "",
+) -> None:
+    """Tell of further networks: how they are divided among nodes, and how full."""
+    _run(ctx, "cluster:slices", network=network)
+
+
+def who(
+    ctx: typer.Context,
+    address: Annotated[str, typer.Argument(help="an IPv4 or IPv6 address")],
+    at: Annotated[str, typer.Option(help="at this moment, as 2026-11-16T02:30:00Z; else now, and before")] = "",
+) -> None:
+    """Tell who has an address, and who had it, down to the Pod."""
+    _run(ctx, "cluster:who", address=address, at=at)
+
+
+def why(
+    ctx: typer.Context,
+    pod: Annotated[str, typer.Argument(help="a Pod's name, or NAMESPACE/NAME")],
+    namespace: NAMESPACE = "default",
+) -> None:
+    """Tell why a Pod has no address, from what is known, and what to do about it."""
+    _run(ctx, "cluster:explain", pod=pod, namespace=namespace)
+
+
+def watch(
+    ctx: typer.Context,
+    duration: Annotated[str, typer.Option("--for", help="as 30s or 5m; else until Ctrl-C")] = "",
+) -> None:
+    """Tell what happens, a line each: Pods and their addresses, nodes, subnets, what podpool remarks."""
+    seconds = parse_duration(duration, what="--for") if duration else None
+    _run(ctx, "cluster:watch", seconds=seconds)
+
+
+def audit(
+    ctx: typer.Context,
+    *,
+    settle: Annotated[
+        str, typer.Option(help="look again after this long: a fault counts when it is still there")
+    ] = "5s",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="show what can safely be mended, and do it if you agree")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="agree beforehand")] = False,
+) -> None:
+    """Check that every address has one owner, is its node's to give, left no node unasked, and moves in batches."""
+    settling = parse_duration(settle, what="--settle")
+
+    def agreed() -> bool:
+        return yes or typer.confirm("Do this?", err=True)
+
+    _run(ctx, "auditing:run_audit", settling=settling, repair=repair, agreed=agreed)
+
+
+def _run(ctx: typer.Context, does: str, **said: object) -> None:
+    asked: Asked = ctx.obj
+    module, _, name = does.partition(":")
+    work = getattr(importlib.import_module(f"podpool.cli.{module}"), name)
+    desk = importlib.import_module("podpool.cli.desk")
+    raise typer.Exit(desk.at_desk(asked, partial(work, **said)))

@@ -1,0 +1,53 @@
+"""The page as a process: `podpool dashboard`."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from podpool.cli.ledger import token_in, trust
+from podpool.cli.services import transport
+from podpool.dashboard.feed import Feed
+from podpool.dashboard.handler import dashboard_of
+from podpool.kube.client import KubeClient
+from podpool.ledger.client import LedgerClient, Patience
+from podpool.observe.observer import Observer
+from podpool.runtime import daemon, randomness
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.http import HttpTransport, serving
+
+_log = logging.getLogger(__name__)
+
+
+@asynccontextmanager
+async def observing(
+    *, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str
+) -> AsyncIterator[Observer]:
+    """See a cluster and its ledger; whoever runs the observer decides for how long."""
+    api, books = transport(kubeconfig), HttpTransport(ledger, tls=trust(ledger_ca_file))
+    rng = randomness.system()
+    client = LedgerClient(books, token=token_in(ledger_token_file), patience=Patience(), rng=rng)
+    try:
+        yield Observer(KubeClient(api), client, clock=SystemClock(), rng=rng)
+    finally:
+        await api.close()
+        await books.close()
+
+
+def serve_dashboard(
+    *, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str, host: str, port: int
+) -> None:
+    """Serve until told to stop."""
+
+    async def work() -> None:
+        async with observing(
+            kubeconfig=kubeconfig, ledger=ledger, ledger_token_file=ledger_token_file, ledger_ca_file=ledger_ca_file
+        ) as observer:
+            feed = Feed(observer.scene, clock=observer.clock, epoch=randomness.new_uuid(randomness.system()))
+            page = dashboard_of(observer, feed, host=host)
+            async with serving(page, host=host, port=port, grace=0.2) as chosen, asyncio.TaskGroup() as group:
+                _log.info("the page is on http://%s:%s", f"[{host}]" if ":" in host else host, chosen)
+                group.create_task(observer.run())
+                group.create_task(feed.run())
+
+    daemon.run(work)

@@ -1,0 +1,134 @@
+"""What is asked of `podpool up`, and where it keeps what it has."""
+
+import ipaddress
+import os
+import shutil
+from pathlib import Path
+
+import msgspec
+
+from podpool.cli.node_commands import MODES
+from podpool.controller.settings import parse_scarcity
+from podpool.core.errors import InvalidInput
+from podpool.core.numbers import read_numbers
+
+NETWORK, SUBNET = "vnet", "pods"
+MOST_NODES = 50
+"""Each is a process of 50 MB."""
+QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=2s,spread_at_most=1s,step_up_hold=10s,poll=2s"
+"""Minutes in a cluster are seconds here, so that a person sees what happens."""
+GONE = "fence=15s,confirmation=5s,clock_error=2s,gone=20s"
+SOON_GONE = "fence=6s,confirmation=2s,clock_error=1s,gone=8s"
+"""For a story that nobody watches."""
+LOCK = "lock"
+APIS = ("pocket", "real")
+STORIES = ("full", "short", "none")
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """One stage."""
+
+    nodes: int = 8
+    subnet: str = "10.77.0.0/24"
+    batch: int = 16
+    mode: str = "pods"
+    scarcity: str = "graded"
+    story: str = "full"
+    api: str = "pocket"
+    database: str = ""
+    port: int = 7780
+    """The ledger's; the page, the API server and the controller have those that follow."""
+    once: bool = False
+    """Whether to end with the story."""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.nodes <= MOST_NODES:
+            raise InvalidInput("--nodes", self.nodes, f"must be from 1 to {MOST_NODES}")
+        if self.story not in STORIES:
+            raise InvalidInput("--story", self.story, f"use one of {', '.join(STORIES)}")
+        if not 1024 <= self.port <= 65532:
+            raise InvalidInput("--port", self.port, "must be from 1024 to 65532: four in a row are used")
+        if self.api not in APIS:
+            raise InvalidInput("--api", self.api, f"use one of {', '.join(APIS)}")
+        if self.mode not in MODES:
+            raise InvalidInput("--mode", self.mode, f"use one of {', '.join(MODES)}")
+        parse_scarcity(self.scarcity)
+        read_numbers(self.numbers)
+        self._read_subnet()
+
+    @property
+    def numbers(self) -> str:
+        """The numbers of every process."""
+        return f"batch={self.batch},{QUICK},{SOON_GONE if self.story == 'short' else GONE}"
+
+    @property
+    def gateway(self) -> str:
+        """The first address of the subnet."""
+        return str(self._read_subnet()[1])
+
+    @property
+    def node_names(self) -> list[str]:
+        """The machines."""
+        return [f"node-{number}" for number in range(1, self.nodes + 1)]
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """Who answers where."""
+        return {name: self.port + place for place, name in enumerate(("ledger", "dashboard", "pocket", "controller"))}
+
+    def _read_subnet(self) -> ipaddress.IPv4Network:
+        try:
+            network = ipaddress.IPv4Network(self.subnet)
+        except ValueError as error:
+            raise InvalidInput("--subnet", self.subnet, f"write it as 10.77.0.0/24 ({error})") from None
+        if not 16 <= network.prefixlen <= 28:
+            raise InvalidInput("--subnet", self.subnet, "must be from /16 to /28")
+        return network
+
+
+class Home:
+    """The directory in which a stage lives on between two starts."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        path.mkdir(parents=True, exist_ok=True)
+
+    def set(self, settings: Settings, *, fresh: bool) -> bool:
+        """Prepare the directory; tells whether there is something to go on with."""
+        if fresh:
+            self._empty()
+        kept = self.path / "settings.json"
+        if kept.exists():
+            before = msgspec.json.decode(kept.read_bytes(), type=Settings)
+            for name in ("subnet", "api", "database"):
+                was, now = getattr(before, name), getattr(settings, name)
+                if was != now:
+                    reason = f"this stage was set with {was or 'none'}; use that, or begin anew with --fresh"
+                    raise InvalidInput(f"--{name}", now, reason)
+        going_on = kept.exists()
+        kept.write_bytes(msgspec.json.encode(settings))
+        return going_on
+
+    def _empty(self) -> None:
+        for path in self.path.iterdir():
+            if path.is_dir():
+                shutil.rmtree(path)
+            elif path.name != LOCK:
+                path.unlink()
+
+    def replace_machine(self, node: str) -> None:
+        """Lose a machine's disk; the next of its name is another, with another boot."""
+        shutil.rmtree(self.path / "nodes" / node, ignore_errors=True)
+        lost = self.file("lost", node)
+        lost.write_text(str(int(lost.read_text()) + 1 if lost.exists() else 1))
+
+    def file(self, *parts: str) -> Path:
+        """Name a file, and have its directory."""
+        path = self.path.joinpath(*parts)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def usual_home() -> Path:
+    """Find the user's own place for state."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "podpool" / "up"

@@ -1,0 +1,264 @@
+"""What can be done on the stage, and what is to be seen on it."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from podpool.cli.up.cluster import Cluster
+from podpool.cli.up.kubelets import Kubelets
+from podpool.cli.up.networks import WIDE, attachment
+from podpool.cli.up.pods import NETWORKS, STAGED_PODS, StagedPod
+from podpool.kube.errors import AlreadyExists, ApiError, NotFound
+from podpool.kube.reflector import Reflector
+from podpool.ledger.errors import LedgerError
+from podpool.ledger.messages import SubnetState
+from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
+from podpool.resources.builtin import LEASES, NODES, PODS, Lease, Pod
+from podpool.resources.multus import ATTACHMENTS
+from podpool.resources.whereabouts import NODE_UID_LABEL
+from podpool.runtime import randomness
+from podpool.runtime.transport import Unreachable
+
+KERNEL = Path("/proc/sys/kernel/random/boot_id")
+NAMESPACE = "kube-system"
+LOOK = 0.25
+
+
+class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
+    """One node, as a row."""
+
+    name: str
+    alive: bool
+    running: int
+    waiting: int
+    held: int
+    requested: int
+    batch: int
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything, at one moment."""
+
+    nodes: tuple[NodePicture, ...]
+    subnet: SubnetState | None
+
+    @property
+    def running(self) -> int:
+        """Pods that have an address."""
+        return sum(each.running for each in self.nodes)
+
+    @property
+    def idle(self) -> int:
+        """Addresses that nodes hold and no Pod has, resting ones among them."""
+        return sum(max(0, each.held - each.running) for each in self.nodes)
+
+    @property
+    def batch(self) -> int:
+        """The subnet's batch; 0 while the ledger is away."""
+        return self.subnet.scaler.batch if self.subnet else 0
+
+    @property
+    def waiting(self) -> int:
+        """Pods that have none."""
+        return sum(each.waiting for each in self.nodes)
+
+
+class Stage:
+    """The cluster with its machines and Pods."""
+
+    def __init__(self, cluster: Cluster, plugin: Path) -> None:
+        self.cluster = cluster
+        self.settings = cluster.settings
+        self._kube = cluster.kube
+        rng = randomness.system()
+        self.pods: Reflector[StagedPod] = Reflector(cluster.kube, STAGED_PODS, rng=rng)
+        self._configs: Reflector[NodeNetworkConfig] = Reflector(cluster.kube, NETWORK_CONFIGS, rng=rng)
+        self._leases: Reflector[Lease] = Reflector(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
+        self.alive = dict.fromkeys(self.settings.node_names)
+        self.kubelets = Kubelets(cluster.road, self.pods, doors=cluster.doors, plugin=plugin, alive=lambda: self.alive)
+        self._subnet: SubnetState | None = None
+        self._made = 0
+
+    async def run(self) -> None:
+        """Follow what there is, and let the kubelets work."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.pods.run())
+            group.create_task(self._configs.run())
+            group.create_task(self._leases.run())
+            group.create_task(self._follow_subnet())
+            await self.pods.store.synced.wait()
+            self._made = max((_number(each) for each in self.pods.store.values()), default=0)
+            group.create_task(self.kubelets.run())
+
+    # Machines
+
+    def boot_of(self, node: str) -> str:
+        """Tell the boot of a machine of the stage: it started when this machine did, or took a lost one's place."""
+        lost = self.cluster.home.file("lost", node)
+        return f"{KERNEL.read_text().strip()}-{node}-{lost.read_text() if lost.exists() else '0'}"
+
+    async def register(self) -> None:
+        """Let every machine be a Node, as its kubelet does."""
+        for name in self.settings.node_names:
+            boot = self.boot_of(name)
+            try:
+                known = await self._kube.get(NODES, name)
+            except NotFound:
+                known = None
+            if known and known.boot_id not in {"", boot}:
+                await self.remove(each for each in await self._listed() if each.spec.node_name == name)
+            await self._report(name, boot)
+
+    async def _report(self, name: str, boot: str) -> None:
+        others = ("architecture", "kernelVersion", "kubeProxyVersion", "machineID", "operatingSystem", "systemUUID")
+        info = dict.fromkeys(others, "") | {"osImage": "podpool up", "containerRuntimeVersion": "none"}
+        ready = {"type": "Ready", "status": "True", "reason": "Playing", "message": "a machine of podpool up"}
+        status = {
+            "nodeInfo": {**info, "bootID": boot, "kubeletVersion": "v1.36.0"},
+            "conditions": [ready],
+            "addresses": [{"type": "Hostname", "address": name}],
+        }
+        with suppress(AlreadyExists):
+            await self._kube.create(NODES, {"metadata": {"name": name}})
+        await self._kube.merge(NODES, name, {"status": status}, sub="status")
+
+    async def lose(self, node: str) -> None:
+        """Let a machine die: its agent, its Pods, and then its Node, which somebody deletes."""
+        self.alive.pop(node, None)
+        await self.cluster.agents[node].stop(kill=True)
+        self.cluster.home.replace_machine(node)
+        await self.remove(each for each in self.pods.store.values() if each.spec.node_name == node)
+        await self._kube.delete(NODES, node)
+
+    # Pods
+
+    async def widen(self) -> None:
+        """Make the second network, unless it is there."""
+        with suppress(AlreadyExists):
+            await self._kube.create(ATTACHMENTS, attachment(), namespace="default")
+
+    def sliced(self) -> set[str]:
+        """The nodes that have taken their slice of the second network."""
+        return {
+            each.spec.holder_identity.partition("/")[0]
+            for each in self._leases.store.values()
+            if each.spec.holder_identity
+        }
+
+    async def add(self, count: int, *, node: str = "", interfaces: int = 0) -> list[str]:
+        """Create Pods, on a node or wherever the scheduler puts them, perhaps with further interfaces."""
+        names = [f"pod-{number:04}" for number in range(self._made + 1, self._made + count + 1)]
+        self._made += count
+        spec = {"containers": [{"name": "main", "image": "none.invalid/none"}], "terminationGracePeriodSeconds": 1}
+        spec |= {"nodeName": node} if node else {}
+        further = {"annotations": {NETWORKS: ",".join([WIDE] * interfaces)}} if interfaces else {}
+        meta = {"labels": {"app": "podpool-up"}, **further}
+        bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
+        await asyncio.gather(*(self._kube.create(PODS, each, namespace="default") for each in bodies))
+        return names
+
+    async def remove(self, pods: Iterable[Pod]) -> None:
+        """Take Pods away as if they had never been: their machine is gone."""
+        for each in list(pods):
+            try:
+                await self._kube.delete(PODS, each.metadata.name, namespace=each.metadata.namespace, grace=0)
+            except NotFound:
+                continue
+
+    async def end(self, pods: Iterable[Pod]) -> None:
+        """Delete Pods in good order; their kubelets see to it."""
+        for each in list(pods):
+            await self._kube.delete(PODS, each.metadata.name, namespace=each.metadata.namespace)
+
+    def own(self) -> list[StagedPod]:
+        """Find the Pods that the story made; a user's own are left alone."""
+        return [each for each in self.pods.store.values() if _number(each)]
+
+    async def _listed(self) -> tuple[Pod, ...]:
+        return tuple((await self._kube.list(PODS)).items)
+
+    # What is to be seen
+
+    def picture(self) -> Picture:
+        """Tell everything, as it is known now."""
+        running, waiting = Counter[str](), Counter[str]()
+        for pod in self.pods.store.values():
+            (running if pod.status.pod_ips else waiting)[pod.spec.node_name] += 1
+        configs = {each.metadata.name: each for each in self._configs.store.values()}
+        nodes = tuple(
+            NodePicture(
+                name=name,
+                alive=name in self.alive,
+                running=running[name],
+                waiting=waiting[name],
+                **_of_config(configs.get(name)),
+            )
+            for name in self.settings.node_names
+        )
+        return Picture(nodes=nodes, subnet=self._subnet)
+
+    def asked(self, node: str) -> int:
+        """Tell how often a node has asked: the generation of its request."""
+        config = self._configs.store.get(f"{NAMESPACE}/{node}")
+        return config.metadata.generation if config else 0
+
+    def faults(self) -> list[str]:
+        """Tell what breaks the promise of one owner for each address, and of none outside its node's grants."""
+        holders: dict[str, list[str]] = {}
+        grants: dict[str, list[str]] = {}
+        for config in self._configs.store.values():
+            for address in _addresses(config):
+                grants.setdefault(address, []).append(config.metadata.name)
+        found = []
+        for pod in self.pods.store.values():
+            for each in pod.status.pod_ips:
+                holders.setdefault(each.ip, []).append(pod.key)
+                if pod.spec.node_name not in grants.get(each.ip, ()):
+                    found.append(f"{pod.key} has {each.ip}, which {pod.spec.node_name} was not given")
+            for address in pod.further_addresses:
+                holders.setdefault(address, []).append(pod.key)
+        for what, owners in (("is held by", holders), ("is granted to", grants)):
+            found += [f"{address} {what} {' and '.join(names)}" for address, names in owners.items() if len(names) > 1]
+        return found
+
+    async def until(self, holds: Callable[[], bool], *, within: float) -> bool:
+        """Wait for something to be so; tells whether it is."""
+        try:
+            async with asyncio.timeout(within):
+                while not holds():  # noqa: ASYNC110  what it asks has many sources
+                    await asyncio.sleep(LOOK)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _follow_subnet(self) -> None:
+        while True:
+            try:
+                self._subnet = await self.cluster.ledger.subnet(self.cluster.subnet)
+            except (LedgerError, Unreachable, ApiError):
+                self._subnet = None
+            await asyncio.sleep(LOOK)
+
+
+def _of_config(config: NodeNetworkConfig | None) -> Mapping[str, int]:
+    if config is None:
+        return {"held": 0, "requested": 0, "batch": 0}
+    report = report_of(config)
+    return {
+        "held": len(_addresses(config)),
+        "requested": config.spec.requested,
+        "batch": report.batch if report else 0,
+    }
+
+
+def _addresses(config: NodeNetworkConfig) -> list[str]:
+    return [each.ip for container in config.status.network_containers for each in container.ip_assignments]
+
+
+def _number(pod: Pod) -> int:
+    tail = pod.metadata.name.rpartition("-")[2]
+    return int(tail) if pod.metadata.name.startswith("pod-") and tail.isdecimal() else 0

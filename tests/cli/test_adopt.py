@@ -1,0 +1,218 @@
+"""Moving in where Whereabouts was, and back: what is said, what is changed, and what is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from podpool.cli.adopt import Mover, as_text
+from podpool.core.errors import InvalidInput
+from podpool.kube.install import install
+from podpool.resources.builtin import LEASES, NODES, PODS
+from podpool.resources.crds import multus_manifest
+from podpool.resources.multus import ATTACHMENTS
+from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
+from podpool.runtime.http import serving
+from tests.agent.networks.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
+
+if TYPE_CHECKING:
+    from podpool.slices.arguments import Owner
+
+PODPOOL = Path(sys.executable).parent / "podpool"
+RANGE = "10.0.0.0/24"
+SLICES = "10.8.0.0/16"
+
+
+class Cluster(Commons):
+    """A cluster that Whereabouts was in: one network with a shared range, one with slices."""
+
+    async def begin(self) -> None:
+        await super().begin()
+        await install(self.kube, [multus_manifest()])
+        await self.attach("shared", range=RANGE)
+        await self.attach("sliced", range=SLICES, node_slice_size="/24", network_name="fast")
+        await self.kube.create(NODES, {"metadata": {"name": "one"}})
+
+    async def attach(self, name: str, **ipam: object) -> None:
+        told = {"name": name, "type": "macvlan", "ipam": {"type": "whereabouts", **ipam}}
+        meta = {"name": name, "namespace": "default"}
+        await self.kube.create(ATTACHMENTS, {"metadata": meta, "spec": {"config": json.dumps(told)}})
+
+    async def run(self, pod: str, **networks: str) -> None:
+        """A Pod that Multus connected; a keyword names an attachment and the address on it."""
+        shown = [{"name": f"default/{each}", "interface": "net1", "ips": [ip]} for each, ip in networks.items()]
+        notes = {"k8s.v1.cni.cncf.io/network-status": json.dumps(shown)}
+        meta = {"name": pod, "namespace": "default", "annotations": notes}
+        spec = {"nodeName": "one", "containers": [{"name": "main", "image": "none"}]}
+        await self.kube.create(PODS, {"metadata": meta, "spec": spec})
+        await self.kube.merge(PODS, pod, {"status": {"phase": "Running"}}, namespace="default", sub="status")
+
+    def mover(self) -> Mover:
+        return Mover(self.kube, SYSTEM)
+
+
+in_cluster = played_in(Cluster)
+
+
+async def owners(cluster: Cluster) -> dict[str, Owner]:
+    return {str(address): owner for (_, address), owner in (await cluster.entries()).items()}
+
+
+class TestIn:
+    @in_cluster
+    async def test_a_cluster_in_order_is_said_to_be_so_and_nothing_is_changed(self, cluster: Cluster) -> None:
+        plugin = ForeignPlugin(cluster, "whereabouts")
+        await plugin.add(sandbox("web"), network(RANGE))
+        await cluster.run("web", shared="10.0.0.1")
+        before = await cluster.entries()
+        report = await cluster.mover().survey(apply=True)
+        assert report.sound
+        assert (1, 1, 1, 2) == (report.pools, report.entries, report.reservations, report.attachments)
+        assert () == report.findings
+        assert "all is well: running Pods keep their addresses" in as_text(report)
+        assert before == await cluster.entries()
+
+    @in_cluster
+    async def test_duplicates_and_leaks_are_told_and_left_alone(self, cluster: Cluster) -> None:
+        await cluster.fill(RANGE, (1, sandbox("web")), (2, sandbox("gone")))
+        await cluster.fill("10.0.0.0/28", (1, sandbox("other")))
+        for pod in ("web", "other"):
+            await cluster.run(pod, shared="10.0.0.1")
+        before = await cluster.entries()
+        report = await cluster.mover().survey(apply=True)
+        assert not report.sound
+        told = as_text(report)
+        assert "duplicate: ippool/10.0.0.0-24: 10.0.0.1 has 2 owners" in told
+        assert "10.0.0.2 of default/gone net1 in ippool/10.0.0.0-24: there is no such Pod" in told
+        assert before == await cluster.entries()
+
+    @in_cluster
+    async def test_what_a_running_pod_has_and_no_pool_knows_is_written_down_only_on_demand(
+        self, cluster: Cluster
+    ) -> None:
+        """Or the next ADD, theirs or ours, would give it again."""
+        await cluster.run("web", shared="10.0.0.1")
+        looked = await cluster.mover().survey()
+        assert not looked.sound
+        assert {} == await cluster.entries()
+        assert "with --apply: ippool/10.0.0.0-24: 10.0.0.1 of default/web net1 is written down" in as_text(looked)
+        assert (await cluster.mover().survey(apply=True)).sound
+        assert "default/web" == (await owners(cluster))["10.0.0.1"].podref
+        assert ("10.0.0.2",) == await cluster.node("one").add(sandbox("next"), network(RANGE))
+        assert (await cluster.mover().survey()).sound
+
+    @in_cluster
+    async def test_an_address_of_a_slice_goes_into_its_nodes_pool(self, cluster: Cluster) -> None:
+        spec = {"range": "10.8.3.0/24", "allocations": {}}
+        meta = {"name": "fast-one-10.8.3.0-24", "namespace": SYSTEM}
+        await cluster.kube.create(IP_POOLS, {"metadata": meta, "spec": spec})
+        await cluster.run("web", sliced="10.8.3.7")
+        await cluster.mover().survey(apply=True)
+        pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
+        assert {"7": "default/web"} == {key: each.podref for key, each in pool.spec.allocations.items()}
+
+    @in_cluster
+    async def test_attachments_that_cannot_be_read_are_named(self, cluster: Cluster) -> None:
+        await cluster.attach("broken", range="10.0.0.0")
+        report = await cluster.mover().survey()
+        assert 2 == report.attachments
+        assert report.unreadable[0].startswith("default/broken: ")
+
+
+class TestGoingOn:
+    @in_cluster
+    async def test_entries_of_the_old_plugin_are_freed_by_the_new_ones_del_and_the_other_way_round(
+        self, cluster: Cluster
+    ) -> None:
+        old, new = ForeignPlugin(cluster, "whereabouts"), cluster.node("one")
+        await old.add(sandbox("before"), network(RANGE))
+        await new.add(sandbox("after"), network(RANGE))
+        await new.delete(sandbox("before"), network(RANGE))
+        await old.delete(sandbox("after"), network(RANGE))
+        assert ({}, {}) == (await cluster.entries(), await cluster.reservations())
+
+
+class TestBack:
+    async def take(self, cluster: Cluster) -> None:
+        """A slice as our controller and agent leave it."""
+        node = await cluster.kube.get(NODES, "one")
+        meta = {
+            "name": "fast-one-10.8.3.0-24",
+            "namespace": SYSTEM,
+            "labels": {NODE_UID_LABEL: node.metadata.uid, "kept": "yes"},
+            "annotations": {NODE_ANNOTATION: "one"},
+        }
+        entry = {"id": "c", "podref": "default/web", "ifname": "net1"}
+        spec = {"range": "10.8.3.0/24", "allocations": {"7": entry}}
+        await cluster.kube.create(IP_POOLS, {"metadata": meta, "spec": spec})
+        await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "one/uid"}})
+        await cluster.run("web", sliced="10.8.3.7")
+
+    @in_cluster
+    async def test_our_marks_come_off_and_entries_stay(self, cluster: Cluster) -> None:
+        await self.take(cluster)
+        looked = await cluster.mover().back()
+        assert ["ippool/fast-one-10.8.3.0-24", "lease/fast-one-10.8.3.0-24"] == [each.where for each in looked.steps]
+        before = await cluster.entries()
+        assert (await cluster.mover().back(apply=True)).sound
+        pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
+        lease = await cluster.kube.get(LEASES, "fast-one-10.8.3.0-24", namespace=SYSTEM)
+        assert ({"kept": "yes"}, {}) == (pool.metadata.labels, pool.metadata.annotations)
+        assert ("", {}) == (lease.spec.holder_identity or "", lease.metadata.annotations)
+        assert before == await cluster.entries()
+        assert () == (await cluster.mover().back()).steps
+
+    @in_cluster
+    async def test_not_while_our_controller_is_at_work(self, cluster: Cluster) -> None:
+        meta = {"name": "podpool-controller", "namespace": SYSTEM}
+        await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "host-1"}})
+        with pytest.raises(InvalidInput, match="stop the controller and the agents first"):
+            await cluster.mover().back(apply=True)
+
+    @in_cluster
+    async def test_entries_that_whereabouts_cannot_read_are_told(self, cluster: Cluster) -> None:
+        far = network("fd00::8000:0:0:1-fd00::8000:0:0:9/64")
+        await cluster.node("one").add(sandbox("web"), far)
+        told = as_text(await cluster.mover().back(), back=True)
+        assert "is too far for Whereabouts, which would give the address again" in told
+
+
+class TestTyped:
+    def test_people_read_sentences_and_programs_json(self, tmp_path: Path) -> None:
+        async def story() -> None:
+            cluster = Cluster()
+            await cluster.begin()
+            await cluster.fill(RANGE, (2, sandbox("gone")))
+            async with serving(cluster.server.send, host="127.0.0.1", port=0) as port:
+                kubeconfig = tmp_path / "kubeconfig"
+                kubeconfig.write_text(_kubeconfig(port))
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig))
+                assert (0, "1 IPPools with 1 entries, 0 reservations") == (code, said.partition(", 2")[0])
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "-o", "json")
+                assert ["leak"] == [each["trouble"] for each in json.loads(said)["findings"]]
+
+        asyncio.run(story())
+
+
+async def _typed(*words: str) -> tuple[int, str]:
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(PODPOOL, *words, stdout=pipe, env=dict(os.environ))
+    said, _ = await process.communicate()
+    return process.returncode or 0, said.decode()
+
+
+def _kubeconfig(port: int) -> str:
+    return json.dumps(
+        {
+            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
+            "users": [{"name": "anybody", "user": {}}],
+            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}],
+            "current-context": "here",
+        }
+    )

@@ -1,0 +1,91 @@
+"""The commands on a real API server: as a kubectl plugin, with a ledger, a controller and agents as processes."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.installation import ADMIN_TOKEN
+from parts.polling import until
+from parts.recipes import program
+from tests.spine.test_one_pod import Spine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.control_plane import ControlPlane
+
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+
+
+@pytest.fixture
+def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
+    """A ledger, a controller, and the agents of two nodes."""
+    for left in control_plane.admin.get("/api/v1/nodes")["items"]:
+        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    made = Spine(control_plane, tmp_path)
+    try:
+        made.install()
+        for node in ("one", "two"):
+            made.run_agent(node)
+        yield made
+    finally:
+        made.stop()
+
+
+def typed(spine: Spine, *words: str) -> tuple[int, str]:
+    """Type `kubectl podpool ...`, as somebody who looks after the cluster."""
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "KUBECONFIG": str(spine.plane.kubeconfig),
+        "PODPOOL_LEDGER": spine.url,
+        "PODPOOL_LEDGER_TOKEN_FILE": str(spine.home / ADMIN_TOKEN),
+    }
+    done = subprocess.run(
+        [program("kubectl"), "podpool", *words],
+        check=False,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout
+
+
+def show(spine: Spine, pod: str, address: str) -> None:
+    """Have a kubelet show a Pod's address."""
+    status: dict[str, Any] = {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
+    spine.plane.admin.patch(f"/api/v1/namespaces/default/pods/{pod}/status", {"status": status})
+
+
+def test_a_pods_address_from_its_first_to_a_wrong_one(spine: Spine) -> None:
+    until(lambda: 15 == len(spine.grants("one")) == len(spine.grants("two")), "both nodes have their first batch")
+    spine.bind("first", "one")
+    code, told = typed(spine, "why", "first")
+    assert 1 == code, told
+    assert "Node one has 15 addresses at hand" in told
+    address = str(spine.plugin("ADD", "one", "first")["ips"][0]["address"]).partition("/")[0]
+    show(spine, "first", address)
+
+    code, told = typed(spine, "status")
+    assert 0 == code, told
+    assert told.startswith("Every Pod has its address.")
+    code, told = typed(spine, "who", address)
+    assert f"{address} is Pod default/first's, on node one." == told.splitlines()[0]
+    code, told = typed(spine, "audit")
+    assert (0, "Nothing is wrong among 2 nodes, 30 grants, 1 Pod,") == (code, told[:49]), told
+
+    wrong = spine.grants("two")[0]
+    show(spine, "first", wrong)
+    code, told = typed(spine, "audit", "--settle", "1s", "-o", "json")
+    found = json.loads(told)["findings"]
+    assert (1, [("pod-outside-grants", "pod/default/first")]) == (
+        code,
+        [(each["code"], each["about"]) for each in found],
+    )
