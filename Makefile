@@ -5,14 +5,14 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim soak mutants bench docs lock clean
+.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs site lock clean
 
 help: ## this list
 	@echo "podpool: addresses for Pods, from subnets that are running out"; echo
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-NAME one benchmark; QUICK=1 for a minute's version"
 
-up: .venv/.runtime ## see what podpool does, in the terminal
+up: .venv/.runtime ## the whole system on this machine, and a story that it plays
 	@$(BIN)/podpool up
 
 test: .venv/.dev parts sim ## every test: fast ones, histories, and those on a real API server, PostgreSQL and namespaces
@@ -41,6 +41,7 @@ sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual t
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds 1-600 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-shared
+	@$(BIN)/podpool sim --seeds 1-100 --climate slices
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
@@ -48,7 +49,12 @@ soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EX
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-restores
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-shared
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate slices
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not histories" --timeout 0
+
+MINUTES ?= 20
+fuzz: .venv/.dev ## search for inputs that break the plugin in C, guided by coverage: MINUTES=60
+	@$(BIN)/python -m tools.fuzz --minutes $(MINUTES)
 
 mutants: .venv/.dev ## change core in small ways and see whether the tests notice; writes docs/mutants.md
 	@$(BIN)/python -m tools.mutants
@@ -63,6 +69,9 @@ docs: .venv/.dev ## the pictures and tables in docs/, made again from their sour
 	@$(BIN)/python -m tools.docs
 	@$(BIN)/python -m bench --report-only
 
+site: .venv/.dev ## docs/ as a site, in site/: works without a network
+	@$(BIN)/python -m tools.site
+
 lock: .venv/.dev ## bring the lock files in step with pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --group build $(LOCKED) -o requirements.lock
 	@$(BIN)/uv pip compile -q pyproject.toml --group build --group dev -c requirements.lock $(LOCKED) -o requirements-dev.lock
@@ -70,7 +79,7 @@ LOCKED := --universal --python-version 3.11 --generate-hashes --no-annotate --no
   --custom-compile-command "make lock"
 
 clean: ## everything made here, but not the user's cache of real programs
-	@rm -rf .venv mutants dist .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
+	@rm -rf .venv mutants dist site .coverage* .hypothesis .mypy_cache .pytest_cache .ruff_cache .import_linter_cache
 	@find . -name __pycache__ -prune -exec rm -rf {} +
 
 .venv/.runtime: pyproject.toml requirements.lock tools/bootstrap.py

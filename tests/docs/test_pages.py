@@ -1,8 +1,11 @@
 """Pages that follow from the code are those of the code."""
 
-from tools.docs import DOCS, numbers_page
+import pytest
+
+from tools.docs import DOCS, pages
 
 
-def test_the_page_of_numbers_is_current() -> None:
+@pytest.mark.parametrize("page", pages())
+def test_a_page_that_follows_from_the_code_is_current(page: str) -> None:
     """Else: make docs."""
-    assert numbers_page() == (DOCS / "numbers.md").read_text()
+    assert pages()[page]() == (DOCS / page).read_text()

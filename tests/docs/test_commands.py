@@ -1,0 +1,97 @@
+"""No page has a command that nobody runs, or one that does not exist."""
+
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from parts.pages import ROOT, commands_of
+from podpool.cli.daemons import COMMANDS
+from podpool.cli.people import app
+
+PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+LANGUAGES = {"sh", "python", "text", "mermaid", "json", "yaml", "toml"}
+QUICK = {
+    "podpool sim --seeds 1-200": "podpool sim --seeds 1-2",
+    "podpool sim --seed 7 --climate restore-ledger": "podpool sim --seed 7 --climate narrow-restores",
+    "podpool sim --seed 7 --trace": "podpool sim --seed 7 --climate narrow --trace",
+}
+"""Commands of pages that no test runs as a whole: each in the quick form that is run here."""
+LEFT_OUT = {
+    "make up": "tests/up plays its story in the short form",
+    "podpool up": "the same",
+    "podpool up --story none": "tests/up does that, on ports of its own",
+    "podpool up --fresh --scarcity off --mode reactive": "the same",
+    "make test": "is what runs this",
+    "make sim": "make test begins with it",
+    "make soak SEEDS=10000-20000": "what make sim plays, for as long as one likes",
+}
+"""Commands that no test runs, and why."""
+
+
+def test_every_command_of_a_page_is_run() -> None:
+    """By a test that runs the page as a whole, here in a quick form, or there is a reason."""
+    alone = [line for page in PAGES if not runner_of(page) for line in lines_of(page)]
+    assert {*QUICK, *LEFT_OUT} == set(alone)
+
+
+def test_every_block_says_what_it_is() -> None:
+    """Else commands could stand in one that nobody looks into."""
+    for page in PAGES:
+        fences = re.findall(r"^```(.*)$", (ROOT / page).read_text(), re.MULTILINE)
+        assert set(fences[::2]) <= LANGUAGES, page
+        assert set(fences[1::2]) <= {""}, page
+
+
+@pytest.mark.parametrize("command", QUICK.values())
+def test_a_quick_form_works(command: str) -> None:
+    program, *words = shlex.split(command)
+    subprocess.run([Path(sys.executable).parent / program, *words], check=True, capture_output=True)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_commands_in_sentences_exist(page: str) -> None:
+    """With their options."""
+    text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
+    for told in re.findall(r"`(podpool [a-z][^`|]*)[`|]", text):
+        assert set(re.findall(r"--([a-z-]+)", told)) <= options_of(told.split()[1:]), told
+    targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    for target in re.findall(r"`(?:\\w+=\\S+ )?make ([a-z-]+)", text):
+        assert target in targets or target.startswith("bench-"), target
+
+
+def lines_of(page: str) -> Iterator[str]:
+    """The commands of a page, without what is said about them."""
+    for line in commands_of(page).splitlines():
+        command = re.sub(r"\s+# .*$", "", line).strip()
+        if command:
+            yield command
+
+
+def runner_of(page: str) -> Path | None:
+    """The test that runs all commands of a page."""
+    named = re.compile(rf"[\"/]{re.escape(Path(page).name)}\"")
+    for test in set(ROOT.glob("tests/**/*.py")) - {Path(__file__)}:
+        source = test.read_text()
+        if named.search(source) and ("commands_of(" in source or "```sh" in source):
+            return test
+    return None
+
+
+def options_of(words: list[str]) -> set[str]:
+    """The options of a command; raises when there is none of this name."""
+    room, *rest = [word for word in words if re.fullmatch("[a-z-]+", word) and not word.startswith("-")]
+    if room in COMMANDS:
+        commands = COMMANDS[room]
+        found = [each for name, each in commands.items() if rest[: len(name.split())] == name.split()]
+        assert found or not rest or any(name.startswith(f"{rest[0]} ") for name in commands), words
+        return {"config", "log-level", *(option for each in found for option in each.options)}
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    return {name.lstrip("-") for each in group.commands[room].params for name in each.opts}

@@ -1,0 +1,71 @@
+"""The page for those who come from Whereabouts is true: its commands are run on what that leaves in a cluster."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from parts.pages import commands_of, register, run_commands, within_reach
+from podpool.resources.crds import manifests, multus_manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from parts.control_plane import ControlPlane
+    from parts.namespaces import Namespaces
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
+GROUP = "whereabouts.cni.cncf.io/v1alpha1"
+IPAM = {"type": "whereabouts", "range": "10.9.0.0/16", "node_slice_size": "/24", "network_name": "fast"}
+CONFIG = json.dumps({"cniVersion": "1.0.0", "name": "fast", "type": "macvlan", "ipam": IPAM})
+SLICES = [{"nodeName": "", "sliceRange": "10.9.0.0/24"}, {"nodeName": "one", "sliceRange": "10.9.1.0/24"}]
+ENTRY = {"id": "sandbox-of-old", "podref": "default/old", "ifname": "net1"}
+BEFORE = r"printf '#!/bin/sh\necho theirs\n' > /opt/cni/bin/whereabouts; chmod +x /opt/cni/bin/whereabouts" + "\n"
+AFTER = "/opt/cni/bin/whereabouts\n"
+KINDS = "net-attach-def,nodeslicepools,ippools,leases,pods"
+
+
+@pytest.fixture
+def left_behind(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A network in slices, of which a node has the second, and a Pod of it the first address."""
+    for definition in (multus_manifest(), *manifests()):
+        control_plane.kubectl("apply", "-f", "-", manifest=definition)
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    for each in objects():
+        control_plane.kubectl("create", "-f", "-", manifest=each)
+    try:
+        yield control_plane
+    finally:
+        for namespace in ("default", "kube-system"):
+            control_plane.kubectl("delete", KINDS, "-n", namespace, "--all", "--force", "--wait=false")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("control-plane")
+def test_the_commands_of_the_page_work(left_behind: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
+    """A new Pod gets the next address of the slice that its node had; at the end Whereabouts' plugin is back."""
+    with within_reach(left_behind, namespaces, tmp_path):
+        register(left_behind, "one", boot_id=BOOT.read_text().strip())
+        commands = BEFORE + commands_of("docs/moving.md") + AFTER
+        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=left_behind, NODE="one")
+    assert 0 == told.returncode, told.stdout
+    assert '"10.9.1.2/16"' in told.stdout, told.stdout
+    assert re.search(r"^theirs$", told.stdout, re.MULTILINE)
+
+
+def objects() -> Iterator[dict[str, Any]]:
+    """What Whereabouts and its users have written."""
+    network = {"metadata": {"name": "fast"}, "spec": {"config": CONFIG}}
+    yield {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", **network}
+    range_ = {"range": "10.9.0.0/16", "sliceSize": "/24"}
+    here = {"metadata": {"name": "fast", "namespace": "kube-system"}}
+    yield {"apiVersion": GROUP, "kind": "NodeSlicePool", **here, "spec": range_, "status": {"allocations": SLICES}}
+    here = {"metadata": {"name": "fast-one-10.9.1.0-24", "namespace": "kube-system"}}
+    pool = {"range": "10.9.1.0/24", "allocations": {"1": ENTRY}}
+    yield {"apiVersion": GROUP, "kind": "IPPool", **here, "spec": pool}
+    pod = {"nodeName": "one", "containers": [{"name": "main", "image": "none"}]}
+    yield {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old"}, "spec": pod}

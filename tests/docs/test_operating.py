@@ -1,0 +1,63 @@
+"""The page for operators is true: its commands are run as they are written, its figures are those of the core."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from parts.pages import ROOT, commands_of, register, run_commands, within_reach
+from podpool.core.batch import Load, ladder
+from podpool.core.numbers import Numbers
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from parts.control_plane import ControlPlane
+    from parts.namespaces import Namespaces
+
+PAGE = "docs/operating.md"
+BEGIN = """
+podpool controller install-crds
+podpool ledger serve &
+curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7780/readyz
+podpool ledger subnet create vnet.pods 10.50.0.0/24 --gateway 10.50.0.1
+podpool ledger token create my-cluster > cluster-token
+podpool ledger token create old-cluster > old-token
+podpool controller run --subnet vnet.pods --ledger-token-file cluster-token &
+podpool agent run --node one --boot-id boot-of-one &
+curl -sf --retry 60 --retry-all-errors --retry-delay 1 http://127.0.0.1:7784/readyz
+old="Authorization: Bearer $(cat old-token)"
+term=$(curl -sf -H "$old" http://127.0.0.1:7780/v1/terms -d '{"cluster": "1b4e"}' | grep -o '[0-9]*' | head -1)
+curl -sf -H "$old" http://127.0.0.1:7780/v1/reconcile -d '{"cluster": "1b4e", "term": '$term', "number": 1, "items": [
+  {"subnet": {"network": "vnet", "name": "pods"}, "node": "old", "node_uid": "7a", "wanted": 15}]}'
+"""
+"""What runs when the page begins: a cluster with a node, and one that is no more and still holds 16 addresses."""
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("control-plane")
+def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
+    """In a network and places of their own: usual ports, and files where they usually are."""
+    with within_reach(control_plane, namespaces, tmp_path):
+        register(control_plane, "one", boot_id="boot-of-one")
+        commands = BEGIN + commands_of(PAGE)
+        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
+    assert 0 == told.returncode, told.stdout
+    assert "the books are consistent: 1 subnets, 2 containers" in told.stdout
+    assert "restored revision" in told.stdout
+    assert "vnet/pods waits for the list of cluster 1b4e" in told.stdout
+    assert "\nnothing to recover\n" in told.stdout
+    assert "vnet/pods: 10.50.0.0/24, 10.50.1.0/26 with" in told.stdout
+    assert "podpool_agent_fenced 0.0" in told.stdout
+    assert "1 containers closed, 16 addresses rest, 1 tokens revoked" in told.stdout
+
+
+def test_the_table_of_sizes_is_what_the_core_computes() -> None:
+    rows = re.findall(r"^\| (\d+) \| ([\d |]+) \|$", (ROOT / PAGE).read_text(), re.MULTILINE)
+    assert rows
+    for pods, held in rows:
+        assert [Load(int(pods)).reservation(scaler) for scaler in ladder(Numbers().scaler)] == [
+            int(each) for each in held.split(" | ")
+        ]
