@@ -131,17 +131,6 @@ class Agent:
             nodes=nodes,
             asked=self._asked,
         )
-        self._confirmation = Confirmation(
-            ground, book=self._book, config=self._config, slices=bool(pools), changed=self._changed
-        )
-        self._dynamic = Dynamic(
-            ground,
-            self._book,
-            demand=demand,
-            rest=outlook.rest,
-            why_none=outlook.why_none,
-            changed=self._changed,
-        )
         self._networks: Networks | None = None
         if pools:
             self._networks = Networks(
@@ -154,6 +143,21 @@ class Agent:
                 pods=lambda: self._pods.store.values() if self._pods.store.synced.is_set() else None,
                 read_file=read_file,
             )
+        self._confirmation = Confirmation(
+            ground,
+            book=self._book,
+            config=self._config,
+            slices=self._networks.owned_by if self._networks else None,
+            changed=self._changed,
+        )
+        self._dynamic = Dynamic(
+            ground,
+            self._book,
+            demand=demand,
+            rest=outlook.rest,
+            why_none=outlook.why_none,
+            changed=self._changed,
+        )
         self._plugin = Plugin(
             self._dynamic,
             self._networks,

@@ -4,7 +4,8 @@ Two quorum reads, counted from when the first was sent, must show a Node with th
 belongs to that Node and has our container and our boot id in it. Without the last, a Node deleted and registered again
 would be taken for another machine, and its addresses given away under its Pods.
 
-For slices the Node is enough: their Leases have our boot id. A node that has never had an NNC needs no more than that.
+For slices the Node is enough, once their Leases are labelled with its UID: whoever gives up slices counts from when it
+misses that one. A node that has never had an NNC needs no more than that.
 """
 
 import asyncio
@@ -27,7 +28,13 @@ class Confirmation:
     """Reads, and opens the fence; `changed` is called after each."""
 
     def __init__(
-        self, ground: Ground, *, book: Book, config: OwnConfig, slices: bool, changed: Callable[[], None]
+        self,
+        ground: Ground,
+        *,
+        book: Book,
+        config: OwnConfig,
+        slices: Callable[[str], bool] | None,
+        changed: Callable[[], None],
     ) -> None:
         self._ground = ground
         self._slices = slices
@@ -72,16 +79,17 @@ class Confirmation:
             node = await self._ground.kube.get(NODES, self._ground.node)
         except (ApiError, Unreachable):
             return False
-        alone = self._slices and node.boot_id == self._book.pool.boot_id
+        ours = node.boot_id == self._book.pool.boot_id
+        alone = self._slices is not None and ours and self._slices(node.metadata.uid)
         if alone:
             self._book.write(Confirmed(boot=boot, wall=wall, node_only=True))
         try:
             config = await self._ground.kube.get(NETWORK_CONFIGS, self._ground.node, namespace=NAMESPACE)
         except (ApiError, Unreachable) as error:
             return alone and isinstance(error, NotFound) and not self._book.pool.adopted
-        ours = self._adopt(node, config)
+        adopted = self._adopt(node, config)
         self._config.see_unless_moved(config, since=before)
-        if not ours or own_report(config).boot_id != self._book.pool.boot_id:
+        if not adopted or own_report(config).boot_id != self._book.pool.boot_id:
             return False
         self._book.write(Confirmed(boot=boot, wall=wall))
         return True

@@ -24,6 +24,7 @@ from podpool.slices.entries import read_entries
 from podpool.slices.places import KnownNames, slices_in_use
 from podpool.slices.survey import Surveyed, Trouble, survey
 
+LEAKED = "`podpool audit --repair` releases it from a shared pool, if its Pod stays gone; from a slice its agent does."
 _SURVEYED = {
     Trouble.DUPLICATE: ONE_OWNER,
     Trouble.LEAK: ONE_OWNER,
@@ -194,7 +195,7 @@ def _in_pools(evidence: Evidence) -> Iterator[Finding]:
                 code=f"pool-{each.trouble.name.lower().replace('_', '-')}",
                 about=each.where,
                 told=each.told,
-                todo="`podpool audit --repair` releases it, if its Pod stays gone." * (each.trouble is Trouble.LEAK),
+                todo=LEAKED * (each.trouble is Trouble.LEAK),
             )
 
 

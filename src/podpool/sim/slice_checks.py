@@ -13,7 +13,6 @@ from typing import Any
 from podpool.pocket.history import Event, Object
 from podpool.resources.builtin import LEASES
 from podpool.resources.whereabouts import (
-    BOOT_ANNOTATION,
     IP_POOLS,
     LEAVE_ANNOTATION,
     NODE_ANNOTATION,
@@ -36,7 +35,7 @@ class SliceAuditor:
     def __init__(self, world: World) -> None:
         self._world = world
         self._nodes: dict[str, float] = {}
-        """When a Node last had each boot id."""
+        """When a Node last had each boot id, and each UID."""
         world.truth.given.append(self._look_at)
         world.looks.append(self._look)
         world.store.written.append(self._written)
@@ -47,6 +46,8 @@ class SliceAuditor:
 
     def _identify(self, name: str, node: Object | None) -> None:
         host = self._world.hosts.get(name)
+        if node:
+            self._nodes[node["metadata"]["uid"]] = self._world.loop.time()
         if host and node and node["status"]["nodeInfo"]["bootID"] == host.machine.boot_id:
             self._nodes[host.machine.boot_id] = self._world.loop.time()
 
@@ -72,9 +73,9 @@ class SliceAuditor:
                 self._report(Violation("one owner", story))
 
     def _consented(self, lease: Object) -> None:
-        """A Lease that has a holder is deleted only when that machine has been no Node for the gone time."""
+        """A Lease that has a holder is deleted only when its Node has been missed for the gone time."""
         holder = lease.get("spec", {}).get("holderIdentity")
-        seen = self._nodes.get(_notes(lease).get(BOOT_ANNOTATION, ""), NEVER)
+        seen = self._nodes.get(lease["metadata"]["labels"][NODE_UID_LABEL], NEVER)
         if holder and self._world.loop.time() - seen < self._world.shape.numbers.gone:
             self._report(Violation("consent", f"{lease['metadata']['name']} was deleted while {holder} holds it"))
 

@@ -325,6 +325,22 @@ class TestTheNode:
         assert {"1": "a", "2": "b"} == await shown(world, name)
 
     @in_world
+    async def test_registered_again_it_is_confirmed_when_its_leases_are_the_new_nodes(self, world: World) -> None:
+        """Until then the controller misses the old Node, and the time for which it does so is not counted anew."""
+        name = await offer(with_slices(world))
+        await world.start()
+        await world.kube.delete(NODES, NODE)
+        await world.register_node()
+        await asyncio.sleep(world.numbers.fence + SETTLED)
+        assert 1 == (await call(world, "ADD", "a")).exit_code
+        uid = (await world.kube.get(NODES, NODE)).metadata.uid
+        relabelled = {"metadata": {"labels": {NODE_UID_LABEL: uid}}}
+        await world.kube.merge(IP_POOLS, name, relabelled, namespace=SYSTEM)
+        await world.kube.merge(LEASES, name, relabelled, namespace=SYSTEM)
+        await asyncio.sleep(world.numbers.confirmation)
+        assert ["10.1.4.1/16"] == await add(world, "a")
+
+    @in_world
     async def test_registered_again_in_another_boot_it_is_another_node(self, world: World) -> None:
         """Its old slice is given to others once the old Node is gone: nothing more is given of it."""
         name = await offer(with_slices(world))

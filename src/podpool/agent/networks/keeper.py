@@ -63,6 +63,13 @@ class Keeper:
         leaving = pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations
         return not leaving and (lease is None or lease.metadata.uid != slice_.lease or self._is_ours(lease))
 
+    def owned_by(self, uid: str) -> bool:
+        """Tell whether every slice's Lease is labelled with this Node: only then is it known who must be missed."""
+        kept = [each for each in self._book.slices if not each.closed]
+        leases = [self.pools.lease(each.name) for each in kept]
+        shown = all(lease and lease.metadata.uid == each.lease for lease, each in zip(leases, kept, strict=True))
+        return not kept or (self.pools.uid == uid and shown)
+
     def lag(self, slice_: Slice) -> float:
         """Tell for how long its IPPool has been behind."""
         since = self._behind.get(slice_.name)

@@ -58,6 +58,10 @@ class Networks:
         if node and node.boot_id == self._book.pool.boot_id:
             self._keeper.pools.follow(node.metadata.uid)
 
+    def owned_by(self, uid: str) -> bool:
+        """Tell whether all slices are known to be of the Node with this UID."""
+        return self._keeper.owned_by(uid)
+
     def changed(self) -> None:
         """Give to those who wait; take what is offered, now that the Node is confirmed."""
         is_open = self._book.node_fence.is_open()
