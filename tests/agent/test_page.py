@@ -13,6 +13,7 @@ import pytest
 
 from parts import relay
 from parts.daemon import Daemon
+from parts.pages import clear
 from parts.recipes import program
 
 if TYPE_CHECKING:
@@ -47,8 +48,7 @@ def reached(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path)
 
 def test_the_commands_of_the_page_work(reached: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """In a network and places of their own: usual ports, and files where they usually are."""
-    for left in reached.admin.get("/api/v1/nodes")["items"]:  # of other tests: each would want addresses
-        reached.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    clear(reached)
     commands = f"cd {tmp_path}\n" + BEGIN.format(plugins=program("ptp").parent)
     commands += "\n".join(re.findall(r"```sh\n(.*?)```", PAGE.read_text(), re.DOTALL))
     bins = f"{Path(sys.executable).parent}:{program('kubectl').parent}"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.installation import ADMIN_TOKEN
+from parts.pages import clear
 from parts.polling import until
 from parts.recipes import program
 from tests.spine.test_one_pod import Spine
@@ -27,8 +28,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 @pytest.fixture
 def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
     """A ledger, a controller, and the agents of two nodes."""
-    for left in control_plane.admin.get("/api/v1/nodes")["items"]:
-        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    clear(control_plane)
     made = Spine(control_plane, tmp_path)
     try:
         made.install()

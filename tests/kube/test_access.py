@@ -43,7 +43,14 @@ def installed(started_control_plane: ControlPlane) -> ControlPlane:
     """A cluster with our kinds, accounts and policies, all as printed."""
     define_kinds(started_control_plane)
     started_control_plane.kubectl("apply", "-f", "-", manifest=printed("access"))
+    unshare(started_control_plane)
     return started_control_plane
+
+
+def unshare(plane: ControlPlane) -> None:
+    """Take back the right to shared ranges, whoever gave it."""
+    for kind in ("role", "rolebinding"):
+        plane.kubectl("delete", "--ignore-not-found", "-n", HOME, kind, "podpool-agent-shared-ranges")
 
 
 @pytest.fixture
@@ -233,12 +240,11 @@ def sharing(nodes: Nodes) -> Iterator[Nodes]:
     again(nodes.plane.admin, POOLS, pool("shared"))
     for name in ("others", "whereabouts"):
         again(nodes.plane.admin, LEASES, {"metadata": {"name": name}})
-    assert refused(nodes.a.patch, f"{POOLS}/shared", TAKEN)
+    until(lambda: refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "there is no such right yet")
     nodes.plane.kubectl("apply", "-f", "-", manifest=printed("access", "--shared-ranges"))
     until(lambda: not refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "the right is in force")
     yield nodes
-    for kind in ("role", "rolebinding"):
-        nodes.plane.kubectl("delete", "-n", HOME, kind, "podpool-agent-shared-ranges")
+    unshare(nodes.plane)
     until(lambda: refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "the right is gone")
 
 

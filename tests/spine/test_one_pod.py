@@ -12,6 +12,7 @@ import pytest
 from parts.api import ApiError
 from parts.cni import Chain, Pod
 from parts.installation import CONFIGS, Installation
+from parts.pages import clear
 from parts.polling import until
 from parts.recipes import program
 from podpool.cni.build import build
@@ -87,8 +88,7 @@ class Spine(Installation):
 @pytest.fixture
 def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
     """A ledger with a subnet of 61 addresses, a controller, and the agents of two nodes."""
-    for left in control_plane.admin.get("/api/v1/nodes")["items"]:  # of other tests: each would want addresses
-        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    clear(control_plane)
     made = Spine(control_plane, tmp_path)
     try:
         made.install()
