@@ -131,7 +131,7 @@ def served(run: Callable[[KubeClient, int], Awaitable[float]]) -> Iterator[Run]:
     with tempfile.TemporaryDirectory() as scratch, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         home, port = Path(scratch), free_port()
         kubeconfig = home / "kubeconfig"
-        words = ["pocket", "serve", "--listen", f"127.0.0.1:{port}", "--kubeconfig", str(kubeconfig)]
+        words = ["pocket", "serve", "--listen", f"127.0.0.1:{port}", "--write-kubeconfig", str(kubeconfig)]
         pocket = Daemon([sys.executable, "-m", "podpool", *words], log=home / "log", ready=kubeconfig.exists)
         pocket.start()
         road = from_kubeconfig(kubeconfig)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
 SETTLED = 60.0
+SERVER = "https://api.small:6443"
 Answered = tuple[int, str, str]
 """The exit code, what was told, and what was remarked."""
 
@@ -82,6 +83,7 @@ class SmallWorld(World):
         )
         desk = Desk(
             kube=KubeClient(self.network.transport("person", self.api)),
+            server=SERVER,
             ledger=LedgerClient(
                 self.network.transport("person", self.office.replicas[0]), patience=PATIENCE, rng=self.dice("person")
             ),

@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import sys
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from podpool.resources.multus import ATTACHMENTS
 from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.runtime.http import serving
 from tests.agent.networks.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
+from tests.ledger.offices import HandClock
 
 if TYPE_CHECKING:
     from podpool.slices.arguments import Owner
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 PODPOOL = Path(sys.executable).parent / "podpool"
 RANGE = "10.0.0.0/24"
 SLICES = "10.8.0.0/16"
+AT = datetime(2026, 11, 16, 9, 0, 0, tzinfo=UTC)
 
 
 class Cluster(Commons):
@@ -54,7 +57,7 @@ class Cluster(Commons):
         await self.kube.merge(PODS, pod, {"status": {"phase": "Running"}}, namespace="default", sub="status")
 
     def mover(self) -> Mover:
-        return Mover(self.kube, SYSTEM)
+        return Mover(self.kube, SYSTEM, clock=HandClock(AT.timestamp()))
 
 
 in_cluster = played_in(Cluster)
@@ -118,6 +121,15 @@ class TestIn:
         assert {"7": "default/web"} == {key: each.podref for key, each in pool.spec.allocations.items()}
 
     @in_cluster
+    async def test_nobody_is_told_to_go_on_while_an_address_would_be_given_again(self, cluster: Cluster) -> None:
+        """There is no pool for the slice, so that nothing can be written down."""
+        await cluster.run("web", sliced="10.8.3.7")
+        report = await cluster.mover().survey(apply=True)
+        assert not report.sound
+        assert "delete the Pod, then look again" in as_text(report).splitlines()[-1]
+        assert "go on" not in as_text(report, back=True)
+
+    @in_cluster
     async def test_attachments_that_cannot_be_read_are_named(self, cluster: Cluster) -> None:
         await cluster.attach("broken", range="10.0.0.0")
         report = await cluster.mover().survey()
@@ -174,6 +186,22 @@ class TestBack:
         await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "host-1"}})
         with pytest.raises(InvalidInput, match="stop the controller and the agents first"):
             await cluster.mover().back(apply=True)
+
+    @in_cluster
+    async def test_a_controller_that_died_keeps_nobody_from_it(self, cluster: Cluster) -> None:
+        """Its Lease still names it, and counts for as long as it says."""
+        renewed = (AT - timedelta(seconds=16)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        meta = {"name": "podpool-controller", "namespace": SYSTEM}
+        spec = {"holderIdentity": "host-1", "leaseDurationSeconds": 20, "renewTime": renewed}
+        await cluster.kube.create(LEASES, {"metadata": meta, "spec": spec})
+        with pytest.raises(InvalidInput, match="still leads"):
+            await cluster.mover().back(apply=True)
+        shorter = {"spec": {"leaseDurationSeconds": 15}}
+        await cluster.kube.merge(LEASES, "podpool-controller", shorter, namespace=SYSTEM)
+        report = await cluster.mover().back(apply=True)
+        assert as_text(report, back=True).endswith(
+            "put its plugin back with `podpool cni uninstall --name podpool,whereabouts --conf-dir ''` on each node"
+        )
 
     @in_cluster
     async def test_entries_that_whereabouts_cannot_read_are_told(self, cluster: Cluster) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from podpool.cli.asked import Output
 from podpool.cli.auditing import run_audit
-from tests.cli.small_world import small_world
+from tests.cli.small_world import SERVER, small_world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ def audited(world: SmallWorld, **said: object) -> tuple[int, dict[str, Any]]:
     return code, json.loads(out)
 
 
-USUAL: dict[str, Any] = {"settling": 5.0, "repair": False, "agreed": lambda: False}
+USUAL: dict[str, Any] = {"settling": 5.0, "repair": False, "agreed": lambda _: False}
 
 
 def faults(world: SmallWorld) -> list[tuple[int, str, str]]:
@@ -214,9 +214,18 @@ class TestRepair:
         assert "overlappingrangeipreservation/10.9.0.7  delete it: default/dead is gone" in lines
         assert ["7", "8"] == self.entries(world)
 
+    def test_the_server_is_named_in_the_plan_and_asked_about(self, world: SmallWorld) -> None:
+        self.leaky(world)
+        asked: list[str] = []
+        told = USUAL | {"repair": True, "agreed": asked.append}
+        _, out, _ = world.loop.run_until_complete(world.type(run_audit, **told))
+        assert f"In the cluster at {SERVER}:" in out.splitlines()
+        assert [SERVER] == asked
+        assert SERVER == audited(world, repair=True)[1]["server"]
+
     def test_what_is_agreed_is_done_and_only_that(self, world: SmallWorld) -> None:
         self.leaky(world)
-        told = USUAL | {"repair": True, "agreed": lambda: True}
+        told = USUAL | {"repair": True, "agreed": lambda _: True}
         world.loop.run_until_complete(world.type(run_audit, **told))
         assert ["8"] == self.entries(world)
         assert {} == world.store.objects(WHEREABOUTS[0], "overlappingrangeipreservations")
@@ -225,7 +234,7 @@ class TestRepair:
     def test_a_pod_that_comes_back_within_the_minute_keeps_its_entry(self, world: SmallWorld) -> None:
         self.leaky(world)
         world.loop.call_later(30.0, self.revive, world)
-        told = USUAL | {"repair": True, "agreed": lambda: True}
+        told = USUAL | {"repair": True, "agreed": lambda _: True}
         world.loop.run_until_complete(world.type(run_audit, **told))
         assert ["7", "8"] == self.entries(world)
 
@@ -238,7 +247,7 @@ class TestRepair:
         edit_status(world, "two", lambda container: container["ipAssignments"].pop())
         before = world.configs()["two"]["metadata"]["resourceVersion"]
         code, out, _ = world.loop.run_until_complete(
-            world.type(run_audit, **USUAL | {"repair": True, "agreed": lambda: True})
+            world.type(run_audit, **USUAL | {"repair": True, "agreed": lambda _: True})
         )
         assert 1 == code
         assert "nodenetworkconfig/two: done: ask its controller and agent to look again" in out

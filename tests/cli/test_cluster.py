@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
+from rich.console import Console
 
 from podpool.cli import cluster
-from podpool.cli.asked import Output
+from podpool.cli.asked import Asked, Output
 from podpool.cli.mishaps import Away
+from podpool.cli.telling import Teller
 from podpool.core.errors import InvalidInput
-from tests.cli.small_world import small_world
+from tests.cli.small_world import SERVER, small_world
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
+    from podpool.cli.desk import Desk
     from tests.cli.small_world import SmallWorld
 
 
@@ -76,6 +80,17 @@ def test_without_an_api_server_the_ledger_is_still_asked(world: SmallWorld) -> N
     assert "shown is what the ledger knows" in remark
     with pytest.raises(Away, match="`podpool subnets` .* may still be answered"):
         told(world, cluster.nodes, names=[], waiting=False)
+
+
+def test_a_cluster_that_cannot_be_seen_is_told_in_red(world: SmallWorld) -> None:
+    async def coloured(desk: Desk) -> int:
+        painted = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
+        return await cluster.status(msgspec.structs.replace(desk, teller=Teller(Asked(), out=painted, err=painted)))
+
+    out = io.StringIO()
+    world.network.cut("person", "api")
+    assert 3 == told(world, coloured)[0]
+    assert out.getvalue().startswith("\x1b[1;31mThe cluster cannot be seen.")
 
 
 def test_wide_has_more_columns(world: SmallWorld) -> None:
@@ -168,6 +183,20 @@ def test_watch_tells_what_happens_line_by_line() -> None:
         assert ["Cluster"] == [json.loads(line)["about"] for line in lines]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [
+        (3.0, f"podpool: the cluster at {SERVER} cannot be followed: Nodes have not been listed yet"),
+        (20.0, "podpool: the cluster cannot be followed, and is tried again: the API server has told nothing"),
+    ],
+)
+def test_watch_says_that_nobody_could_be_asked(world: SmallWorld, seconds: float, said: str) -> None:
+    world.network.cut("person", "api")
+    code, lines, remark = told(world, cluster.watch, seconds=seconds)
+    assert (3, []) == (code, lines)
+    assert remark.startswith(said)
+
+
 def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
     with small_world() as world:
         whereabouts = ("whereabouts.cni.cncf.io", "v1alpha1")
@@ -180,7 +209,7 @@ def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
         _, lines, _ = told(world, cluster.slices, Output.WIDE, network="")
         assert [
             "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  FULLEST",
-            "storage  10.9.0.0/24  /28    2       1      1     14    one 1/14",
+            "storage  10.9.0.0/24  /28    16      1      1     14    one 1/14",
         ] == lines
         _, lines, _ = told(world, cluster.slices, network="storage")
         assert ["NODE  SLICE        USED  SIZE", "one   10.9.0.0/28  1     14"] == lines

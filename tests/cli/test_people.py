@@ -90,6 +90,7 @@ def test_bad_input_names_the_field_and_the_fix(typed: Typed, nobody: str) -> Non
     [
         (InvalidInput("--at", "x", "no moment"), 2, "podpool: --at 'x': no moment"),
         (Unreachable("the ledger", "refused"), 3, "podpool: the ledger cannot be reached: refused"),
+        (ExceptionGroup("of tasks", [InvalidInput("--at", "x", "no moment")]), 2, "podpool: --at 'x': no moment"),
         (PermissionError(13, "Permission denied", "/etc/key"), 3, "podpool: /etc/key: Permission denied"),
         (KeyError("x"), 3, "podpool: this should not happen (KeyError: 'x'): run it again with --debug"),
     ],

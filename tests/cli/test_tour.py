@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from podpool.cli.people import app
 from podpool.cli.story import SCHEDULED, Mode, play
 from podpool.cli.tour import show_tour
+from podpool.core.errors import InvalidInput
 
 
 def tour(width: int) -> str:
@@ -44,7 +45,7 @@ def test_the_version_is_told() -> None:
 @pytest.mark.parametrize(("words", "sentence"), [(["--seeds", "abc"], "1-200"), (["--climate", "foo"], "calm, storm")])
 def test_a_bad_word_is_answered_with_a_sentence(words: list[str], sentence: str) -> None:
     shown = CliRunner().invoke(app, ["sim", *words])
-    assert isinstance(shown.exception, SystemExit)
+    assert isinstance(shown.exception, InvalidInput)
     assert sentence in str(shown.exception)
 
 

@@ -44,13 +44,16 @@ class Stage:
 
     def __init__(self, name: SubnetName | None = None) -> None:
         self.clock = HandClock(START)
+        self.cluster = CLUSTER
         self.subnet = name or SubnetName(network="vnet", name="pods")
         self.mirrors = Mirrors()
         self.scene = Scene(self.mirrors)
         self._ledger = Ledger(InlineStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
         self.ledger = LedgerClient(Wire(Service(self._ledger)))
         self.feed = Feed(self.scene, clock=self.clock, epoch="e1")
-        self.page = Dashboard(self.scene, self.ledger, self.feed, ready=lambda: None, hosts=LOOPBACK)
+        self.page = Dashboard(
+            self.scene, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
+        )
         self._states: dict[str, ContainerState] = {}
         self._made: NewSubnet | None = None
         self._term = self._number = 0

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from podpool.runtime.http import serving
+from podpool.runtime.transport import Response
 from tests.dashboard.shows import MAPPED, SHOWN, Show, filled, shown
 from tests.dashboard.stages import Stage
 
@@ -15,11 +17,27 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine
     from pathlib import Path
 
-    from parts.browser import Browser
+    from parts.browser import Browser, Page
+    from podpool.runtime.transport import Request
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("browser")]
 
 ACTIVE = "document.getElementById('node-active').textContent"
+COVERED = """[...document.querySelectorAll('.grid')].every((grid) => {
+    const [canvas, room] = [grid.querySelector('canvas'), grid.querySelector('.room')];
+    return canvas.clientHeight >= Math.min(grid.clientHeight, room.clientHeight);
+})"""
+"""No grid has room in which nothing is drawn."""
+SLOW = """void (() => {
+    const real = window.fetch;
+    window.late = [];
+    window.fetch = async (...asked) => {
+      const answer = await real(...asked);
+      await new Promise((go) => late.push(go));
+      return answer;
+    };
+})()"""
+"""Makes answers late, each until somebody lets it go."""
 DRAWER = "document.getElementById('detail').open"
 
 
@@ -39,7 +57,7 @@ def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pi
             assert "Not enough data yet." in card
             assert "8 nodes" == await page.text("#nodes-title")
             assert "37 used by Pods" in await page.text("#map-legend")
-            assert "8 of 9 slices taken" in await page.text("#network-list")
+            assert "8 of 4\u202f096 slices taken" in await page.text("#network-list")
             assert "something that a person should know" in await page.text("#news-list")
             assert "live" == await page.text("#link-words")
             (pictures / "page.png").write_bytes(await page.picture())
@@ -104,6 +122,7 @@ def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictur
             await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
             assert "default/node-03-0" == await page.text("#detail-title")
             assert "It has 10.40.0." in await page.text("#detail-body")
+            assert "Of the addresses that it has now" in await page.text("#detail-body")
             assert [] == await show.faults()
             (pictures / "history.png").write_bytes(await page.picture())
             await page.press("Escape")
@@ -233,6 +252,8 @@ def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
             await page.until("document.getElementById('nodes-title').textContent.includes('1 with Pods that wait')")
             await page.press("Home")
             assert str(await page.run(ACTIVE)).startswith("node-2500, ")
+            await page.resize(3840, 2160)
+            await page.until(COVERED)
             (pictures / "many.png").write_bytes(await page.picture())
 
     staged(story())
@@ -270,5 +291,121 @@ def test_it_takes_up_where_it_was_when_the_server_comes_back(browser: Browser) -
             async with serving(stage.page, host="127.0.0.1", port=port, grace=0.1):
                 await page.until("document.getElementById('link-words').textContent === 'live'")
                 await page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
+
+    staged(story())
+
+
+def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
+    """A browser gives up for good on an answer that is no stream."""
+
+    async def story() -> None:
+        stage = await filled()
+        refusing = True
+
+        async def door(request: Request) -> Response:
+            return Response(503) if refusing and request.path == "/api/stream" else await stage.page(request)
+
+        async with serving(door, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
+            await page.open(f"http://127.0.0.1:{port}/")
+            await page.until("document.getElementById('link-words').textContent === 'reconnecting'")
+            refusing = False
+            await page.until("document.getElementById('link-words').textContent === 'live'")
+
+    staged(story())
+
+
+def test_an_event_that_is_told_twice_at_once_is_shown_once(browser: Browser) -> None:
+    async def story() -> None:
+        async with shown(browser, await filled()) as show:
+            heard = """import('/stream.js').then(({ Known }) => {
+                const known = new Known();
+                const at = '2026-01-01T00:00:00Z';
+                known.hear([{ at, words: 'once', key: 'e' }, { at, words: 'twice', key: 'e' }, { at, words: 'other' }]);
+                return known.news.map((each) => each.words);
+            })"""
+            assert ["twice", "other"] == await show.page.run(heard)
+
+    staged(story())
+
+
+async def last_shown(page: Page, selector: str, *, while_: str) -> str:
+    """Let the second of two answers go, then the first; tells what the second showed."""
+    await page.run("late[1]()")
+    await page.until(f"document.querySelector('{selector}').textContent !== {json.dumps(while_)}")
+    told = await page.text(selector)
+    await page.run("late[0](); new Promise((go) => setTimeout(go, 50))")
+    return told
+
+
+def test_a_late_answer_is_for_who_asked(browser: Browser) -> None:
+    """Of the drawer and of the map: what was asked for last is shown, whoever is answered last."""
+
+    async def story() -> None:
+        async with shown(browser, await filled()) as show:
+            page = show.page
+            await page.run(SLOW)
+            for number in (1, 2):
+                opened = f"void import('/detail.js').then(({{ openDetail }}) => openDetail('node', 'node-0{number}'))"
+                await page.run(opened)
+                await page.until(f"late.length === {number}")
+            assert await last_shown(page, "#detail-body", while_="Looking …") == await page.text("#detail-body")
+            await page.press("Escape")
+            await page.run("late = []; void document.getElementById('map-subnet').dispatchEvent(new Event('change'))")
+            await page.until("late.length === 1")
+            before = await page.text("#map-legend")
+            await show.play({"node-88": 3})
+            await page.until("late.length === 2")
+            assert await last_shown(page, "#map-legend", while_=before) == await page.text("#map-legend")
+
+    staged(story())
+
+
+def test_enter_waits_for_the_answer_to_what_is_written(browser: Browser) -> None:
+    async def story() -> None:
+        async with shown(browser, await filled()) as show:
+            page = show.page
+            await page.press("/")
+            await page.write("node-0")
+            await page.until("document.querySelectorAll('#matches [role=option]').length > 2")
+            await page.write("5")
+            await page.press("Enter")
+            await page.until(DRAWER)
+            assert "node-05" == await page.text("#detail-title")
+            await page.press("Escape")
+            await page.run("window.fetch = () => Promise.reject(new TypeError('away'))")
+            await page.press("/")
+            await page.write("node")
+            await page.until("document.getElementById('matches').textContent.includes('server does not answer')")
+            await page.press("Escape")
+
+    staged(story())
+
+
+def test_a_browser_that_may_keep_nothing_still_has_colours(browser: Browser) -> None:
+    async def story() -> None:
+        async with shown(browser, await filled()) as show:
+            page = show.page
+            forbidden = "{ get() { throw new DOMException('forbidden', 'SecurityError') } }"
+            await page.run(f"void Object.defineProperty(window, 'localStorage', {forbidden})")
+            await page.run("import('/theme.js').then(({ watchTheme }) => watchTheme(() => (window.coloured = true)))")
+            assert await page.run("window.coloured")
+            before = await page.run("document.getElementById('theme').ariaLabel")
+            await page.run("document.getElementById('theme').click()")
+            assert before != await page.run("document.getElementById('theme').ariaLabel")
+
+    staged(story())
+
+
+def test_a_map_of_ipv6_names_its_addresses(browser: Browser) -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.open("fd00::/122")
+        await stage.play({"a": 3})
+        await stage.later(1)
+        async with shown(browser, stage) as show:
+            await show.page.run("document.getElementById('address-grid').focus()")
+            await show.page.press("End")
+            told = await show.page.run("document.getElementById('address-active').textContent")
+            assert told.startswith("fd00::3f, ")
 
     staged(story())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.loopback import free_port
+from parts.pages import clear
 from parts.polling import until
 from tests.spine.test_one_pod import OUR_ACCOUNTS, Spine
 
@@ -46,8 +47,7 @@ class Watched(Spine):
 @pytest.fixture
 def watched(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Watched]:
     """A ledger with a subnet of 61 addresses, a controller, and the agents of two nodes."""
-    for left in control_plane.admin.get("/api/v1/nodes")["items"]:
-        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    clear(control_plane)
     made = Watched(control_plane, tmp_path)
     try:
         made.install()

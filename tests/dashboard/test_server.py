@@ -154,11 +154,19 @@ def test_every_answer_forbids_foreign_scripts_and_frames() -> None:
     staged(story())
 
 
-@pytest.mark.parametrize("host", ["evil.example:7781", "", "127.0.0.1.evil.example:7781", "127.0.0.1"])
+@pytest.mark.parametrize("host", ["evil.example:7781", "", "127.0.0.1.evil.example:7781", "[::1", "localhost:x"])
 def test_a_foreign_name_for_this_machine_is_refused(host: str) -> None:
     async def story() -> None:
         status, _, _ = await get(await opened(), "/api/search?q=a", host=host)
         assert 421 == status
+
+    staged(story())
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "[::1]:7781", "localhost:7781"])
+def test_loopback_is_called_with_or_without_a_port(host: str) -> None:
+    async def story() -> None:
+        assert 200 == (await get(await opened(), "/api/search?q=a", host=host))[0]
 
     staged(story())
 
@@ -201,6 +209,21 @@ def test_questions_are_answered_and_nonsense_is_not() -> None:
         ]
         assert [400, 503, 404] == statuses
         assert 404 == (await get(stage, f"/api/nodes/{'n' * 400}"))[0]
+
+    staged(story())
+
+
+def test_what_other_clusters_have_is_drawn_as_others() -> None:
+    """With an admin's token the ledger names their nodes too."""
+
+    async def story() -> None:
+        stage = await opened()
+        path = "/api/subnets/vnet/pods/addresses"
+        assert ["a"] == json.loads((await get(stage, path))[1])["nodes"]
+        stage.cluster = "another"
+        drawn = json.loads((await get(stage, path))[1])
+        assert "nodes" not in drawn
+        assert 16 == drawn["patches"][0]["cells"].count("o")
 
     staged(story())
 

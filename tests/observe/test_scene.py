@@ -12,6 +12,7 @@ from podpool.ledger.client import LedgerClient
 from podpool.observe.address_map import address_map
 from podpool.observe.news import headline
 from podpool.observe.questions import Questions, find
+from podpool.observe.scene import NEWS_KEPT
 from podpool.observe.views import NodeView, SubnetView
 from podpool.observe.why import why
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -120,6 +121,38 @@ def test_events_of_ours_are_told() -> None:
     staged(story())
 
 
+def test_the_latest_news_are_kept_and_an_event_only_as_it_was_told_last() -> None:
+    """A list has Events in the order of their names."""
+
+    async def story() -> None:
+        stage = await opened(a=1)
+        begun = stage.clock.now
+        for number in range(NEWS_KEPT, -1, -1):
+            stage.clock.now = begun + number
+            stage.tell("a", f"happened {number}")
+        stage.tell("a", "happened again")
+        stage.clock.now = begun + NEWS_KEPT
+        stage.tell("a", "happened last, again")
+        look(stage, 1.0)
+        words = [each.words for each in stage.scene.news]
+        assert (NEWS_KEPT, "happened 1", "happened last, again") == (len(words), words[0], words[-1])
+        assert f"happened {NEWS_KEPT}" not in words
+
+    staged(story())
+
+
+def test_a_subnet_that_was_made_anew_is_asked_for_anew() -> None:
+    async def story() -> None:
+        stage = await opened(a=1)
+        state = await stage.ledger.subnet(stage.subnet)
+        assert stage.scene.knows(state)
+        stage.scene.drop_subnet(state)
+        assert not stage.scene.knows(state)
+        assert ("vnet.pods",) == look(stage).lost_subnets
+
+    staged(story())
+
+
 def test_a_map_shows_every_address_once() -> None:
     async def story() -> None:
         stage = await opened("10.0.0.0/26", a=3)
@@ -134,6 +167,18 @@ def test_a_map_shows_every_address_once() -> None:
         foreign = address_map(told, used=lambda _: True, cluster="another")
         assert {"k", "o", "."} == set(foreign.patches[0].cells)
         assert {"k", "p", "a", "."} == set(address_map(told, used=lambda _: True, cluster=CLUSTER).patches[0].cells)
+
+    staged(story())
+
+
+def test_a_map_of_ipv6_writes_its_addresses_out() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.open("fd00::/122")
+        await stage.play({"a": 3})
+        (patch,) = address_map(await stage.ledger.occupancy(stage.subnet), used=lambda _: False).patches
+        assert (64, "fd00::", "fd00::3f") == (len(patch.texts), patch.texts[0], patch.texts[-1])
+        assert len(patch.cells) == len(patch.texts)
 
     staged(story())
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from podpool.core.scaling import Scaler
 from podpool.ledger.messages import NewSubnet, SubnetName, SubnetState
 from podpool.observe.networks import network_views
 from podpool.observe.objects import SeenPod
+from podpool.observe.pods import pod_view
 from podpool.observe.series import Series
 from podpool.observe.views import NodeView, SubnetView, node_view, subnet_view
 from podpool.resources.acn import NodeNetworkConfig
@@ -72,6 +74,15 @@ def test_a_finished_pod_and_one_on_the_hosts_network_neither_use_nor_wait() -> N
     assert (0, 0) == (view.assigned, view.waiting)
 
 
+def test_a_pod_that_is_being_deleted_does_not_wait() -> None:
+    leaving = pod("leaving")
+    leaving = msgspec.structs.replace(
+        leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
+    )
+    assert 0 == node_view("n1", config(), [leaving]).waiting
+    assert "leaving" == pod_view(leaving).state
+
+
 def test_who_waits_longest_is_named_first_since_it_was_bound() -> None:
     bound = [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"}]
     pods = [pod("young", since="2026-01-01T00:00:09Z"), pod("old", since="2025-12-31T23:00:00Z", conditions=bound)]
@@ -132,9 +143,20 @@ def test_slices_tell_how_full_they_are_and_the_fullest_comes_first() -> None:
     shared = {"metadata": {"name": "10.7.0.0-24"}, "spec": {"range": "10.7.0.0/24", "allocations": {"5": entry}}}
     pools = [msgspec.convert(each, IPPool) for each in (used, shared)]
     classic, fast = network_views([msgspec.convert(pool, NodeSlicePool)], pools)
-    assert ("fast", 3, 2, 2, 28) == (fast.name, fast.slices, fast.taken, fast.used, fast.size)
+    assert ("fast", 16, 2, 2, 28) == (fast.name, fast.slices, fast.taken, fast.used, fast.size)
     assert [("n2", 2), ("n1", 0)] == [(each.node, each.used) for each in fast.fullest]
     assert ("10.7.0.0-24", "", 1, 254) == (classic.name, classic.slice_size, classic.used, classic.size)
+
+
+@pytest.mark.parametrize(("size", "count"), [("/24", 65_536), ("", 1), ("/4", 1)])
+def test_slices_are_counted_by_the_range_and_else_by_the_table(size: str, count: int) -> None:
+    pool = {
+        "metadata": {"name": "wide"},
+        "spec": {"range": "10.0.0.0/8", "sliceSize": size},
+        "status": {"allocations": [{"nodeName": "n1", "sliceRange": "10.0.0.0/24"}]},
+    }
+    (view,) = network_views([msgspec.convert(pool, NodeSlicePool)], [])
+    assert (1, count) == (view.taken, view.slices)
 
 
 def test_a_series_is_bounded_and_keeps_its_first_and_its_newest_sample() -> None:

@@ -24,7 +24,7 @@ class Pocket:
         self.home = home
         self.port = free_port()
         self.kubeconfig = home / "pocket.kubeconfig"
-        told = ["--listen", f"127.0.0.1:{self.port}", "--kubeconfig", str(self.kubeconfig), *words]
+        told = ["--listen", f"127.0.0.1:{self.port}", "--write-kubeconfig", str(self.kubeconfig), *words]
         self.process = Daemon(
             [*PODPOOL, "pocket", "serve", *told], log=home / "pocket.log", ready=self.kubeconfig.exists
         )

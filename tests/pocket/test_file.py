@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.pocket.file import FileFailed, PocketFile
 from podpool.pocket.kinds import DEFINITIONS
+from podpool.pocket.refusals import Refused
 from podpool.pocket.store import PocketStore
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import NODES
@@ -17,11 +19,12 @@ from podpool.resources.crds import manifests
 from tests.kube.clusters import FixedClock
 from tests.kube.loops import in_loop
 from tests.pocket.processes import Pocket
+from tests.pocket.test_odd_objects import without_scope
 
 
-def opened(path: Path) -> tuple[PocketStore, PocketFile]:
+def opened(path: Path, failed: Callable[[FileFailed], None] = lambda _: None) -> tuple[PocketStore, PocketFile]:
     store = PocketStore(clock=FixedClock(), rng=random.Random(1))  # noqa: S311  seeded
-    file = PocketFile(path, failed=lambda _: None)
+    file = PocketFile(path, failed=failed)
     file.attach(store)
     return store, file
 
@@ -74,13 +77,36 @@ def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
 
 def test_a_write_that_cannot_be_kept_is_not_answered(tmp_path: Path) -> None:
     told: list[FileFailed] = []
-    store = PocketStore(clock=FixedClock(), rng=random.Random(1))  # noqa: S311  seeded
-    file = PocketFile(tmp_path / "pocket.db", failed=told.append)
-    file.attach(store)
+    store, file = opened(tmp_path / "pocket.db", told.append)
     file.close()
     with pytest.raises(FileFailed):
         store.create(store.kinds.find("", "v1", "nodes"), {"metadata": {"name": "a"}})
     assert 1 == len(told)
+
+
+def test_a_definition_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    store, file = opened(tmp_path / "pocket.db")
+    with pytest.raises(Refused, match="spec.scope: Required value"):
+        store.create(DEFINITIONS, {"metadata": {"name": "lamps.x.dev"}, "spec": without_scope()})
+    store.create(store.kinds.find("", "v1", "nodes"), {"metadata": {"name": "a"}})
+    file.close()
+    again, file = opened(tmp_path / "pocket.db")
+    assert store.snapshot() == again.snapshot()
+    file.close()
+
+
+def test_a_write_that_fails_half_way_is_rolled_back(tmp_path: Path) -> None:
+    told: list[FileFailed] = []
+    store, file = opened(tmp_path / "pocket.db", told.append)
+    before = store.snapshot()
+    nodes = store.kinds.find("", "v1", "nodes")
+    with pytest.raises(FileFailed):
+        store.create(nodes, {"metadata": {"name": "a"}, "spec": {"odd": object()}})
+    assert 1 == len(told)
+    file.close()
+    again, file = opened(tmp_path / "pocket.db")
+    assert before == again.snapshot()
+    file.close()
 
 
 @in_loop

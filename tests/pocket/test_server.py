@@ -1,5 +1,6 @@
 """What is beside the objects: discovery, descriptions, tables, and bodies that are not JSON."""
 
+import random
 from typing import Any
 
 import msgspec
@@ -8,9 +9,11 @@ import pytest
 from podpool.pocket.kinds import EVENTS
 from podpool.pocket.protobuf import MEDIA, Unreadable, read
 from podpool.pocket.server import PocketServer
+from podpool.pocket.store import PocketStore
 from podpool.pocket.tables import found_at, human
 from podpool.resources.crds import DEFINITIONS, manifests
 from podpool.runtime.transport import Request
+from tests.kube.clusters import FixedClock
 from tests.kube.loops import in_virtual_time
 from tests.pocket.test_store import fresh
 
@@ -95,6 +98,19 @@ class TestForms:
         named = dict(zip((each["name"] for each in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
         assert ("n", 3, None) == (named["Name"], named["Requested IPs"], named["Allocated IPs"])
         assert "PartialObjectMetadata" == table["rows"][0]["object"]["kind"]
+
+    @in_virtual_time
+    async def test_a_row_that_a_watch_tells_has_the_age_of_that_moment(self) -> None:
+        clock = FixedClock()
+        made = PocketServer(PocketStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
+        query = {"watch": "true", "resourceVersion": str(made.store.revision)}
+        watch = await made(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
+        clock.seconds += 3600
+        await made(Request(method="POST", path="/api/v1/nodes", body=b'{"metadata": {"name": "n"}}'))
+        told = msgspec.json.decode(await anext(watch.stream))["object"]
+        named = dict(zip((each["name"] for each in told["columnDefinitions"]), told["rows"][0]["cells"], strict=True))
+        assert ("n", "0s") == (named["Name"], named["Age"])
+        await watch.close()
 
     @in_virtual_time
     async def test_an_event_is_kept_once_and_told_in_two_forms(self) -> None:

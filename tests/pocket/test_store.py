@@ -13,7 +13,7 @@ from podpool.pocket.history import KEPT
 from podpool.pocket.kinds import NAMESPACES, Served
 from podpool.pocket.refusals import Refused
 from podpool.pocket.store import PocketStore
-from podpool.pocket.watching import Terms
+from podpool.pocket.watching import MOST_UNREAD, Terms
 from podpool.resources.crds import DEFINITIONS, manifests
 from podpool.runtime.transport import Request
 from tests.kube.clusters import FixedClock
@@ -149,6 +149,19 @@ class TestWatches:
         watch = store.watch(MAPS, since=store.revision, terms=Terms(lasting=150, bookmarks=True))
         times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
         assert [(60, 1), (120, 1), (150, 1)] == times
+
+    @in_virtual_time
+    async def test_one_that_nobody_reads_ends_and_the_next_goes_on_from_its_last_version(self) -> None:
+        store = fresh()
+        make(store, "a")
+        watch = store.watch(MAPS, since=None)
+        for turn in range(MOST_UNREAD + 5):
+            write(store, "a", turn)
+        lines = b"".join([piece async for piece in watch]).splitlines()
+        assert 1 + MOST_UNREAD == len(lines), "what was there, and so many writes"
+        last = int(msgspec.json.decode(lines[-1])["object"]["metadata"]["resourceVersion"])
+        rest = await anext(store.watch(MAPS, since=last))
+        assert 5 == rest.count(b"MODIFIED")
 
     @in_virtual_time
     async def test_what_is_closed_is_told_nothing_more(self) -> None:

@@ -1,15 +1,23 @@
 """The pieces of `podpool up` that need no process."""
 
+import asyncio
+import platform
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
+from podpool.cli.up.acts import full_at
+from podpool.cli.up.play import run_up
 from podpool.cli.up.pods import NETWORKS, StagedAnnotations, StagedMeta, StagedPod, network_status
 from podpool.cli.up.screen import Screen, drawn
 from podpool.cli.up.settings import Home, Settings
-from podpool.cli.up.stage import NodePicture, Picture
-from podpool.core.errors import InvalidInput
+from podpool.cli.up.stage import NodePicture, Picture, surely
+from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.core.numbers import read_numbers
+from podpool.kube.errors import NotFound
+from podpool.runtime.transport import Unreachable
 
 
 def node(name: str, *, alive: bool = True) -> NodePicture:
@@ -38,15 +46,16 @@ class TestScreen:
         assert "gone" in captured.get()
 
     def test_in_a_terminal_what_is_pinned_stays_in_sight(self) -> None:
-        console = Console(force_terminal=True, width=80, color_system=None)
+        console = Console(force_terminal=True, width=80, height=24, color_system=None)
         with console.capture() as captured, Screen(console) as screen:
             screen.pin("the page is there")
             for number in range(40):
                 screen.tell(f"line {number}")
             screen.show(PICTURE)
-        last = captured.get().rpartition("node-1")[2]
+        assert [f"line {number}" for number in range(40)] == re.findall(r"line \d+", captured.get())
+        last = captured.get().rpartition("line 39")[2]
         assert "the page is there" in last
-        assert "line 39" in last
+        assert "node-2" in last
 
 
 class TestHome:
@@ -54,7 +63,7 @@ class TestHome:
         home, settings = Home(tmp_path / "up"), Settings()
         assert not home.set(settings, fresh=False)
         home.file("nodes", "node-1", "journal").write_text("kept")
-        assert home.set(Settings(nodes=3, batch=8), fresh=False)
+        assert home.set(Settings(nodes=9), fresh=False)
         assert not home.set(settings, fresh=True)
         assert not (tmp_path / "up" / "nodes").exists()
 
@@ -66,12 +75,72 @@ class TestHome:
         assert not (tmp_path / "nodes" / "node-1").exists()
         assert "2" == home.file("lost", "node-1").read_text()
 
-    @pytest.mark.parametrize("other", [Settings(subnet="10.1.0.0/24"), Settings(api="real"), Settings(database="x")])
+    @pytest.mark.parametrize(
+        "other",
+        [
+            Settings(subnet="10.1.0.0/24"),
+            Settings(api="real"),
+            Settings(database="postgresql://x/y"),
+            Settings(batch=8),
+            Settings(nodes=3),
+        ],
+    )
     def test_what_books_and_objects_depend_on_does_not_change(self, tmp_path: Path, other: Settings) -> None:
         home = Home(tmp_path)
         home.set(Settings(), fresh=False)
         with pytest.raises(InvalidInput, match="--fresh"):
             home.set(other, fresh=False)
+
+    def test_a_fresh_start_deletes_what_a_stage_wrote_and_nothing_else(self, tmp_path: Path) -> None:
+        home = Home(tmp_path)
+        home.set(Settings(), fresh=False)
+        home.file("notes").write_text("mine")
+        home.file("pocket.db-wal").write_text("a stage's")
+        Home(tmp_path).set(Settings(nodes=3), fresh=True)
+        assert {"notes", "settings.json"} == {each.name for each in tmp_path.iterdir()}
+
+    @pytest.mark.parametrize("content", ["", "{}", "{"])
+    def test_a_directory_of_something_else_is_left_as_it_is(self, tmp_path: Path, content: str) -> None:
+        (tmp_path / "settings.json").write_text(content)
+        (tmp_path / "logs").mkdir()
+        mode = tmp_path.stat().st_mode
+        with pytest.raises(InvalidInput, match="neither empty nor a stage"):
+            Home(tmp_path)
+        assert ({"settings.json", "logs"}, mode) == (
+            {each.name for each in tmp_path.iterdir()},
+            tmp_path.stat().st_mode,
+        )
+
+    def test_a_password_is_for_its_owner_alone(self, tmp_path: Path) -> None:
+        home = Home(tmp_path / "up")
+        home.set(Settings(database="postgresql://me:s3cret@host/books"), fresh=False)
+        assert [0o700, 0o600] == [each.stat().st_mode & 0o777 for each in (home.path, home.path / "settings.json")]
+        with pytest.raises(InvalidInput, match="me@host/books") as refused:
+            home.set(Settings(database="postgresql://me:0ther@host/books"), fresh=False)
+        assert not {"s3cret", "0ther"} & set(re.findall(r"\w+", str(refused.value)))
+
+
+def test_another_system_than_linux_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "system", lambda: "Darwin")
+    with pytest.raises(PodpoolError, match="needs Linux"):
+        run_up(Settings(), home=tmp_path, fresh=False, console=Console())
+
+
+@pytest.mark.parametrize("answers", [[NotFound("gone")], [Unreachable("pocket", "refused"), None]])
+def test_an_act_survives_a_users_delete_and_a_restart_of_the_api_server(answers: list[Exception | None]) -> None:
+    async def ask() -> None:
+        if answer := answers.pop(0):
+            raise answer
+
+    asyncio.run(surely(ask))
+    assert [] == answers
+
+
+@pytest.mark.parametrize(("capacity", "nodes"), [(253, 1), (65_533, 8)])
+def test_growth_has_an_end_when_the_nodes_are_full_before_the_subnet(capacity: int, nodes: int) -> None:
+    numbers = read_numbers(Settings().numbers)
+    counts = {f"node-{number}": 3 for number in range(nodes)}
+    assert nodes * (numbers.node_maximum - 1) >= full_at(capacity, counts, numbers) > sum(counts.values())
 
 
 class TestPods:
@@ -79,6 +148,11 @@ class TestPods:
         pod = StagedPod(metadata=StagedMeta(annotations=StagedAnnotations(networks="wide, wide@left,other")))
         assert {"net1": "wide", "left": "wide", "net3": "other"} == pod.further
         assert {} == StagedPod().further
+
+    def test_what_somebody_else_wrote_in_its_place_is_none(self) -> None:
+        for status in ("nonsense", "{}", '[{"ips": 3}]', "[null]", '[{"name": "wide"}]'):
+            pod = StagedPod(metadata=StagedMeta(annotations=StagedAnnotations(status=status)))
+            assert [] == pod.further_addresses
 
     def test_what_was_given_is_told_as_multus_tells_it(self) -> None:
         told = network_status("default", {"net1": "wide"}, {"net1": "10.88.0.1"})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import socket
 from typing import TYPE_CHECKING
@@ -10,6 +11,10 @@ import pytest
 
 from parts.polling import until
 from podpool.cli.up.acts import ACTS
+from podpool.kube import config
+from podpool.kube.client import KubeClient
+from podpool.observe.news import News, news_of
+from podpool.resources.builtin import EVENTS
 from tests.pocket.processes import Kubectl
 from tests.up.evenings import Evening
 
@@ -40,6 +45,20 @@ def test_the_story_runs_to_its_end_and_every_address_has_one_owner_after_each_ac
     for act in ACTS:
         assert act.title in said
     assert "Try next" in said
+    evening.open(*SMALL, "--story", "none", until_said=YOURS)
+    told = asyncio.run(_told_on_the_page(evening))
+    evening.close()
+    assert [f"Act {number}" for number in range(1, len(ACTS) + 1)] == sorted(each.about for each in told)
+    assert not [each for each in told if each.warning]
+
+
+async def _told_on_the_page(evening: Evening) -> list[News]:
+    road = config.from_kubeconfig(evening.kubeconfig)
+    try:
+        events = (await KubeClient(road).list(EVENTS)).items
+    finally:
+        await road.close()
+    return [news for each in events if each.reason == "Act" and (news := news_of(each))]
 
 
 @pytest.mark.real
@@ -64,6 +83,8 @@ class TestTheStageIsYours:
         assert "deleted" in kubectl.say("delete", "pod", "one")
         assert "two" in kubectl.say("get", "pods")
         assert 0 == evening.close(signal.SIGTERM), evening.said
+        assert evening.said.startswith("starting an API server")
+        assert "stopping" in evening.said
 
     @pytest.mark.xdist_group("postgres")
     def test_a_real_api_server_and_a_real_postgresql_do_as_well(self, evening: Evening, postgres: Postgres) -> None:
@@ -72,6 +93,14 @@ class TestTheStageIsYours:
         code, said = evening.ask(*SMALL, *words)
         assert 0 == code, said
         assert len(ACTS) == said.count("every address has one owner"), said
+
+    @pytest.mark.xdist_group("postgres")
+    def test_a_fresh_start_takes_the_database_of_an_earlier_one(self, evening: Evening, postgres: Postgres) -> None:
+        postgres.psql("CREATE DATABASE again")
+        for _ in range(2):
+            words = ("--database", postgres.url("again"), "--story", "none", "--once", "--fresh")
+            code, said = evening.ask(*SMALL, *words)
+            assert 0 == code, said
 
     def test_when_it_is_killed_its_parts_end(self, evening: Evening) -> None:
         evening.open(*SMALL, "--story", "none", until_said=YOURS)
@@ -85,7 +114,7 @@ class TestSentences:
             taken.bind(("127.0.0.1", evening.port + 2))
             taken.listen()
             code, said = evening.ask("--story", "none")
-        assert 1 == code
+        assert 3 == code
         assert f"port {evening.port + 2}, for the pocket, is in use" in said
         assert "--port" in said
 
@@ -100,11 +129,12 @@ class TestSentences:
             (("--scarcity", "some"), "off, exhaustion, graded"),
             (("--story", "sad"), "full, short, none"),
             (("--api", "mine"), "pocket, real"),
+            (("--database", "mysql://me:s3cret@host/books"), "'mysql://me@host/books': is no database"),
         ],
     )
     def test_what_cannot_be_meant(self, evening: Evening, words: tuple[str, ...], sentence: str) -> None:
         code, said = evening.ask(*words)
-        assert 1 == code
+        assert 2 == code
         assert sentence in said
         assert "Traceback" not in said
 
@@ -113,6 +143,6 @@ class TestSentences:
         assert "runs already" in evening.ask("--story", "none")[1]
         evening.close()
         code, said = evening.ask("--subnet", "10.78.0.0/24")
-        assert 1 == code
+        assert 2 == code
         assert "was set with 10.77.0.0/25" in said
         assert "--fresh" in said

@@ -12,6 +12,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,7 @@ from podpool.resources.builtin import ADDRESSED_PODS, LEASES, NODES, Lease
 from podpool.resources.meta import Kind, Meta, Object, T
 from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, RESERVATIONS, Allocation, IPPool, IPPoolSpec
+from podpool.runtime.clock import Clock, SystemClock
 from podpool.slices.attachments import Attachment, read_attachment
 from podpool.slices.entries import Change, patch_of, read_entries
 from podpool.slices.names import PoolPlace
@@ -79,7 +81,7 @@ def adopt_whereabouts(*, kubeconfig: str, namespace: str, apply: bool, back: boo
     async def work() -> Report:
         api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
         try:
-            mover = Mover(KubeClient(api), namespace)
+            mover = Mover(KubeClient(api), namespace, clock=SystemClock())
             return await (mover.back if back else mover.survey)(apply=apply)
         finally:
             await api.close()
@@ -92,9 +94,10 @@ def adopt_whereabouts(*, kubeconfig: str, namespace: str, apply: bool, back: boo
 class Mover:
     """One cluster, on its way in or out."""
 
-    def __init__(self, kube: KubeClient, namespace: str) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, *, clock: Clock) -> None:
         self._kube = kube
         self._namespace = namespace
+        self._clock = clock
 
     async def survey(self, *, apply: bool = False) -> Report:
         """Look at everything; with `apply` write down what running Pods have and no pool knows of."""
@@ -165,7 +168,7 @@ class Mover:
         """Refuse to take marks off that would be put back at once."""
         with suppress(NotFound):
             lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
-            if lease.spec.holder_identity:
+            if lease.spec.holder_identity and not _ended(lease, at=self._clock.wall()):
                 rule = "still leads: stop the controller and the agents first, then try again"
                 raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
 
@@ -207,10 +210,23 @@ def _next(report: Report, *, back: bool) -> list[str]:
         return ["an address has two owners: delete one of the Pods, then look again"]
     if report.steps and not report.applied:
         return ["nothing was changed: type the same with --apply"]
+    if not report.sound:
+        return ["an address of a running Pod is in no pool and would be given again: delete the Pod, then look again"]
     if back:
-        return ["Whereabouts can go on: put its plugin back with `podpool cni uninstall --name whereabouts`"]
-    told = "all is well: running Pods keep their addresses" if report.sound else "see above"
-    return [f"{told}; go on with `podpool cni install --name podpool,whereabouts` on each node"]
+        uninstall = "`podpool cni uninstall --name podpool,whereabouts --conf-dir ''`"
+        return [f"Whereabouts can go on: put its plugin back with {uninstall} on each node"]
+    install = "`podpool cni install --name podpool,whereabouts`"
+    return [f"all is well: running Pods keep their addresses; go on with {install} on each node"]
+
+
+def _ended(lease: Lease, *, at: float) -> bool:
+    """Tell whether a holder has not renewed in time; without a time it is taken to be alive."""
+    try:
+        renewed = datetime.fromisoformat(lease.spec.renew_time or "").timestamp()
+    except ValueError:
+        return False
+    lasts = lease.spec.lease_duration_seconds
+    return lasts is not None and at > renewed + lasts
 
 
 def _report(

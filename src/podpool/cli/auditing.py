@@ -20,7 +20,7 @@ SETTLING = 5.0
 """Seconds between two looks: what was under way has arrived by then."""
 
 
-async def run_audit(desk: Desk, *, settling: float, repair: bool, agreed: Callable[[], bool]) -> int:
+async def run_audit(desk: Desk, *, settling: float, repair: bool, agreed: Callable[[str], bool]) -> int:
     """Look, and look again when something seems wrong; with `repair`, mend what can be mended once it is agreed."""
     first = await _gather(desk)
     report = audit(first)
@@ -30,14 +30,14 @@ async def run_audit(desk: Desk, *, settling: float, repair: bool, agreed: Callab
         second = await _gather(desk)
         report = confirmed(report, audit(second))
     steps = plan(first, second, report) if repair and report.findings else ()
-    answer = {"report": report, "plan": shown_plan(steps)} if repair else report
+    answer = {"report": report, "server": desk.server, "plan": shown_plan(steps)} if repair else report
     parts = _told(report)
     if steps:
-        parts += ["", repair_sheet(shown_plan(steps))]
+        parts += ["", f"In the cluster at {desk.server}:", repair_sheet(shown_plan(steps))]
     elif repair and report.findings:
         parts += ["", "Nothing of this can be mended from here without risk: do what is said above, with -o wide."]
     desk.teller.answer(answer, *parts)
-    if steps and agreed():
+    if steps and agreed(desk.server):
         for done in await carry_out(steps, desk.kube, at=desk.clock.wall()):
             desk.teller.event(done, _done(done))
     return _code(report)

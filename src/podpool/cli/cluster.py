@@ -60,7 +60,7 @@ async def status(desk: Desk) -> int:
         "controller": seen.leader,
         "troubles": scene.troubles,
     }
-    mood = BAD if figures["pods_waiting"] else GOOD
+    mood = BAD if figures["pods_waiting"] or scene.troubles else GOOD
     parts: list[Sheet | str | Text] = [Text(seen.headline, style=mood), ""]
     if seen.subnets:
         parts += [subnet_sheet(seen.subnets), ""]
@@ -233,10 +233,12 @@ async def watch(desk: Desk, *, seconds: float | None) -> int:
                 news = (News(at=_moment(desk), about="Cluster", words=words),) if begun else ()
             for each in news:
                 desk.teller.event(each, _line(each))
+        if not begun and not troubles:
+            desk.teller.remark(f"the cluster at {desk.server} cannot be followed: {observer.missing()}")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    return 0
+    return AWAY if troubles or not begun else 0
 
 
 def _listed(scene: Scene) -> bool:

@@ -104,8 +104,8 @@ def audit(
     """Check that every address has one owner, is its node's to give, left no node unasked, and moves in batches."""
     settling = parse_duration(settle, what="--settle")
 
-    def agreed() -> bool:
-        return yes or typer.confirm("Do this?", err=True)
+    def agreed(server: str) -> bool:
+        return yes or typer.confirm(f"Do this in the cluster at {server}?", err=True)
 
     _run(ctx, "auditing:run_audit", settling=settling, repair=repair, agreed=agreed)
 

@@ -36,6 +36,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     """What a command works with."""
 
     kube: KubeClient
+    server: str
+    """Where the cluster's API server is."""
     ledger: LedgerClient | None
     clock: Clock
     teller: Teller
@@ -64,7 +66,7 @@ async def opened(asked: Asked) -> AsyncIterator[Desk]:
     client = LedgerClient(books, token=token_in(chosen.ledger_token_file), patience=PATIENCE, rng=rng)
     ledger = None if chosen.ledger == NO_LEDGER else client
     try:
-        yield Desk(kube=KubeClient(api), ledger=ledger, clock=SystemClock(), teller=teller)
+        yield Desk(kube=KubeClient(api), server=str(api.base), ledger=ledger, clock=SystemClock(), teller=teller)
     finally:
         await api.close()
         await books.close()

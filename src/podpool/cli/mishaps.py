@@ -31,6 +31,8 @@ def guarded(run: Callable[[], None], *, words: Sequence[str]) -> None:
 
 
 def _end(error: Exception) -> NoReturn:
+    while isinstance(error, ExceptionGroup):  # of tasks that ran side by side
+        error = error.exceptions[0]
     if isinstance(error, InvalidInput):
         code, told = BAD_INPUT, str(error)
     elif isinstance(error, PodpoolError):

@@ -14,8 +14,7 @@ from podpool.cli.cluster_commands import add_cluster_commands
 from podpool.cli.ledger_commands import LEDGER
 from podpool.cli.mishaps import guarded
 from podpool.cli.own_commands import VARIABLE, add_own_commands, answer_shells
-from podpool.core.errors import PodpoolError
-from podpool.runtime import daemon, logs
+from podpool.runtime import logs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -60,22 +59,19 @@ def up(  # noqa: PLR0913  one for each option
     from podpool.cli.up.play import run_up  # noqa: PLC0415  loads many rooms
     from podpool.cli.up.settings import Settings, usual_home  # noqa: PLC0415  same
 
-    try:
-        settings = Settings(
-            nodes=nodes,
-            subnet=subnet,
-            batch=batch,
-            mode=mode,
-            scarcity=scarcity,
-            story=story,
-            api=api,
-            database=database,
-            port=port,
-            once=once,
-        )
-        good = run_up(settings, home=home or usual_home(), fresh=fresh, console=Console())
-    except* PodpoolError as group:
-        raise SystemExit(f"podpool: {daemon.first(group)}") from None
+    settings = Settings(
+        nodes=nodes,
+        subnet=subnet,
+        batch=batch,
+        mode=mode,
+        scarcity=scarcity,
+        story=story,
+        api=api,
+        database=database,
+        port=port,
+        once=once,
+    )
+    good = run_up(settings, home=home or usual_home(), fresh=fresh, console=Console())
     raise typer.Exit(0 if good else 1)
 
 
@@ -99,10 +95,7 @@ def sim(
     """Play histories in the simulator: the product's own parts on virtual time, with faults."""
     from podpool.cli.simulation import run_seed, run_seeds  # noqa: PLC0415  loads every room
 
-    try:
-        good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
-    except PodpoolError as error:
-        raise SystemExit(f"podpool: {error}") from None
+    good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
     raise typer.Exit(0 if good else 1)
 
 
@@ -148,10 +141,7 @@ def whereabouts(
     """Say what a cluster has of Whereabouts, and what is wrong with it: addresses with two owners, leaks, and more."""
     from podpool.cli.adopt import adopt_whereabouts  # noqa: PLC0415  only here
 
-    try:
-        sound = adopt_whereabouts(kubeconfig=kubeconfig, namespace=pools, apply=apply, back=back, output=output)
-    except PodpoolError as error:
-        raise SystemExit(f"podpool: {error}") from None
+    sound = adopt_whereabouts(kubeconfig=kubeconfig, namespace=pools, apply=apply, back=back, output=output)
     raise typer.Exit(0 if sound else 1)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from podpool.cli.certificates import shown_certificate
 from podpool.cli.daemons import parse_listen
+from podpool.core.errors import InvalidInput
+from podpool.pocket.door import is_own, own_certificate
 from podpool.pocket.door import kubeconfig as way_to
-from podpool.pocket.door import own_certificate
 from podpool.pocket.file import FileFailed, PocketFile
 from podpool.pocket.garbage import collecting
 from podpool.pocket.server import PocketServer
@@ -15,13 +16,15 @@ from podpool.pocket.store import PocketStore
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
+from podpool.runtime.loopback import names_on
 
 _log = logging.getLogger(__name__)
 
 
-def serve_pocket(*, listen: str, file: str, tls: str, tls_cert: str, tls_key: str, kubeconfig: str) -> None:
+def serve_pocket(*, listen: str, file: str, tls: str, tls_cert: str, tls_key: str, write_kubeconfig: str) -> None:
     """Serve until told to stop."""
     host, port = parse_listen(listen)
+    _refuse_foreign(write_kubeconfig)
     if tls == "on" and not tls_cert:
         # beside the file, so that a kubeconfig stays good over a restart
         tls_cert, tls_key = map(str, own_certificate(Path(file).parent if file else Path.cwd(), host))
@@ -34,9 +37,9 @@ def serve_pocket(*, listen: str, file: str, tls: str, tls_cert: str, tls_key: st
         if kept:
             kept.attach(store)
         try:
-            async with serving(PocketServer(store), host=host, port=port, tls=context) as chosen:
+            async with serving(PocketServer(store, hosts=names_on(host)), host=host, port=port, tls=context) as chosen:
                 address = f"{'https' if context else 'http'}://{f'[{host}]' if ':' in host else host}:{chosen}"
-                _tell(way_to(address, Path(tls_cert) if context else None), kubeconfig)
+                _tell(way_to(address, Path(tls_cert) if context else None), write_kubeconfig)
                 _log.info("pocket answers on %s, its objects are in %s", address, file or "memory")
                 try:
                     async with asyncio.TaskGroup() as group:
@@ -49,6 +52,13 @@ def serve_pocket(*, listen: str, file: str, tls: str, tls_cert: str, tls_key: st
                 kept.close()
 
     daemon.run(work)
+
+
+def _refuse_foreign(path: str) -> None:
+    """Write over no kubeconfig of somebody else: the user's own has the ways to all clusters."""
+    if path and Path(path).exists() and not is_own(Path(path).read_bytes()):
+        reason = "is there already, and was not written by pocket: name another file, or remove it"
+        raise InvalidInput("--write-kubeconfig", path, reason)
 
 
 def _tell(way: str, path: str) -> None:

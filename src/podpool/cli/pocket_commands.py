@@ -14,7 +14,7 @@ POCKET_COMMANDS: Mapping[str, Command] = {
             "tls": Option("off", "on: HTTPS with a certificate that it makes for itself", ("off", "on")),
             "tls-cert": Option("", "HTTPS with this certificate, a file"),
             "tls-key": Option("", "the certificate's key, a file"),
-            "kubeconfig": Option("", "write the way to it there; else it is printed"),
+            "write-kubeconfig": Option("", "write the way to it to this file; else it is printed"),
         },
     ),
 }

@@ -10,7 +10,7 @@ from podpool.observe.pods import PodView
 from podpool.observe.repair import Repair
 from podpool.observe.views import NodeView, SubnetView
 
-_STATES = {"served": GOOD, "waits": BAD, "unplaced": WARNING, "host": FAINT, "finished": FAINT}
+_STATES = {"served": GOOD, "waits": BAD, "unplaced": WARNING, "leaving": FAINT, "host": FAINT, "finished": FAINT}
 
 
 def subnet_sheet(subnets: Iterable[SubnetView]) -> Sheet:

@@ -33,20 +33,29 @@ _SECURITY = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
+_PORT = re.compile(r":[0-9]+\Z")
 _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 
 Answer = Callable[..., Awaitable[object]]
 
 
 class Dashboard:
-    """A `Handler`. `hosts` are the names that it may be called by; without, any."""
+    """A `Handler`. `hosts` are the names that it may be called by; without, any. `cluster` tells whose page it is."""
 
     def __init__(
-        self, scene: Scene, ledger: LedgerClient, feed: Feed, *, ready: Callable[[], str | None], hosts: frozenset[str]
+        self,
+        scene: Scene,
+        ledger: LedgerClient,
+        feed: Feed,
+        *,
+        cluster: Callable[[], str],
+        ready: Callable[[], str | None],
+        hosts: frozenset[str],
     ) -> None:
         self._scene = scene
         self._ledger = ledger
         self._feed = feed
+        self._cluster = cluster
         self._hosts = hosts
         self._assets: Mapping[str, Asset] = load_assets()
         self._questions = Questions(scene, ledger)
@@ -66,7 +75,7 @@ class Dashboard:
         return response
 
     async def _answer(self, request: Request) -> Response:
-        if self._hosts and request.headers.get("host", "").rpartition(":")[0] not in self._hosts:
+        if self._hosts and _PORT.sub("", request.headers.get("host", "")) not in self._hosts:
             return _refusal(421, "this page is for this machine alone: open it as http://localhost")
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "this page only reads")
@@ -98,7 +107,8 @@ class Dashboard:
 
     async def _map(self, network: str, subnet: str) -> object:
         told = await self._ledger.occupancy(SubnetName(network=network, name=subnet))
-        return address_map(told, used=lambda address: bool(self._scene.pods_with.get(address)))
+        used = self._scene.pods_with
+        return address_map(told, used=lambda address: bool(used.get(address)), cluster=self._cluster())
 
     def _stream(self, request: Request) -> Response:
         if self._streams >= MOST_STREAMS:
@@ -116,7 +126,14 @@ class Dashboard:
 def dashboard_of(observer: Observer, feed: Feed, *, host: str) -> Dashboard:
     """Make the page's server for what an observer sees; on loopback it is called by loopback's names alone."""
     hosts = LOOPBACK if f"[{host}]" in LOOPBACK or host in LOOPBACK else frozenset[str]()
-    return Dashboard(observer.scene, observer.ledger, feed, ready=observer.missing, hosts=hosts)
+    return Dashboard(
+        observer.scene,
+        observer.ledger,
+        feed,
+        cluster=lambda: observer.cluster,
+        ready=observer.missing,
+        hosts=hosts,
+    )
 
 
 def _file(asset: Asset, request: Request) -> Response:

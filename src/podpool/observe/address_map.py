@@ -73,7 +73,8 @@ def _whole(cells: Mapping[int, _Cell], prefixes: Iterable[Prefix], members: Iter
     for each in prefixes:
         values = range(each.range.first, each.range.last + 1)
         row = [cells.get(value) or (free if value in given else kept) for value in values]
-        yield _patch(row, first=each.family.text(each.range.first))
+        texts = map(each.family.text, values) if each.family is Family.V6 else ()  # a browser counts only IPv4
+        yield _patch(row, first=each.family.text(each.range.first), texts=texts)
 
 
 def _patch(cells: list[_Cell], *, first: str = "", texts: Iterable[str] = ()) -> Patch:

@@ -1,6 +1,7 @@
 """Further networks in slices: how the range is divided, who has a slice, and how full each is. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
@@ -97,13 +98,12 @@ def _pool_of(by_name: Mapping[str, IPPool], *, network: str, node: str, range_: 
 
 
 def _count(pool: NodeSlicePool) -> int:
-    if pool.status.allocations:
-        return len(pool.status.allocations)
+    """Count from how the range is cut: a table may list no more than the slices that are taken."""
     range_ = _prefix(pool.spec.range)
-    try:
-        return parse_slice_size(pool.spec.slice_size, of=range_).count if range_ else 0
-    except InvalidInput:
-        return 0
+    with suppress(InvalidInput):
+        if range_:
+            return parse_slice_size(pool.spec.slice_size, of=range_).count
+    return len(pool.status.allocations)
 
 
 def _prefix(text: str) -> Prefix | None:

@@ -32,9 +32,9 @@ class SeenPod(Named, frozen=True, kw_only=True):
 
     @property
     def waits(self) -> bool:
-        """Tell whether it is on a node, needs an address, and shows none."""
-        alive = self.status.phase not in FINISHED and not self.spec.host_network
-        return bool(self.spec.node_name) and alive and not self.addresses
+        """Tell whether it is on a node and stays, needs an address, and shows none."""
+        alive = self.status.phase not in FINISHED and not self.metadata.deletion_timestamp
+        return bool(self.spec.node_name) and alive and not self.spec.host_network and not self.addresses
 
     @property
     def since(self) -> str:

@@ -16,7 +16,7 @@ class PodView(View, frozen=True, kw_only=True):
     node: str = ""
     addresses: tuple[str, ...] = ()
     state: str
-    """served, waits, unplaced, host (on its node's own network) or finished."""
+    """served, waits, unplaced, leaving (it is being deleted), host (on its node's own network) or finished."""
     since: str = ""
     """When it came to its node; else when it was made."""
 
@@ -33,6 +33,8 @@ def _state(pod: SeenPod) -> str:
         return "host"
     if pod.addresses:
         return "served"
+    if pod.metadata.deletion_timestamp:
+        return "leaving"
     return "waits" if pod.waits else "unplaced"
 
 

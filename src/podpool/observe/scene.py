@@ -4,7 +4,7 @@ Only nodes that something happened to are looked at again, so a picture of 5,000
 the stores does not matter: reflectors on a real cluster, or a test.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -87,7 +87,7 @@ class Scene:
         self.nodes: dict[str, NodeView] = {}
         self.subnets: dict[str, SubnetView] = {}
         self.networks: tuple[NetworkView, ...] = ()
-        self.news: deque[News] = deque(maxlen=NEWS_KEPT)
+        self.news: tuple[News, ...] = ()
         self.series: dict[str, Series] = {}
         self.forecasts: dict[str, Forecast] = {}
         self.pods_of = mirrors.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
@@ -115,7 +115,8 @@ class Scene:
 
     def drop_subnet(self, state: SubnetState) -> None:
         """Forget a subnet that the ledger has forgotten."""
-        self._states.pop(subnet_key(state.subnet.network, state.subnet.name), None)
+        for known in (self._states, self._made):
+            known.pop(subnet_key(state.subnet.network, state.subnet.name), None)
 
     def knows(self, state: SubnetState) -> bool:
         """Tell whether it is known how a subnet was made."""
@@ -134,9 +135,9 @@ class Scene:
         }
         outlooks = {name: self.series[name].outlook() for name in samples}
         self.forecasts |= outlooks
-        news = (*self._fresh, *told)
+        news = _latest((*self._fresh, *told))
         self._fresh = []
-        self.news.extend(news)
+        self.news = _latest((*self.news, *news))
         self._first = False
         return Delta(
             at=at,
@@ -161,7 +162,7 @@ class Scene:
             subnets=tuple(self.subnets.values()),
             nodes=tuple(self.nodes.values()),
             networks=self.networks,
-            news=tuple(self.news),
+            news=self.news,
             series={name: each.samples for name, each in self.series.items()},
             forecasts=self.forecasts,
         )
@@ -239,6 +240,12 @@ class Scene:
         told = news_of(new) if new else None
         if told:
             self._fresh.append(told)
+
+
+def _latest(news: Iterable[News]) -> tuple[News, ...]:
+    """Keep the latest by time, and of an Event that was told again what it says now."""
+    by_key = {each.key or number: each for number, each in enumerate(news)}
+    return tuple(sorted(by_key.values(), key=lambda each: each.at)[-NEWS_KEPT:])
 
 
 def _counted(told: list[News]) -> list[News]:

@@ -21,19 +21,25 @@ def why(scene: Scene, key: str) -> Reason:
     pod = scene.mirrors.pods.get(key)
     if pod is None:
         return Reason(pod=key, told="There is no such Pod.", todo="Look at `kubectl get pods --all-namespaces`.")
-    if pod.addresses:
-        told = f"It has {' and '.join(pod.addresses)} on node {pod.spec.node_name}."
-        return Reason(pod=key, told=told)
-    if pod.spec.host_network:
-        return Reason(pod=key, told="It is on its node's own network and needs no address.")
-    if pod.status.phase in FINISHED:
-        return Reason(pod=key, told="It is finished: its address has been let go of.")
+    if content := _content(pod):
+        return Reason(pod=key, told=content)
     if not pod.spec.node_name:
         return Reason(
             pod=key, waits=True, told="It is on no node yet.", todo=f"Ask the scheduler: `kubectl describe pod` {key}."
         )
     told, todo = _on_node(scene, pod)
     return Reason(pod=key, waits=True, told=told, todo=todo)
+
+
+def _content(pod: SeenPod) -> str:
+    """Say why a Pod waits for nothing; empty when it does wait."""
+    if pod.addresses:
+        return f"It has {' and '.join(pod.addresses)} on node {pod.spec.node_name}."
+    if pod.spec.host_network:
+        return "It is on its node's own network and needs no address."
+    if pod.status.phase in FINISHED:
+        return "It is finished: its address has been let go of."
+    return "It is being deleted and needs no address any more." if pod.metadata.deletion_timestamp else ""
 
 
 Words = tuple[str, str]

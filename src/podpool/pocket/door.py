@@ -40,6 +40,28 @@ def own_certificate(home: Path, host: str) -> tuple[Path, Path]:
     return certificate, key
 
 
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+class _Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
+    """What tells whose a kubeconfig is."""
+
+    current_context: str
+    clusters: list[_Named]
+
+
+def is_own(text: bytes) -> bool:
+    """Whether a file is a kubeconfig that was written here, with no other cluster in it, or is empty."""
+    if not text:
+        return True
+    try:
+        found = msgspec.yaml.decode(text, type=_Kubeconfig)
+    except msgspec.DecodeError:
+        return False
+    return found.current_context == NAME and [each.name for each in found.clusters] == [NAME]
+
+
 def kubeconfig(server: str, certificate: Path | None = None) -> str:
     """Write what kubectl needs to find the server and to believe it."""
     cluster = {"server": server}

@@ -78,14 +78,14 @@ class PocketFile:
 
     def _written(self, event: Event) -> None:
         try:
-            self._base.execute("BEGIN")
-            self._follow(event)
-            self._base.execute("UPDATE revision SET last = ?", (event.revision,))
-            self._base.execute("COMMIT")
-        except sqlite3.Error as error:
+            with self._base:  # commits, or rolls back
+                self._base.execute("BEGIN")
+                self._follow(event)
+                self._base.execute("UPDATE revision SET last = ?", (event.revision,))
+        except Exception as error:
             failure = FileFailed(self._path, error)
             self._failed(failure)
-            raise failure from None
+            raise failure from error
 
     def _follow(self, event: Event) -> None:
         if not event.gone:

@@ -83,8 +83,8 @@ def head(served: Served) -> Form:
     return Form(name=f"{served.api_version} head", one=one, many=many)
 
 
-def table(served: Served, *, now: float, include: str) -> Form:
-    """Tell it as rows for a person; ages are those of this moment."""
+def table(served: Served, *, now: Callable[[], float], include: str) -> Form:
+    """Tell it as rows for a person; ages are those of the moment in which a row is written."""
     drawn = Table(served, now=now)
     # the row of an Event is written from its older words, whichever were asked for
     source = CORE_EVENTS if served.id == EVENTS.id else served
@@ -116,7 +116,7 @@ def form(served: Served, accept: str, *, now: Callable[[], float], include: str)
         if not wanted:
             return whole(served)
         if (terms.get("g"), terms.get("v")) == (META, "v1") and wanted == "Table":
-            return table(served, now=now(), include=include)
+            return table(served, now=now, include=include)
         if (terms.get("g"), terms.get("v")) == (META, "v1") and wanted in {HEAD, f"{HEAD}List"}:
             return head(served)
     raise not_acceptable(accept)

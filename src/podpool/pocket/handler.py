@@ -4,11 +4,13 @@ Requests are answered without waiting; only watches last. In process the service
 for a server is a `Transport` for a client.
 """
 
+import logging
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
+from podpool.core.errors import PodpoolError
 from podpool.pocket import refusals
 from podpool.pocket.changes import body_of, change_of, decoded, merged_into, strange_fields
 from podpool.pocket.forms import Form, form, kept, kept_as, shown
@@ -25,6 +27,9 @@ from podpool.runtime.transport import Request, Response
 JSON = {"content-type": "application/json"}
 _RULES = "x-kubernetes-validations are kept, but not evaluated here"
 _TRUE = ("true", "1")
+_LONGEST_NUMBER = 19
+
+_log = logging.getLogger(__name__)
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -32,6 +37,18 @@ class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     grace_period_seconds: int | None = None
     preconditions: Preconditions = Preconditions()
+
+
+class Chosen(msgspec.Struct, frozen=True):
+    """The node that a Pod is bound to."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class Binding(msgspec.Struct, frozen=True):
+    """What is posted to bind a Pod."""
+
+    target: Chosen
 
 
 class PocketApi:
@@ -46,6 +63,12 @@ class PocketApi:
             return self._answer(request)
         except Refused as refused:
             return json(refused.status, refused.code)
+        except (PodpoolError, AssertionError):
+            raise  # a file that cannot be written ends the process, and whoever checks each write must be heard
+        except Exception as error:  # noqa: BLE001  the last resort: one odd request is its sender's trouble alone
+            _log.exception("%s %s failed", request.method, request.path)
+            broken = refusals.failed(error)
+            return json(broken.status, broken.code)
 
     send = __call__
 
@@ -88,7 +111,7 @@ class PocketApi:
         """Bind a Pod to a node: the one thing that is posted to an object."""
         if target.sub != "binding":
             raise refusals.not_allowed()
-        node = body_of(request).get("target", {}).get("name", "")
+        node = decoded(request, Binding).target.name
 
         def bound(pod: Object) -> Object:
             if pod.get("spec", {}).get("nodeName"):
@@ -207,8 +230,8 @@ def _selects(target: Target, query: Mapping[str, str]) -> Selects:
 
 
 def _number(text: str) -> int:
-    if not text.isdecimal():
-        raise refusals.bad_request(f"not a number: {text!r}")
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
+        raise refusals.bad_request(f"not a number: {text[:_LONGEST_NUMBER]!r}")
     return int(text)
 
 

@@ -40,6 +40,11 @@ def not_found(resource: str, name: str) -> Refused:
     return Refused(404, "NotFound", f'{resource} "{name}" not found')
 
 
+def forbidden(message: str) -> Refused:
+    """Who asks may not."""
+    return Refused(403, "Forbidden", message)
+
+
 def no_such_path() -> Refused:
     """There is no such kind."""
     return Refused(404, "NotFound", "the server could not find the requested resource")
@@ -68,6 +73,11 @@ def conflict(resource: str, name: str, why: str) -> Refused:
 def expired(message: str) -> Refused:
     """A version that is no longer remembered."""
     return Refused(410, "Expired", message)
+
+
+def failed(error: Exception) -> Refused:
+    """What should not happen."""
+    return Refused(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
 
 
 def not_spoken(what: str) -> Refused:

@@ -5,7 +5,7 @@ from typing import Any
 
 from podpool.pocket.selectors import Object
 
-UNKNOWN, NONE = "<unknown>", "<none>"
+UNKNOWN, NONE, INVALID = "<unknown>", "<none>", "<invalid>"
 ROLE = "node-role.kubernetes.io/"
 Age = Callable[[str | None], str]
 
@@ -36,7 +36,8 @@ def _kernel(machine: Object) -> str:
 
 
 def _node_state(node: Object) -> str:
-    ready = [each["status"] for each in node.get("status", {}).get("conditions") or () if each["type"] == "Ready"]
+    conditions = node.get("status", {}).get("conditions") or ()
+    ready = [each.get("status") for each in conditions if each.get("type") == "Ready"]
     words = [("Ready" if ready[0] == "True" else "NotReady") if ready else "Unknown"]
     return ",".join([*words, *(["SchedulingDisabled"] if node.get("spec", {}).get("unschedulable") else [])])
 
@@ -76,7 +77,7 @@ def _pod_state(pod: Object) -> str:
 
 
 def _gates_open(gates: Sequence[Object], status: Object) -> int:
-    true = {each["type"] for each in status.get("conditions") or () if each["status"] == "True"}
+    true = {each.get("type") for each in status.get("conditions") or () if each.get("status") == "True"}
     return sum(1 for each in gates if each["conditionType"] in true)
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from podpool.pocket.definitions import definition_faults
 from podpool.pocket.kinds import DEFINITIONS, NAMESPACES, PODS, Served
 from podpool.pocket.refusals import Refused, bad_request, conflict, invalid
 from podpool.pocket.schema import HEAD, faults, shaped
@@ -38,6 +39,23 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     annotations: dict[str, str] | None = None
     finalizers: list[str] | None = None
     owner_references: list[OwnerReference] | None = None
+    deletion_timestamp: str | None = None
+    deletion_grace_period_seconds: int | None = None
+
+
+class _Custom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """What every object is; the rest of a custom one is its schema's business."""
+
+    kind: str = ""
+    api_version: str = ""
+    metadata: _Metadata = _Metadata()
+
+
+class _Own(_Custom, frozen=True, kw_only=True, rename="camel"):
+    """An object of one of Kubernetes' own kinds."""
+
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
 
 
 def name_of(obj: Object) -> str:
@@ -67,11 +85,12 @@ def created(served: Served, wanted: Object, *, namespace: str, uid: str, now: st
     obj["metadata"] = {each: value for each, value in meta.items() if each not in _SET_BY_SERVER}
     if served.status and not served.born_with_status:
         obj.pop("status", None)
+    obj = _checked(served, obj)
     obj |= _born(served, obj)
     if served.id == NAMESPACES.id:  # so that a selector can name a namespace
         obj = with_meta(obj, labels={**(obj["metadata"].get("labels") or {}), NAMED: name_of(obj)})
     obj = with_meta(obj, namespace=namespace or None, uid=uid, creationTimestamp=now)
-    return _checked(served, with_meta(obj, generation=1 if served.custom else None))
+    return with_meta(obj, generation=1 if served.custom else None)
 
 
 def updated(served: Served, old: Object, wanted: Object, *, sub: str | None) -> dict[str, Any]:
@@ -109,7 +128,8 @@ def grace_of(served: Served, obj: Object, asked: int | None) -> int:
     bound = served.id == PODS.id and obj.get("spec", {}).get("nodeName")
     if not bound or obj.get("status", {}).get("phase") in FINISHED:
         return 0
-    return int(obj["spec"].get("terminationGracePeriodSeconds", GRACE)) if asked is None else asked
+    own = obj["spec"].get("terminationGracePeriodSeconds") if asked is None else asked
+    return own if isinstance(own, int) else GRACE
 
 
 def ends(obj: Object) -> bool:
@@ -120,6 +140,7 @@ def ends(obj: Object) -> bool:
 
 def _headed(served: Served, wanted: Object, namespace: str) -> dict[str, Any]:
     """See that an object is what its place in the path says, and fill in what the path says better."""
+    wanted = _typed(served, wanted)
     kind, version = wanted.get("kind", ""), wanted.get("apiVersion", "")
     if served.custom and not (kind and version):
         raise bad_request(f"the object provided is unrecognized (must be of type {served.kind})")
@@ -127,7 +148,7 @@ def _headed(served: Served, wanted: Object, namespace: str) -> dict[str, Any]:
         raise bad_request(f"the API version in the data ({version}) does not match the expected {served.api_version}")
     if kind not in {"", served.kind}:
         raise invalid(served.qualified, "", f"kind: Invalid value: {kind!r}: must be {served.kind}")
-    meta = _typed(served, wanted.get("metadata") or {})
+    meta = {each: value for each, value in wanted.get("metadata", {}).items() if value is not None}
     if meta.get("namespace") not in {None, "", namespace}:
         raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
     meta = {**meta, "namespace": namespace} if namespace else meta
@@ -135,12 +156,14 @@ def _headed(served: Served, wanted: Object, namespace: str) -> dict[str, Any]:
     return {**head, **{each: value for each, value in wanted.items() if each not in head}}
 
 
-def _typed(served: Served, meta: Any) -> Object:  # noqa: ANN401  JSON
+def _typed(served: Served, wanted: Object) -> Object:
+    """See that an object's parts are of their types; of Kubernetes' own kinds a part that is null is none."""
+    parts = {each: value for each, value in wanted.items() if value is not None or (served.custom and each not in HEAD)}
     try:
-        msgspec.convert(meta, _Metadata)
+        msgspec.convert(parts, _Custom if served.custom else _Own)
     except msgspec.ValidationError as error:
-        raise bad_request(f"{served.kind} cannot be handled: metadata: {error}") from None
-    return {each: value for each, value in meta.items() if value is not None}
+        raise bad_request(f"{served.kind} cannot be handled: {error}") from None
+    return parts
 
 
 def _refuse_other_version(served: Served, old: Object, asked: str) -> None:
@@ -196,6 +219,8 @@ def _refuse_new_finalizers(served: Served, old: Object, new: Object) -> None:
 
 
 def _checked(served: Served, obj: dict[str, Any]) -> dict[str, Any]:
+    if served.id == DEFINITIONS.id and (wrong := list(definition_faults(obj))):
+        raise invalid(served.qualified, name_of(obj), *wrong)
     if served.schema is None:
         return obj
     body = {each: value for each, value in obj.items() if each not in HEAD}

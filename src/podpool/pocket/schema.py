@@ -23,6 +23,8 @@ _IS: Mapping[str, Callable[[Any], bool]] = {
     "number": lambda value: not isinstance(value, bool) and isinstance(value, int | float),
 }
 
+TYPES = tuple(_IS)
+
 
 def shaped(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
     """Fill in defaults, and leave out fields that the schema does not know, unless it wants them kept."""

@@ -6,8 +6,9 @@ from typing import Any
 from podpool import __version__
 from podpool.pocket import discovery, openapi
 from podpool.pocket.handler import PocketApi, json
-from podpool.pocket.refusals import not_spoken
+from podpool.pocket.refusals import Refused, forbidden, not_spoken
 from podpool.pocket.store import PocketStore
+from podpool.runtime.loopback import called
 from podpool.runtime.transport import Request, Response
 
 SPEAKS = "1.36"
@@ -22,15 +23,25 @@ _LEFT_OUT: Mapping[str, str] = {
 }
 
 
-class PocketServer:
-    """A pocket store at an address."""
+_FROM_A_PAGE = ("origin", "sec-fetch-site")
+"""Headers that every browser sends, and no other client."""
 
-    def __init__(self, store: PocketStore) -> None:
+
+class PocketServer:
+    """A pocket store at an address. `hosts` are the names that it may be called by; without, any.
+
+    Nobody is asked for a token, so that a web site which its user looks at could write through the user's browser.
+    """
+
+    def __init__(self, store: PocketStore, *, hosts: frozenset[str] = frozenset()) -> None:
         self.store = store
+        self._hosts = hosts
         self._api = PocketApi(store)
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request."""
+        if refused := self._foreign(request):
+            return json(refused.status, refused.code)
         if request.method == "GET":
             answer = self._beside(request)
             if answer:
@@ -41,6 +52,13 @@ class PocketServer:
                 # a client takes 404 for "no such thing here", and goes on without it
                 return json({**refused.status, "code": 404, "reason": "NotFound"}, 404)
         return await self._api(request)
+
+    def _foreign(self, request: Request) -> Refused | None:
+        if any(each in request.headers for each in _FROM_A_PAGE):
+            return forbidden("this API server (podpool pocket) does not answer web pages: use kubectl, or curl")
+        if self._hosts and called(request) not in self._hosts:
+            return forbidden("this API server (podpool pocket) is for this machine alone: call it localhost")
+        return None
 
     def _beside(self, request: Request) -> Response | None:
         kinds, path = self.store.kinds, request.path.rstrip("/")

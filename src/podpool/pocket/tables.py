@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from podpool.pocket.kinds import DEFINITIONS, EVENTS, NAMESPACES, PODS, Id, Served
-from podpool.pocket.rows import UNKNOWN, event_cells, node_cells, pod_cells
+from podpool.pocket.rows import INVALID, UNKNOWN, event_cells, node_cells, pod_cells
 from podpool.pocket.selectors import Object
 
 _STEP = re.compile(r"\.?(?:([\w-]+)|\['([^']+)'\]|\[(\*|\d+)\])")
@@ -71,7 +71,7 @@ _AGE_ONLY = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTime
 class Table:
     """The columns of a kind, and how a row of it is written."""
 
-    def __init__(self, served: Served, *, now: float) -> None:
+    def __init__(self, served: Served, *, now: Callable[[], float]) -> None:
         self._served = served
         self._now = now
 
@@ -90,11 +90,20 @@ class Table:
             wanted = self._served.columns or _AGE_ONLY
             return [_name(obj), *(self._cell(each, obj) for each in wanted)]
         _, cells = _BUILTIN[self._served.id]
-        return list(cells(obj, self.age))
+        try:
+            return list(cells(obj, self.age))
+        except (AttributeError, LookupError, TypeError):
+            # nobody looks at the fields of these kinds when they are written: one odd object must not hide the others
+            return [_name(obj) if each["name"] == "Name" else INVALID for each in self.columns]
 
     def age(self, since: str | None) -> str:
         """Tell how long ago something was."""
-        return human(self._now - datetime.fromisoformat(since).timestamp()) if since else UNKNOWN
+        if not since:
+            return UNKNOWN
+        try:
+            return human(self._now() - datetime.fromisoformat(since).timestamp())
+        except (ValueError, OverflowError):
+            return INVALID
 
     def _cell(self, column: Mapping[str, Any], obj: Object) -> Any:  # noqa: ANN401  JSON
         found = next(iter(found_at(obj, column["jsonPath"])), None)
@@ -127,7 +136,7 @@ def human(seconds: float) -> str:
     """Write a time in one unit, or in two where the larger is still small."""
     whole = int(seconds)
     if whole < 0:
-        return "0s" if whole >= -1 else "<invalid>"
+        return "0s" if whole >= -1 else INVALID
     if whole < 120:
         return f"{whole}s"
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400

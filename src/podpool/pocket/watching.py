@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 import msgspec
 
 from podpool.pocket.forms import Form
-from podpool.pocket.history import Event, Object
+from podpool.pocket.history import KEPT, Event, Object
 from podpool.pocket.kinds import Served
 from podpool.pocket.refusals import Refused
 from podpool.pocket.rules import with_meta
@@ -17,6 +17,9 @@ BOOKMARK_EVERY = 60.0
 """Seconds, as the API server has it."""
 START_ENDS = "k8s.io/initial-events-end"
 """The annotation of the bookmark after what was there already."""
+
+MOST_UNREAD = KEPT
+"""Writes; a watch whose reader leaves more lie ends, and the client goes on from the last version that it read."""
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +60,7 @@ class Watch:
         self._revision = revision
         self._closed = closed
         self._lines: deque[bytes] = deque()
+        self._unread = 0
         self._news = asyncio.Event()
         self._ended = False
 
@@ -70,14 +74,18 @@ class Watch:
 
     def offer(self, event: Event) -> None:
         """Tell of a write, as it looks through the selector, unless it is older than what was asked for."""
-        if event.revision <= self._after:
+        if self._ended or event.revision <= self._after:
             return
         was = event.old is not None and self._selects(event.old)
         fits = self._selects(event.new) and not event.gone
-        if fits:
-            self._send(_line(event, "MODIFIED" if was else "ADDED", self._form))
-        elif was:
-            self._send(_line(event, "DELETED", self._form))
+        if not (was or fits):
+            return
+        if self._unread == MOST_UNREAD:
+            self.end()
+            return
+        self._unread += 1
+        kind = ("MODIFIED" if was else "ADDED") if fits else "DELETED"
+        self._send(_line(event, kind, self._form))
 
     def refuse(self, refused: Refused) -> None:
         """Tell why there is nothing to tell, and end."""
@@ -118,6 +126,7 @@ class Watch:
     def _taken(self) -> bytes:
         lines = b"".join(self._lines)
         self._lines.clear()
+        self._unread = 0
         self._news.clear()
         return lines
 

@@ -4,12 +4,12 @@ What comes of an act is measured on the stage, never promised: an act that does 
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from podpool.cli.up.stage import Stage
-from podpool.core.numbers import read_numbers
+from podpool.core.numbers import Numbers, read_numbers
 from podpool.core.scaling import target
 
 BURST = 35
@@ -69,7 +69,10 @@ async def burst(stage: Stage, _: Pace) -> Outcome:
 
 async def growth(stage: Stage, pace: Pace) -> Outcome:
     """Add Pods until full batches would fill the subnet."""
-    wanted = full_at(stage)
+    picture = stage.picture()
+    counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
+    capacity = picture.subnet.capacity if picture.subnet else 0
+    wanted = full_at(capacity, counts, read_numbers(stage.settings.numbers))
     good = await _grow(stage, wanted, pace)
     return _told(stage, good, f"with B={stage.settings.batch} for every node the subnet would be full at {wanted} Pods")
 
@@ -175,12 +178,12 @@ ACTS = (
 )
 
 
-def full_at(stage: Stage) -> int:
-    """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet."""
-    numbers = read_numbers(stage.settings.numbers)
-    picture = stage.picture()
-    capacity = picture.subnet.capacity if picture.subnet else 0
-    counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
+def full_at(capacity: int, on_nodes: Mapping[str, int], numbers: Numbers) -> int:
+    """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet.
+
+    Or the nodes, if those are full before.
+    """
+    counts = dict(on_nodes)
 
     def total() -> int:
         sizes = (
@@ -190,7 +193,10 @@ def full_at(stage: Stage) -> int:
         return sum(sizes)
 
     while counts and total() <= capacity:
-        counts[min(counts, key=lambda name: (counts[name], name))] += 1
+        fewest = min(counts, key=lambda name: (counts[name], name))
+        if counts[fewest] >= numbers.node_maximum - 1:
+            break
+        counts[fewest] += 1
     return sum(counts.values())
 
 

@@ -42,7 +42,7 @@ class PocketApi:
         self.kubeconfig.unlink(missing_ok=True)
         words = [
             *("pocket", "serve", "--listen", f"127.0.0.1:{port}"),
-            *("--file", str(self._home.file("pocket.db")), "--kubeconfig", str(self.kubeconfig)),
+            *("--file", str(self._home.file("pocket.db")), "--write-kubeconfig", str(self.kubeconfig)),
         ]
         log = self._home.file("logs", "pocket.log")
         await supervisor.begin(Process("API server (pocket)", words, log=log, ready=self._told, needed=True)).up()

@@ -10,7 +10,7 @@ import importlib.util
 import shutil
 import socket
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -93,8 +93,9 @@ class Cluster:
         admin = str(self.home.file("ledger.db.admin-token"))
         ledger = self._begin(
             "ledger",
-            ["ledger", "serve", "--database", database, *where, "--admin-token-file", admin],
+            ["ledger", "serve", *where, "--admin-token-file", admin],
             self._answers(settings.ports["ledger"]),
+            secrets={"PODPOOL_DATABASE": database},
         )
         await install_kinds(self.kube, [*manifests(), attachments_kind()])
         await ledger.up()
@@ -124,9 +125,10 @@ class Cluster:
         await self.road.close()
         await self._books.close()
 
-    def _begin(self, name: str, words: list[str], ready: Ready) -> Process:
+    def _begin(self, name: str, words: list[str], ready: Ready, *, secrets: Mapping[str, str] | None = None) -> Process:
         log = self.home.file("logs", f"{name}.log")
-        return self._supervisor.begin(Process(name, words, log=log, ready=ready, needed=name == "ledger"))
+        process = Process(name, words, log=log, ready=ready, needed=name == "ledger", secrets=secrets)
+        return self._supervisor.begin(process)
 
     async def _make_subnet(self) -> None:
         if any(each.subnet == self.subnet for each in (await self.ledger.subnets()).subnets):
@@ -150,9 +152,9 @@ class Cluster:
     async def _controller_words(self) -> list[str]:
         token = self.home.file("cluster-token")
         if not token.exists():
-            made = await self.ledger.create_token(f.NewToken(name="podpool-up"))
-            token.touch(mode=0o600)
-            token.write_text(made.secret or "")
+            name = f"podpool-up-{randomness.system().getrandbits(48):012x}"  # an earlier stage may have left its own
+            made = await self.ledger.create_token(f.NewToken(name=name))
+            self.home.write((made.secret or "").encode(), token.name)
         return [
             *("controller", "run", "--subnet", f"{NETWORK}.{SUBNET}", "--scarcity", self.settings.scarcity),
             *("--ledger", self.ledger_url, "--ledger-token-file", str(token)),

@@ -1,6 +1,7 @@
 """The evening: the parts come up, the story is played, the stage stays open until somebody closes it."""
 
 import asyncio
+import platform
 import signal
 from pathlib import Path
 from typing import Any
@@ -14,13 +15,24 @@ from podpool.cli.up.processes import Supervisor
 from podpool.cli.up.screen import Screen, summed_up
 from podpool.cli.up.settings import Home, Settings
 from podpool.cli.up.stage import Stage
+from podpool.core.errors import PodpoolError
+from podpool.resources.builtin import ObjectReference
 
 SETTLING = 15.0
 FRAME = 0.25
 
 
+class NotHere(PodpoolError):
+    """Another system than Linux."""
+
+    def __init__(self) -> None:
+        super().__init__("podpool up needs Linux; podpool tour and podpool sim run here as well")
+
+
 def run_up(settings: Settings, *, home: Path, fresh: bool, console: Console) -> bool:
     """Play; tells whether everything came as it should."""
+    if platform.system() != "Linux":
+        raise NotHere
     place = Home(home)
     with alone(place):
         refuse_taken_ports(settings)
@@ -45,8 +57,7 @@ async def _evening(settings: Settings, home: Home, screen: Screen, *, going_on: 
             supervisor.failed.result()
         return playing.result() if playing.done() else True
     finally:
-        if stopping.is_set():
-            screen.tell("stopping")
+        screen.tell("stopping")
         for task in (playing, waiting):
             task.cancel()
         await asyncio.gather(playing, waiting, return_exceptions=True)
@@ -55,6 +66,8 @@ async def _evening(settings: Settings, home: Home, screen: Screen, *, going_on: 
 
 async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: Screen, *, going_on: bool) -> bool:
     begun = asyncio.get_running_loop().time()
+    server = "kube-apiserver" if settings.api == "real" else "pocket"
+    screen.tell(f"starting an API server ({server}), a ledger, a controller and the agents of {settings.nodes} nodes")
     plugin = the_plugin(home, screen.tell)
     api = await api_server(settings, home, supervisor)
     cluster = Cluster(settings, home, supervisor, api=api, tell=screen.tell)
@@ -90,7 +103,8 @@ async def _story(stage: Stage, screen: Screen) -> bool:
     if pace is None:
         screen.tell("the stage is yours: kubectl run, create and delete Pods; they get their addresses from the plugin")
         return True
-    good, progress = True, stage.cluster.home.file("act")
+    good, home = True, stage.cluster.home
+    progress = home.file("act")
     played = int(progress.read_text()) % len(ACTS) if progress.exists() else 0
     for number, act in list(enumerate(ACTS, 1))[played:]:
         screen.tell(f"Act {number} of {len(ACTS)}: {act.title}: {act.about}")
@@ -100,7 +114,14 @@ async def _story(stage: Stage, screen: Screen) -> bool:
         screen.tell(f"  {outcome.sentence}")
         screen.tell(f"  {summed_up(stage.picture())}")
         screen.tell("  every address has one owner" if clean else f"  WRONG: {'; '.join(stage.faults())}")
-        progress.write_text(str(number))
+        stage.events.tell(
+            ObjectReference(kind="Act", name=str(number)),
+            reason="Act",
+            action=f"Act{number}",
+            note=f"{act.title}: {outcome.sentence}",
+            warning=not (outcome.good and clean),
+        )
+        home.write(b"%d" % number, "act")
         await asyncio.sleep(pace.between)
     screen.tell("The story is over." + ("" if stage.settings.once else " The stage stays open: Ctrl-C closes it."))
     return good

@@ -1,5 +1,6 @@
 """A Pod of the stage, as far as a kubelet and Multus look at it, and what they write into it."""
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -37,6 +38,10 @@ class StagedMeta(PodMeta, frozen=True, kw_only=True):
     annotations: StagedAnnotations = StagedAnnotations()
 
 
+class _Network(msgspec.Struct, frozen=True):
+    ips: tuple[str, ...] = ()
+
+
 class StagedPod(Pod, frozen=True, kw_only=True):
     """A Pod of the stage."""
 
@@ -52,9 +57,11 @@ class StagedPod(Pod, frozen=True, kw_only=True):
 
     @property
     def further_addresses(self) -> list[str]:
-        """The addresses that it has in them."""
-        told = self.metadata.annotations.status
-        return [address for each in msgspec.json.decode(told) for address in each["ips"]] if told else []
+        """The addresses that it has in them; what anybody else wrote there and cannot be read is none."""
+        with suppress(msgspec.DecodeError):
+            told = msgspec.json.decode(self.metadata.annotations.status or "[]", type=list[_Network])
+            return [address for each in told for address in each.ips]
+        return []
 
 
 STAGED_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=StagedPod)

@@ -8,7 +8,7 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 
 from podpool.core.errors import PodpoolError
@@ -36,7 +36,16 @@ class DoesNotStart(PodpoolError):
 class Process:
     """One process."""
 
-    def __init__(self, name: str, words: Sequence[str], *, log: Path, ready: Ready, needed: bool = False) -> None:
+    def __init__(
+        self,
+        name: str,
+        words: Sequence[str],
+        *,
+        log: Path,
+        ready: Ready,
+        needed: bool = False,
+        secrets: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
         self.needed = needed
         """Whether others need it to end in good order."""
@@ -47,6 +56,7 @@ class Process:
         self._is_ready = ready
         # what the user has set for other installations is not for this one
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PODPOOL_")}
+        self._environment |= secrets or {}  # words are seen by everybody on the machine
         self._running: asyncio.subprocess.Process | None = None
         self._wanted = True
 

@@ -1,7 +1,6 @@
 """What is seen in the terminal: a table that lives, or plain lines where there is no terminal."""
 
 import time
-from collections import deque
 from types import TracebackType
 from typing import Self
 
@@ -15,8 +14,6 @@ from podpool.cli.up.stage import Picture
 WIDTH = 32
 EVERY = 5.0
 """Seconds between two plain lines of figures."""
-KEPT = 12
-"""Lines of the story below the table."""
 
 
 class Screen:
@@ -26,7 +23,6 @@ class Screen:
         self._console = console
         self._live: Live | None = None
         self._pinned: list[str] = []
-        self._lines: deque[str] = deque(maxlen=KEPT)
         self._told_at = 0.0
 
     def __enter__(self) -> Self:
@@ -43,11 +39,8 @@ class Screen:
             self._live = None
 
     def tell(self, line: str) -> None:
-        """Say a line of the story."""
-        if self._live:
-            self._lines.append(line)
-        else:
-            self._console.print(line, highlight=False, markup=False, soft_wrap=True)
+        """Say a line of the story; in a terminal it goes up above the figures."""
+        self._console.print(line, highlight=False, markup=False, soft_wrap=self._live is None)
 
     def pin(self, line: str) -> None:
         """Say a line that stays in sight."""
@@ -59,7 +52,7 @@ class Screen:
     def show(self, picture: Picture) -> None:
         """Show the figures as they are now."""
         if self._live:
-            self._live.update(Group(drawn(picture), Text("\n".join([*self._pinned, "", *self._lines]))))
+            self._live.update(Group(Text("\n".join(["", *self._pinned])), drawn(picture)))
         elif time.monotonic() - self._told_at >= EVERY:
             self._told_at = time.monotonic()
             self.tell(f"  {summed_up(picture)}")

@@ -11,6 +11,7 @@ from podpool.cli.node_commands import MODES
 from podpool.controller.settings import parse_scarcity
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import read_numbers
+from podpool.ledger.database import parse_database
 
 NETWORK, SUBNET = "vnet", "pods"
 MOST_NODES = 50
@@ -23,6 +24,17 @@ SOON_GONE = "fence=6s,confirmation=2s,clock_error=1s,gone=8s"
 LOCK = "lock"
 APIS = ("pocket", "real")
 STORIES = ("full", "short", "none")
+KEPT = "settings.json"
+WRITTEN = ("kubeconfig", "pocket.db*", "ledger.db*", "cluster-token", "act", "nodes", "lost", "logs", "bin", "plane")
+"""What a stage has in its directory, beside its settings and the lock."""
+
+
+class NoStage(InvalidInput):
+    """A directory that is somebody's."""
+
+    def __init__(self, path: Path) -> None:
+        reason = "is neither empty nor a stage of podpool up, and is left as it is: name another directory"
+        super().__init__("--home", str(path), reason)
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +66,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("--mode", self.mode, f"use one of {', '.join(MODES)}")
         parse_scarcity(self.scarcity)
         read_numbers(self.numbers)
+        if self.database:
+            parse_database(self.database)
         self._read_subnet()
 
     @property
@@ -92,41 +106,70 @@ class Home:
     def __init__(self, path: Path) -> None:
         self.path = path
         path.mkdir(parents=True, exist_ok=True)
+        if not self._is_ours():
+            raise NoStage(path)
+        path.chmod(0o700)  # a database's password may be in it
 
     def set(self, settings: Settings, *, fresh: bool) -> bool:
         """Prepare the directory; tells whether there is something to go on with."""
         if fresh:
             self._empty()
-        kept = self.path / "settings.json"
-        if kept.exists():
-            before = msgspec.json.decode(kept.read_bytes(), type=Settings)
-            for name in ("subnet", "api", "database"):
-                was, now = getattr(before, name), getattr(settings, name)
-                if was != now:
-                    reason = f"this stage was set with {was or 'none'}; use that, or begin anew with --fresh"
-                    raise InvalidInput(f"--{name}", now, reason)
+        kept = self.path / KEPT
         going_on = kept.exists()
-        kept.write_bytes(msgspec.json.encode(settings))
+        if going_on:
+            _refuse_changes(msgspec.json.decode(kept.read_bytes(), type=Settings), settings)
+        self.write(msgspec.json.encode(settings), KEPT)
         return going_on
 
+    def _is_ours(self) -> bool:
+        names = {each.name for each in self.path.iterdir()}
+        if names <= {LOCK, f".{KEPT}.new"}:
+            return True
+        try:
+            told = msgspec.json.decode((self.path / KEPT).read_bytes(), type=dict[str, object])
+        except (OSError, msgspec.DecodeError):
+            return False
+        return {"subnet", "batch", "scarcity", "story"} <= told.keys()
+
     def _empty(self) -> None:
-        for path in self.path.iterdir():
-            if path.is_dir():
+        for path in [each for pattern in WRITTEN for each in self.path.glob(pattern)]:
+            if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            elif path.name != LOCK:
+            else:
                 path.unlink()
+        (self.path / KEPT).unlink(missing_ok=True)
 
     def replace_machine(self, node: str) -> None:
         """Lose a machine's disk; the next of its name is another, with another boot."""
         shutil.rmtree(self.path / "nodes" / node, ignore_errors=True)
         lost = self.file("lost", node)
-        lost.write_text(str(int(lost.read_text()) + 1 if lost.exists() else 1))
+        self.write(b"%d" % (int(lost.read_text()) + 1 if lost.exists() else 1), "lost", node)
+
+    def write(self, content: bytes, *parts: str) -> None:
+        """Write a file anew, all of it or nothing, for its owner alone."""
+        path = self.file(*parts)
+        beside = path.with_name(f".{path.name}.new")
+        beside.touch(mode=0o600)
+        beside.write_bytes(content)
+        beside.replace(path)
 
     def file(self, *parts: str) -> Path:
         """Name a file, and have its directory."""
         path = self.path.joinpath(*parts)
         path.parent.mkdir(parents=True, exist_ok=True)
         return path
+
+
+def _refuse_changes(before: Settings, now: Settings) -> None:
+    """Refuse what books and objects were made without."""
+    for name in ("subnet", "api", "database", "batch", "nodes"):
+        was, wanted = getattr(before, name), getattr(now, name)
+        if was == wanted or (name == "nodes" and wanted > was):
+            continue
+        if name == "database":
+            was, wanted = (str(parse_database(each)) if each else "" for each in (was, wanted))  # without passwords
+        reason = f"this stage was set with {was or 'none'}; use that, or begin anew with --fresh"
+        raise InvalidInput(f"--{name}", wanted, reason)
 
 
 def usual_home() -> Path:

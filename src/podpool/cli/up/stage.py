@@ -2,8 +2,9 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -12,7 +13,8 @@ from podpool.cli.up.cluster import Cluster
 from podpool.cli.up.kubelets import Kubelets
 from podpool.cli.up.networks import WIDE, attachment
 from podpool.cli.up.pods import NETWORKS, STAGED_PODS, StagedPod
-from podpool.kube.errors import AlreadyExists, ApiError, NotFound
+from podpool.kube.errors import AlreadyExists, ApiError, NotFound, ServerError
+from podpool.kube.events import Recorder
 from podpool.kube.reflector import Reflector
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
@@ -21,6 +23,7 @@ from podpool.resources.builtin import LEASES, NODES, PODS, Lease, Pod
 from podpool.resources.multus import ATTACHMENTS
 from podpool.resources.whereabouts import NODE_UID_LABEL
 from podpool.runtime import randomness
+from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Unreachable
 
 KERNEL = Path("/proc/sys/kernel/random/boot_id")
@@ -80,6 +83,9 @@ class Stage:
         self._leases: Reflector[Lease] = Reflector(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = Kubelets(cluster.road, self.pods, doors=cluster.doors, plugin=plugin, alive=lambda: self.alive)
+        self.events = Recorder(
+            cluster.kube, component="podpool-up", instance="podpool-up", clock=SystemClock(), rng=rng
+        )
         self._subnet: SubnetState | None = None
         self._made = 0
 
@@ -89,6 +95,7 @@ class Stage:
             group.create_task(self.pods.run())
             group.create_task(self._configs.run())
             group.create_task(self._leases.run())
+            group.create_task(self.events.run())
             group.create_task(self._follow_subnet())
             await self.pods.store.synced.wait()
             self._made = max((_number(each) for each in self.pods.store.values()), default=0)
@@ -132,14 +139,13 @@ class Stage:
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_machine(node)
         await self.remove(each for each in self.pods.store.values() if each.spec.node_name == node)
-        await self._kube.delete(NODES, node)
+        await surely(lambda: self._kube.delete(NODES, node))
 
     # Pods
 
     async def widen(self) -> None:
         """Make the second network, unless it is there."""
-        with suppress(AlreadyExists):
-            await self._kube.create(ATTACHMENTS, attachment(), namespace="default")
+        await surely(lambda: self._kube.create(ATTACHMENTS, attachment(), namespace="default"))
 
     def sliced(self) -> set[str]:
         """The nodes that have taken their slice of the second network."""
@@ -158,21 +164,20 @@ class Stage:
         further = {"annotations": {NETWORKS: ",".join([WIDE] * interfaces)}} if interfaces else {}
         meta = {"labels": {"app": "podpool-up"}, **further}
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
-        await asyncio.gather(*(self._kube.create(PODS, each, namespace="default") for each in bodies))
+        await asyncio.gather(*(surely(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
         return names
 
     async def remove(self, pods: Iterable[Pod]) -> None:
         """Take Pods away as if they had never been: their machine is gone."""
         for each in list(pods):
-            try:
-                await self._kube.delete(PODS, each.metadata.name, namespace=each.metadata.namespace, grace=0)
-            except NotFound:
-                continue
+            meta = each.metadata
+            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace=0))
 
     async def end(self, pods: Iterable[Pod]) -> None:
         """Delete Pods in good order; their kubelets see to it."""
         for each in list(pods):
-            await self._kube.delete(PODS, each.metadata.name, namespace=each.metadata.namespace)
+            meta = each.metadata
+            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
 
     def own(self) -> list[StagedPod]:
         """Find the Pods that the story made; a user's own are left alone."""
@@ -242,6 +247,19 @@ class Stage:
             except (LedgerError, Unreachable, ApiError):
                 self._subnet = None
             await asyncio.sleep(LOOK)
+
+
+async def surely(ask: Callable[[], Awaitable[object]]) -> None:
+    """Ask until the API server is there; what somebody has done meanwhile is done."""
+    while True:
+        try:
+            await ask()
+        except (AlreadyExists, NotFound):
+            return
+        except (Unreachable, ServerError):
+            await asyncio.sleep(LOOK)
+        else:
+            return
 
 
 def _of_config(config: NodeNetworkConfig | None) -> Mapping[str, int]:

@@ -10,7 +10,10 @@ const PATHS = {
   address: (name) => `api/addresses/${encodeURIComponent(name)}`,
 };
 
+let asked = 0;
+
 export async function openDetail(kind, name) {
+  const number = ++asked;
   hideTip();
   const drawer = byId("detail");
   byId("detail-kind").textContent = KINDS[kind];
@@ -23,7 +26,7 @@ export async function openDetail(kind, name) {
   } catch (error) {
     inside = [make("p.said", { "data-mood": "warn" }, error.message)];
   }
-  byId("detail-body").replaceChildren(...inside);
+  if (number === asked) byId("detail-body").replaceChildren(...inside);
 }
 
 function body(found) {
@@ -70,9 +73,11 @@ function waiters(found) {
 }
 
 function past(found) {
-  if (found.past_missing) return [make("h3", {}, "History"), make("p.said", { "data-mood": "warn" }, found.past_missing)];
-  if (!found.past?.length) return [make("h3", {}, "History"), make("p", {}, "The ledger knows of nothing.")];
-  return [make("h3", {}, "History"), make("ol.past", {}, found.past.map((each) => tenure(each, found.kind)))];
+  const head = [make("h3", {}, "History")];
+  if (found.kind === "pod") head.push(make("p", {}, "Of the addresses that it has now; those that it had before tell theirs, and so does its node."));
+  if (found.past_missing) return [...head, make("p.said", { "data-mood": "warn" }, found.past_missing)];
+  if (found.past?.length) return [...head, make("ol.past", {}, found.past.map((each) => tenure(each, found.kind)))];
+  return found.kind === "pod" && !found.addresses?.length ? head : [...head, make("p", {}, "The ledger knows of nothing.")];
 }
 
 function tenure(each, kind) {

@@ -55,7 +55,7 @@ export class Grid {
     this.cell = this.shape(width);
     const rows = Math.ceil(this.length / this.cell.columns);
     this.room.style.height = `${rows * this.cell.height}px`;
-    const seen = Math.min(rows * this.cell.height, 480);
+    const seen = Math.min(rows * this.cell.height, parseFloat(style.maxHeight));
     const scale = devicePixelRatio || 1;
     const [wide, high] = [Math.round(width * scale), Math.round(seen * scale)];
     if (this.canvas.width !== wide || this.canvas.height !== high) {

@@ -22,6 +22,7 @@ export class AddressMap {
     this.known = known;
     this.cells = [];
     this.drawn = "";
+    this.asked = 0;
     this.choice = byId("map-subnet");
     this.choice.addEventListener("change", () => this.fetch());
     this.grid = new Grid(byId("address-grid"), {
@@ -60,10 +61,13 @@ export class AddressMap {
   }
 
   async fetch() {
+    const number = ++this.asked;
     const [network, ...rest] = this.choice.value.split(".");
     try {
-      this.take(await ask(`api/subnets/${encodeURIComponent(network)}/${encodeURIComponent(rest.join("."))}/addresses`));
+      const map = await ask(`api/subnets/${encodeURIComponent(network)}/${encodeURIComponent(rest.join("."))}/addresses`);
+      if (number === this.asked) this.take(map);
     } catch (error) {
+      if (number !== this.asked) return;
       this.drawn = "";
       byId("addresses-title").textContent = `Addresses: ${error.message}`;
     }

@@ -11,8 +11,11 @@ export function watchSearch(open) {
   let active = -1;
   let waiting = 0;
   let asked = 0;
+  let answered = "";
 
   const close = () => {
+    clearTimeout(waiting);
+    asked += 1;
     list.hidden = true;
     field.setAttribute("aria-expanded", "false");
     field.removeAttribute("aria-activedescendant");
@@ -32,24 +35,28 @@ export function watchSearch(open) {
     field.setAttribute("aria-activedescendant", chosen.id);
     chosen.scrollIntoView({ block: "nearest" });
   };
-  const show = () => {
+  const show = (none) => {
     const options = found.map((match, at) =>
       make("li", { role: "option", id: `match-${at}`, "aria-selected": "false", onpointerdown: (event) => (event.preventDefault(), choose(at)) },
         make("span.of", {}, match.kind), make("span.code", {}, match.name), match.told ? make("span.told", {}, match.told) : null));
-    list.replaceChildren(...(options.length ? options : [make("li.none", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, "Nothing of that name.")]));
+    list.replaceChildren(...(options.length ? options : [make("li.none", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, none)]));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");
-    say(options.length ? `${options.length} found` : "nothing found");
+    say(options.length ? `${options.length} found` : none);
     mark(options.length ? 0 : -1);
   };
-  const look = async () => {
+  const look = async (first) => {
+    clearTimeout(waiting);
     const number = ++asked;
     const text = field.value.trim();
     if (!text) return close();
-    const answer = await ask(`api/search?q=${encodeURIComponent(text)}`).catch(() => []);
+    const answer = await ask(`api/search?q=${encodeURIComponent(text)}`).catch((error) => error);
     if (number !== asked) return;
-    found = answer;
-    show();
+    const failed = answer instanceof Error;
+    found = failed ? [] : answer;
+    answered = failed ? "" : text;
+    show(failed ? answer.message : "Nothing of that name.");
+    if (first) choose(0);
   };
 
   field.addEventListener("input", () => {
@@ -58,7 +65,9 @@ export function watchSearch(open) {
   });
   field.addEventListener("blur", close);
   field.addEventListener("keydown", (event) => {
+    const text = field.value.trim();
     if (event.key === "Escape") close();
+    else if (event.key === "Enter" && text && (list.hidden || text !== answered)) look(true);
     else if (list.hidden) return;
     else if (event.key === "ArrowDown") mark((active + 1) % Math.max(1, found.length));
     else if (event.key === "ArrowUp") mark((active - 1 + found.length) % Math.max(1, found.length));

@@ -3,6 +3,7 @@
 
 const MOST_SAMPLES = 1000;
 const MOST_NEWS = 200;
+const AGAIN = 3000;
 
 export class Known {
   constructor() {
@@ -49,9 +50,9 @@ export class Known {
   }
 
   hear(news) {
-    const again = new Set(news.map((each) => each.key).filter(Boolean));
-    const kept = this.news.filter((each) => !again.has(each.key));
-    this.news = [...news, ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
+    const fresh = new Map(news.map((each, at) => [each.key || at, each]));
+    const kept = this.news.filter((each) => !fresh.has(each.key));
+    this.news = [...fresh.values(), ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
   }
 }
 
@@ -69,11 +70,16 @@ export function follow(known, changed, linked) {
     linked("live");
     changed(delta);
   });
-  source.addEventListener("error", () => linked("away"));
+  source.addEventListener("error", () => {
+    linked("away");
+    // the browser gives up for good when it is answered anything but 200
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(known, changed, linked), AGAIN);
+  });
 }
 
 export async function ask(path) {
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const answer = await fetch(path, { headers: { accept: "application/json" } }).catch(() => null);
+  if (!answer) throw new Error("The page's server does not answer.");
   const told = await answer.json();
   if (!answer.ok) throw new Error(told.message ?? `status ${answer.status}`);
   return told;

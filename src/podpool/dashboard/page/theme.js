@@ -5,9 +5,19 @@ const CHOICES = ["auto", "light", "dark"];
 const SIGNS = { auto: "◐", light: "☀", dark: "☾" };
 const WORDS = { auto: "as the system has them", light: "light", dark: "dark" };
 
+/** A browser that may keep nothing throws when it is asked. */
+function kept(does) {
+  try {
+    return does();
+  } catch {
+    return null;
+  }
+}
+
 export function watchTheme(changed) {
   const button = byId("theme");
-  let choice = CHOICES.includes(localStorage.getItem("theme")) ? localStorage.getItem("theme") : "auto";
+  const before = kept(() => localStorage.getItem("theme"));
+  let choice = CHOICES.includes(before) ? before : "auto";
   const apply = () => {
     if (choice === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = choice;
@@ -17,7 +27,7 @@ export function watchTheme(changed) {
   };
   button.addEventListener("click", () => {
     choice = CHOICES[(CHOICES.indexOf(choice) + 1) % CHOICES.length];
-    localStorage.setItem("theme", choice);
+    kept(() => localStorage.setItem("theme", choice));
     apply();
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", changed);
