@@ -59,7 +59,10 @@ def run_commands(
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave no Node and no NNC: each would want addresses."""
+    """Leave no Pod, no Node and no NNC: each would want addresses."""
+    for pod in plane.admin.get("/api/v1/pods")["items"]:
+        meta = pod["metadata"]
+        plane.admin.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0")
     for kind in ("/api/v1/nodes", "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"):
         try:
             items = plane.admin.get(kind)["items"]

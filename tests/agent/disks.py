@@ -1,5 +1,7 @@
 """A disk that can die at any byte: the process's death keeps what was written, the machine's only what was synced."""
 
+from errno import ENOSPC
+
 
 class DiskDied(Exception):
     """The process that held the disk is no more."""
@@ -62,3 +64,17 @@ class MemoryDisk:
     def _alive(self) -> None:
         if self.budget is not None and self.budget < 0:
             raise DiskDied
+
+
+class FullDisk(MemoryDisk):
+    """Has room for so many more bytes; what is too much is refused, and what fitted of it stays, as on a real one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.room: int | None = None
+
+    def append(self, name: str, data: bytes) -> None:
+        if self.room is not None and len(data) > self.room:
+            super().append(name, data[: self.room])
+            raise OSError(ENOSPC, "No space left on device")
+        super().append(name, data)

@@ -65,6 +65,20 @@ class TestFence:
         fence.apply(Adopted(container="nc-2"))
         assert not fence.is_open()
 
+    def test_damage_to_the_journal_needs_another_confirmation(self) -> None:
+        clock = SetClock()
+        fence = confirmed_fence(clock)
+        fence.apply(Started(boot_id="boot-1", boot=clock.boot(), wall=clock.wall(), damaged=True))
+        assert not fence.is_open()
+
+    @pytest.mark.parametrize("node_only", [True, False])
+    def test_the_slices_fence_and_the_containers_open_each_by_its_own_confirmation(self, node_only: bool) -> None:
+        clock = SetClock()
+        fences = {each: Fence(clock, limit=LIMIT, node_only=each) for each in (True, False)}
+        for fence in fences.values():
+            fence.apply(Confirmed(boot=clock.boot(), wall=clock.wall(), node_only=node_only))
+        assert [node_only] == [each for each, fence in fences.items() if fence.is_open()]
+
     def test_a_snapshot_brings_it_back(self) -> None:
         clock = SetClock()
         before = confirmed_fence(clock)

@@ -8,11 +8,22 @@ import pytest
 from podpool.agent import journal as journal_module
 from podpool.agent.book import Book
 from podpool.agent.journal import Journal
-from podpool.agent.records import Accepted, Adopted, AnyRecord, Assigned, Named, Owner, Released, Snapshot
+from podpool.agent.records import (
+    Accepted,
+    Adopted,
+    AnyRecord,
+    Assigned,
+    Doubted,
+    Named,
+    Owner,
+    Recalled,
+    Released,
+    Snapshot,
+)
 from podpool.core.numbers import Numbers
 from podpool.runtime.disk import LocalDisk
 from tests.agent.clocks import SetClock
-from tests.agent.disks import DiskDied, MemoryDisk
+from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
 from tests.agent.statuses import CONTAINER, grants, status
 
 FENCE = Numbers().fence
@@ -24,6 +35,8 @@ HISTORY: tuple[AnyRecord, ...] = (
     Named(grants=("g2",), version=1, boot_id="boot-1"),
     Released(grant="g1", at=2.0),
     Assigned(grant="g3", owner=OWNER),
+    Doubted(at=3.0, forgotten=("g1",)),
+    Recalled(grants=("g1",), at=4.0),
 )
 
 
@@ -77,6 +90,20 @@ class TestAppending:
         found = Journal(disk).open()
         assert HISTORY == found.records
         assert 0 == found.torn
+
+    def test_a_record_that_the_disk_had_no_room_for_hides_none_that_follow(self) -> None:
+        for room in range(40):
+            disk = FullDisk()
+            journal = Journal(disk)
+            journal.open()
+            journal.append(HISTORY[0])
+            disk.room = room
+            with pytest.raises(OSError, match="No space"):
+                journal.append(HISTORY[1])
+            disk.room = None
+            journal.append(HISTORY[2])
+            found = Journal(disk.after_kill()).open()
+            assert ((HISTORY[0], HISTORY[2]), 0, False) == (found.records, found.torn, found.damaged)
 
     def test_any_flipped_byte_is_noticed(self) -> None:
         content = written(*HISTORY).written["segment.00000001"]
@@ -184,10 +211,10 @@ class TestCompaction:
             return [records_of(copy) for copy in disk.copies]
 
         before, after = HISTORY[:4], (Snapshot(boot_id="all so far"),)
-        tails: tuple[tuple[AnyRecord, ...], ...] = ((), HISTORY[4:5], HISTORY[4:])
+        tails: tuple[tuple[AnyRecord, ...], ...] = ((), HISTORY[4:5], HISTORY[4:6])
         histories = asyncio.run(compact())
         assert all(each in [(*start, *tail) for start in (before, after) for tail in tails] for each in histories)
-        assert (*after, *HISTORY[4:]) == histories[-1]
+        assert (*after, *HISTORY[4:6]) == histories[-1]
         assert ["segment.00000002", "snapshot"] == disk.names()
 
     def test_a_damaged_snapshot_is_noticed(self) -> None:
@@ -195,6 +222,30 @@ class TestCompaction:
         asyncio.run(Journal(disk).compact(Snapshot()))
         disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
         assert Journal(disk).open().damaged
+
+    @pytest.mark.parametrize("how", ["damaged", "gone"])
+    def test_without_its_snapshot_nothing_counts_and_what_is_written_then_does(self, how: str) -> None:
+        """What they go on from is not known: an agent that could not start would serve nobody."""
+        disk = MemoryDisk()
+        book = Book(disk, SetClock(), fence_limit=FENCE)
+        book.open(boot_id="boot-1")
+        for record in HISTORY[:2]:
+            book.write(record)
+        asyncio.run(book.journal.compact(book.snapshot()))
+        book.write(HISTORY[2])
+        if how == "damaged":
+            disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
+        else:
+            disk.remove("snapshot")
+        again = Book(disk, SetClock(), fence_limit=FENCE)
+        assert again.open(boot_id="boot-1").damaged
+        assert again.damaged
+        assert not again.pool.adopted
+        for record in HISTORY[:3]:
+            again.write(record)
+        once_more = Book(disk, SetClock(), fence_limit=FENCE)
+        assert not once_more.open(boot_id="boot-1").damaged
+        assert again.pool.snapshot() == once_more.pool.snapshot()
 
     def test_a_book_keeps_its_journal_short_and_its_state(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(journal_module, "SEGMENT", 2_000)

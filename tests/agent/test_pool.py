@@ -11,6 +11,7 @@ from podpool.agent.records import (
     Doubted,
     Named,
     Owner,
+    Recalled,
     Released,
     Started,
     Stopped,
@@ -261,6 +262,33 @@ class TestReboots:
         assert pool.holding(A)
         assert None is take(pool, B, now=38.9)
         assert "g2" == take(pool, B, now=39.0)
+
+    def test_what_is_forgotten_is_neither_given_nor_named_until_it_is_recalled_and_has_rested(self) -> None:
+        pool = after(pool_of(1, 2), Doubted(at=1.0, forgotten=("g1", "g2")))
+        assert None is take(pool, A, now=1000.0)
+        assert [] == list(pool.releasable(now=1000.0, rest=30.0))
+        pool.apply(Recalled(grants=("g2",), at=1000.0))
+        assert None is take(pool, A, now=1029.9)
+        assert "g2" == take(pool, A, now=1030.0)
+        assert ["g1"] == [each.id for each in pool.lost()]
+
+    def test_what_a_sandbox_is_known_to_have_is_not_forgotten(self) -> None:
+        pool = pool_of(1)
+        take(pool, A)
+        pool.apply(Doubted(at=1.0, forgotten=("g1",)))
+        assert not pool.forgotten
+
+    def test_a_snapshot_keeps_what_is_forgotten_and_a_reboot_ends_it(self) -> None:
+        pool = after(Pool(), after(pool_of(1), Doubted(at=1.0, forgotten=("g1",))).snapshot())
+        assert {"g1"} == pool.forgotten
+        assert "g1" == take(after(pool, started(boot_id="boot-2", at=3.0)), A, now=33.0)
+
+    def test_what_is_forgotten_of_a_container_that_is_shown_later_stays_so(self) -> None:
+        pool = after(pool_of(), Doubted(at=1.0, forgotten=("g1", "b1")), accepted(status(2, grants(1))))
+        pool.apply(accepted(status(1, {"b1": "10.0.2.1"}, container="beside")))
+        assert {"g1", "b1"} == {each.id for each in pool.lost()}
+        pool.apply(accepted(status(3, {})))
+        assert {"b1"} == pool.forgotten
 
     def test_a_snapshot_brings_back_what_was_left_out(self) -> None:
         pool = pool_of(1)

@@ -10,8 +10,10 @@ from podpool.agent.records import (
     Adopted,
     AnyRecord,
     Assigned,
+    Doubted,
     Named,
     Owner,
+    Recalled,
     Released,
     Started,
     Stopped,
@@ -36,6 +38,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
         self.last_use: dict[str, float] = {}
         self.named: set[str] = set()
         self.ever_dropped: set[str] = set()
+        self.forgotten: set[str] = set()
         self.start()
         self.apply(Adopted(container=CONTAINER))
 
@@ -75,7 +78,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
         assert free.address not in {address for _, address in self.held.values()}
         assert self.last_use.get(free.address, -REST) + REST <= self.now
         assert free.id in self.listed
-        assert free.id not in self.named | self.ever_dropped
+        assert free.id not in self.named | self.ever_dropped | self.forgotten
         self.held[owner] = (free.id, free.address)
         self.apply(Assigned(grant=free.id, owner=owner))
 
@@ -94,8 +97,24 @@ class PoolAgainstModel(RuleBasedStateMachine):
         for each in chosen:
             assert each.address not in {address for _, address in self.held.values()}
             assert self.last_use.get(each.address, -REST) + REST <= self.now
+            assert each.id not in self.forgotten
         self.named |= {each.id for each in chosen}
         self.apply(Named(grants=tuple(each.id for each in chosen), version=self.version, boot_id="boot"))
+
+    @rule()
+    def the_journal_is_in_doubt(self) -> None:
+        held = {grant for grant, _ in self.held.values()}
+        self.forgotten |= set(self.listed) - held
+        self.last_use |= {address: self.now for grant, address in self.listed.items() if grant not in held}
+        self.apply(Doubted(at=self.now, forgotten=tuple(self.listed)))
+
+    @rule(count=st.integers(1, 3))
+    def nobody_has_some_of_the_forgotten(self, count: int) -> None:
+        recalled = [each for each, _ in zip(self.pool.lost(), range(count), strict=False)]
+        assert {each.id for each in recalled} <= self.forgotten
+        self.forgotten -= {each.id for each in recalled}
+        self.last_use |= {each.address: self.now for each in recalled}
+        self.apply(Recalled(grants=tuple(each.id for each in recalled), at=self.now))
 
     @rule(clean=st.booleans())
     def the_machine_reboots(self, clean: bool) -> None:
@@ -104,7 +123,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
         self.boot += 1
         used = {address for _, address in self.held.values()} | set(self.last_use)
         used |= set() if clean else set(self.listed.values())
-        self.held, self.now = {}, 0.0
+        self.held, self.forgotten, self.now = {}, set(), 0.0
         self.last_use = dict.fromkeys(used, 0.0)
         self.start()
 

@@ -6,10 +6,11 @@ import json
 import pytest
 
 from podpool.agent.agent import AgentStopped
+from podpool.agent.recollection import APART
 from podpool.cni.messages import Request, encode_request
 from podpool.core.numbers import Numbers
 from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
-from podpool.resources.builtin import NODES
+from podpool.resources.builtin import NODES, PODS
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
 NUMBERS = Numbers()
@@ -211,6 +212,90 @@ class TestRestarts:
         agent = await world.start()
         assert any("journal" in sentence for sentence in world.told)
         assert None is agent.pool.next_free(now=world.clock.boot(), rest=NUMBERS.cooldown)
+
+
+class TestForgotten:
+    """The journal is lost in the boot in which Pods got addresses that they still have."""
+
+    @in_world
+    async def test_what_a_pod_shows_is_given_to_nobody_and_the_rest_is(self, world: World) -> None:
+        used = await self._forget(world)
+        await asyncio.sleep(3 * APART)
+        assert [used.partition("/")[0]] == self._lost(world)
+        given = {await world.add(f"n{n}") for n in range(15)}
+        assert used not in given
+        assert 15 == len(given)
+
+    @in_world
+    async def test_nor_released(self, world: World) -> None:
+        used = await self._forget(world)
+        await world.scale_by(batch=1, buffer="0")
+        await asyncio.sleep(400.0)
+        (container,) = (await world.config()).status.network_containers
+        assert [used.partition("/")[0]] == [each.ip for each in container.ip_assignments]
+
+    @in_world
+    async def test_while_a_pod_does_not_tell_its_address_any_may_be_its(self, world: World) -> None:
+        await self._forget(world, shows=False)
+        await asyncio.sleep(10 * APART)
+        assert world.agent
+        assert 1 < world.agent.pool.listed == len(self._lost(world))
+
+    @in_world
+    async def test_once_the_pod_is_gone_or_asks_anew_all_are_free(self, world: World) -> None:
+        await self._forget(world, shows=False)
+        await world.bind("gone")
+        asking = asyncio.create_task(world.call("ADD", "new", pod="p"))
+        await asyncio.sleep(SETTLED)
+        await world.remove("gone")
+        await asyncio.sleep(3 * APART)
+        await asking
+        assert [] == self._lost(world)
+
+    @in_world
+    async def test_an_older_journal_is_noticed_too_and_what_it_knows_stays(self, world: World) -> None:
+        await world.start()
+        kept = await world.add("a", pod="a")
+        await asyncio.sleep(SETTLED)
+        old = world.disk.after_kill()
+        await world.bind("p")
+        used = await world.add("b", pod="p")
+        await self._show(world, used)
+        for each in range(2):  # a report of the newer status
+            await world.bind(*(f"q{each}-{n}" for n in range(20)))
+            await asyncio.sleep(SETTLED)
+        await world.kill()
+        await world.remove(*(f"q{each}-{n}" for each in range(2) for n in range(20)))
+        world.disk = old
+        await world.start()
+        await asyncio.sleep(3 * APART)
+        assert kept == await world.add("a", pod="a")
+        assert [used.partition("/")[0]] == self._lost(world)
+        assert used not in {await world.add(f"n{n}") for n in range(12)}
+
+    @staticmethod
+    def _lost(world: World) -> list[str]:
+        assert world.agent
+        return [each.address for each in world.agent.pool.lost()]
+
+    @classmethod
+    async def _forget(cls, world: World, *, shows: bool = True) -> str:
+        """Give a Pod an address, and lose the journal; gives the address."""
+        await world.start()
+        await world.bind("p")
+        used = await world.add("s", pod="p")
+        await asyncio.sleep(SETTLED)
+        if shows:
+            await cls._show(world, used)
+        await world.kill()
+        world.disk = type(world.disk)()
+        await world.start()
+        return used
+
+    @staticmethod
+    async def _show(world: World, used: str) -> None:
+        status = {"status": {"phase": "Running", "podIPs": [{"ip": used.partition("/")[0]}]}}
+        await world.kube.merge(PODS, "p", status, namespace="default", sub="status")
 
 
 class TestFence:

@@ -82,7 +82,8 @@ class World:
     """A cluster of one node on a subnet of `capacity` addresses."""
 
     def __init__(self) -> None:
-        self.server = PocketApi(PocketStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
+        self.store = PocketStore(clock=LoopClock(), rng=random.Random(1))  # noqa: S311  seeded
+        self.server = PocketApi(self.store)
         self.kube = KubeClient(self.server)
         self.road = Road(self.server)
         self.disk = MemoryDisk()

@@ -159,7 +159,7 @@ def any_node_of_the_name_confirms(patch: pytest.MonkeyPatch) -> None:
 
 def every_container_is_ours(patch: pytest.MonkeyPatch) -> None:
     """An agent goes on with whatever container its NNC shows, and claims none."""
-    for module in ("fence", "agent"):
+    for module in ("fence", "outlook"):
         patch.setattr(f"podpool.agent.{module}.strange", lambda _, pool: False)  # noqa: ARG005  as it is called
 
 

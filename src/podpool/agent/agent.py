@@ -32,7 +32,8 @@ from podpool.agent.outlook import Outlook
 from podpool.agent.picture import Picture
 from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
-from podpool.agent.records import Owner, PodName
+from podpool.agent.recollection import APART, Recollection
+from podpool.agent.records import Owner, PodName, Recalled
 from podpool.agent.shortage import Shortage
 from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.core.errors import PodpoolError
@@ -258,6 +259,7 @@ class Agent:
                 group.create_task(self._monitor.run())
                 group.create_task(self._serve())
                 group.create_task(self._work_through())
+                group.create_task(self._recall())
                 if self._networks:
                     group.create_task(self._networks.run())
         finally:
@@ -295,6 +297,17 @@ class Agent:
             await self._plugin.finish()
             await asyncio.sleep(LATE_DELETES)
             self._plugin.work_through()
+
+    async def _recall(self) -> None:
+        recollection = Recollection()
+        while True:
+            await asyncio.sleep(APART)
+            if self.pool.forgotten and self._pods.store.synced.is_set():
+                pods, now = self._pods.store.values(), self._clock.boot()
+                grants = recollection.look(self.pool, pods, self._dynamic.asked, now=now)
+                if grants:
+                    self._book.write(Recalled(grants=grants, at=now))
+                    self._changed()
 
     # What changes
 

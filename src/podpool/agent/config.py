@@ -12,7 +12,7 @@ from podpool.agent.book import Book
 from podpool.agent.fence import own_report
 from podpool.agent.notices import Tell
 from podpool.agent.records import Accepted, Named, Parted
-from podpool.resources.acn import NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
+from podpool.resources.acn import AgentReport, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
 from podpool.runtime.clock import Clock
 
 GRACE = 1.0
@@ -26,6 +26,8 @@ class OwnConfig:
         self.newest: NodeNetworkConfig | None = None
         self.told_version = 0
         """The highest version that our annotation was ever seen to tell."""
+        self.inherited: AgentReport | None = None
+        """What our annotation told before this agent first wrote it; None until then."""
         self._book = book
         self._clock = clock
         self._tell = tell
@@ -50,6 +52,11 @@ class OwnConfig:
             self._accept(container)
             self._accept_beside(config.status.network_containers)
             self._heed(config.spec.released)
+
+    def wrote(self, on: NodeNetworkConfig | None) -> None:
+        """Remember what the first report that we wrote took the place of."""
+        if self.inherited is None and on:
+            self.inherited = own_report(on)
 
     def see_unless_moved(self, config: NodeNetworkConfig, *, since: NodeNetworkConfig | None) -> None:
         """Believe an answer, unless something was seen while it was under way: the server may be another by now."""

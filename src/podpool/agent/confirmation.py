@@ -2,7 +2,8 @@
 
 Two quorum reads, counted from when the first was sent, must show a Node with this machine's boot id, and an NNC that
 belongs to that Node and has our container and our boot id in it. Without the last, a Node deleted and registered again
-would be taken for another machine, and its addresses given away under its Pods.
+would be taken for another machine, and its addresses given away under its Pods. The first reads also tell whether the
+journal knows less than an agent of this boot did: then its Pods may have any address that it does not know to be used.
 
 For slices the Node is enough, once their Leases are labelled with its UID: whoever gives up slices counts from when it
 misses that one. A node that has never had an NNC needs no more than that.
@@ -43,18 +44,19 @@ class Confirmation:
         self._changed = changed
         self._due = asyncio.Event()
         self._first = True
+        self._journalled = 0
 
     def nudge(self) -> None:
         """Look now: something changed that may matter, if the fence is not open as it is."""
         newest = self._config.newest
         stranger = newest is not None and newest.status.network_containers and self._config.own() is None
         fence = self._book.node_fence if self._slices and newest is None else self._book.fence
-        if stranger or not fence.is_open():
+        if stranger or not fence.is_open() or (self._slices and not self._book.node_fence.is_open()):
             self._due.set()
 
     async def run(self) -> None:
         """Confirm for ever."""
-        failures = 0
+        failures, self._journalled = 0, max(self._book.pool.version, 0)  # before any watch adds to it
         while True:
             self._due.clear()
             confirmed = await self._confirm()
@@ -92,7 +94,7 @@ class Confirmation:
         if not adopted or own_report(config).boot_id != self._book.pool.boot_id:
             return False
         self._book.write(Confirmed(boot=boot, wall=wall))
-        return True
+        return alone or self._slices is None
 
     def _adopt(self, node: Node, config: NodeNetworkConfig) -> bool:
         """Take the container that is ours; when it is another than before, that one is closed for good."""
@@ -100,17 +102,25 @@ class Confirmation:
         container = own_container(node, config, pool=pool)
         if container is None:
             return False
+        blank, report = not pool.adopted, self._config.inherited or own_report(config)
+        alive = report.boot_id == pool.boot_id  # an agent of this boot gave addresses: its sandboxes may run on
+        others = [each for each in config.status.network_containers if each.assignment_mode == "dynamic"]
+        shown = (container, *(each for each in others if each.id not in {container.id, *pool.closed}))
+        listed = tuple(grant.name for each in shown for grant in each.ip_assignments)
         if container.id != pool.adopted:
             if pool.adopted:
                 self._ground.tell(f"container {pool.adopted} was given up: this node goes on with {container.id}")
             self._book.write(Adopted(container=container.id))
-            if container.ip_assignments:
-                self._doubt(f"the journal knows nothing of container {container.id}'s addresses: every one rests once")
-        elif self._first and own_report(config).version > max(pool.version, 0):
-            self._doubt("the journal is older than what this node's agent reported: every address rests once")
+            if listed:
+                told = f"the journal knows nothing of container {container.id}'s addresses"
+                self._doubt(told, forgotten=listed if blank and alive else ())
+        elif self._first and (report.version > self._journalled or self._book.damaged):
+            told = "the journal is damaged, or older than what this node's agent reported"
+            self._doubt(told, forgotten=listed if alive else ())
         self._first = False
         return True
 
-    def _doubt(self, sentence: str) -> None:
-        self._ground.tell(sentence)
-        self._book.write(Doubted(at=self._ground.clock.boot()))
+    def _doubt(self, sentence: str, *, forgotten: tuple[str, ...]) -> None:
+        kept = "; none of them is given until no Pod can have it" if forgotten else ""
+        self._ground.tell(f"{sentence}: every address rests once{kept}")
+        self._book.write(Doubted(at=self._ground.clock.boot(), forgotten=forgotten))

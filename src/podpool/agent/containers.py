@@ -2,6 +2,7 @@
 
 import msgspec
 
+from podpool.agent.records import Grant
 from podpool.cni.messages import Lease
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
@@ -9,9 +10,9 @@ from podpool.core.ranges import Prefix, parse_prefix
 from podpool.resources.acn import NetworkContainer
 
 
-def readable(container: NetworkContainer) -> tuple[dict[str, str], dict[str, str]]:
-    """Sort a status' grants into those that can be used, with their addresses, and those that cannot, with reasons."""
-    usable: dict[str, str] = {}
+def readable(container: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str, Grant], dict[str, str]]:
+    """Sort a status' grants into those that can be used, tagged for their lane, and those that cannot, with reasons."""
+    usable: dict[str, Grant] = {}
     wrong: dict[str, str] = {}
     for each in container.ip_assignments:
         try:
@@ -20,7 +21,7 @@ def readable(container: NetworkContainer) -> tuple[dict[str, str], dict[str, str
         except InvalidInput as error:
             wrong[each.name] = str(error)
         else:
-            usable[each.name] = str(address)
+            usable[each.name] = Grant(id=each.name, address=str(address), since=at, container=tag)
     return usable, wrong
 
 

@@ -46,6 +46,8 @@ class Dynamic:
         changed: Callable[[], None],
     ) -> None:
         self.queue: Queue[Asker, Holdings] = Queue()
+        self.asked: set[str] = set()
+        """Pods that asked while addresses are forgotten: those have none of them."""
         self._ground = ground
         self._book = book
         self._demand = demand
@@ -65,6 +67,8 @@ class Dynamic:
 
     async def give(self, asker: Asker) -> tuple[Lease, ...]:
         """Give what a sandbox has, or gets now, or gets in time."""
+        if self._book.pool.forgotten:
+            self.asked.add(asker.pod.key)
         holdings = self._book.pool.holdings_of(asker.owner) or self._at_once(asker)
         if not holdings:
             self._changed()

@@ -51,9 +51,9 @@ class Fence:
     def apply(self, record: AnyRecord) -> None:
         """Change as the record says."""
         match record:
-            case Confirmed() if self._node_only or not record.node_only:
+            case Confirmed() if record.node_only is self._node_only:
                 self._confirmed = (record.boot, record.wall)
-            case Started() if record.boot_id != self._boot_id:
+            case Started() if record.damaged or record.boot_id != self._boot_id:
                 self._boot_id, self._confirmed = record.boot_id, None
             case Adopted() if record.container != self._container and not self._node_only:
                 self._container, self._confirmed = record.container, None

@@ -2,7 +2,8 @@
 
 What must hold: a record is on its way to the platter once `append` has returned (it survives the process), and there
 once `sync` has (it survives the machine). Whatever byte the process died at, `open` finds every record that was
-appended, in order; a torn tail is cut off, and said. A frame that is whole and wrong is damage, not a torn write.
+appended, in order; a torn tail is cut off, and said. A frame that is whole and wrong is damage, not a torn write: what
+follows it does not count, nor does any segment whose beginning is lost. Damage is told, and the agent starts.
 
 The file grows by segments. To make it short again, the agent goes on in a new segment, writes down what all earlier
 records came to, as the `snapshot`, and then removes the earlier segments; each step leaves everything in place until
@@ -74,14 +75,20 @@ class Journal:
         self._segment, self._size = found.segment, found.size
         if found.torn:
             self._disk.truncate(_name(found.segment), found.size)
-            for each in found.later:
-                self._disk.remove(_name(each))
+        if found.damaged and not found.records:
+            self._disk.remove(_SNAPSHOT)  # one that cannot be read would hide what is written from now on
+        for each in found.later:
+            self._disk.remove(_name(each))
         return found
 
     def append(self, record: AnyRecord) -> None:
         """Write a record down; it survives the process from here on."""
         frame = _frame(msgspec.json.encode(record))
-        self._disk.append(_name(self._segment), frame)
+        try:
+            self._disk.append(_name(self._segment), frame)
+        except OSError:
+            self._disk.truncate(_name(self._segment), self._size)  # half a frame would hide every later one
+            raise
         self._size += len(frame)
         self.appended += 1
         if self._segment not in self._unsynced:
@@ -130,12 +137,14 @@ def read_journal(disk: Disk) -> Found:
     segment, size = beginning.segment if beginning else 1, 0
     records: list[AnyRecord] = [beginning.state] if beginning else []
     present = [number for number in _segments(disk) if number >= segment]
+    if damaged or (present and present[0] != segment):  # what they go on from is gone: none of them counts
+        return Found(records=tuple(records), damaged=True, segment=segment, later=tuple(present))
     for segment in present:
         content = disk.read(_name(segment)) or b""
         read, size = _read(content)
         records += read
         if size < len(content):
-            damaged = damaged or _is_damage(content[size:]) or segment != present[-1]
+            damaged = _is_damage(content[size:]) or segment != present[-1]
             return Found(
                 records=tuple(records),
                 torn=len(content) - size,
@@ -144,7 +153,7 @@ def read_journal(disk: Disk) -> Found:
                 size=size,
                 later=tuple(each for each in present if each > segment),
             )
-    return Found(records=tuple(records), damaged=damaged, segment=segment, size=size)
+    return Found(records=tuple(records), segment=segment, size=size)
 
 
 def _beginning(disk: Disk) -> tuple[_Beginning | None, bool]:

@@ -135,6 +135,7 @@ class Monitor:
             namespace=NAMESPACE,
             precondition=version,
         )
+        self._config.wrote(before)
         self._config.see_unless_moved(answer, since=before)
 
     async def _read_again(self) -> None:

@@ -35,6 +35,7 @@ from podpool.agent.records import (
     Named,
     Owner,
     Parted,
+    Recalled,
     Released,
     Snapshot,
     Started,
@@ -63,6 +64,8 @@ class Pool:
         """What a sandbox gets one address of each."""
         self.left_out: dict[str, str] = {}
         """Grants that the status lists and nobody can use, with the reason."""
+        self.forgotten: set[str] = set()
+        """Grants that sandboxes may have whom the journal has forgotten."""
         self._stopped = False
         self._doubted_at: float | None = None
         self._fresh: dict[str, Grant] = {}
@@ -109,7 +112,7 @@ class Pool:
     def next_free(self, *, now: float, rest: float, lane: Lane | None = None) -> Grant | None:
         """Find the address that has been free for longest, of a lane or of all."""
         new, old = (
-            next((each for each in grants.values() if lane is None or each.lane == lane), None)
+            next((each for each in self._sure(grants) if lane in (None, each.lane)), None)
             for grants in (self._fresh, self._used)
         )
         if old is None or old.since + rest > now:
@@ -123,12 +126,9 @@ class Pool:
         return chosen if len(chosen) == len(found) else ()
 
     def releasable(self, *, now: float, rest: float) -> Iterator[Grant]:
-        """Go through what may be named, the most dispensable first: never used and newest, then longest rested.
-
-        Of several lanes the one that has most gives first.
-        """
-        rested = [grant for grant in self._used.values() if grant.since + rest <= now]
-        free = [*reversed(self._fresh.values()), *rested]
+        """Go through what may be named, of the fullest lane first: never used and newest, then longest rested."""
+        rested = [grant for grant in self._sure(self._used) if grant.since + rest <= now]
+        free = [*reversed(list(self._sure(self._fresh))), *rested]
         left = Counter(grant.lane for grant in free)
         ranked = []
         for grant in free:
@@ -155,17 +155,20 @@ class Pool:
 
     def used_lately(self, *, now: float, cooldown: float) -> int:
         """Count the addresses that were used within the cooldown, those that left since included."""
-        here = [
-            grant.since
-            for each in (self._used, self._named)
-            for grant in each.values()
-            if grant.used and not grant.doubted
-        ]
+        listed = (*self._used.values(), *self._named.values())
+        here = [each.since for each in listed if each.used and not each.doubted]
         return sum(since + cooldown > now for since in (*here, *self._gone.values()))
 
     def named_for(self, *, now: float) -> float | None:
         """Tell for how long the most recently used of the named grants has rested; None when none was ever used."""
         return min((now - grant.since for grant in self._named.values() if grant.used), default=None)
+
+    def lost(self) -> Iterator[Grant]:
+        """Go through the grants that somebody may have whom nobody remembers."""
+        return (each for each in (*self._fresh.values(), *self._used.values()) if each.id in self.forgotten)
+
+    def _sure(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
+        return (each for each in grants.values() if each.id not in self.forgotten)
 
     def knows(self, grant: str) -> bool:
         """Tell whether a grant is free or in use here: not named, not unknown."""
@@ -201,14 +204,15 @@ class Pool:
                 self.beside.pop(record.container, None)
                 self._drop(record.container, keeping=frozenset())
                 self._look_at_lanes()
-            case Assigned() | Released() | Named():
+            case Assigned() | Released() | Named() | Recalled():
                 self._use(record)
             case Doubted():
+                self.forgotten |= {*record.forgotten} - self._held.keys()
                 self._doubt(at=record.at)
             case Snapshot():
                 self._restore(record)
 
-    def _use(self, record: Assigned | Released | Named) -> None:
+    def _use(self, record: Assigned | Released | Named | Recalled) -> None:
         match record:
             case Assigned():
                 self._assign(record)
@@ -217,6 +221,8 @@ class Pool:
             case Named():
                 for name in record.grants:
                     self._let_go(name)
+            case Recalled():
+                self._recall(record.grants, at=record.at)
 
     def snapshot(self) -> Snapshot:
         """Write down everything as it is."""
@@ -234,6 +240,7 @@ class Pool:
             named=tuple(self._named.values()),
             gone=dict(self._gone),
             left_out=dict(self.left_out),
+            forgotten=tuple(sorted(self.forgotten)),
         )
 
     def _restore(self, record: Snapshot) -> None:
@@ -245,7 +252,7 @@ class Pool:
         self._by_owner = {}
         for each in record.held:
             self._by_owner[each.owner] = (*self._by_owner.get(each.owner, ()), each.grant.id)
-        self._gone, self.left_out = dict(record.gone), dict(record.left_out)
+        self._gone, self.left_out, self.forgotten = dict(record.gone), dict(record.left_out), set(record.forgotten)
         self._look_at_lanes()
 
     def _start(self, record: Started) -> None:
@@ -260,9 +267,9 @@ class Pool:
 
     def _count_anew(self, *, at: float) -> None:
         """A new boot's clock cannot tell for how long an address has rested in the one before: from now on, then."""
-        self._doubted_at = None
+        self._doubted_at, self.forgotten = None, set()
         self._fresh = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._fresh.values())
-        self._used = _by_id(_doubted(grant, at=at) for grant in self._used.values())
+        self._used = _by_id(grant.in_doubt(at=at) for grant in self._used.values())
         self._named = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._named.values())
         self._gone = dict.fromkeys(self._gone, at)
 
@@ -270,16 +277,19 @@ class Pool:
         # what comes later may be what was given and forgotten: it counts as used until now, too
         self._doubted_at = at
         free = (*self._used.values(), *self._fresh.values())
-        self._fresh = {}
-        self._used = _by_id(_doubted(grant, at=at) for grant in free)
-        self._named = _by_id(_doubted(grant, at=at) for grant in self._named.values())
+        self._fresh, self._used = {}, _by_id(grant.in_doubt(at=at) for grant in free)
+        self._named = _by_id(grant.in_doubt(at=at) for grant in self._named.values())
+
+    def _recall(self, grants: Iterable[str], *, at: float) -> None:
+        self.forgotten -= {*grants}
+        for grant in [each for each in grants if each in self._used]:
+            self._used[grant] = self._used.pop(grant).in_doubt(at=at)
 
     def _adopt(self, container: str) -> None:
         if container == self.adopted:
             return
-        if self.adopted:
-            self.closed.add(self.adopted)
-        self.adopted, self.container, self.left_out = container, None, {}
+        self.closed |= {self.adopted} - {""}
+        self.adopted, self.container, self.left_out, self.forgotten = container, None, {}, set()
         for each in ("", *self.beside):
             self._drop(each, keeping=frozenset())
         self.beside.clear()
@@ -296,6 +306,7 @@ class Pool:
         if news:
             self._gone = {address: since for address, since in self._gone.items() if at - since < LONGEST_REST}
             keeping = frozenset(each.name for each in container.ip_assignments)
+            self.forgotten -= {each.name for each in known.ip_assignments} - keeping if known else set()
             self._drop("" if own else container.id, keeping=keeping)
             self._take_in(at=at)
         self._look_at_lanes()
@@ -341,7 +352,7 @@ class Pool:
             if address in self._gone:
                 came_used[grant] = msgspec.structs.replace(new, since=self._gone.pop(address), used=True)
             elif self._doubted_at is not None:
-                came_used[grant] = _doubted(new, at=self._doubted_at)
+                came_used[grant] = new.in_doubt(at=self._doubted_at)
             else:
                 self._fresh[grant] = new
         if came_used:
@@ -350,11 +361,9 @@ class Pool:
     def _listed(self, *, at: float) -> Iterator[Grant]:
         """Go through what the containers list, as far as it can be used."""
         for container in self._containers():
-            usable, wrong = readable(container)
+            usable, wrong = readable(container, tag="" if container is self.container else container.id, at=at)
             self.left_out |= wrong
-            tag = "" if container is self.container else container.id
-            for grant, address in usable.items():
-                yield Grant(id=grant, address=address, since=at, container=tag)
+            yield from usable.values()
 
     def _release(self, grant: str, *, at: float) -> None:
         holding = self._held.pop(grant)
@@ -364,7 +373,7 @@ class Pool:
         rests = msgspec.structs.replace(holding.grant, since=at, used=True, doubted=False)
         if not holding.dropped:
             self._used[grant] = rests
-        elif any(each.name == grant for container in self._containers() for each in container.ip_assignments):
+        elif any(each.name == grant for one in self._containers() for each in one.ip_assignments):
             self._named[grant] = rests  # named by another hand, or dropped and listed again: it goes back
         else:
             self._leave(rests)
@@ -382,13 +391,8 @@ class Pool:
             self._gone[grant.address] = grant.since
 
     def _all(self) -> Iterator[Grant]:
-        for grants in (self._fresh, self._used, self._named):
-            yield from grants.values()
+        yield from (*self._fresh.values(), *self._used.values(), *self._named.values())
         yield from (holding.grant for holding in self._held.values())
-
-
-def _doubted(grant: Grant, *, at: float) -> Grant:
-    return msgspec.structs.replace(grant, since=at, used=True, doubted=True)
 
 
 def _by_id(grants: Iterable[Grant]) -> dict[str, Grant]:

@@ -26,6 +26,11 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     name: str = ""
     uid: str = ""
 
+    @property
+    def key(self) -> str:
+        """Its UID, or its namespace and name where that is not told."""
+        return self.uid or f"{self.namespace}/{self.name}"
+
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One address given to this node. The id is new each time that the address is given."""
@@ -44,6 +49,10 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def lane(self) -> "Lane":
         """The container and family that it is of: a sandbox has one address of each."""
         return self.container, Family.V6 if ":" in self.address else Family.V4
+
+    def in_doubt(self, *, at: float) -> "Grant":
+        """Count it as used until then, without knowing."""
+        return msgspec.structs.replace(self, since=at, used=True, doubted=True)
 
 
 Lane: TypeAlias = tuple[str, Family]
@@ -134,6 +143,15 @@ class Named(Record, frozen=True, kw_only=True, tag="named"):
 class Doubted(Record, frozen=True, kw_only=True, tag="doubted"):
     """Any address may have been used until now without our knowing: all rest once."""
 
+    at: float
+    forgotten: tuple[str, ...] = ()
+    """Grants that sandboxes of this very boot may still have: given to nobody and never named, until recalled."""
+
+
+class Recalled(Record, frozen=True, kw_only=True, tag="recalled"):
+    """No sandbox has these after all: they rest from now on."""
+
+    grants: tuple[str, ...]
     at: float
 
 
@@ -239,6 +257,7 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     named: tuple[Grant, ...] = ()
     gone: dict[str, float] = {}
     left_out: dict[str, str] = {}
+    forgotten: tuple[str, ...] = ()
     slices: tuple[SliceState, ...] = ()
     node_confirmed: tuple[float, float] | None = None
 
@@ -254,6 +273,7 @@ AnyRecord: TypeAlias = (
     | Released
     | Named
     | Doubted
+    | Recalled
     | SliceRecord
     | Snapshot
 )

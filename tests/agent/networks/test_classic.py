@@ -8,7 +8,7 @@ import pytest
 from podpool.cni.messages import CniError, Code
 from podpool.core.addresses import parse_address
 from podpool.resources.builtin import LEASES
-from podpool.resources.whereabouts import ReservationSpec
+from podpool.resources.whereabouts import IP_POOLS, ReservationSpec
 from tests.agent.networks.commons import PATIENCE, SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
 
 ONE, DUAL = network("10.0.0.0/24"), network("10.0.0.0/24", "fd00::/64")
@@ -189,6 +189,24 @@ class TestDel:
         await asyncio.sleep(60)
         assert {} == await holders(commons)
         assert {} == await commons.reservations()
+
+    @in_commons
+    async def test_a_pool_that_cannot_be_read_holds_up_no_other_and_is_done_when_it_is_mended(
+        self, commons: Commons
+    ) -> None:
+        node, other = commons.node("a"), network("10.9.0.0/24")
+        await node.add(sandbox("p"), ONE)
+        await node.add(sandbox("q"), other)
+        await commons.kube.merge(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/99"}}, namespace=SYSTEM)
+        node.road.cut = True
+        for each, settings in (("p", ONE), ("q", other)):
+            await node.delete(sandbox(each), settings)
+        node.road.cut = False
+        await asyncio.sleep(60)
+        await commons.kube.merge(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/24"}}, namespace=SYSTEM)
+        assert {"10.0.0.1": "c-p"} == await holders(commons)
+        await asyncio.sleep(60)
+        assert {} == await holders(commons)
 
     @in_commons
     async def test_one_that_was_kept_is_forgotten_when_the_sandbox_is_added_again(self, commons: Commons) -> None:

@@ -232,6 +232,41 @@ class TestHandingBack:
         await asyncio.sleep(1.0)
         assert {"1": "a", "2": "b"} == await shown(world, name)
 
+    @in_world
+    async def test_a_lost_lease_that_a_restored_copy_brings_back_is_kept_while_pods_have_addresses(
+        self, world: World
+    ) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await asyncio.sleep(2.0)
+        held, copy = await holder(world, name), world.store.snapshot()
+        await world.kube.delete(LEASES, name, namespace=SYSTEM)
+        await world.kube.delete(IP_POOLS, name, namespace=SYSTEM)
+        await asyncio.sleep(SETTLED)
+        world.store.restore(copy)
+        await asyncio.sleep(2400.0)
+        assert held == await holder(world, name)
+        assert {"1": "a"} == await shown(world, name)
+        await call(world, "DEL", "a")
+        await asyncio.sleep(NUMBERS.cooldown + SETTLED)
+        assert "" == await holder(world, name)
+        assert {} == await shown(world, name)
+
+    @in_world
+    async def test_but_left_alone_where_another_holds_it(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await asyncio.sleep(2.0)
+        await world.kube.merge(LEASES, name, {"spec": {"holderIdentity": "other/1"}}, namespace=SYSTEM)
+        copy = world.store.snapshot()
+        await world.kube.delete(LEASES, name, namespace=SYSTEM)
+        await asyncio.sleep(SETTLED)
+        world.store.restore(copy)
+        await asyncio.sleep(60.0)
+        assert "other/1" == await holder(world, name)
+
 
 class TestRestarts:
     @in_world
@@ -339,6 +374,33 @@ class TestTheNode:
         await world.kube.merge(LEASES, name, relabelled, namespace=SYSTEM)
         await asyncio.sleep(world.numbers.confirmation)
         assert ["10.1.4.1/16"] == await add(world, "a")
+
+    @in_world
+    async def test_nor_does_its_network_container_confirm_it_for_slices_whose_leases_are_not_seen(
+        self, world: World
+    ) -> None:
+        """Others may have the slice by then: the Node was away for long, and its Leases are gone."""
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await asyncio.sleep(1.0)
+        world.road.cut = True
+        await asyncio.sleep(world.numbers.fence + world.numbers.confirmation)
+        await world.kube.delete(NODES, NODE)
+        await world.kube.delete(LEASES, name, namespace=SYSTEM)
+        await world.kube.delete(IP_POOLS, name, namespace=SYSTEM)
+        await world.register_node()
+        uid = (await world.kube.get(NODES, NODE)).metadata.uid
+        owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
+        await world.kube.merge(NETWORK_CONFIGS, NODE, {"metadata": {"ownerReferences": [owner]}}, namespace=SYSTEM)
+        world.road.hide("leases")
+        world.road.cut = False
+        await asyncio.sleep(60.0)
+        assert "confirm" in (await refused(world, "ADD", "b"))["msg"]
+        assert await world.add("b")
+        world.road.hide(None)
+        await asyncio.sleep(60.0)
+        assert "no slice" in (await refused(world, "ADD", "b"))["msg"]
 
     @in_world
     async def test_registered_again_in_another_boot_it_is_another_node(self, world: World) -> None:

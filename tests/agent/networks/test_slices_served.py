@@ -128,6 +128,17 @@ class TestAdd:
             assert word in error["msg"]
 
     @in_world
+    async def test_also_while_nothing_can_be_given_yet_and_it_stops_nobody_else(self, world: World) -> None:
+        """It must not wait among those who are served when a slice comes."""
+        with_slices(world)
+        await world.start()
+        for bad in ("garbage", "10.0.0.1/99"):
+            error = await refused(world, "ADD", "x", {**IPAM, "exclude": [bad]})
+            assert 7 == error["code"]
+        await offer(world)
+        assert ["10.1.4.1/16"] == await add(world, "a")
+
+    @in_world
     async def test_the_nodes_own_pool_is_served_beside_it(self, world: World) -> None:
         await offer(with_slices(world))
         await world.start()

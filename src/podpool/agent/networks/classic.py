@@ -9,7 +9,7 @@ Without a fence: an address is the sandbox's because the API server stored it, n
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
@@ -41,6 +41,7 @@ LATER = 30.0
 """Seconds between two looks at what was kept, at most."""
 
 _AWAY = (ApiError, Unreachable, TimeoutError)
+_LATER = (*_AWAY, InvalidInput)  # an IPPool that cannot be read may be mended
 _NOTHING_STORED = (RangeFull, PoolTooLarge, InvalidInput)
 
 
@@ -52,7 +53,7 @@ class ClassicSource:
         self._namespace = namespace
         self._foreign = foreign
         self._objects = SharedObjects(ground.kube, namespace=namespace)
-        self._lendings = Lendings(disk)
+        self._lendings = Lendings(disk, tell=ground.tell)
         self._rests = Rests(ground.clock, cooldown=ground.numbers.cooldown)
         self._lanes: dict[PoolPlace, Lane] = {}
         self._leading = asyncio.Lock()
@@ -63,11 +64,8 @@ class ClassicSource:
         failures = 0
         while True:
             leaving = [each for each in self._lendings.all.values() if each.leaving]
-            try:
-                for each in leaving:
-                    if self._lendings.all.get(each.sandbox) == each:  # no ADD came in between
-                        await self._take_back(each)
-            except _AWAY as error:
+            error = await self._take_all_back(leaving)
+            if error:
                 failures += 1
                 self._ground.tell(f"{len(leaving)} sandboxes' addresses of shared ranges are given back later: {error}")
                 await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=LATER))
@@ -76,6 +74,19 @@ class ClassicSource:
                 self._kept.clear()
                 if not any(each.leaving for each in self._lendings.all.values()):
                     await self._kept.wait()
+
+    async def _take_all_back(self, leaving: Iterable[Lending]) -> Exception | None:
+        """Take back what can be; gives what stood in the way of the rest."""
+        unread: InvalidInput | None = None
+        for each in leaving:
+            if self._lendings.all.get(each.sandbox) == each:  # no ADD came in between
+                try:
+                    await self._take_back(each)
+                except InvalidInput as error:
+                    unread = error
+                except _AWAY as error:
+                    return error
+        return unread
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each range, or nothing; raises `CniError`."""
@@ -99,7 +110,7 @@ class ClassicSource:
         lending = _lending(want, self._lendings.all.get(want.sandbox))
         try:
             await self._take_back(lending)
-        except _AWAY as error:
+        except _LATER as error:
             self._keep(lending, error)
 
     async def check(self, want: Want) -> tuple[Address, ...]:
@@ -108,7 +119,7 @@ class ClassicSource:
             async with asyncio.timeout(self._patience(want)):
                 pools = await self._objects.look()
             return tuple(_held(pools, each.prefix, want) for each in want.ranges)
-        except (*_AWAY, InvalidInput) as error:
+        except _LATER as error:
             raise _told(error) from error
 
     async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
@@ -119,7 +130,7 @@ class ClassicSource:
                 self._ground.tell(f"{told}: its addresses of shared ranges are given back")
                 try:
                     await self._take_back(lending)
-                except _AWAY as error:
+                except _LATER as error:
                     self._keep(lending, error)
 
     async def _given(self, lane: Lane, want: Want, ask: Ask) -> Address:

@@ -2,11 +2,11 @@
 
 The truth is in the IPPools. This is for what they cannot tell: which of the runtime's networks an entry belongs to, and
 that a DEL was answered while the API server was away. A line for each change, written before the answer; a torn last
-line was answered to nobody. A file that has become long is followed by another, whose first line is all that is known;
-the old one goes when that is written.
+line was answered to nobody, and one that cannot be read is left out, and said. A file that has become long is followed
+by another, whose first line is all that is known; the old one goes when that is written.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
@@ -45,8 +45,9 @@ _LINE = msgspec.json.Decoder(_Line)
 class Lendings:
     """All of them; changes survive the process once a call has returned."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, *, tell: Callable[[str], None]) -> None:
         self._disk = disk
+        self._tell = tell
         self._known: dict[Sandbox, Lending] | None = None
         self._file = 1
         self._lines = 0
@@ -73,16 +74,25 @@ class Lendings:
             self._shorten()
 
     def _write(self, line: _Line) -> None:
-        self._disk.append(f"{FILE}{self._file:06}", msgspec.json.encode(line) + b"\n")
+        name = f"{FILE}{self._file:06}"
+        try:
+            self._disk.append(name, msgspec.json.encode(line) + b"\n")
+        except OSError:
+            self._whole(name)  # half a line would spoil the next
+            raise
         self._lines += 1
 
     def _shorten(self) -> None:
         known = self._opened()
         if self._lines > max(LONG, 4 * len(known)):
-            old = self._file
+            old, lines = self._file, self._lines
             self._file, self._lines = old + 1, 0
-            self._write(_Line(all=tuple(known.values())))
-            self._disk.remove(f"{FILE}{old:06}")
+            try:
+                self._write(_Line(all=tuple(known.values())))
+            except OSError:
+                self._file, self._lines = old, lines  # it stays long until there is room
+            else:
+                self._disk.remove(f"{FILE}{old:06}")
 
     def _opened(self) -> dict[Sandbox, Lending]:
         if self._known is None:
@@ -102,12 +112,23 @@ class Lendings:
         return {}
 
     def _lines_of(self, name: str) -> list[_Line]:
+        """Read a file, but for lines that cannot be read."""
+        lines: list[_Line] = []
+        for number, line in enumerate(self._whole(name).split(b"\n")[:-1], start=1):
+            try:
+                lines.append(_LINE.decode(line))
+            except msgspec.DecodeError as error:
+                told = "what it told of a sandbox's addresses of shared ranges is forgotten"
+                self._tell(f"line {number} of {name} cannot be read ({error}): {told}")
+        return lines
+
+    def _whole(self, name: str) -> bytes:
         """Read a file up to what is torn, and cut that off."""
         content = self._disk.read(name) or b""
         whole = content[: content.rfind(b"\n") + 1]
         if len(whole) < len(content):
             self._disk.truncate(name, len(whole))
-        return [_LINE.decode(line) for line in whole.splitlines()]
+        return whole
 
 
 def _applied(lines: Iterable[_Line]) -> dict[Sandbox, Lending]:

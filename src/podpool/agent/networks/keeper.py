@@ -4,7 +4,7 @@ What must hold: nothing is given of a slice before its Lease names this agent an
 decides who has which address, and the IPPool follows it, one patch at a time, with a precondition. What another hand
 wrote into it is seen before anything is written over: an entry of ours that it changed is put back, and an address that
 it gave away is believed to be in use, so that no Pod gets it. A slice that was handed back or lost is closed for good
-under its Lease's UID.
+under its Lease's UID; where a restored copy shows that Lease again, it is handed back once no Pod has an address of it.
 """
 
 import asyncio
@@ -123,8 +123,10 @@ class Keeper:
         if slice_ is None:
             await self._take(name, lease)
             return None
-        if slice_.closed:
+        if slice_.closed and not (slice_.held or slice_.used):
             await self._hand_back(slice_, lease)
+            return None
+        if slice_.closed and lease.spec.holder_identity and not self._is_ours(lease):
             return None
         if self._book.node_fence.is_open() and not self._is_signed(lease):
             await self._hold(lease)
@@ -251,7 +253,8 @@ class Keeper:
         settled = slice_.settled(shown, now=now, rest=cooldown)
         if settled:
             self._book.write(SliceSettled(slots=settled))
-        if pool and LEAVE_ANNOTATION in pool.metadata.annotations and not (slice_.held or slice_.used):
+        leaves = slice_.closed or (pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations)
+        if leaves and not (slice_.held or slice_.used):
             self._book.write(SliceClosed(lease=slice_.lease))
             await self._book.sync()
             await self._hand_back(slice_, lease)
@@ -331,4 +334,6 @@ def _entry(tenant: Tenant) -> Allocation:
 
 
 def _reason(pool: IPPool | None) -> str:
-    return (pool.metadata.annotations.get(LEAVE_ANNOTATION) if pool else None) or "its IPPool is gone"
+    if pool is None:
+        return "its IPPool is gone"
+    return pool.metadata.annotations.get(LEAVE_ANNOTATION, "its Lease had not been ours for a while")

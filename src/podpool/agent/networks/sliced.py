@@ -56,6 +56,7 @@ class SliceSource:
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each range, waiting for slices that are on their way and addresses that rest."""
+        _check(want)
         self.serve()
         answer = self.try_give(want)
         if answer is None:
@@ -203,6 +204,15 @@ class SliceSource:
             slice_ = self._book.slices.get(lease)
             if slice_:
                 self._touched(slice_)
+
+
+def _check(want: Want) -> None:
+    """Refuse what cannot be read before it waits: whoever serves those who wait must not stumble over it."""
+    try:
+        for each in want.ranges:
+            _ = each.allocation.members
+    except InvalidInput as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=64)
