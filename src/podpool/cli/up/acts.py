@@ -127,7 +127,7 @@ async def slices(stage: Stage, _: Pace) -> Outcome:
 async def loss(stage: Stage, _: Pace) -> Outcome:
     """Lose a machine."""
     if len(stage.alive) < 2:
-        return _told(stage, True, "there is only one node, so none is lost")  # noqa: FBT003
+        return Outcome(good=True, sentence="there is only one node, so none is lost")
     node = list(stage.alive)[-1]
     held = next(each.held for each in stage.picture().nodes if each.name == node)
     await stage.lose(node)
