@@ -15,7 +15,7 @@ from podpool.controller.wording import status_of
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import target
 from podpool.dashboard.feed import Feed
-from podpool.dashboard.handler import LOOPBACK, Dashboard
+from podpool.dashboard.handler import Dashboard
 from podpool.ledger.authority import Ledger
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.forms import PodReport, PodUse
@@ -27,6 +27,7 @@ from podpool.observe.scene import Mirrors, Scene
 from podpool.resources.acn import AGENT_ANNOTATION, NodeNetworkConfig
 from podpool.resources.builtin import Event, Node
 from podpool.resources.whereabouts import IPPool, NodeSlicePool
+from podpool.runtime.loopback import LOOPBACK
 from tests.ledger.offices import HandClock, Wire
 
 if TYPE_CHECKING:

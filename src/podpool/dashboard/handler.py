@@ -19,11 +19,11 @@ from podpool.observe.observer import Observer
 from podpool.observe.questions import Questions, find
 from podpool.observe.scene import Scene
 from podpool.runtime.daemon import health
+from podpool.runtime.loopback import called, names_on
 from podpool.runtime.transport import Request, Response
 
 MOST_STREAMS = 128
 LONGEST_QUESTION = 300
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "[::1]"})
 
 _SECURITY = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -33,7 +33,6 @@ _SECURITY = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-_PORT = re.compile(r":[0-9]+\Z")
 _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 
 Answer = Callable[..., Awaitable[object]]
@@ -75,7 +74,7 @@ class Dashboard:
         return response
 
     async def _answer(self, request: Request) -> Response:
-        if self._hosts and _PORT.sub("", request.headers.get("host", "")) not in self._hosts:
+        if self._hosts and called(request) not in self._hosts:
             return _refusal(421, "this page is for this machine alone: open it as http://localhost")
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "this page only reads")
@@ -125,14 +124,13 @@ class Dashboard:
 
 def dashboard_of(observer: Observer, feed: Feed, *, host: str) -> Dashboard:
     """Make the page's server for what an observer sees; on loopback it is called by loopback's names alone."""
-    hosts = LOOPBACK if f"[{host}]" in LOOPBACK or host in LOOPBACK else frozenset[str]()
     return Dashboard(
         observer.scene,
         observer.ledger,
         feed,
         cluster=lambda: observer.cluster,
         ready=observer.missing,
-        hosts=hosts,
+        hosts=names_on(host),
     )
 
 

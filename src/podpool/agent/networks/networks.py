@@ -14,10 +14,11 @@ from podpool.agent.networks.classic import ClassicSource
 from podpool.agent.networks.keeper import Keeper
 from podpool.agent.networks.router import ReadFile, Router
 from podpool.agent.networks.sliced import SliceSource
-from podpool.agent.networks.strays import APART, Pods, Strays
+from podpool.agent.networks.strays import Pods, Strays
 from podpool.agent.networks.words import why_no_slice
 from podpool.agent.picture import SlicePicture
 from podpool.agent.reasons import fenced
+from podpool.agent.recollection import APART
 from podpool.resources.builtin import Node
 from podpool.runtime.disk import Disk
 

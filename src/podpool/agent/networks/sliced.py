@@ -11,6 +11,7 @@ from functools import lru_cache
 
 from podpool.agent.book import Book
 from podpool.agent.ground import Ground
+from podpool.agent.monitor import TICK
 from podpool.agent.networks.slices import Slice
 from podpool.agent.networks.source import Want
 from podpool.agent.reasons import fenced
@@ -27,8 +28,6 @@ from podpool.slices.table import members_of
 
 ENTRY = 80
 """Bytes of an entry beside the names of container, interface and Pod."""
-TICK = 0.001
-"""Seconds to wait at least: two clocks may differ in the last digit."""
 
 Usable = Callable[[Slice], bool]
 """Tell whether new addresses of a slice may be given, as far as its objects in the API server say."""

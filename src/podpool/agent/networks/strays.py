@@ -7,11 +7,9 @@ ours since: a Pod has one sandbox at a time.
 from collections.abc import Callable, Iterable
 
 from podpool.agent.networks.slices import Slices
+from podpool.agent.recollection import APART
 from podpool.agent.records import Slot
 from podpool.resources.builtin import Pod
-
-APART = 60.0
-"""Seconds between two looks."""
 
 Pods = Callable[[], Iterable[Pod] | None]
 """The Pods of this node; None while they are not known."""
