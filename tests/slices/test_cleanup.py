@@ -10,31 +10,26 @@ from podpool.slices.cleanup import (
     Look,
     Release,
     SeenPod,
-    own_releases,
-    pools_to_delete,
     releases,
     reservations_to_delete,
 )
 from podpool.slices.entries import patch_of
-from podpool.slices.table import LiveNode
 from tests.slices.builders import entry, pool, reservation, spec
 
-ALIVE = SeenPod(node="node1")
-FINISHED = SeenPod(node="node1", finished=True)
+ALIVE = SeenPod()
+FINISHED = SeenPod(finished=True)
 
 
 def look(
     at: float,
     *pools: IPPool,
     pods: dict[str, SeenPod] | None = None,
-    sandboxes: tuple[str, ...] = (),
     reserved: dict[str, str] | None = None,
 ) -> Look:
     return Look(
         at=at,
         pools={each.metadata.name: each for each in pools},
         pods={f"default/{name}": each for name, each in (pods or {}).items()},
-        sandboxes=sandboxes,
         reservations={name: reservation(name, podref) for name, podref in (reserved or {}).items()},
     )
 
@@ -119,13 +114,6 @@ class TestSlices:
         """What the API server shows of it may lag behind the agent's journal."""
         assert () == releases(look(0, self.mine), look(APART, self.mine))
 
-    def test_its_agent_releases_what_no_sandbox_has(self) -> None:
-        looks = [look(at, self.mine, pods={"b": ALIVE}, sandboxes=("cid-b",)) for at in (0, APART)]
-        assert ["node1-10.0.0.0-24 10.0.0.1"] == addresses(own_releases(*looks, node="node1"))
-
-    def test_another_agent_nothing(self) -> None:
-        assert () == own_releases(look(0, self.mine), look(APART, self.mine), node="node2")
-
     def test_a_foreign_plugins_slice_does_not_lag(self) -> None:
         foreign = pool("node1-10.0.0.0-24", self.mine.spec)
         assert 2 == len(releases(look(0, foreign), look(APART, foreign)))
@@ -134,24 +122,10 @@ class TestSlices:
 class TestOldSandboxes:
     """92: theirs releases a living Pod's second entry from anywhere, by what the Pod shows of its addresses."""
 
-    twice = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a", container="new"), at2=entry("a", container="old")))
-
-    def test_they_are_released_by_the_pods_node_alone(self) -> None:
-        looks = [look(at, self.twice, pods={"a": ALIVE}, sandboxes=("new",)) for at in (0, APART)]
+    def test_they_are_nobodys_to_judge_from_afar(self) -> None:
+        twice = spec("10.0.0.0/24", at1=entry("a", container="new"), at2=entry("a", container="old"))
+        looks = [look(at, pool("10.0.0.0-24", twice), pods={"a": ALIVE}) for at in (0, APART)]
         assert () == releases(*looks)
-        assert () == own_releases(*looks, node="node2")
-        assert ["10.0.0.0-24 10.0.0.2"] == addresses(own_releases(*looks, node="node1"))
-
-    @pytest.mark.parametrize("known", [((), ("new", "old")), (("new", "old"), ())])
-    def test_one_that_the_node_knew_either_time_stays(self, known: tuple[tuple[str, ...], ...]) -> None:
-        first, second = (
-            look(at, self.twice, pods={"a": ALIVE}, sandboxes=each) for at, each in zip((0, APART), known, strict=True)
-        )
-        assert () == own_releases(first, second, node="node1")
-
-    def test_of_a_pod_that_is_not_on_the_node_an_agent_knows_nothing(self) -> None:
-        """It sees only its own Pods: those of all others look gone."""
-        assert () == own_releases(look(0, self.twice), look(APART, self.twice), node="node1")
 
 
 class TestReservations:
@@ -173,33 +147,17 @@ class TestReservations:
         assert () == reservations_to_delete(look(0, reserved=one), look(APART - 1, reserved=one))
 
 
-class TestPoolsOfNodes:
-    def test_those_of_nodes_that_are_gone_go(self) -> None:
-        pools = [pool(each, spec("10.0.0.0/24"), node=each) for each in ("node1", "node2")]
-        pools.append(pool("10.0.0.0-24", spec("10.0.0.0/24")))
-        found = pools_to_delete(pools, gone=[LiveNode("node2", "uid-node2"), LiveNode("node1", "an earlier one")])
-        assert ["node2"] == [each.metadata.name for each in found]
-
-
-seen_pod = st.builds(SeenPod, node=st.sampled_from(["node1", "node2"]), finished=st.booleans())
+seen_pod = st.builds(SeenPod, finished=st.booleans())
 pods_seen = st.fixed_dictionaries({}, optional=dict.fromkeys("ab", seen_pod))
 
 
-@given(pods_seen, pods_seen, st.floats(0, 200), st.sets(st.sampled_from(["cid-a", "cid-b"])))
-def test_nothing_of_a_live_pod_is_released_but_by_its_own_node(
-    before: dict[str, SeenPod], after: dict[str, SeenPod], seconds: float, sandboxes: set[str]
+@given(pods_seen, pods_seen, st.floats(0, 200))
+def test_nothing_of_a_live_pod_is_released(
+    before: dict[str, SeenPod], after: dict[str, SeenPod], seconds: float
 ) -> None:
-    first, second = (
-        look(at, shared, pods=pods, sandboxes=tuple(sandboxes)) for at, pods in ((0, before), (seconds, after))
-    )
+    first, second = (look(at, shared, pods=pods) for at, pods in ((0, before), (seconds, after)))
     for each in releases(first, second):
         assert each.change.before is not None
         name = each.change.before.podref.removeprefix("default/")
         assert seconds >= APART
         assert all(name not in pods or pods[name].finished for pods in (before, after))
-    for each in own_releases(first, second, node="node1"):
-        assert each.change.before is not None
-        name = each.change.before.podref.removeprefix("default/")
-        assert seconds >= APART
-        assert each.change.before.id not in sandboxes
-        assert "node1" == before[name].node == after[name].node

@@ -63,10 +63,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
             at=self.at,
             pools={each.metadata.name: each for each in self.pools},
             reservations={each.metadata.name: each for each in self.reservations},
-            pods={
-                each.key: SeenPod(node=each.spec.node_name, finished=each.status.phase in FINISHED)
-                for each in self.pods
-            },
+            pods={each.key: SeenPod(finished=each.status.phase in FINISHED) for each in self.pods},
         )
 
 

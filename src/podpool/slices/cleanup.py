@@ -1,21 +1,20 @@
-"""What nobody needs any more: entries and reservations of Pods that are gone, pools of nodes that are gone.
+"""What nobody needs any more: entries and reservations of Pods that are gone.
 
-What must hold: nothing of a Pod that lives is released by anybody but its own node's agent, and by that only what no
-sandbox has. A Pod is gone when two looks, a minute apart, find it absent or finished, and its entry the same both
-times. The pool of a node's slice is judged by that node's agent alone, because what the API server shows of it may lag.
+What must hold: nothing of a Pod that lives is released. A Pod is gone when two looks, a minute apart, find it absent or
+finished, and its entry the same both times. The pool of a node's slice is judged by that node's agent alone, because
+what the API server shows of it may lag.
 
 A look reads pools and reservations before Pods: whatever it finds was there when the Pods were looked for.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from podpool.core.errors import InvalidInput
-from podpool.resources.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, Allocation, IPPool
+from podpool.resources.whereabouts import NODE_ANNOTATION, IPPool
 from podpool.resources.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.slices.entries import Change, Entry, read_entries
-from podpool.slices.table import LiveNode
 
 APART = 60.0
 """Seconds between two looks, at least."""
@@ -24,7 +23,6 @@ APART = 60.0
 class SeenPod(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod in a look."""
 
-    node: str = ""
     finished: bool = False
 
 
@@ -36,9 +34,7 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
     pools: Mapping[str, IPPool] = {}
     reservations: Mapping[str, Reservation] = {}
     pods: Mapping[str, SeenPod] = {}
-    """By `namespace/name`: all of the cluster's, or, in an agent's look, all of its node's."""
-    sandboxes: Collection[str] = ()
-    """In an agent's look: the containers that its node has, or is about to have."""
+    """By `namespace/name`: all of the cluster's."""
 
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,20 +54,6 @@ def releases(first: Look, second: Look) -> tuple[Release, ...]:
     )
 
 
-def own_releases(first: Look, second: Look, *, node: str) -> tuple[Release, ...]:
-    """Find the entries that a node's agent may release: of sandboxes that are no more.
-
-    In its own slice those are all that no sandbox has; in a shared pool only those of Pods that live on the node: of
-    others it knows nothing.
-    """
-    return tuple(
-        Release(pool=name, change=_removal(entry))
-        for name, entry in _entries_of_both(first, second)
-        if entry.allocation.id not in {*first.sandboxes, *second.sandboxes}
-        and _is_own(second.pools[name], entry.allocation, first, second, node=node)
-    )
-
-
 def reservations_to_delete(first: Look, second: Look) -> tuple[Reservation, ...]:
     """Find the reservations of Pods that are gone; deleted with their UID as a precondition."""
     if second.at - first.at < APART:
@@ -83,16 +65,6 @@ def reservations_to_delete(first: Look, second: Look) -> tuple[Reservation, ...]
         and first.reservations[name].metadata.uid == reservation.metadata.uid
         and first.reservations[name].spec == reservation.spec
         and _gone(reservation.spec.podref, first, second)
-    )
-
-
-def pools_to_delete(pools: Iterable[IPPool], *, gone: Collection[LiveNode]) -> tuple[IPPool, ...]:
-    """Find the pools, whose Leases have the same names, of nodes that are gone."""
-    return tuple(
-        pool
-        for pool in pools
-        if LiveNode(pool.metadata.annotations.get(NODE_ANNOTATION, ""), pool.metadata.labels.get(NODE_UID_LABEL, ""))
-        in gone
     )
 
 
@@ -117,14 +89,6 @@ def _gone(podref: str, first: Look, second: Look) -> bool:
     """Tell whether a Pod is absent or finished, both times; an entry that names none is nobody's to judge."""
     seen = [look.pods.get(podref) for look in (first, second)]
     return "/" in podref and all(pod is None or pod.finished for pod in seen)
-
-
-def _is_own(pool: IPPool, entry: Allocation, first: Look, second: Look, *, node: str) -> bool:
-    owner = pool.metadata.annotations.get(NODE_ANNOTATION)
-    if owner is not None:
-        return owner == node
-    seen = [look.pods.get(entry.podref) for look in (first, second)]
-    return all(pod is not None and pod.node == node for pod in seen)
 
 
 def _removal(entry: Entry) -> Change:

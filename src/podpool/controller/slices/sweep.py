@@ -75,7 +75,7 @@ class Sweep:
             at=at,
             pools={each.metadata.name: each for each in pools},
             reservations={each.metadata.name: each for each in reservations},
-            pods={pod.key: SeenPod(node=pod.spec.node_name, finished=pod.status.phase in FINISHED) for pod in pods},
+            pods={pod.key: SeenPod(finished=pod.status.phase in FINISHED) for pod in pods},
         )
 
     async def _release(self, name: str, found: list[Release]) -> None:
