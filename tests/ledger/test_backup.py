@@ -219,7 +219,7 @@ class TestCommands:
 
     def test_what_is_no_database_is_refused_without_its_password(self) -> None:
         refused = self.run("check", "--database", "mysql://me:secret@host/name")
-        assert refused.returncode == 1
+        assert refused.returncode == 2
         assert "mysql://me@host/name" in refused.stderr
         assert "secret" not in refused.stderr
 

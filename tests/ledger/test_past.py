@@ -15,11 +15,10 @@ def at(moment: float) -> str:
     return dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="milliseconds")
 
 
-def use(address: str, name: str, since: float, until: float | None = None) -> PodUse:
+def use(address: str, name: str, since: float, until: float | None = None, **more: str) -> PodUse:
     ended = None if until is None else at(until)
-    return PodUse(
-        network="vnet", address=address, namespace="default", name=name, uid=f"uid-{name}", since=at(since), until=ended
-    )
+    usual = {"network": "vnet", "namespace": "default", "uid": f"uid-{name}", **more}
+    return PodUse(address=address, name=name, since=at(since), until=ended, **usual)
 
 
 @pytest.fixture
@@ -124,6 +123,7 @@ def test_a_cluster_s_report_says_nothing_of_another_s_addresses(office: Office) 
     office.clock.now += 10
     (tenure,) = of_address(office, address)
     assert () == tenure.pods
+    assert () == done(office.client.history(address=address)).uses
 
 
 @pytest.mark.parametrize(
@@ -135,6 +135,7 @@ def test_a_cluster_s_report_says_nothing_of_another_s_addresses(office: Office) 
         ("pods.address", {"address": "10.0.0"}),
         ("pods.uid", {"uid": ""}),
         ("pods.name", {"name": "x" * 300}),
+        ("pods.node", {"node": "x" * 300}),
     ],
 )
 def test_a_report_that_cannot_be_meant_is_refused_whole(office: Office, field: str, changes: dict[str, str]) -> None:
@@ -211,3 +212,83 @@ def test_history_outlives_its_subnet(office: Office) -> None:
     office.later(1.0)
     done(office.client.delete_subnet(SUBNET))
     assert ["n1"] == [each.node for each in of_address(office, state.primary)]
+
+
+class TestPods:
+    """By their names, also when they are gone; and in networks that the ledger does not give addresses in."""
+
+    @pytest.fixture
+    def start(self, office: Office) -> float:
+        """Two clusters reported what their Pods had; 100 seconds later somebody asks."""
+        start = office.clock.now
+        reports = {
+            "c1": (
+                use("10.0.0.9", "web-0", start + 10, start + 20, uid="first", node="n1"),
+                use("10.9.0.9", "web-0", start + 10, start + 20, uid="first", node="n1", network="default/fast"),
+                use("10.0.0.12", "web-0", start + 30, uid="second", node="n2"),
+                use("10.0.0.13", "web-0", start + 31, uid="other", namespace="test"),
+            ),
+            "c2": (use("10.9.0.9", "web-0", start + 40, uid="foreign", node="m1", network="default/fast"),),
+        }
+        for cluster, pods in reports.items():
+            done(office.client.report_pods(PodReport(cluster=cluster, pods=pods)))
+        office.clock.now += 100
+        return start
+
+    def of_pod(self, office: Office, **asked: str) -> list[tuple[str, str, str]]:
+        told = done(office.client.pod_history("web-0", **asked))  # type: ignore[arg-type]  # all but the limit is text
+        assert () == told.tenures
+        return [(each.address, each.node, each.uid) for each in told.uses]
+
+    def test_all_that_had_the_name_the_latest_first(self, office: Office, start: float) -> None:
+        assert start
+        first = [("10.0.0.9", "n1", "first"), ("10.9.0.9", "n1", "first")]
+        second, other = ("10.0.0.12", "n2", "second"), ("10.0.0.13", "", "other")
+        assert {*first} == {*self.of_pod(office, namespace="default", cluster="c1")[1:]}
+        assert second == self.of_pod(office, namespace="default", cluster="c1")[0]
+        assert [other] == self.of_pod(office, namespace="test")
+        assert [("10.9.0.9", "m1", "foreign"), other, second] == self.of_pod(office)[:3]
+        assert 5 == len(self.of_pod(office))
+
+    def test_at_a_moment(self, office: Office, start: float) -> None:
+        assert {"first"} == {uid for *_, uid in self.of_pod(office, at=at(start + 15))}
+        assert [] == self.of_pod(office, at=at(start + 25))
+        assert {"second", "other"} == {uid for *_, uid in self.of_pod(office, at=at(start + 35))}
+
+    def test_which_cluster_told_and_until_when(self, office: Office, start: float) -> None:
+        told = done(office.client.pod_history("web-0", namespace="default", limit=2)).uses
+        assert [("c2", "default/fast", None), ("c1", "vnet", None)] == [
+            (each.cluster, each.network, each.until) for each in told
+        ]
+        assert at(start + 20) == done(office.client.pod_history("web-0", at=at(start + 15))).uses[0].until
+
+    def test_an_address_of_a_further_network_tells_its_pods(self, office: Office, start: float) -> None:
+        told = done(office.client.history(address="10.9.0.9"))
+        assert () == told.tenures
+        assert [("c2", "foreign"), ("c1", "first")] == [(each.cluster, each.uid) for each in told.uses]
+        assert ["first"] == [each.uid for each in done(office.client.history(address="10.9.0.9", cluster="c1")).uses]
+        assert ["first"] == [
+            each.uid for each in done(office.client.history(address="10.9.0.9", at=at(start + 12))).uses
+        ]
+
+    def test_a_node_tells_its_pods_of_further_networks(self, office: Office, start: float) -> None:
+        """Those of networks that the ledger gives stand under the node's tenures."""
+        assert start
+        leader = Leader(office)
+        address = leader.node("n1", wanted=1).grants[0].address
+        done(
+            office.client.report_pods(PodReport(cluster="c1", pods=(use(address, "db", office.clock.now, node="n1"),)))
+        )
+        told = done(office.client.history(node="n1"))
+        assert "10.9.0.9" in [each.address for each in told.uses]
+        assert address not in [each.address for each in told.uses]
+        (held,) = (each for each in told.tenures if each.address == address)
+        assert [("db", "n1")] == [(each.name, each.node) for each in held.pods]
+
+    def test_where_a_pod_is_may_be_told_later(self, office: Office) -> None:
+        for node in ("", "n1", ""):
+            done(office.client.report_pods(PodReport(cluster="c1", pods=(use("10.0.0.9", "db", 5.0, node=node),))))
+        assert ["n1"] == [each.node for each in done(office.client.pod_history("db")).uses]
+
+    def test_a_pod_that_nobody_reported_had_nothing(self, office: Office) -> None:
+        assert () == done(office.client.pod_history("web-0", namespace="default")).uses

@@ -102,6 +102,7 @@ class PodHistory:
                 name=pod.metadata.name,
                 uid=pod.metadata.uid,
                 since=since,
+                node=pod.spec.node_name,
             )
             for network, address in has
             if (network, address) not in had

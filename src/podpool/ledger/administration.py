@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from podpool.ledger import forms as f
 from podpool.ledger import messages as m
@@ -12,7 +12,7 @@ from podpool.ledger.errors import Invalid
 from podpool.ledger.history import MOST_TENURES, history, moment, read_events
 from podpool.ledger.occupancy import occupancy
 from podpool.ledger.recovery import excuse, recovery_state, settle
-from podpool.ledger.rows import SubnetRow, TokenRow
+from podpool.ledger.rows import Question, SubnetRow, TokenRow
 from podpool.ledger.store import Books, Store
 from podpool.ledger.subnets import create_subnet, delete_subnet, details, drain_subnet, grow_subnet, networks
 from podpool.ledger.tokens import accept_admin, bind_token, create_token, new_secret, revoke_token, shown
@@ -139,22 +139,21 @@ class Administration:
 
     async def history(
         self,
+        by: Literal["address", "node", "name"],
+        value: str,
         *,
-        address: str | None = None,
-        node: str | None = None,
+        namespace: str | None = None,
         cluster: str | None = None,
         at: str | None = None,
         limit: str | None = None,
     ) -> f.History:
-        """Tell who held an address, or what a node held: at a moment, or ever."""
+        """Tell who held an address, or what a node held, or a Pod: at a moment, or ever."""
         while await self._store.write(read_events):
             pass
         begin, end = (0.0, self._clock.wall()) if at is None else (moment(at, field="at"),) * 2
         most = _count(limit)
-        tenures = await self._store.read(
-            lambda books: history(books, address=address, node=node, cluster=cluster, begin=begin, end=end, limit=most)
-        )
-        return f.History(kept=self._kept, tenures=tuple(tenures))
+        question = Question(by=by, value=value, namespace=namespace, cluster=cluster, begin=begin, end=end, limit=most)
+        return await self._store.read(lambda books: history(books, question, kept=self._kept))
 
     async def meters(self) -> list[tuple[m.SubnetState, SubnetRow]]:
         """Show all subnets with their counters."""

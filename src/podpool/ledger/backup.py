@@ -35,7 +35,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
         *("number", "network", "subnet", "address", "cluster"),
         *("node", "container", "grant", "since", "until"),
     ),
-    "pod": ("network", "address", "cluster", "uid", "namespace", "name", "since", "until"),
+    "pod": ("network", "address", "cluster", "uid", "namespace", "name", "since", "until", "node"),
 }
 """What a copy has, in an order in which rows come after those that they refer to."""
 

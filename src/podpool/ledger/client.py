@@ -167,9 +167,18 @@ class LedgerClient:
         self, *, address: str = "", node: str = "", at: str = "", cluster: str = "", limit: int = 100
     ) -> f.History:
         """Tell who held an address, or what a node held: at a moment, or ever."""
-        where = f"/v1/history/addresses/{address}" if address else f"/v1/history/nodes/{node}"
-        asked = {"at": at, "cluster": cluster, "limit": str(limit)}
-        return await self._get(where, f.History, query={name: value for name, value in asked.items() if value})
+        where = f"addresses/{address}" if address else f"nodes/{node}"
+        return await self._past(where, at=at, cluster=cluster, limit=str(limit))
+
+    async def pod_history(
+        self, name: str, *, namespace: str = "", at: str = "", cluster: str = "", limit: int = 100
+    ) -> f.History:
+        """Tell which addresses a Pod had, also one that is gone; without a namespace, Pods of that name."""
+        return await self._past(f"pods/{name}", namespace=namespace, at=at, cluster=cluster, limit=str(limit))
+
+    async def _past(self, where: str, **asked: str) -> f.History:
+        said = {name: value for name, value in asked.items() if value}
+        return await self._get(f"/v1/history/{where}", f.History, query=said)
 
     async def create_token(self, new: f.NewToken) -> f.Token:
         """Let somebody call; the answer has the secret, which nobody is told again."""

@@ -159,6 +159,8 @@ class PodUse(Message, frozen=True, kw_only=True):
     uid: str
     since: str
     until: str | None = None
+    node: str = ""
+    """Where the Pod is, or was; empty when nobody reported it."""
 
 
 class PodReport(Message, frozen=True, kw_only=True):
@@ -191,9 +193,18 @@ class Tenure(Message, frozen=True, kw_only=True):
     """The latest first."""
 
 
+class ReportedUse(PodUse, frozen=True, kw_only=True):
+    """A Pod had an address, as its cluster reported it."""
+
+    cluster: str
+
+
 class History(Message, frozen=True, kw_only=True):
-    """`GET /v1/history/addresses/{address}`, `GET /v1/history/nodes/{node}`: the latest first."""
+    """`GET /v1/history/{addresses,nodes,pods}/...`: the latest first."""
 
     kept: float
     """For how many seconds the past is kept."""
     tenures: tuple[Tenure, ...] = ()
+    """Not of a Pod: it has `uses`."""
+    uses: tuple[ReportedUse, ...] = ()
+    """All that a Pod had; of an address or a node only what is of further networks, which the ledger does not give."""

@@ -6,13 +6,16 @@ that no grant waits for it. A question reads what is still unread first: its ans
 
 import datetime as dt
 import math
+from typing import Any
+
+from msgspec.structs import replace
 
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.ledger.errors import Invalid
-from podpool.ledger.forms import PodReport, PodUse, Tenure
+from podpool.ledger.forms import History, PodReport, PodUse, ReportedUse, Tenure
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.rows import Event, PodRow, TenureRow
+from podpool.ledger.rows import Event, PodRow, Question, TenureRow
 from podpool.ledger.store import Books
 from podpool.ledger.views import timestamp
 
@@ -54,24 +57,14 @@ def take_report(books: Books, report: PodReport) -> int:
     return len(rows)
 
 
-def history(
-    books: Books,
-    *,
-    address: str | None = None,
-    node: str | None = None,
-    cluster: str | None,
-    begin: float,
-    end: float,
-    limit: int,
-) -> list[Tenure]:
-    """Tell who held an address, or what a node held, at some moment of a time; the latest first."""
-    if address is not None:
-        try:
-            address = str(parse_address(address))
-        except InvalidInput as error:
-            raise Invalid(str(error), field="address") from None
-    rows = books.tenures(address=address, node=node, cluster=cluster, begin=begin, end=end, limit=limit)
-    return [_tenure(books, row, begin=begin, end=end) for row in rows]
+def history(books: Books, question: Question, *, kept: float) -> History:
+    """Tell who held an address, or what a node or a Pod held, at some moment of a time; the latest first."""
+    if question.by == "address":
+        question = replace(question, value=_address(question.value, field="address"))
+    rows = [] if question.by == "name" else books.tenures(question)
+    tenures = [_tenure(books, row, begin=question.begin, end=question.end) for row in rows]
+    uses = [ReportedUse(cluster=row.cluster, **_fields(row)) for row in books.reported(question)]
+    return History(kept=kept, tenures=tuple(tenures), uses=tuple(uses))
 
 
 def moment(text: str, *, field: str) -> float:
@@ -128,30 +121,22 @@ def _tenure(books: Books, row: TenureRow, *, begin: float, end: float) -> Tenure
         grant=row.grant or None,
         since=timestamp(row.since),
         until=None if row.until is None else timestamp(row.until),
-        pods=tuple(map(_pod_use, pods)),
+        pods=tuple(PodUse(**_fields(row)) for row in pods),
     )
 
 
-def _pod_use(row: PodRow) -> PodUse:
-    return PodUse(
-        network=row.network,
-        address=row.address,
-        namespace=row.namespace,
-        name=row.name,
-        uid=row.uid,
-        since=timestamp(row.since),
-        until=None if row.until is None else timestamp(row.until),
-    )
+def _fields(row: PodRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in PodUse.__struct_fields__}
+    return fields | {"since": timestamp(row.since), "until": None if row.until is None else timestamp(row.until)}
 
 
 def _pod_row(cluster: str, use: PodUse) -> PodRow:
     for field in ("network", "namespace", "name", "uid"):
         if not 0 < len(getattr(use, field)) <= _LONGEST_TEXT:
             raise Invalid(f"a Pod's {field} must have 1 to {_LONGEST_TEXT} letters", field=f"pods.{field}")
-    try:
-        address = str(parse_address(use.address))
-    except InvalidInput as error:
-        raise Invalid(str(error), field="pods.address") from None
+    if len(use.node) > _LONGEST_TEXT:
+        raise Invalid(f"a Node's name has at most {_LONGEST_TEXT} letters", field="pods.node")
+    address = _address(use.address, field="pods.address")
     since = moment(use.since, field="pods.since")
     until = None if use.until is None else moment(use.until, field="pods.until")
     if until is not None and until < since:
@@ -165,4 +150,12 @@ def _pod_row(cluster: str, use: PodUse) -> PodRow:
         name=use.name,
         since=since,
         until=until,
+        node=use.node,
     )
+
+
+def _address(text: str, *, field: str) -> str:
+    try:
+        return str(parse_address(text))
+    except InvalidInput as error:
+        raise Invalid(str(error), field=field) from None

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from podpool.ledger.bridge import wait
-from podpool.ledger.rows import Event, EventRow, PodRow, TenureRow, TokenRow, text_of
+from podpool.ledger.rows import Event, EventRow, PodRow, Question, TenureRow, TokenRow, text_of
+from podpool.ledger.schema import pods_asked_for, tenures_asked_for
 from podpool.ledger.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -16,8 +17,7 @@ _token = msgspec.json.Decoder(TokenRow)
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
 _TENURE = 'number, network, subnet, address, cluster, node, container, "grant", since, until'
-_POD = "network, address, cluster, uid, namespace, name, since, until"
-
+_POD = "network, address, cluster, uid, namespace, name, since, until, node"
 
 _BEGIN_TENURE = f"INSERT INTO tenure ({_TENURE}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"  # noqa: S608  ours
 _PUT_POD = f"""
@@ -25,9 +25,10 @@ WITH ended AS (
   UPDATE pod SET until = $7
   WHERE network = $1 AND address = $2 AND cluster = $3 AND uid <> $4 AND until IS NULL AND since < $7
 )
-INSERT INTO pod ({_POD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+INSERT INTO pod ({_POD}) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
 ON CONFLICT (network, address, cluster, uid) DO UPDATE SET
-  since = least(pod.since, excluded.since), until = greatest(pod.until, excluded.until)
+  since = least(pod.since, excluded.since), until = greatest(pod.until, excluded.until),
+  node = greatest(pod.node, excluded.node)
 """  # noqa: S608  ours
 _DRAWN = 256
 """Numbers of tenures that are drawn at once."""
@@ -155,19 +156,10 @@ class PostgresHistory:
         else:
             self._slate.end_all(container or "", until)
 
-    def tenures(
-        self, *, address: str | None, node: str | None, cluster: str | None, begin: float, end: float, limit: int
-    ) -> list[TenureRow]:
+    def tenures(self, question: Question) -> list[TenureRow]:
         """List tenures of an address, or of a node's containers, that overlap a time."""
-        return self._tenures(
-            f"{'node' if address is None else 'address'} = $1 AND ($2::text IS NULL OR cluster = $2)"
-            " AND since <= $3 AND (until IS NULL OR until > $4) ORDER BY since DESC, number DESC LIMIT $5",
-            node if address is None else address,
-            cluster,
-            end,
-            begin,
-            limit,
-        )
+        condition, values = tenures_asked_for(question, "$")
+        return self._tenures(condition, *values)
 
     def put_pod(self, row: PodRow) -> None:
         """Write what is known of a Pod and an address."""
@@ -176,17 +168,16 @@ class PostgresHistory:
 
     def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
         """List the Pods of a cluster that had an address within a time."""
-        self.write_slate()
-        found = self._all(
-            f"SELECT {_POD} FROM pod WHERE network = $1 AND address = $2 AND cluster = $3"  # noqa: S608  ours
-            " AND since <= $4 AND (until IS NULL OR until > $5) ORDER BY since DESC, uid",
-            network,
-            address,
-            cluster,
-            end,
-            begin,
+        return self._pods(
+            "network = $1 AND address = $2 AND cluster = $3 AND since <= $4 AND (until IS NULL OR until > $5)"
+            " ORDER BY since DESC, uid",
+            *(network, address, cluster, end, begin),
         )
-        return [PodRow(**dict(row)) for row in found]
+
+    def reported(self, question: Question) -> list[PodRow]:
+        """List what Pods had within a time."""
+        condition, values = pods_asked_for(question, "$")
+        return self._pods(condition, *values)
 
     def trim_history(self, *, before: float, limit: int) -> int:
         """Forget what ended before a time."""
@@ -232,6 +223,11 @@ class PostgresHistory:
         self._slate.lasting = {address: [] for address, _ in moved}
         for row in self._tenures("address = ANY($1::text[]) AND until IS NULL", list(self._slate.lasting)):
             self._slate.note(row)
+
+    def _pods(self, condition: str, *values: object) -> list[PodRow]:
+        self.write_slate()
+        found = self._all(f"SELECT {_POD} FROM pod WHERE {condition}", *values)  # noqa: S608  ours alone
+        return [PodRow(**dict(row)) for row in found]
 
     def _tenures(self, condition: str, *values: object) -> list[TenureRow]:
         if self._slate.begun or self._slate.ended or self._slate.closed:

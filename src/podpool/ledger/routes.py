@@ -6,7 +6,7 @@ The table is all that the service, the guard, the metrics and the description of
 import enum
 import re
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -73,9 +73,12 @@ async def _ready(ledger: Ledger, _parameters: Mapping[str, str], _message: objec
     return {"status": "ok"}
 
 
-def _past(ledger: Ledger, parameters: Mapping[str, str], _message: object) -> Awaitable[f.History]:
-    known = ("address", "node", "cluster", "at", "limit")
-    return ledger.administration.history(**{name: parameters.get(name) for name in known})
+def _past(by: Literal["address", "node", "name"]) -> Answer:
+    def answer(ledger: Ledger, parameters: Mapping[str, str], _message: object) -> Awaitable[f.History]:
+        named = {name: parameters.get(name) for name in ("namespace", "cluster", "at", "limit")}
+        return ledger.administration.history(by, parameters[by], **named)
+
+    return answer
 
 
 ROUTES: tuple[Route, ...] = (
@@ -236,7 +239,7 @@ ROUTES: tuple[Route, ...] = (
         optional=("at", "cluster", "limit"),
         gives=f.History,
         access=Access.SELF,
-        answer=_past,
+        answer=_past("address"),
     ),
     Route(
         method="GET",
@@ -245,7 +248,16 @@ ROUTES: tuple[Route, ...] = (
         optional=("at", "cluster", "limit"),
         gives=f.History,
         access=Access.SELF,
-        answer=_past,
+        answer=_past("node"),
+    ),
+    Route(
+        method="GET",
+        path="/v1/history/pods/{name}",
+        sentence="Tell which addresses a Pod had, also one that is gone: at a moment, or ever",
+        optional=("namespace", "at", "cluster", "limit"),
+        gives=f.History,
+        access=Access.SELF,
+        answer=_past("name"),
     ),
     Route(
         method="GET",

@@ -4,6 +4,8 @@ Rows are frozen; a change makes a new one. Times are seconds, stamps are whole m
 time, which never goes back (`steady`): rest must not become shorter because somebody set a clock.
 """
 
+from typing import Literal
+
 import msgspec
 
 from podpool.core.batch import Grade, Load
@@ -226,6 +228,26 @@ class PodRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     since: float
     until: float | None = None
+    node: str = ""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of the past is asked for, the latest first."""
+
+    by: Literal["address", "node", "name"]
+    """The last is a Pod's."""
+    value: str
+    namespace: str | None = None
+    """Of the Pod; without, of any."""
+    cluster: str | None = None
+    begin: float
+    end: float
+    limit: int
+
+    @property
+    def terms(self) -> tuple[object, ...]:
+        """Tell what the stores ask for, in their order; the namespace is for Pods alone."""
+        return self.value, self.cluster, self.end, self.begin, self.limit
 
 
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,13 +6,14 @@ from typing import Any
 
 import msgspec
 
-from podpool.ledger.rows import Event, EventRow, PodRow, TenureRow, TokenRow, text_of
+from podpool.ledger.rows import Event, EventRow, PodRow, Question, TenureRow, TokenRow, text_of
+from podpool.ledger.schema import pods_asked_for, tenures_asked_for
 
 _token = msgspec.json.Decoder(TokenRow)
 _events = msgspec.json.Decoder(tuple[Event, ...])
 
 _TENURE = 'number, network, subnet, address, cluster, node, container, "grant", since, until'
-_POD = "network, address, cluster, uid, namespace, name, since, until"
+_POD = "network, address, cluster, uid, namespace, name, since, until, node"
 
 
 class SqliteHistory:
@@ -66,19 +67,10 @@ class SqliteHistory:
         else:
             self._do("UPDATE tenure SET until = ? WHERE container = ? AND until IS NULL", until, container)
 
-    def tenures(
-        self, *, address: str | None, node: str | None, cluster: str | None, begin: float, end: float, limit: int
-    ) -> list[TenureRow]:
+    def tenures(self, question: Question) -> list[TenureRow]:
         """List tenures of an address, or of a node's containers, that overlap a time."""
-        return self._tenures(
-            f"{'node' if address is None else 'address'} = ? AND (?2 IS NULL OR cluster = ?2)"
-            " AND since <= ?3 AND (until IS NULL OR until > ?4) ORDER BY since DESC, number DESC LIMIT ?5",
-            node if address is None else address,
-            cluster,
-            end,
-            begin,
-            limit,
-        )
+        condition, values = tenures_asked_for(question, "?")
+        return self._tenures(condition, *values)
 
     def put_pod(self, row: PodRow) -> None:
         """Write what is known of a Pod and an address."""
@@ -92,20 +84,24 @@ class SqliteHistory:
             row.uid,
         )
         self._do(
-            f"INSERT INTO pod ({_POD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"  # noqa: S608  ours
-            " since = min(since, excluded.since), until = coalesce(max(until, excluded.until), until, excluded.until)",
+            f"INSERT INTO pod ({_POD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"  # noqa: S608  ours
+            " since = min(since, excluded.since), until = coalesce(max(until, excluded.until), until, excluded.until),"
+            " node = max(node, excluded.node)",
             *msgspec.structs.astuple(row),
         )
 
     def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
         """List the Pods of a cluster that had an address within a time."""
-        found = self._sql.execute(
-            f"SELECT {_POD} FROM pod WHERE network = ? AND address = ? AND cluster = ?"  # noqa: S608  ours
-            " AND since <= ? AND (until IS NULL OR until > ?) ORDER BY since DESC, uid",
-            (network, address, cluster, end, begin),
+        return self._pods(
+            "network = ? AND address = ? AND cluster = ? AND since <= ? AND (until IS NULL OR until > ?)"
+            " ORDER BY since DESC, uid",
+            *(network, address, cluster, end, begin),
         )
-        names = PodRow.__struct_fields__
-        return [PodRow(**dict(zip(names, row, strict=True))) for row in found]
+
+    def reported(self, question: Question) -> list[PodRow]:
+        """List what Pods had within a time."""
+        condition, values = pods_asked_for(question, "?")
+        return self._pods(condition, *values)
 
     def trim_history(self, *, before: float, limit: int) -> int:
         """Forget what ended before a time."""
@@ -122,6 +118,11 @@ class SqliteHistory:
         ]
         self.dirty = self.dirty or any(trimmed)
         return sum(trimmed)
+
+    def _pods(self, condition: str, *values: object) -> list[PodRow]:
+        found = self._sql.execute(f"SELECT {_POD} FROM pod WHERE {condition}", values)  # noqa: S608  ours alone
+        names = PodRow.__struct_fields__
+        return [PodRow(**dict(zip(names, row, strict=True))) for row in found]
 
     def _tenures(self, condition: str, *values: object) -> list[TenureRow]:
         found = self._sql.execute(f"SELECT {_TENURE} FROM tenure WHERE {condition}", values)  # noqa: S608  ours alone

@@ -19,6 +19,7 @@ from podpool.ledger.rows import (
     Event,
     EventRow,
     PodRow,
+    Question,
     SubnetRow,
     TenureRow,
     TokenRow,
@@ -177,9 +178,7 @@ class Books(Protocol):
     def end_tenures(self, *, until: float, number: int | None = None, container: str | None = None) -> None:
         """Write the end of one tenure, or of all that a container has."""
 
-    def tenures(
-        self, *, address: str | None, node: str | None, cluster: str | None, begin: float, end: float, limit: int
-    ) -> list[TenureRow]:
+    def tenures(self, question: Question) -> list[TenureRow]:
         """List tenures of an address, or of a node's containers, that overlap a time; the latest first."""
 
     def put_pod(self, row: PodRow) -> None:
@@ -190,6 +189,12 @@ class Books(Protocol):
 
     def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
         """List the Pods of a cluster that had an address within a time; the latest first."""
+
+    def reported(self, question: Question) -> list[PodRow]:
+        """List what Pods had within a time; the latest first.
+
+        Asked for an address or a node, only addresses that were in no node's hands: those of further networks.
+        """
 
     def trim_history(self, *, before: float, limit: int) -> int:
         """Forget what ended before a time, at most so many rows of each kind; tell how many were."""
