@@ -12,8 +12,8 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 	@echo "  make bench-NAME one benchmark; QUICK=1 for a minute's version"
 
-up: .venv/.runtime ## the whole system on this machine, and a story that it plays
-	@$(BIN)/podpool up
+up: .venv/.runtime ## the whole system on this machine, and a story that it plays; OPTIONS="--step" for what it takes
+	@$(BIN)/podpool up $(OPTIONS)
 
 test: .venv/.dev parts sim ## every test: fast ones, histories, and those on a real API server, PostgreSQL and namespaces
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
@@ -42,6 +42,7 @@ sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual t
 	@$(BIN)/podpool sim --seeds 1-600 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-shared
 	@$(BIN)/podpool sim --seeds 1-100 --climate slices
+	@$(BIN)/podpool sim --seeds 1-100 --climate slices-restores
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
@@ -50,6 +51,7 @@ soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EX
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-restores
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-shared
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate slices
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate slices-restores
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not histories" --timeout 0
 
 MINUTES ?= 20

@@ -1,6 +1,7 @@
 """One node's world in virtual time: an API server in process, a controller's hand, and the agent itself."""
 
 import asyncio
+import itertools
 import json
 import random
 from collections.abc import Callable, Coroutine, Sequence
@@ -98,6 +99,7 @@ class World:
         self._running: asyncio.Task[None] | None = None
         self._grants = 0
         self._controller: asyncio.Task[None] | None = None
+        self._seeds = itertools.count(2)
         self.options: dict[str, Any] = {}
         """What else the next agent is told."""
 
@@ -221,7 +223,7 @@ class World:
             disk=disk or self.disk,
             deletes=deletes or self.deletes,
             clock=self.clock,
-            rng=random.Random(2),  # noqa: S311  seeded
+            rng=random.Random(next(self._seeds)),  # noqa: S311  seeded
             boot_id=self.boot_id,
             numbers=self.numbers,
             tell=self.told.append,

@@ -20,6 +20,7 @@ from podpool.runtime.disk import LocalDisk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from parts.cluster import Cluster
     from parts.installation import Installation
@@ -87,7 +88,7 @@ def on_the_node(node: Node, pods: Addresses) -> list[str]:
 
 def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger: Books) -> list[str]:
     """What the agent, the NodeNetworkConfig and the ledger have."""
-    pool = replayed(node, Pool())
+    pool = replayed(state(node), Pool())
     containers = config.get("status", {}).get("networkContainers", [])
     if len(containers) != 1 or pool.container is None:
         return [f"{len(containers)} containers in its status, {pool.container and 1} in its agent's journal"]
@@ -112,9 +113,9 @@ def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger:
     return told
 
 
-def replayed(node: Node, part: Part) -> Part:
-    """What the agent of a node has, as its journal tells: its pool, or its slices."""
-    disk = LocalDisk(state(node))
+def replayed(journal: Path, part: Part) -> Part:
+    """What an agent has, as its journal tells: its pool, or its slices."""
+    disk = LocalDisk(journal)
     try:
         for record in read_journal(disk).records:
             part.apply(record)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Any
 
+from parts.installation import state
 from parts.multus import attached, wanted
 from parts.whereabouts import POOLS
 from podpool.agent.networks.slices import Slices
@@ -82,7 +83,7 @@ def of_a_node(pool: Mapping[str, Any]) -> bool:
 
 def journalled(node: Node) -> Iterator[Pair]:
     """What the agent of a node has written down about its slices."""
-    for each in replayed(node, Slices()):
+    for each in replayed(state(node), Slices()):
         for value, tenant in each.held.items():
             yield f"{pod_in(tenant.podref)} {tenant.owner.ifname}", str(each.address(value))
 

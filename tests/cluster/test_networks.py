@@ -9,12 +9,16 @@ import pytest
 from parts.cluster import PODS
 from parts.multus import attached, wanting
 from parts.node_config import BRIDGE
-from tests.cluster.conftest import MOVES
+from parts.polling import until
+from parts.whereabouts import POOLS, RESERVATIONS
+from tests.cluster.attachments import collected, entries, pod_in
+from tests.cluster.conftest import LOOK, MOVES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from parts.multus import Multus
+    from tests.cluster.agreement import Addresses
     from tests.cluster.conftest import World
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
@@ -22,6 +26,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.
 TEN = [f"net{number}" for number in range(1, 11)]
 WHEREABOUTS, PODPOOL = {"type": "whereabouts"}, {"type": "podpool"}
 SLICED = {"node_slice_size": "/27"}
+SWEPT = 300.0
 
 
 def define(multus: Multus, ways: Sequence[dict[str, str]]) -> None:
@@ -64,10 +69,45 @@ def test_slices_of_a_node_that_dies_come_back_and_its_pods_have_others(world: Wo
     world.lose("two")
     world.agrees(pods=6)
 
+    replace_two(world, multus)
+    world.cluster.scale("web", 8)
+    world.agrees(pods=11)
+    assert world.on("two")
+
+
+def test_shared_ranges_have_back_what_pods_of_a_node_that_dies_had(world: World, multus: Multus) -> None:
+    """The controller releases it, after two looks at least a minute apart: no agent is left that would."""
+    define(multus, [WHEREABOUTS, PODPOOL] * 5)
+    world.cluster.deploy("web", 4, annotations=wanting(TEN), **MOVES)
+    world.agrees(pods=4)
+    lost = world.on("two")
+    had = {address for interface, address in lent(world).items() if interface.split()[0] in lost}
+    assert len(TEN) * len(lost) == len(had) > 0
+
+    world.lose("two")
+    until(lambda: not lost.keys() & named(world), "nothing is kept for them", patience=SWEPT, between=LOOK)
+    world.agrees(pods=4)
+
+    replace_two(world, multus)
+    world.cluster.scale("web", 4 + len(lost))
+    world.agrees(pods=4 + len(lost))
+    assert had <= {*lent(world).values()}
+
+
+def replace_two(world: World, multus: Multus) -> None:
+    """Have another machine under the name of the one that died."""
     replacement = world.cluster.add("two")
     world.installation.join(replacement)
     world.ready()
     multus.join(replacement)
-    world.cluster.scale("web", 8)
-    world.agrees(pods=11)
-    assert world.on("two")
+
+
+def lent(world: World) -> Addresses:
+    """What IPPools say of each interface."""
+    return collected(entries(world.cluster.admin.get(POOLS)["items"]))
+
+
+def named(world: World) -> set[str]:
+    """The Pods that IPPools and reservations name."""
+    reserved = [pod_in(each["spec"]["podref"]) for each in world.cluster.admin.get(RESERVATIONS)["items"]]
+    return {*reserved, *(interface.split()[0] for interface in lent(world))}

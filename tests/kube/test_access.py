@@ -20,6 +20,7 @@ from tests.kube.two_nodes import (
     NNC,
     NNCS,
     NODES,
+    NOTES,
     POOLS,
     ROLES,
     TAINT,
@@ -148,6 +149,15 @@ class TestItsOwn:
         report = {"metadata": {"annotations": {"podpool.io/agent": "{}"}}, "spec": {"ipsNotInUse": ["g"]}}
         assert ["g"] == nodes.a.patch(theirs("node-a")[NNC], report)["spec"]["ipsNotInUse"]
         nodes.a.post(EVENTS, event("node-a", f"node-a.{uuid4()}"))
+
+    @pytest.mark.parametrize("kind", NOTES)
+    def test_an_agent_notes_what_it_has_to(self, nodes: Nodes, kind: str) -> None:
+        place = theirs("node-a")[kind]
+        notes = {each: str(uuid4()) for each in NOTES[kind]}
+        kept = nodes.a.patch(place, {"metadata": {"annotations": notes}})["metadata"]["annotations"]
+        assert notes.items() <= kept.items()
+        assert refused(nodes.a.patch, place, {"metadata": {"annotations": {"podpool.io/granted": "x"}}})
+        assert refused(nodes.b.patch, place, {"metadata": {"annotations": notes}})
 
     def test_an_agent_takes_its_taint_off_again(self, nodes: Nodes) -> None:
         node = theirs("node-a")["Node"]
@@ -300,7 +310,7 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
     },
     "podpool-controller": {
         "default": {
-            "nodes": READ,
+            "nodes": (*READ, "patch"),
             "nodes/finalizers": ("update",),
             "pods": READ,
             "namespaces kube-system": ("get",),
@@ -328,6 +338,7 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "namespaces kube-system": ("get",),
             "events.events.k8s.io": READ,
             "nodenetworkconfigs.acn.azure.com": READ,
+            "clustersubnets.acn.azure.com": READ,
             "ippools.whereabouts.cni.cncf.io": READ,
             "nodeslicepools.whereabouts.cni.cncf.io": READ,
         },

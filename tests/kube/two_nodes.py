@@ -101,6 +101,12 @@ TAINT = {"key": "podpool.io/addresses-short", "effect": "NoSchedule"}
 SHORT = {"type": "PodAddressesShort", "status": "True", "reason": "SubnetFull", "message": "no address left"}
 TAKEN = {"spec": {"allocations": {"1": {"id": "c", "podref": "default/p", "ifname": "net1"}}}}
 HELD = {"spec": {"holderIdentity": "default/p"}}
+NOTES = {
+    "IPPool": ("podpool.io/boot-id",),
+    "Lease": ("podpool.io/boot-id", "podpool.io/signature"),
+    "Node": ("podpool.io/slices",),
+}
+"""The annotations that an agent writes on what is its own."""
 WANTED: dict[str, dict[str, Any]] = {
     NNC: {"spec": {"requestedIPCount": 15}},
     "IPPool": TAKEN,

@@ -4,11 +4,14 @@ from typing import Any
 
 import pytest
 
-from podpool.controller.slices.claims import Claim
+from podpool.agent.networks.leases import OwnLeases, Signed
+from podpool.controller.slices.claims import Claim, Claims
+from podpool.controller.slices.hearing import Hearing
 from podpool.controller.slices.lost import Lost
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
 from podpool.kube.client import KubeClient
+from podpool.resources.builtin import Lease
 
 
 def a_holder_does_not_matter(patch: pytest.MonkeyPatch) -> None:
@@ -47,3 +50,22 @@ def a_leader_begins_with_its_cache(patch: pytest.MonkeyPatch) -> None:
         return
 
     patch.setattr(Latest, "read", nothing)
+
+
+def nobody_is_heard(patch: pytest.MonkeyPatch) -> None:
+    """What agents say that they have counts for nothing."""
+    patch.setattr(Claims, "hear", lambda *_words, **_others: None)
+
+
+def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """Slices are given whether it is known who uses what or not."""
+    patch.setattr(Hearing, "is_over", property(lambda _: True))
+
+
+def an_offer_is_enough(patch: pytest.MonkeyPatch) -> None:
+    """An agent takes what is offered, whoever agrees to it."""
+
+    def agreed(leases: OwnLeases, lease: Lease) -> Signed | None:
+        return leases._signed.get(lease.metadata.uid) if leases.is_pending(lease) else None
+
+    patch.setattr(OwnLeases, "agreed", agreed)

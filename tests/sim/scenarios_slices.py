@@ -5,6 +5,7 @@ from functools import partial
 from podpool.resources.builtin import LEASES
 from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
 from podpool.sim import attachments
+from podpool.sim.attachments import Attached
 from podpool.sim.network import Fits
 from podpool.sim.slice_checks import check_slices, leases, pools
 from tests.sim.story import Story
@@ -21,6 +22,11 @@ async def joined(story: Story, *names: str) -> None:
         await story.until(partial(holders, story, name))
 
 
+def network(story: Story) -> Attached:
+    """The one network of a story."""
+    return attachments.networks(story.world.shape)[0]
+
+
 def holders(story: Story, node: str) -> list[str]:
     """List the slices that a node's agent holds, by the names of their Leases."""
     found = leases(story.world).items()
@@ -31,7 +37,7 @@ async def a_definition_is_deleted_under_running_pods(story: Story) -> None:
     """They keep what they have; when the last is gone the slice is handed back, and all of it goes."""
     await joined(story, "a")
     pods = await story.grown("a", 3)
-    attachments.delete(story.world.store)
+    attachments.delete(story.world.store, network(story))
     await story.watch(20)
     assert 3 == story.served("a")
     story.delete(pods)
@@ -45,13 +51,13 @@ async def a_slice_is_taken_while_it_is_withdrawn(story: Story) -> None:
     world.add_host("a")
     await story.until(lambda: taking.caught)
     word = story.hold(lambda each: each.request.method == "DELETE" and "/leases/" in each.request.path)
-    attachments.delete(world.store)
+    attachments.delete(world.store, network(story))
     await story.until(lambda: word.caught)
     taking.let_go()
     await story.until(lambda: holders(story, "a"))
     word.let_go()
     await story.watch(5)
-    attachments.write(world.store, world.shape.cidr, attachments.SIZES[0])
+    attachments.write(world.store, network(story))
     await story.watch(60)
     check_slices(world)
 
@@ -111,6 +117,80 @@ async def a_machine_is_back_after_it_was_given_up(story: Story) -> None:
     assert 0 == story.served("a")
     world.remove_host("b")
     await story.until(lambda: story.served("a") == 3, within=GONE + 60)
+
+
+async def the_api_server_forgets_who_has_what(story: Story) -> None:
+    """It goes back to a copy from before two nodes got their slices, and would give each the other's by now.
+
+    The agents tell what they have, and get it again.
+    """
+    await forgotten(story)
+    await story.watch(2 * GONE)
+    story.bind("a", 2)
+    await story.watch(GONE)
+    assert 5 == story.served("a")
+    check_slices(story.world)
+
+
+async def one_who_could_tell_is_away(story: Story) -> None:
+    """The same, and one of the two is cut off: nobody gets anything new before it has answered."""
+    world = story.world
+    await forgotten(story, away="b")
+    story.bind("a", 2)
+    await story.watch(2 * GONE)
+    world.network.mend("b", world.api.name)
+    await story.watch(3 * GONE)
+    assert 5 == story.served("a")
+    check_slices(world)
+
+
+async def forgotten(story: Story, *, away: str = "") -> None:
+    """Let b have the first slice, and a the second, in use; and restore a copy in which nobody has any.
+
+    In the copy a is the first to be served: it was registered again since.
+    """
+    world = story.world
+    first, second = world.controllers
+    world.controllers[second].kill()
+    await story.watch(25)
+    world.start_controller(second)
+    attachments.delete(world.store, network(story))
+    for name, pods in (("a", 3), ("b", 6)):
+        world.add_host(name)
+        story.bind(name, pods)
+        await story.watch(2)
+    copy = world.store.snapshot()
+    world.delete_node("a")
+    await story.watch(2)
+    world.register("a")
+    attachments.write(world.store, network(story))
+    await story.until(lambda: (story.served("a"), story.served("b")) == (3, 6), within=60)
+    if away:
+        world.network.cut(away, world.api.name)
+    world.controllers[first].kill()  # who leads would remember
+    world.restore_api(copy)
+    attachments.write(world.store, network(story))
+
+
+async def an_old_offer_is_shown_again(story: Story) -> None:
+    """A machine was offered a slice and did not take it; who waited has it by now; and a copy shows the offer."""
+    world = story.world
+    taking = story.hold(writes(LEASES.plural, "a"))
+    world.add_host("a")
+    await story.until(lambda: taking.caught)
+    await joined(story, "c", "d", "e")
+    world.add_host("b")
+    story.bind("b", 6)
+    await story.watch(5)
+    copy = world.store.snapshot()
+    world.remove_host("a")
+    await story.until(lambda: story.served("b") == 6, within=60)
+    world.add_host("a")
+    world.restore_api(copy)
+    story.bind("a", 3)
+    await story.watch(4 * GONE)
+    assert (0, 6) == (story.served("a"), story.served("b"))
+    check_slices(world)
 
 
 def watches(plural: str, source: str) -> Fits:

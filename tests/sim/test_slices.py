@@ -55,6 +55,24 @@ BUGS = (
         scenarios_slices.a_new_leader_with_an_old_picture,
         ("one owner",),
     ),
+    Bug(
+        "what an agent says that it has is nobody else's",
+        planted_slices.nobody_is_heard,
+        scenarios_slices.the_api_server_forgets_who_has_what,
+        ("one owner",),
+    ),
+    Bug(
+        "after a restore nothing is given before every agent has answered",
+        planted_slices.nobody_is_waited_for,
+        scenarios_slices.one_who_could_tell_is_away,
+        ("one owner",),
+    ),
+    Bug(
+        "a slice is taken when the controller has agreed to the signature",
+        planted_slices.an_offer_is_enough,
+        scenarios_slices.an_old_offer_is_shown_again,
+        ("one owner",),
+    ),
 )
 
 
@@ -105,7 +123,8 @@ def test_who_was_given_up_gives_nothing_of_what_it_had(seed: int) -> None:
 
 @pytest.mark.parametrize("seeds", [range(first, first + 5) for first in range(2000, 2040, 5)], ids=str)
 def test_no_history_shows_anything_wrong(seeds: range) -> None:
-    climate = CLIMATES["slices"]
-    for seed in seeds:
-        run = play(seed, draw(seed, climate), climate)
-        assert run.error is None, f"podpool sim --seed {seed} --climate slices"
+    for name in ("slices", "slices-restores"):
+        climate = CLIMATES[name]
+        for seed in seeds:
+            run = play(seed, draw(seed, climate), climate)
+            assert run.error is None, f"podpool sim --seed {seed} --climate {name}"

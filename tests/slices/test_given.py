@@ -48,8 +48,10 @@ class TestArguments:
         assert ("shop/web-0", "cid", "net1") == (asking.podref, asking.container, asking.ifname)
 
     def test_without_a_pod_nobody_can_own(self) -> None:
-        with pytest.raises(InvalidInput, match="^CNI_ARGS '': names no Pod: K8S_POD_NAME must be set"):
-            config(arguments="K8S_POD_NAMESPACE=shop").arguments.owner(container="cid", ifname="net1")
+        """Whereabouts gives an address to a Pod without a namespace, and then finds no such Pod."""
+        for told in ("K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=web-0", ""):
+            with pytest.raises(InvalidInput, match="names no Pod: K8S_POD_NAMESPACE and K8S_POD_NAME must be set"):
+                config(arguments=told).arguments.owner(container="cid", ifname="net1")
 
     def test_addresses_and_gateways_are_added(self) -> None:
         read = config(

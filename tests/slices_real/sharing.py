@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 from parts.installation import Installation, podpool
 from parts.whereabouts import POOLS, RESERVATIONS, Whereabouts, answered, spawned
 from podpool.cni.build import build
+from tests.controller.sites import NODE_INFO
 
 if TYPE_CHECKING:
     import subprocess
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+    from parts.api import Api
     from parts.control_plane import ControlPlane
 
 
@@ -57,6 +59,12 @@ class Sharing:
             "PODPOOL_WAIT_MS": "60000",
         }
         return spawned(self._shim, command, pod, config, environment)
+
+
+def report_boot(admin: Api, node: str) -> None:
+    """Say what a kubelet says of its machine."""
+    told = dict.fromkeys(NODE_INFO, "none") | {"bootID": f"boot-of-{node}"}
+    admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"nodeInfo": told}})
 
 
 def outcomes(processes: Mapping[str, subprocess.Popen[bytes]]) -> dict[str, str]:

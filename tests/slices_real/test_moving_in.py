@@ -18,7 +18,7 @@ from parts.polling import until
 from parts.recipes import program
 from parts.whereabouts import NAMESPACE, spawned
 from podpool.resources.crds import multus_manifest
-from tests.slices_real.sharing import Sharing, outcomes
+from tests.slices_real.sharing import Sharing, outcomes, report_boot
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,10 +55,7 @@ class Move:
         self._plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
         self._plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
         self._plane.accounts.token("podpool-agent", namespace=NAMESPACE, node=NODE)
-        fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
-        info = dict.fromkeys([*fields, "machineID", "operatingSystem", "osImage", "systemUUID"], "none")
-        told = {"status": {"nodeInfo": {**info, "bootID": f"boot-of-{NODE}"}}}
-        self.admin.patch(f"/api/v1/nodes/{NODE}/status", told)
+        report_boot(self.admin, NODE)
         until(lambda: self.there(ATTACHMENTS), "definitions are known")
         kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
         self.admin.post(ATTACHMENTS, {**kind, "metadata": {"name": NETWORK}, "spec": {"config": self.config.decode()}})

@@ -294,7 +294,6 @@ class Agent:
 
     async def _work_through(self) -> None:
         while True:
-            await self._plugin.finish()
             await asyncio.sleep(LATE_DELETES)
             self._plugin.work_through()
 

@@ -13,6 +13,7 @@ import msgspec
 
 from podpool.agent.dynamic import Asker, Dynamic
 from podpool.agent.networks.networks import Networks
+from podpool.agent.networks.router import refuse_ranges
 from podpool.agent.networks.source import Want
 from podpool.agent.notices import Tell
 from podpool.agent.records import Owner, PodName
@@ -58,7 +59,6 @@ class Plugin:
         self._missing = missing
         self._changed = changed
         self._tell = tell
-        self._unfinished: dict[str, Want] = {}
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
@@ -86,21 +86,12 @@ class Plugin:
         return encode_answer(answer)
 
     def work_through(self) -> None:
-        """Do the DELs that were left while nobody answered, as far as it takes nobody else."""
+        """Do the DELs that were left while nobody answered, before an ADD of the same sandbox is."""
         names = self._deletes.names() if self._deletes else []
         for name in names:
-            if name not in self._unfinished:
-                self._work(name)
+            self._work(name)
         if names:
             self._changed()
-
-    async def finish(self) -> None:
-        """Do the rest of them: what is in ranges that others share."""
-        for name, want in list(self._unfinished.items()):
-            if self._networks and self._deletes:
-                await self._networks.router.give_back(want)
-                self._deletes.remove(name)
-                del self._unfinished[name]
 
     async def _version(self, _request: Request) -> Answer:
         return result_of_version()
@@ -118,8 +109,8 @@ class Plugin:
         owner = _owner(request)
         want = self._release(owner, request)
         self._changed()
-        if want and self._networks:
-            await self._networks.router.give_back(want)
+        if self._networks:
+            await self._networks.router.give_back(owner, want)
         return Answer()
 
     async def _check(self, request: Request) -> Answer:
@@ -158,35 +149,36 @@ class Plugin:
 
     def _want(self, request: Request) -> Want | None:
         """Read which ranges a request is about; None when it is about the node's own pool."""
-        return self._networks.router.want(request, _pod(request)) if self._networks else None
+        if self._networks:
+            return self._networks.router.want(request, _pod(request))
+        refuse_ranges(request.stdin)
+        return None
 
     def _release(self, owner: Owner, request: Request) -> Want | None:
-        """Free what a sandbox holds here, whatever its configuration is; gives what it may hold in shared ranges."""
+        """Free what a sandbox holds on this node, whatever its configuration is; gives what that asks for."""
         self._dynamic.give_back(owner)
         if self._networks is None:
             return None
         self._networks.sliced.release(owner)
         try:
-            want = self._want(request)
+            return self._want(request)
         except CniError as error:
             self._tell(f"a DEL of sandbox {owner.container_id} has a configuration that cannot be read: {error}")
             return None
-        shared = tuple(each for each in want.ranges if not each.slice_size) if want else ()
-        return msgspec.structs.replace(want, ranges=shared) if want and shared else None
 
     def _work(self, name: str) -> None:
         if self._deletes is None:
             return
         try:
             request = decode_request(self._deletes.read(name) or b"")
-            want = self._release(_owner(request), request)
+            owner = _owner(request)
         except (BadFrame, CniError) as error:
             self._tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
-            want = None
-        if want:
-            self._unfinished[name] = want
         else:
-            self._deletes.remove(name)
+            want = self._release(owner, request)
+            if self._networks:
+                self._networks.router.release(owner, want)
+        self._deletes.remove(name)
 
     def _command(self, name: str) -> Command:
         command = self._commands.get(name)

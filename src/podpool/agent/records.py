@@ -187,7 +187,9 @@ class SliceTaken(Record, frozen=True, kw_only=True, tag="slice-taken"):
     found: dict[str, Tenant] = {}
     """By address."""
     doubted: bool = False
-    """It was this node's before, and the journal has forgotten it: every address rests once."""
+    """It was this node's before, and the journal knows nothing of it: every address rests once,"""
+    unsure: bool = False
+    """and in the very same boot, so that sandboxes may still have any: nothing is given until it is recalled."""
 
 
 class SliceGiven(Record, frozen=True, kw_only=True, tag="slice-given"):
@@ -216,7 +218,22 @@ class SliceClosed(Record, frozen=True, kw_only=True, tag="slice-closed"):
     lease: str
 
 
-SliceRecord: TypeAlias = SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed
+class SliceForgotten(Record, frozen=True, kw_only=True, tag="slice-forgotten"):
+    """A slice is closed, its Lease is gone, and nobody has anything of it: there is nothing to know of it any more."""
+
+    lease: str
+
+
+class SliceRecalled(Record, frozen=True, kw_only=True, tag="slice-recalled"):
+    """Nobody has anything of an unsure slice but those who are known: the rest of it rests from now on."""
+
+    lease: str
+    at: float
+
+
+SliceRecord: TypeAlias = (
+    SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed | SliceForgotten | SliceRecalled
+)
 
 
 class Past(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,6 +252,7 @@ class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     range: str
     slice: str
     closed: bool = False
+    unsure: bool = False
     doubted_at: float | None = None
     held: dict[str, Tenant] = {}
     used: dict[str, Past] = {}

@@ -26,6 +26,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str = "kube-system"
     whereabouts_namespace: str = "kube-system"
     """Where IPPools, their Leases, NodeSlicePools and reservations are."""
+    flat_file: bytes | None = None
+    """What fills, on every node, the keys that a definition leaves empty."""
     numbers: Numbers = Numbers()
     scarcity: Scarcity = "graded"
     pod_history: bool = False

@@ -50,7 +50,7 @@ def shared_ranges(*, pools: str = NAMESPACE) -> list[Manifest]:
 
 def _controller_everywhere() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ),
+        _rule("", "nodes", *_READ, "patch"),  # to ask their agents after the API server was restored
         _rule("", "nodes/finalizers", "update"),  # to own what keeps a Node's deletion waiting, where that is checked
         _rule("", "pods", *_READ),
         _rule("", "namespaces", "get", names=[NAMESPACE]),  # its UID is the cluster's
@@ -82,7 +82,7 @@ def _controller_at_pools() -> list[Manifest]:
 
 def _agent_everywhere() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ, "patch"),  # the taint
+        _rule("", "nodes", *_READ, "patch"),  # the taint, and what became of slices
         _rule("", "nodes/status", "patch"),  # the condition
         _rule("", "pods", *_READ),
         _rule("events.k8s.io", "events", "create", "patch"),
@@ -105,7 +105,7 @@ def _dashboard_everywhere() -> list[Manifest]:
         _rule("", ["nodes", "pods"], *_READ),
         _rule("", "namespaces", "get", names=[NAMESPACE]),
         _rule("events.k8s.io", "events", *_READ),
-        _rule(ACN, "nodenetworkconfigs", *_READ),
+        _rule(ACN, ["nodenetworkconfigs", "clustersubnets"], *_READ),
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ),
     ]
 

@@ -2,7 +2,7 @@
 
 What must hold: with a node's token only that node's objects are written, and of those only what an agent has to write.
 The node is the one that the API server put into the token when it bound it to a Pod or a Node; a token that names none
-writes nothing. The policies look at the agent's account alone.
+writes nothing. One more holds the controller to what it may write on a Node.
 
 Whose an IPPool or a Lease is tells an annotation, which only the controller can write. One without it belongs to all:
 to write it takes a right of its own.
@@ -11,11 +11,18 @@ to write it takes a right of its own.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podpool.resources.access import AGENT, NAMESPACE, SHARE
+from podpool.resources.access import AGENT, CONTROLLER, NAMESPACE, SHARE
 from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
 from podpool.resources.builtin import EVENTS, LEASES, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.resources.meta import Kind
-from podpool.resources.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION
+from podpool.resources.whereabouts import (
+    ASKED_ANNOTATION,
+    BOOT_ANNOTATION,
+    IP_POOLS,
+    NODE_ANNOTATION,
+    SIGNATURE_ANNOTATION,
+    TOLD_ANNOTATION,
+)
 
 Manifest = dict[str, Any]
 Rules = Mapping[str, str]
@@ -28,8 +35,11 @@ _SET_BY_SERVER = ("resourceVersion", "generation", "managedFields")
 
 def policies() -> list[Manifest]:
     """Make the policies, each with the binding that puts it in force."""
-    pools = [_pools(IP_POOLS, unchanged=["range"]), _pools(LEASES, notes=[BOOT_ANNOTATION])]
-    made = [_configs(), *pools, _nodes(), _events()]
+    pools = [
+        _pools(IP_POOLS, unchanged=["range"], notes=[BOOT_ANNOTATION]),
+        _pools(LEASES, notes=[BOOT_ANNOTATION, SIGNATURE_ANNOTATION]),
+    ]
+    made = [_configs(), *pools, _nodes(), _events(), _questions()]
     return [*made, *(_binding(each["metadata"]["name"]) for each in made)]
 
 
@@ -77,18 +87,35 @@ def _nodes() -> Manifest:
     conditions = _same_list("status.conditions", f"each.type != '{SHORT_CONDITION}'")
     taints = _same_list("spec.taints", f"each.key != '{SHORT_TAINT}'")
     mild = f"object.spec.?taints.orValue([]).all(each, each.key != '{SHORT_TAINT}' || each.effect == 'NoSchedule')"
-    parts = [_same("metadata", but=_SET_BY_SERVER), _same("spec", but=["taints"]), _same("status", but=["conditions"])]
+    parts = [
+        _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
+        _same("metadata.annotations", but=[TOLD_ANNOTATION]),
+        _same("spec", but=["taints"]),
+        _same("status", but=["conditions"]),
+    ]
     return _policy(
         NODES,
         {
             "request.operation == 'UPDATE'": "may neither make nor delete a Node",
             "variables.before.metadata.name == variables.node": "may only write its own Node",
             _on_update(*parts, conditions, taints, mild): (
-                f"may only write its Node's condition {SHORT_CONDITION} and its NoSchedule taint {SHORT_TAINT}"
+                f"may only write its Node's condition {SHORT_CONDITION}, its NoSchedule taint {SHORT_TAINT}"
+                f" and its annotation {TOLD_ANNOTATION}"
             ),
         },
         status=True,
     )
+
+
+def _questions() -> Manifest:
+    """Hold the controller to its questions, which are all that it has to write on a Node."""
+    parts = [
+        _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
+        _same("metadata.annotations", but=[ASKED_ANNOTATION]),
+        _same("spec", but=[]),
+    ]
+    rules = {_on_update(*parts): f"may only write a Node's annotation {ASKED_ANNOTATION}"}
+    return _policy(NODES, rules, account=CONTROLLER)
 
 
 def _events() -> Manifest:
@@ -125,7 +152,12 @@ def _on_update(*rules: str) -> str:
 
 
 def _policy(
-    kind: Kind[Any], rules: Rules, *, status: bool = False, variables: Mapping[str, str] | None = None
+    kind: Kind[Any],
+    rules: Rules,
+    *,
+    status: bool = False,
+    variables: Mapping[str, str] | None = None,
+    account: str = AGENT,
 ) -> Manifest:
     named = {
         "node": f"request.userInfo.?extra[?'{_NODE_NAME}'][?0].orValue('')",
@@ -133,11 +165,16 @@ def _policy(
         **(variables or {}),
     }
     resources = [kind.plural, f"{kind.plural}/status"] if status else [kind.plural]
-    account = f"system:serviceaccount:{NAMESPACE}:{AGENT}"
+    who = "'the agent of node ' + variables.node + '" if account == AGENT else "'the controller"
+    nameless = {
+        "expression": "variables.node != ''",
+        "message": "the agent's token names no node: it must be bound to a Pod on one, or to a Node",
+        "reason": "Forbidden",
+    }
     return {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": f"{AGENT}-{kind.plural}"},
+        "metadata": {"name": f"{account}-{kind.plural}"},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -150,19 +187,20 @@ def _policy(
                     }
                 ]
             },
-            "matchConditions": [{"name": "agent", "expression": f"request.userInfo.username == '{account}'"}],
+            "matchConditions": [
+                {
+                    "name": "account",
+                    "expression": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{account}'",
+                }
+            ],
             "variables": [{"name": name, "expression": expression} for name, expression in named.items()],
             "validations": [
-                {
-                    "expression": "variables.node != ''",
-                    "message": "the agent's token names no node: it must be bound to a Pod on one, or to a Node",
-                    "reason": "Forbidden",
-                },
+                *([nameless] if account == AGENT else []),
                 *(
                     {
                         "expression": rule,
-                        "messageExpression": f"'the agent of node ' + variables.node + ' {_quoted(sentence)}'",
-                        "message": f"an agent {sentence}",
+                        "messageExpression": f"{who} {_quoted(sentence)}'",
+                        "message": f"{account} {sentence}",
                         "reason": "Forbidden",
                     }
                     for rule, sentence in rules.items()

@@ -101,6 +101,7 @@ class NetworkAnnotations(Slim, frozen=True, kw_only=True):
     """What Multus tells of a Pod's networks."""
 
     status: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/network-status", default=None)
+    wanted: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/networks", default=None)
 
 
 class AddressedMeta(Identity, frozen=True, kw_only=True):

@@ -6,6 +6,8 @@ Fields that their schema demands are always written.
 
 from collections.abc import Mapping
 
+import msgspec
+
 from podpool.resources.meta import Kind, Object, Slim
 
 NODE_ANNOTATION = "podpool.io/node"
@@ -13,13 +15,21 @@ NODE_ANNOTATION = "podpool.io/node"
 NODE_UID_LABEL = "podpool.io/node-uid"
 """On an IPPool and a Lease: the UID of that Node, for the agent's watch."""
 BOOT_ANNOTATION = "podpool.io/boot-id"
-"""On a Lease: the boot of the machine whose agent took it, written by that agent."""
+"""On a Lease and an IPPool: the boot of the machine whose agent took them, written by that agent."""
+SIGNATURE_ANNOTATION = "podpool.io/signature"
+"""On a Lease: drawn by the agent that takes it, new each time,"""
+GRANTED_ANNOTATION = "podpool.io/granted"
+"""and the signature that the controller has agreed to: nothing is given before."""
 LEAVE_ANNOTATION = "podpool.io/leave"
 """On an IPPool: its node is to give nothing more of it, and to hand it back when nothing is in use; says why."""
 SLICE_ANNOTATION = "podpool.io/slice"
 """On a Lease: the slice that it is about, as the IPPool's range has it."""
 WAITING_ANNOTATION = "podpool.io/waiting"
 """On a NodeSlicePool: the nodes for which there is no slice, longest waiting first."""
+ASKED_ANNOTATION = "podpool.io/slices-asked"
+"""On a Node: the controller's question, a word that is new each time, to which the agent tells what it has lost;"""
+TOLD_ANNOTATION = "podpool.io/slices"
+"""and what the agent tells, as JSON: a `SliceReport`."""
 
 
 class Allocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
@@ -94,6 +104,33 @@ class NodeSlicePool(Object, frozen=True, kw_only=True):
 
     spec: NodeSlicePoolSpec = NodeSlicePoolSpec()
     status: NodeSlicePoolStatus = NodeSlicePoolStatus()
+
+
+class LostSlice(Slim, frozen=True, kw_only=True, order=True):
+    """A slice whose Lease is gone although nobody handed it back, and of which Pods have addresses."""
+
+    network: str = ""
+    range: str
+    slice: str
+
+
+class SliceReport(Slim, frozen=True, kw_only=True):
+    """What an agent tells of its slices, on its Node."""
+
+    listed: str = ""
+    """The question that it answers."""
+    lost: tuple[LostSlice, ...] = ()
+
+
+_REPORT = msgspec.json.Decoder(SliceReport)
+
+
+def slice_report_of(node: Object) -> SliceReport | None:
+    """Read what a Node's agent tells; None when it has told nothing, or it cannot be read."""
+    try:
+        return _REPORT.decode(node.metadata.annotations.get(TOLD_ANNOTATION, ""))
+    except msgspec.DecodeError:
+        return None
 
 
 GROUP = "whereabouts.cni.cncf.io"

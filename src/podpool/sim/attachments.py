@@ -1,53 +1,123 @@
-"""The network of a world with slices: Multus' definition of it, which people delete, write again and change."""
+"""The networks of a world with slices: Multus' definitions of them, which people delete, write again and change.
 
+Two are cut into slices, and one is shared by all nodes. No address is in two of them.
+"""
+
+import ipaddress
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from podpool.pocket.kinds import DEFINITIONS, Served
+import msgspec
+
+from podpool.pocket.kinds import DEFINITIONS, PODS, Served
 from podpool.pocket.store import PocketStore
 from podpool.resources.crds import multus_manifest
 from podpool.resources.multus import ATTACHMENTS
+from podpool.sim.kubelet import PodNetworks
+from podpool.sim.plan import Shape
 
-KEY = "default/red"
-NETWORK = "red"
+NETWORK_STATUS = "k8s.v1.cni.cncf.io/network-status"
 SIZES = ("/29", "/30")
 """The size of a slice in the beginning, and one that somebody may change it to."""
 
 
-def define(store: PocketStore, range_: str) -> None:
-    """Let the cluster know of attachments, and have one."""
+class Attached(msgspec.Struct, frozen=True):
+    """A network that every Pod is attached to."""
+
+    name: str
+    range: str
+    ifname: str
+    shared: bool = False
+
+    @property
+    def key(self) -> str:
+        """Of its definition."""
+        return f"default/{self.name}"
+
+    @property
+    def pool(self) -> str:
+        """The name of the IPPool that all nodes share."""
+        return f"{self.name}-{self.range.replace('/', '-')}"
+
+    def has(self, address: str) -> bool:
+        """Tell whether an address is one of its own."""
+        return ipaddress.ip_address(address) in ipaddress.ip_network(self.range)
+
+
+def networks(shape: Shape) -> tuple[Attached, ...]:
+    """List the networks of a world."""
+    every = (
+        Attached("red", shape.cidr, "eth0"),
+        Attached("green", "10.9.0.0/27", "net1", shared=True),
+        Attached("blue", "10.8.0.0/27", "net2"),
+    )
+    return every[: shape.networks]
+
+
+def sliced(shape: Shape) -> tuple[Attached, ...]:
+    """List those that are cut."""
+    return tuple(each for each in networks(shape) if not each.shared)
+
+
+def define(store: PocketStore, shape: Shape) -> None:
+    """Let the cluster know of attachments, and have some."""
     store.create(DEFINITIONS, multus_manifest())
-    write(store, range_, SIZES[0])
+    for network in networks(shape):
+        write(store, network)
 
 
-def write(store: PocketStore, range_: str, size: str) -> None:
-    """Write the definition, or write it anew."""
-    ipam = {"type": "whereabouts", "network_name": NETWORK, "range": range_, "node_slice_size": size}
-    config = {"cniVersion": "1.0.0", "name": NETWORK, "type": "macvlan", "ipam": ipam}
+def write(store: PocketStore, network: Attached, size: str = SIZES[0]) -> None:
+    """Write a definition, or write it anew."""
+    cut = {} if network.shared else {"node_slice_size": size}
+    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **cut}
+    config = {"cniVersion": "1.0.0", "name": network.name, "type": "macvlan", "ipam": ipam}
     spec = {"config": json.dumps(config)}
-    if KEY in _stored(store):
-        store.update(_served(store), KEY, lambda old: {**old, "spec": spec})
+    if network.key in _stored(store):
+        store.update(_served(store), network.key, lambda old: {**old, "spec": spec})
     else:
         head = {"apiVersion": ATTACHMENTS.api_version, "kind": ATTACHMENTS.kind}
-        store.create(_served(store), {**head, "metadata": {"name": "red"}, "spec": spec}, namespace="default")
+        store.create(_served(store), {**head, "metadata": {"name": network.name}, "spec": spec}, namespace="default")
 
 
-def delete(store: PocketStore) -> None:
-    """Delete the definition."""
-    if KEY in _stored(store):
-        store.delete(_served(store), KEY)
+def delete(store: PocketStore, network: Attached) -> None:
+    """Delete a definition."""
+    if network.key in _stored(store):
+        store.delete(_served(store), network.key)
 
 
-def config(store: PocketStore) -> bytes | None:
-    """Read what a Pod's network is configured with now, if it is."""
-    found = _stored(store).get(KEY)
-    return found["spec"]["config"].encode() if found else None
-
-
-def size(store: PocketStore) -> str:
+def size(store: PocketStore, network: Attached) -> str:
     """Tell the size of a slice now; empty without a definition."""
-    text = config(store)
-    return json.loads(text)["ipam"]["node_slice_size"] if text else ""
+    found = _stored(store).get(network.key)
+    return json.loads(found["spec"]["config"])["ipam"]["node_slice_size"] if found else ""
+
+
+def is_defined(store: PocketStore, network: Attached) -> bool:
+    """Tell whether there is a definition."""
+    return network.key in _stored(store)
+
+
+class Attachments(PodNetworks):
+    """How Pods are connected to all of a world's networks, and what Multus tells of it."""
+
+    def __init__(self, store: PocketStore, shape: Shape) -> None:
+        self._store = store
+        self._networks = networks(shape)
+
+    def configs(self) -> dict[str, bytes] | None:
+        """Tell how a Pod that starts now is configured; None while a definition is missing."""
+        found = {each.ifname: _stored(self._store).get(each.key) for each in self._networks}
+        if None in found.values():
+            return None
+        return {ifname: each["spec"]["config"].encode() for ifname, each in found.items()}
+
+    def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
+        """Have it told on the Pod."""
+        told = json.dumps([{"interface": ifname, "ips": [each]} for ifname, each in addresses.items()])
+        if pod in self._store.objects("", "pods"):
+            self._store.update(
+                PODS, pod, lambda old: {**old, "metadata": {**old["metadata"], "annotations": {NETWORK_STATUS: told}}}
+            )
 
 
 def _stored(store: PocketStore) -> Any:  # noqa: ANN401  JSON by key

@@ -7,7 +7,7 @@ until it was heard. While no agent answers, a DEL is left in the directory for l
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -23,6 +23,10 @@ RETRY = 13.0
 TWICE = 0.05
 """The share of sandboxes that a runtime asks for twice at once."""
 CONFIG = b'{"cniVersion":"1.0.0","name":"podpool","type":"ptp","ipam":{"type":"podpool"}}'
+FIRST = "eth0"
+
+Configs = Mapping[str, bytes]
+"""How a Pod's interfaces are configured, by their names, in order."""
 
 
 class Answers(Protocol):
@@ -69,6 +73,17 @@ class Socket:
         return {"code": told.exit_code, **(msgspec.json.decode(told.stdout) if told.stdout else {})}
 
 
+class PodNetworks:
+    """How the Pods of a cluster are connected: by the node's own pool, unless somebody says otherwise."""
+
+    def configs(self) -> Configs | None:
+        """Tell how a Pod that starts now is configured; None while a network of it is missing."""
+        return {FIRST: CONFIG}
+
+    def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
+        """Hear which addresses a Pod has, by interface."""
+
+
 class Kubelet:
     """One machine's Pods."""
 
@@ -81,7 +96,7 @@ class Kubelet:
         *,
         rng: random.Random,
         bound: Callable[[], dict[str, str]],
-        config: Callable[[], bytes | None] = lambda: CONFIG,
+        networks: PodNetworks,
     ) -> None:
         self._machine = machine
         self._socket = socket
@@ -90,14 +105,17 @@ class Kubelet:
         self._rng = rng
         self._bound = bound
         """Pods that should run here: namespace/name by UID."""
-        self._config = config
-        """What a Pod's network is configured with when it starts; None while there is none."""
-        self._configs: dict[str, bytes] = {}
-        """What it was configured with, by sandbox, for the DEL."""
+        self._networks = networks
+        self._configs: dict[str, Configs] = {}
+        """What they were configured with, by sandbox, for the DEL."""
         self._sandboxes: dict[str, str] = {}
         """The sandbox of each Pod, by the Pod's UID."""
         self._busy: dict[str, None] = {}
         self._process: Process | None = None
+
+    def waiting(self) -> list[str]:
+        """List the Pods that should run and do not."""
+        return [pod for uid, pod in self._bound().items() if uid not in self._sandboxes]
 
     def start(self) -> None:
         """Begin on a machine that has just booted: nothing runs yet."""
@@ -121,23 +139,34 @@ class Kubelet:
             await asyncio.sleep(self._rng.uniform(0.2, 0.8))
 
     async def _create(self, uid: str, pod: str) -> None:
-        sandbox, config = new_uuid(self._rng), self._config()
-        if config is None:
+        sandbox, configs = new_uuid(self._rng), self._networks.configs()
+        if configs is None:
             self._busy.pop(uid, None)
             return
-        self._configs[sandbox] = config
-        request = self._request("ADD", sandbox, uid, pod)
-        if self._rng.random() < TWICE and self._process:
-            self._process.spawn(self._socket.ask(request))  # somebody's patience ended, and the first is under way
-        told = await self._socket.ask(request)
-        if told is not None and told["code"] == 0:
-            self._sandboxes[uid] = sandbox
-            address = told["ips"][0]["address"].partition("/")[0]
+        self._configs[sandbox] = configs
+        addresses: dict[str, str] = {}
+        for ifname in configs:
+            address = await self._add(self._request("ADD", sandbox, uid, pod, ifname))
+            if address is None:
+                break
+            addresses[ifname] = address
+            if len(addresses) == len(configs):
+                self._sandboxes[uid] = sandbox
             self._truth.begin(Use(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
+        if uid in self._sandboxes:
+            self._networks.connected(pod, addresses)
         else:
+            self._truth.end(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
             await asyncio.sleep(RETRY * self._rng.uniform(0.8, 1.2))
         self._busy.pop(uid, None)
+
+    async def _add(self, request: Request) -> str | None:
+        """Ask for an address; None when there is none."""
+        if self._rng.random() < TWICE and self._process:
+            self._process.spawn(self._socket.ask(request))  # somebody's patience ended, and the first is under way
+        told = await self._socket.ask(request)
+        return str(told["ips"][0]["address"].partition("/")[0]) if told and told["code"] == 0 else None
 
     async def _remove(self, uid: str) -> None:
         sandbox = self._sandboxes.pop(uid)
@@ -146,15 +175,16 @@ class Kubelet:
         self._busy.pop(uid, None)
 
     async def _delete(self, sandbox: str, uid: str, pod: str) -> None:
-        request = self._request("DEL", sandbox, uid, pod)
-        if await self._socket.ask(request) is None:
-            self._deletes.append(sandbox, encode_request(request))
+        for ifname in self._configs[sandbox]:
+            request = self._request("DEL", sandbox, uid, pod, ifname)
+            if await self._socket.ask(request) is None:
+                self._deletes.append(sandbox if ifname == FIRST else f"{sandbox}-{ifname}", encode_request(request))
         self._configs.pop(sandbox, None)
 
-    def _request(self, command: str, sandbox: str, uid: str, pod: str) -> Request:
+    def _request(self, command: str, sandbox: str, uid: str, pod: str, ifname: str) -> Request:
         namespace, _, name = pod.partition("/")
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
-        config = self._configs[sandbox]
+        config = self._configs[sandbox][ifname]
         return Request(
-            command=command, container_id=sandbox, netns="/ns", ifname="eth0", args=args, path="/bin", stdin=config
+            command=command, container_id=sandbox, netns="/ns", ifname=ifname, args=args, path="/bin", stdin=config
         )

@@ -73,6 +73,13 @@ class MachineDisk:
         """List the files."""
         return sorted(self._files)
 
+    def damage(self, name: str, rng: random.Random) -> None:
+        """Let one byte of a file be another."""
+        if self._files.get(name):
+            at = rng.randrange(len(self._files[name]))
+            self._files[name][at] ^= 1 + rng.randrange(255)
+            self._synced[name] = bytes(self._files[name])
+
     def lose_power(self, rng: random.Random) -> None:
         """Keep what was synced, and of what was written since a random part from its beginning: a torn tail."""
         for name, written in list(self._files.items()):

@@ -61,6 +61,10 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     scarcity: Scarcity = "graded"
     slices: bool = False
     """Whether Pods have their addresses from node slices; there is no ledger then that anybody asks."""
+    networks: int = 1
+    """Of each Pod, with slices: the second is shared by all nodes, the others are cut."""
+    pod_history: bool = False
+    """Whether the ledger is told which Pods have which addresses."""
 
 
 class Climate(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,13 +130,20 @@ SLICED = {
     "resize": 2,
     "foreign-entry": 3,
     "foreign-removal": 3,
+    "foreign-pod": 3,
     "delete-pool": 1,
     "delete-table": 1,
+    "refuse-writes": 2,
+    "lose-journal": 2,
+    "damage-journal": 2,
 }
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
 BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
 OFTEN_RESTORED = {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}
+API_OFTEN_RESTORED = {"back-up": 16, "restore-api": 12}
+JOURNALS = ("lose-journal", "damage-journal")
+"""Nobody knows what was given when the API server is restored and the journal is gone too."""
 CALM = Climate(weights=WORKLOAD, lost=0.0, repeated=0.0, slow=0.0)
 STORMY = Climate(weights=WORKLOAD | FAULTS)
 NARROW = Climate(
@@ -155,7 +166,7 @@ SLICES = msgspec.structs.replace(
     seconds=60.0,
     events=40,
     weights=SLICED,
-    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, slices=True),
+    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, slices=True, networks=3),
 )
 """Three nodes on four slices of six addresses each, so that what one lets go of is soon another's."""
 
@@ -175,6 +186,7 @@ CLIMATES = {
     ),
     "narrow": NARROW,
     "slices": SLICES,
+    "slices-restores": _with(SLICES, API_OFTEN_RESTORED | dict.fromkeys(JOURNALS, 0)),
     "narrow-meddled": _with(NARROW, MEDDLING),
     "narrow-restores": _with(NARROW, OFTEN_RESTORED),
     "narrow-shared": msgspec.structs.replace(

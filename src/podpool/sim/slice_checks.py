@@ -13,19 +13,25 @@ from typing import Any
 from podpool.pocket.history import Event, Object
 from podpool.resources.builtin import LEASES
 from podpool.resources.whereabouts import (
+    GRANTED_ANNOTATION,
     IP_POOLS,
     LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
     SLICE_POOLS,
 )
 from podpool.sim import attachments
+from podpool.sim.attachments import Attached
 from podpool.sim.checks import LOOK, NEVER
 from podpool.sim.slice_acts import FOREIGN
 from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
+from podpool.slices.places import NETWORK_ANNOTATION
 
+LATE = 60.0
+"""Seconds after which whoever was cut off when the API server was restored is back, and knows."""
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
@@ -34,11 +40,26 @@ class SliceAuditor:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._shared = [each for each in attachments.networks(world.shape) if each.shared]
         self._nodes: dict[str, float] = {}
         """When a Node last had each boot id, and each UID."""
+        self._held: dict[str, Object] = {}
+        """Every Lease that somebody held, as it last was, by its UID."""
         world.truth.given.append(self._look_at)
+        world.truth.restless = self._is_shared
+        world.truth.excused = self._is_forgotten
         world.looks.append(self._look)
         world.store.written.append(self._written)
+
+    def _is_shared(self, address: str) -> bool:
+        """Tell whether an address is of a range that all nodes share: there is no rest in those, and no fence."""
+        return any(each.has(address) for each in self._shared)
+
+    def _is_forgotten(self, address: str) -> bool:
+        """Tell whether an entry may have been lost by a restored server, and not be put back yet."""
+        world = self._world
+        late = world.restored_at + world.shape.numbers.relist + LATE
+        return self._is_shared(address) and world.loop.time() < late
 
     def _look(self) -> None:
         for name in self._world.hosts:
@@ -46,7 +67,7 @@ class SliceAuditor:
 
     def _identify(self, name: str, node: Object | None) -> None:
         host = self._world.hosts.get(name)
-        if node:
+        if node and (host or not self._world.restores):  # a copy may show a machine that is gone
             self._nodes[node["metadata"]["uid"]] = self._world.loop.time()
         if host and node and node["status"]["nodeInfo"]["bootID"] == host.machine.boot_id:
             self._nodes[host.machine.boot_id] = self._world.loop.time()
@@ -57,6 +78,8 @@ class SliceAuditor:
             for each in (event.old, self._world.nodes().get(name)):
                 self._identify(name, each)
         elif plural == LEASES.plural and SLICE_ANNOTATION in _notes(event.new):
+            if _holder(event.new):
+                self._held[event.new["metadata"]["uid"]] = event.new
             if event.gone:
                 self._consented(event.new)
             else:
@@ -65,16 +88,18 @@ class SliceAuditor:
             self._unused(event.new)
 
     def _one_owner_each(self, lease: Object) -> None:
-        """No two nodes are offered the same addresses."""
+        """No two nodes are offered the same addresses; or, once the server was restored, have both got them."""
         name = lease["metadata"]["name"]
         for other in leases(self._world).values():
-            if other["metadata"]["name"] != name and _slice(other).overlaps(_slice(lease)):
+            two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
+            both = not self._world.restores or (two and _agreed(lease) and _agreed(other))
+            if both and other["metadata"]["name"] != name and _slice(other).overlaps(_slice(lease)):
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
 
     def _consented(self, lease: Object) -> None:
         """A Lease that has a holder is deleted only when its Node has been missed for the gone time."""
-        holder = lease.get("spec", {}).get("holderIdentity")
+        holder = _holder(lease)
         seen = self._nodes.get(lease["metadata"]["labels"][NODE_UID_LABEL], NEVER)
         if holder and self._world.loop.time() - seen < self._world.shape.numbers.gone:
             self._report(Violation("consent", f"{lease['metadata']['name']} was deleted while {holder} holds it"))
@@ -88,11 +113,17 @@ class SliceAuditor:
             self._report(Violation("consent", f"{key} was deleted while {used[0].pod} uses {used[0].address}"))
 
     def _look_at(self, use: Use) -> None:
-        """Look at an address that was given: is it of the node's slice, and may its agent give any at all."""
+        """Look at an address that was given: is it of the node's slice, and may its agent give any at all.
+
+        An agent may learn late that a restored server knows nothing of its Lease any more.
+        """
         name, world = use.machine, self._world
+        if self._is_shared(use.address):
+            return
         self._identify(name, world.nodes().get(name))
-        places = [each for each in leases(world).values() if _notes(each).get(NODE_ANNOTATION) == name]
-        if not any(_within(use, _slice(each)) and each.get("spec", {}).get("holderIdentity") for each in places):
+        found = (*leases(world).values(), *(self._held.values() if world.restores else ()))
+        places = [each for each in found if _notes(each).get(NODE_ANNOTATION) == name]
+        if not any(_within(use, _slice(each)) and _holder(each) for each in places):
             story = f"{use.pod} was given {use.address} on {name}, which holds no slice that has it"
             raise Violation("containment", story)
         known = self._nodes.get(world.hosts[name].machine.boot_id, NEVER)
@@ -106,70 +137,98 @@ class SliceAuditor:
 
 def check_slices(world: World) -> None:
     """Look at a world that has had time without faults."""
-    found: dict[str, list[Object]] = {}
-    for key, pool in pools(world).items():
-        _belongs(world, key, pool)
-        found.setdefault(_notes(pool)[NODE_ANNOTATION], []).append(pool)
-    if len(found) != len(pools(world)):
-        raise Violation("nothing leaked", f"{len(pools(world))} pools for {len(found)} nodes")
+    for network in attachments.networks(world.shape):
+        if network.shared:
+            shared = pools(world).get(f"kube-system/{network.pool}")
+            if not world.restores:
+                _written_down(world, network, "", [shared] if shared else [])
+        else:
+            _check_cut(world, network)
     for name in world.nodes():
-        _holds(world, name, found.get(name, []))
-        _written_down(world, name, found.get(name, []))
-        _served(world, name, found.get(name, []))
-    _shown(world, found)
+        _served(world, name)
 
 
-def _belongs(world: World, key: str, pool: Object) -> None:
+def _check_cut(world: World, network: Attached) -> None:
+    found: dict[str, list[Object]] = {}
+    of_network = {
+        key: each for key, each in pools(world).items() if _notes(each).get(NETWORK_ANNOTATION) == network.name
+    }
+    for key, pool in of_network.items():
+        _belongs(world, network, key, pool)
+        found.setdefault(_notes(pool)[NODE_ANNOTATION], []).append(pool)
+    staying = [each for each in of_network.values() if not (world.restores and LEAVE_ANNOTATION in _notes(each))]
+    if len({_notes(each)[NODE_ANNOTATION] for each in staying}) != len(staying):
+        raise Violation("nothing leaked", f"{len(of_network)} pools for {len(found)} nodes")
+    for name in world.nodes():
+        _holds(world, network, name, of_network)
+        _written_down(world, network, name, found.get(name, []))
+    _shown(world, network, found)
+
+
+def _belongs(world: World, network: Attached, key: str, pool: Object) -> None:
     """A pool is of a Node that there is, with a Lease that its agent holds; asked back only while in use."""
     node = world.nodes().get(_notes(pool)[NODE_ANNOTATION])
     lease = leases(world).get(key)
     if node is None or pool["metadata"]["labels"][NODE_UID_LABEL] != node["metadata"]["uid"]:
         raise Violation("nothing leaked", f"{key} is of no Node that there is")
-    if lease is None or not lease.get("spec", {}).get("holderIdentity"):
+    if lease is None or not _holder(lease) or not _agreed(lease):
         raise Violation("agreement", f"nobody holds {key}")
-    fits = pool["spec"]["range"].endswith(attachments.size(world.store))
+    fits = pool["spec"]["range"].endswith(attachments.size(world.store, network))
     leaves = LEAVE_ANNOTATION in _notes(pool)
-    if fits is leaves:
+    if fits is leaves and not (leaves and world.restores):  # one that was lost may come back beside another
         raise Violation("agreement", f"{key} {'fits, and is' if fits else 'does not fit, and is not'} asked back")
     if leaves and not pool["spec"]["allocations"]:
         raise Violation("agreement", f"{key} is asked back and not in use")
 
 
-def _holds(world: World, name: str, held: list[Object]) -> None:
+def _holds(world: World, network: Attached, name: str, found: Mapping[str, Object]) -> None:
     """A node without a slice waits, and waits in vain only when none is free."""
-    count = ipaddress.ip_network(world.shape.cidr).num_addresses >> (32 - int(attachments.size(world.store)[1:]))
-    moving = any(LEAVE_ANNOTATION in _notes(each) for each in pools(world).values())
-    if not held and len(pools(world)) < count and not moving:
-        raise Violation("everybody served", f"{name} has no slice, and {count - len(pools(world))} are free")
+    length = int(attachments.size(world.store, network)[1:])
+    count = ipaddress.ip_network(network.range).num_addresses >> (32 - length)
+    moving = any(LEAVE_ANNOTATION in _notes(each) for each in found.values())
+    held = any(_notes(each)[NODE_ANNOTATION] == name for each in found.values())
+    if not held and len(found) < count and not moving:
+        raise Violation("everybody served", f"{name} has no slice, and {count - len(found)} are free")
 
 
-def _written_down(world: World, name: str, held: list[Object]) -> None:
-    """An IPPool has the addresses that are in use, and what a foreign hand wrote."""
-    used = {use.address: use.sandbox for use in world.truth.of_machine(name).values()}
+def _written_down(world: World, network: Attached, name: str, held: list[Object]) -> None:
+    """An IPPool has the addresses that are in use, on a node or on all of them, and what a foreign hand wrote."""
+    trying = {pod for host in world.hosts for pod in world.waiting_on(host)}
+    uses = [use for use in world.truth.uses() if name in ("", use.machine) and network.has(use.address)]
+    used = {use.address: use.pod for use in uses if use.pod not in trying}
     told: dict[str, str] = {}
     for pool in held:
         base = ipaddress.ip_network(pool["spec"]["range"])[0]
         entries: Mapping[str, Any] = pool["spec"]["allocations"]
-        told |= {str(base + int(key)): each["id"] for key, each in entries.items() if each["id"] != FOREIGN}
-    if used != told:
-        raise Violation("agreement", f"{name}: {used} are in use, and its IPPool shows {told}")
+        told |= {str(base + int(key)): each["podref"] for key, each in entries.items() if each["id"] != FOREIGN}
+    shown = {address: pod for address, pod in told.items() if pod not in trying}
+    if used != shown:
+        raise Violation("agreement", f"{name or network.name}: {used} are in use, and IPPools show {shown}")
 
 
-def _served(world: World, name: str, held: list[Object]) -> None:
-    served = world.truth.of_machine(name)
-    waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
-    for pool in held:
-        room = ipaddress.ip_network(pool["spec"]["range"]).num_addresses - 2 - len(pool["spec"]["allocations"])
-        if waiting and room > 0 and LEAVE_ANNOTATION not in _notes(pool):
-            raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address of {room}")
+def _served(world: World, name: str) -> None:
+    """A Pod waits only where one of its networks has no address left."""
+    waiting = world.waiting_on(name)
+    rooms = [_room(world, network, name) for network in attachments.sliced(world.shape)]
+    if waiting and min(rooms) >= len(waiting):
+        raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address of {min(rooms)}")
 
 
-def _shown(world: World, found: Mapping[str, list[Object]]) -> None:
+def _room(world: World, network: Attached, name: str) -> int:
+    """Count what a node's slice has left."""
+    for pool in sorted(pools(world).values(), key=_stays, reverse=True):
+        notes = _notes(pool)
+        if notes.get(NODE_ANNOTATION) == name and notes.get(NETWORK_ANNOTATION) == network.name:
+            return ipaddress.ip_network(pool["spec"]["range"]).num_addresses - 2 - len(pool["spec"]["allocations"])
+    return 0
+
+
+def _shown(world: World, network: Attached, found: Mapping[str, list[Object]]) -> None:
     """The NodeSlicePool shows who has which slice."""
     tables = world.store.objects(SLICE_POOLS.group, SLICE_POOLS.plural)
-    listed = tables.get("kube-system/red", {}).get("status", {}).get("allocations", [])
+    listed = tables.get(f"kube-system/{network.name}", {}).get("status", {}).get("allocations", [])
     shown = {each["nodeName"]: each["sliceRange"] for each in listed if each["nodeName"]}
-    held = {name: pool["spec"]["range"] for name, each in found.items() for pool in each}
+    held = {name: pool["spec"]["range"] for name, each in found.items() for pool in sorted(each, key=_stays)}
     if shown != held:
         raise Violation("agreement", f"the NodeSlicePool shows {shown}, and nodes have {held}")
 
@@ -186,6 +245,21 @@ def leases(world: World) -> Mapping[str, Object]:
 
 def _notes(obj: Object) -> Mapping[str, str]:
     return obj["metadata"].get("annotations") or {}
+
+
+def _stays(pool: Object) -> bool:
+    """Tell whether a pool is not asked back."""
+    return LEAVE_ANNOTATION not in _notes(pool)
+
+
+def _holder(lease: Object) -> str:
+    return lease.get("spec", {}).get("holderIdentity") or ""
+
+
+def _agreed(lease: Object) -> bool:
+    """Tell whether whoever signed it may give addresses."""
+    signature, granted = (_notes(lease).get(each) for each in (SIGNATURE_ANNOTATION, GRANTED_ANNOTATION))
+    return bool(_holder(lease)) and signature == granted
 
 
 def _slice(lease: Object) -> Network:

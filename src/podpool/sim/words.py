@@ -50,7 +50,8 @@ def _machine(world: World, name: str) -> Iterator[str]:
     if node:
         boot = _brief(node["status"]["nodeInfo"]["bootID"])
         pods = len(world.pods_on(name))
-        yield f"  Node: UID {_brief(node['metadata']['uid'])}, boot {boot}; {pods} Pods are bound to it"
+        told = "".join(f", {key} {value}" for key, value in node["metadata"].get("annotations", {}).items())
+        yield f"  Node: UID {_brief(node['metadata']['uid'])}, boot {boot}; {pods} Pods are bound to it{told}"
     if config:
         yield f"  NNC: {_config(config)}"
     if host and host.agent:

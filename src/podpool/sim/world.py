@@ -6,6 +6,7 @@ server, controllers and machines of its own, and shares the rest.
 """
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
@@ -23,13 +24,14 @@ from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
 from podpool.pocket.store import PocketStore, Snapshot
 from podpool.resources.crds import manifests
 from podpool.sim import attachments
-from podpool.sim.kubelet import CONFIG, Kubelet, Socket
+from podpool.sim.kubelet import Kubelet, PodNetworks, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.sim.network import Network, Service
 from podpool.sim.office import SUBNET, Office
 from podpool.sim.onlooker import Onlooker
 from podpool.sim.plan import Shape
+from podpool.sim.refusing import Refusing
 from podpool.sim.truth import Truth, Violation
 
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
@@ -73,6 +75,10 @@ class World:
         self.controllers: dict[str, Process] = {}
         self.looks: list[Callable[[], None]] = []
         """Who looks at the world now and then."""
+        self.restores = 0
+        """How often the API server went back to an older copy,"""
+        self.restored_at = -math.inf
+        """and when it last did."""
         self._beside = beside
         self._starts = 0
 
@@ -87,7 +93,7 @@ class World:
         for manifest in _definitions():
             self.store.create(DEFINITIONS, manifest)
         if self.shape.slices:
-            attachments.define(self.store, self.shape.cidr)
+            attachments.define(self.store, self.shape)
         self.start_api()
         if self._beside is None:
             await self.office.begin()
@@ -98,7 +104,8 @@ class World:
     def start_api(self) -> None:
         """Start the API server on what it has stored."""
         process = self._process(self.api.name)
-        self.api.serve(PocketApi(self.store), process)
+        self.refusing = Refusing(PocketApi(self.store), self._fresh_dice("refusals"))
+        self.api.serve(self.refusing, process)
         process.spawn(collecting(self.store))
 
     def restore_api(self, copy: Snapshot) -> None:
@@ -109,6 +116,7 @@ class World:
         if self.api.process:
             self.api.process.kill()
         self.store.restore(copy)
+        self.restores, self.restored_at = self.restores + 1, self.loop.time()
         self.start_api()
         for name in self.hosts:
             self.register(name)
@@ -125,7 +133,12 @@ class World:
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
             None if self.shape.slices else LedgerClient(self.network.transport(name, ledger)),
-            settings=Settings(subnet=SUBNET, numbers=self.shape.numbers, scarcity=self.shape.scarcity),
+            settings=Settings(
+                subnet=SUBNET,
+                numbers=self.shape.numbers,
+                scarcity=self.shape.scarcity,
+                pod_history=self.shape.pod_history,
+            ),
             clock=self.clock,
             rng=self._fresh_dice(name),
         )
@@ -151,7 +164,7 @@ class World:
             host.deletes,
             rng=self._fresh_dice(f"{name}/kubelet"),
             bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
-            config=self._network_config if self.shape.slices else lambda: CONFIG,
+            networks=attachments.Attachments(self.store, self.shape) if self.shape.slices else PodNetworks(),
         )
         host.kubelet.start()
         self.start_agent(name)
@@ -248,6 +261,11 @@ class World:
             if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
         }
 
+    def waiting_on(self, name: str) -> list[str]:
+        """List the Pods of a machine that should run and do not."""
+        kubelet = self.hosts[name].kubelet if name in self.hosts else None
+        return kubelet.waiting() if kubelet else []
+
     def nodes(self) -> Mapping[str, Any]:
         """List the Node objects by name."""
         return self.store.objects("", "nodes")
@@ -275,18 +293,20 @@ class World:
         return int(scaler.get("batch") or self.office.subnet().scaler.batch)
 
     def written(self) -> dict[str, str]:
-        """Tell the version of everything that is written down in cluster and ledger, but for Leases and Events."""
+        """Tell the version of everything that is written down in cluster and ledger, but for Leases and Events.
+
+        Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        """
+        trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
+        unsteady = {"leases", "events"} | ({"ippools"} if trying else set())
         objects = {
             f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
-            if served.plural not in {"leases", "events"}
+            if served.plural not in unsteady
         }
         return {**objects, "the books": str(self.office.subnet().revision)}
 
     # Helpers
-
-    def _network_config(self) -> bytes | None:
-        return attachments.config(self.store)
 
     def edit_request(self, name: str, requested: int, *, names: Sequence[str] | None = None) -> None:
         """Have somebody edit a node's request by hand, perhaps with names that are to be released."""

@@ -1,8 +1,12 @@
 """What a runtime says about a container: CNI_ARGS, and with it who owns an address."""
 
+from collections.abc import Callable
+
 import msgspec
 
+from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
+from podpool.core.ranges import parse_prefix
 
 _KNOWN = ("IgnoreUnknown", "K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_INFRA_CONTAINER_ID", "IP", "GATEWAY")
 _YES, _NO = ("1", "true"), ("0", "false")
@@ -28,9 +32,10 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
 
     def owner(self, *, container: str, ifname: str) -> Owner:
         """Name who asks; without a Pod nobody could tell later whose the address is."""
-        if not self.pod_name:
-            raise InvalidInput("CNI_ARGS", self.pod_name, "names no Pod: K8S_POD_NAME must be set")
-        return Owner(podref=f"{self.pod_namespace}/{self.pod_name}", container=container, ifname=ifname)
+        podref = f"{self.pod_namespace}/{self.pod_name}"
+        if not (self.pod_namespace and self.pod_name):
+            raise InvalidInput("CNI_ARGS", podref, "names no Pod: K8S_POD_NAMESPACE and K8S_POD_NAME must be set")
+        return Owner(podref=podref, container=container, ifname=ifname)
 
 
 def parse_arguments(text: str) -> Arguments:
@@ -48,8 +53,8 @@ def parse_arguments(text: str) -> Arguments:
     return Arguments(
         pod_name=given.get("K8S_POD_NAME", ""),
         pod_namespace=given.get("K8S_POD_NAMESPACE", ""),
-        addresses=_listed(given.get("IP", "")),
-        gateways=_listed(given.get("GATEWAY", "")),
+        addresses=_listed(given, "IP", parse_prefix),
+        gateways=_listed(given, "GATEWAY", parse_address),
     )
 
 
@@ -60,5 +65,9 @@ def _ignores_unknown(given: dict[str, str]) -> bool:
     return stated in _YES
 
 
-def _listed(text: str) -> tuple[str, ...]:
-    return tuple(filter(None, text.split(",")))
+def _listed(given: dict[str, str], name: str, parse: Callable[..., object]) -> tuple[str, ...]:
+    """Read what commas part; what cannot be parsed is refused here, where it is known who said it."""
+    texts = tuple(filter(None, given.get(name, "").split(",")))
+    for each in texts:
+        parse(each, what=f"CNI_ARGS {name}", leading_zeros=True)
+    return texts

@@ -74,10 +74,10 @@ def read_entries(spec: IPPoolSpec) -> Entries:
     """Read an IPPool; refused when its range is none."""
     prefix = parse_prefix(spec.range, what="spec.range")
     base = parse_address(spec.range.partition("/")[0], what="spec.range")
-    listed, outside = [], []
+    inside, listed, outside = prefix.range, [], []
     for key, allocation in spec.allocations.items():
         value = base.value + int(key) if _is_number(key) else -1
-        if value in prefix.range:
+        if value in inside:
             listed.append(Entry(key=key, address=Address(prefix.family, value), allocation=allocation))
         else:
             outside.append(key)

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
-from podpool.core.addresses import Address, parse_address
+from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
 from podpool.resources.builtin import FINISHED, AddressedPod
@@ -22,6 +22,7 @@ from podpool.slices.config import WantedRange
 from podpool.slices.entries import Entry, read_entries
 from podpool.slices.names import PoolPlace, reservation_name
 from podpool.slices.places import KnownNames, place_of
+from podpool.slices.shown import shown_networks
 
 
 class Trouble(enum.Enum):
@@ -102,12 +103,6 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.entry.address} of {told_owner(self.entry.allocation)} in ippool/{self.pool}"
 
 
-class _NetworkStatus(msgspec.Struct, frozen=True):
-    name: str = ""
-    interface: str = ""
-    ips: tuple[str, ...] = ()
-
-
 def survey(objects: Surveyed) -> Survey:
     """Look at everything, and change nothing."""
     networks = frozenset(each.config.network_name for each in objects.attachments) - {""}
@@ -177,7 +172,7 @@ def _duplicates(records: Sequence[_Record]) -> Iterator[Finding]:
 
 def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[Finding]:
     phases = {pod.key: pod.status.phase for pod in pods}
-    shown = {pod.key: {address for each in _networks(pod) for address in _addresses(each)} for pod in pods}
+    shown = {pod.key: {address for each in shown_networks(pod) for address in each.addresses} for pod in pods}
     for record in records:
         podref = record.entry.allocation.podref
         if podref not in phases:
@@ -231,10 +226,11 @@ def _lent(objects: Surveyed) -> Iterator[Lent]:
     """Find the addresses of ranges that running Pods have, by what Multus says of them."""
     attachments = {each.key: each.config for each in objects.attachments}
     for pod in objects.pods:
-        running = [each for each in _networks(pod) if each.name in attachments and pod.status.phase not in FINISHED]
+        shown = [] if pod.status.phase in FINISHED else shown_networks(pod)
+        running = [each for each in shown if each.name in attachments]
         for status in running:
             config = attachments[status.name]
-            for address in _addresses(status):
+            for address in status.addresses:
                 for wanted in config.ranges:
                     if wanted.prefix.family is address.family and address.value in wanted.prefix.range:
                         yield Lent(
@@ -253,17 +249,3 @@ def _members(attachment: Attachment) -> Iterator[RangeSet]:
     for wanted in attachment.config.ranges:
         with suppress(InvalidInput):
             yield wanted.allocation.members
-
-
-def _networks(pod: AddressedPod) -> tuple[_NetworkStatus, ...]:
-    """Read what Multus says of a Pod's networks; what cannot be read says nothing."""
-    try:
-        return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[_NetworkStatus, ...])
-    except msgspec.DecodeError:
-        return ()
-
-
-def _addresses(status: _NetworkStatus) -> Iterator[Address]:
-    for text in status.ips:
-        with suppress(InvalidInput):
-            yield parse_address(text)

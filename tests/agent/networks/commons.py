@@ -144,6 +144,7 @@ class SharingNode:
 
     def __init__(self, commons: Commons, name: str, *, foreign: bool, cooldown: float) -> None:
         self.name = name
+        self.boot_id = "boot-1"
         self.told: list[str] = []
         self.disk = MemoryDisk()
         self.road = Road(commons.server, commons.rng)
@@ -164,7 +165,7 @@ class SharingNode:
             numbers=self._numbers,
             tell=self.told.append,
         )
-        self.source = ClassicSource(ground, self.disk, namespace=SYSTEM, foreign=self._foreign)
+        self.source = ClassicSource(ground, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
         self._running = asyncio.get_running_loop().create_task(self.source.run())
 
     async def kill(self) -> None:
@@ -172,6 +173,17 @@ class SharingNode:
         self.disk, dying = self.disk.after_kill(), self.disk
         dying.budget = -1
         self._dead = self.source
+        await self._end()
+
+    async def reboot(self) -> None:
+        """End the machine: what was not synced is lost."""
+        self.boot_id = "boot-2"
+        self.disk, dying = self.disk.after_reboot(), self.disk
+        dying.budget = -1
+        self._dead = self.source
+        await self._end()
+
+    async def _end(self) -> None:
         tasks = [self._running, *self._tasks]
         for each in tasks:
             each.cancel()
@@ -189,7 +201,8 @@ class SharingNode:
         """As a runtime does it: until it is answered."""
         while True:
             try:
-                return await self._ask(self.source.give_back(self.want(owner, settings)))
+                want = self.want(owner, settings)
+                return await self._ask(self.source.give_back(want.sandbox, want))
             except AgentDied:
                 await asyncio.sleep(0.1)
 

@@ -1,17 +1,22 @@
 """One node's world with secondary networks: what the slice controller does, by hand."""
 
+import asyncio
 import json
 from typing import Any
 
 from podpool.cni.messages import Answer, Request, decode_answer, encode_request
 from podpool.core.ranges import parse_prefix
 from podpool.kube.errors import NotFound
+from podpool.pocket.history import Event
+from podpool.pocket.store import PocketStore
 from podpool.resources.builtin import LEASES, NODES, Lease
 from podpool.resources.whereabouts import (
+    GRANTED_ANNOTATION,
     IP_POOLS,
     LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
     Allocation,
     IPPool,
 )
@@ -25,10 +30,28 @@ IPAM: dict[str, Any] = {"type": "whereabouts", "range": V4, "node_slice_size": "
 DUAL: dict[str, Any] = {"type": "podpool", "ipRanges": [{"range": V4}, {"range": V6}], "node_slice_size": "/28"}
 
 
-def with_slices(world: World) -> World:
-    """Tell the next agents to serve secondary networks."""
+def with_slices(world: World, *, agreeing: bool = True) -> World:
+    """Tell the next agents to serve secondary networks; whoever signs a Lease is agreed to at once."""
     world.options["pools"] = SYSTEM
+    if agreeing:
+        world.store.written.append(lambda event: _agree(world.store, event))
     return world
+
+
+def _agree(store: PocketStore, event: Event) -> None:
+    """Agree to the signature of a Lease as the controller does."""
+    signature = event.new["metadata"].get("annotations", {}).get(SIGNATURE_ANNOTATION)
+
+    def agreed(lease: Any) -> Any:  # noqa: ANN401  JSON
+        notes = {**lease["metadata"].get("annotations", {}), GRANTED_ANNOTATION: signature}
+        return {**lease, "metadata": {**lease["metadata"], "annotations": notes}}
+
+    def agree() -> None:
+        if event.key in store.objects(LEASES.group, LEASES.plural):
+            store.update(store.kinds.find(LEASES.group, LEASES.version, LEASES.plural), event.key, agreed)
+
+    if signature and event.id == (LEASES.group, LEASES.plural) and not event.gone:
+        asyncio.get_running_loop().call_soon(agree)
 
 
 async def offer(

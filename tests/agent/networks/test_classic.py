@@ -191,6 +191,41 @@ class TestDel:
         assert {} == await commons.reservations()
 
     @in_commons
+    async def test_also_by_the_next_boot(self, commons: Commons) -> None:
+        """What was answered is on the platter."""
+        node = commons.node("a")
+        await node.add(sandbox("p"), ONE)
+        node.road.cut = True
+        await node.delete(sandbox("p"), ONE)
+        await node.reboot()
+        node.road.cut = False
+        node.start()
+        await asyncio.sleep(60)
+        assert {} == await holders(commons)
+
+    @in_commons
+    async def test_it_finds_what_was_given_whatever_the_configuration_says_by_then(self, commons: Commons) -> None:
+        """Another network, other ranges, slices, or nothing that could be read."""
+        node = commons.node("a")
+        for pod, by_then in (("p", network("10.9.0.0/24")), ("q", network("10.0.0.0/24", network_name="blue"))):
+            await node.add(sandbox(pod), DUAL)
+            await node.delete(sandbox(pod), by_then)
+        await node.add(sandbox("r"), DUAL)
+        await node.source.give_back(node.want(sandbox("r"), DUAL).sandbox)
+        assert {} == await holders(commons)
+
+    @in_commons
+    async def test_one_that_nobody_waits_for_is_done_as_well(self, commons: Commons) -> None:
+        node = commons.node("a")
+        await node.add(sandbox("p"), DUAL)
+        await commons.fill("10.9.0.0/24", (7, sandbox("q")))
+        node.source.release(node.want(sandbox("p"), DUAL).sandbox)
+        stranger = node.want(sandbox("q"), network("10.9.0.0/24"))
+        node.source.release(stranger.sandbox, stranger)
+        await asyncio.sleep(1)
+        assert {} == await holders(commons)
+
+    @in_commons
     async def test_a_pool_that_cannot_be_read_holds_up_no_other_and_is_done_when_it_is_mended(
         self, commons: Commons
     ) -> None:

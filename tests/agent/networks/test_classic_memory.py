@@ -6,6 +6,7 @@ import pytest
 from podpool.agent.networks.classic_memory import LONG, Lending, Lendings
 from podpool.agent.records import Owner
 from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
+from tests.kube.loops import in_loop
 
 
 def lending(container: str, *, leaving: bool = False) -> Lending:
@@ -82,7 +83,8 @@ def test_a_line_that_the_disk_had_no_room_for_spoils_none_that_follow() -> None:
         assert {lending("a"), lending("c")} == told(disk)
 
 
-def test_without_room_to_be_shortened_it_stays_long_and_loses_nothing() -> None:
+@in_loop
+async def test_without_room_to_be_shortened_it_stays_long_and_loses_nothing() -> None:
     disk = FullDisk()
     lendings = Lendings(disk, tell=print)
     for each in range(20):
@@ -91,26 +93,50 @@ def test_without_room_to_be_shortened_it_stays_long_and_loses_nothing() -> None:
     for _ in range(LONG // 2 + 5):
         lendings.keep(lending("a"))
         lendings.end(lending("a").sandbox)
+    await lendings.sync()
     assert {lending(f"stays{each}") for each in range(20)} == told(disk)
     disk.room = None
     lendings.keep(lending("b"))
+    await lendings.sync()
     assert {lending("b"), *(lending(f"stays{each}") for each in range(20))} == told(disk)
     assert 1 == len(disk.names())
 
 
-def test_the_file_stays_short_however_long_it_runs() -> None:
+@in_loop
+async def test_the_file_stays_short_however_long_it_runs() -> None:
     disk = MemoryDisk()
     lendings = Lendings(disk, tell=print)
     lendings.keep(lending("stays"))
     for each in range(2 * LONG):
         lendings.keep(lending(f"c{each}"))
         lendings.end(lending(f"c{each}").sandbox)
+        await lendings.sync()
     assert {lending("stays")} == told(disk)
     assert 1 == len(disk.names())
     assert len(disk.written[disk.names()[0]].splitlines()) <= LONG + 1
 
 
-def test_a_death_while_it_is_shortened_loses_nothing() -> None:
+@in_loop
+async def test_what_is_synced_survives_the_machine_also_while_it_is_shortened() -> None:
+    class Seen(MemoryDisk):
+        """Loses its power whenever it removes a file."""
+
+        def remove(self, name: str) -> None:
+            seen.append(set(Lendings(self.after_reboot(), tell=print).all.values()))
+            super().remove(name)
+
+    seen: list[set[Lending]] = []
+    lendings = Lendings(disk := Seen(), tell=print)
+    lendings.keep(lending("stays"))
+    for each in range(LONG):
+        lendings.keep(lending("a", leaving=bool(each % 2)))
+    await lendings.sync()
+    assert [{lending("stays"), lending("a", leaving=True)}] == seen
+    assert seen[0] == set(Lendings(disk.after_reboot(), tell=print).all.values())
+
+
+@in_loop
+async def test_a_death_while_it_is_shortened_loses_nothing() -> None:
     for budget in range(0, 400, 7):
         disk = MemoryDisk()
         lendings = Lendings(disk, tell=print)
@@ -123,6 +149,7 @@ def test_a_death_while_it_is_shortened_loses_nothing() -> None:
         disk.budget = budget
         try:
             lendings.end(last.sandbox)
+            await lendings.sync()
         except DiskDied:
             assert told(disk) in ({lending("stays"), last}, {lending("stays")})
         else:

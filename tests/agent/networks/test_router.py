@@ -19,6 +19,8 @@ MIXED = b"""{"name": "net", "ipam": {"type": "podpool", "ipRanges": [
     {"range": "10.1.0.0/16", "node_slice_size": "/24"}, {"range": "10.2.0.0/16"},
     {"range": "fd00::/64", "node_slice_size": "/120"}]}}"""
 
+ONE = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
+
 
 class Fountain:
     """A source that has the first address of every range, as long as it is told to."""
@@ -27,6 +29,7 @@ class Fountain:
         self.works = True
         self.held: dict[Sandbox, tuple[Address, ...]] = {}
         self.collected: list[str] = []
+        self.looked_at: list[str] | None = None
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         if not self.works:
@@ -34,8 +37,15 @@ class Fountain:
         self.held[want.sandbox] = tuple(each.prefix.at(1) for each in want.ranges)
         return self.held[want.sandbox]
 
-    async def give_back(self, want: Want) -> None:
-        self.held.pop(want.sandbox, None)
+    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        self.release(sandbox, want)
+
+    def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        self.held.pop(sandbox, None)
+        self.looked_at = [str(each.prefix) for each in want.ranges] if want else None
+
+    def has(self, sandbox: Sandbox) -> bool:
+        return sandbox in self.held
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         if want.sandbox not in self.held:
@@ -100,19 +110,35 @@ class TestWhoseItIs:
         def directory(path: str) -> bytes | None:
             raise InvalidInput("configuration_path", path, "is a directory")
 
-        stdin = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
-        for asked, read_file in (
-            (request(stdin, args=""), lambda _path: None),
-            (request(stdin, args="FOO=1"), lambda _path: None),
-            (request(stdin), directory),
-        ):
+        bad = b'{"ipam": {"type": "whereabouts", "range": "foo"}}'
+        for asked, read_file in ((request(bad), lambda _path: None), (request(ONE), directory)):
             with pytest.raises(CniError) as caught:
                 router(read_file=read_file).want(asked, PodName())
             assert Code.INVALID_CONFIG is caught.value.code
 
-    def test_only_an_add_needs_a_pod(self) -> None:
-        stdin = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
-        assert router().want(request(stdin, command="DEL", args=""), PodName())
+    @pytest.mark.parametrize(
+        "args",
+        [
+            "",
+            "K8S_POD_NAME=web-0",
+            "K8S_POD_NAMESPACE=default",
+            "K8S_POD_NAMESPACE=;K8S_POD_NAME=web-0",
+            f"{ARGS};FOO=1",
+            f"{ARGS};FOO",
+            f"{ARGS};IgnoreUnknown=perhaps",
+            f"{ARGS};IP=10.0.0.5",
+            f"{ARGS};IP=10.0.0.5/8;GATEWAY=foo",
+        ],
+    )
+    def test_an_environment_that_does_not_tell_who_asks_for_what_is_refused_as_such(self, args: str) -> None:
+        with pytest.raises(CniError) as caught:
+            router().want(request(ONE, args=args), PodName())
+        assert Code.INVALID_ENVIRONMENT is caught.value.code
+        assert caught.value.message.startswith(("CNI_ARGS", "IgnoreUnknown"))
+
+    @pytest.mark.parametrize("args", ["", "FOO", f"{ARGS};IP=foo"])
+    def test_only_an_add_needs_a_pod(self, args: str) -> None:
+        assert router().want(request(ONE, command="DEL", args=args), PodName())
 
 
 class TestSeveralSources:
@@ -145,8 +171,9 @@ class TestSeveralSources:
         sliced, shared = Fountain(), Fountain()
         both = router(sliced, shared)
         await both.give(wanted(MIXED))
-        await both.give_back(wanted(MIXED))
+        await both.give_back(Sandbox(container_id="a", ifname="net1"), wanted(MIXED))
         assert not sliced.held
         assert not shared.held
+        assert ["10.2.0.0/16"] == shared.looked_at
         await both.collect("net", frozenset())
         assert ["net"] == sliced.collected == shared.collected

@@ -145,10 +145,13 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def pools_are_brought_behind(self) -> None:
+        """What has rested is as if it had never been used, also after a reboot."""
         for slice_ in self.book.slices:
             slots = slice_.settled((), now=self.now, rest=NUMBERS.cooldown)
             if slots:
                 self.book.write(SliceSettled(slots=slots))
+            for slot in slots:
+                self.last_use.pop(parse_address(slot.address), None)
 
     @rule()
     def the_agent_restarts(self) -> None:

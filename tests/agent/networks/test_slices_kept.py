@@ -79,20 +79,6 @@ class TestTaking:
         await asyncio.sleep(1.0)
         assert {"2": "a"} == await shown(world, name)
 
-    @in_world
-    async def test_a_journal_that_was_lost_gives_nothing_away(self, world: World) -> None:
-        await offer(with_slices(world))
-        await world.start()
-        await add(world, "a")
-        await asyncio.sleep(1.0)
-        await world.kill()
-        world.disk = type(world.disk)()
-        await world.start(wait=False)
-        began = asyncio.get_running_loop().time()
-        assert ["10.1.4.2/16"] == await add(world, "b")
-        assert asyncio.get_running_loop().time() - began >= NUMBERS.cooldown_floor  # it may have been given before
-        assert ["10.1.4.1/16"] == await add(world, "a")
-
 
 class TestWritingBehind:
     @in_world
@@ -177,7 +163,6 @@ class TestHandingBack:
         await add(world, "a")
         await ask_to_leave(world, name)
         await asyncio.sleep(1.0)
-        assert "handed back (the range changed)" in (await refused(world, "ADD", "b"))["msg"]
         assert ["10.1.4.1/16"] == await add(world, "a")
         await call(world, "DEL", "a")
         await asyncio.sleep(NUMBERS.cooldown - 5)
@@ -185,7 +170,7 @@ class TestHandingBack:
         await asyncio.sleep(6)
         assert "" == await holder(world, name)
         assert {} == await shown(world, name)
-        assert 1 == (await call(world, "ADD", "c")).exit_code
+        assert "handed back (the range changed)" in (await refused(world, "ADD", "b"))["msg"]
 
     @in_world
     async def test_another_slice_serves_meanwhile(self, world: World) -> None:

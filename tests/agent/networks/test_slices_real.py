@@ -14,7 +14,13 @@ from parts.installation import Installation, podpool
 from parts.polling import until
 from podpool.cni.build import build
 from podpool.core.ranges import parse_prefix
-from podpool.resources.whereabouts import LEAVE_ANNOTATION, NODE_ANNOTATION, NODE_UID_LABEL
+from podpool.resources.whereabouts import (
+    GRANTED_ANNOTATION,
+    LEAVE_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
+)
 from podpool.slices.names import PoolPlace
 from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
 
@@ -58,6 +64,16 @@ class Sliced(Installation):
         pool = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool", "metadata": meta}
         self.plane.admin.post(POOLS, {**pool, "spec": {"range": "10.2.4.0/28", "allocations": {}}})
         self.plane.admin.post(LEASES, {"metadata": meta, "spec": {}})
+
+    def agree(self, network: str) -> None:
+        """Agree to the agent's signature, once it is there."""
+        place = f"{LEASES}/{name_of(network)}"
+
+        def signature() -> str:
+            return str(self.plane.admin.get(place)["metadata"]["annotations"].get(SIGNATURE_ANNOTATION, ""))
+
+        until(signature, f"the Lease of {network} is signed")
+        self.plane.admin.patch(place, {"metadata": {"annotations": {GRANTED_ANNOTATION: signature()}}})
 
     def run(self) -> None:
         words = ["--boot-id", BOOT, "--socket", str(self.home / "agent.sock"), "--deletes", str(self.home / "deletes")]
@@ -108,6 +124,8 @@ def sliced(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sliced]:
     try:
         made.install()
         made.run()
+        for network in NETWORKS:
+            made.agree(network)
         yield made
     finally:
         made.stop()

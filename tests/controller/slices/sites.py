@@ -100,12 +100,17 @@ class SliceSite:
         for controller in tuple(self._running):
             await self.stop(controller)
 
-    def start(self, *, numbers: Numbers = BRISK) -> Controller:
+    def start(self, *, numbers: Numbers = BRISK, flat_file: bytes | None = None) -> Controller:
         """Start a controller."""
         controller = Controller(
             KubeClient(self.road),
             None,
-            settings=Settings(namespace=self.namespace, whereabouts_namespace=self.namespace, numbers=numbers),
+            settings=Settings(
+                namespace=self.namespace,
+                whereabouts_namespace=self.namespace,
+                flat_file=flat_file,
+                numbers=numbers,
+            ),
             clock=self._clock,
             rng=random.Random(next(_seeds)),  # noqa: S311  the same each time
         )
@@ -208,9 +213,9 @@ class SliceSite:
         await self.client.merge(IP_POOLS, name, {"spec": {"allocations": empty}}, namespace=self.namespace)
         await self.client.merge(LEASES, name, {"spec": {"holderIdentity": None}}, namespace=self.namespace)
 
-    async def pool_of_all(self, range_: str, *, name: str) -> None:
-        """Have plugins without slices share a range."""
-        meta = {"name": name, "namespace": self.namespace}
+    async def pool_of_all(self, range_: str, *, name: str, **others: object) -> None:
+        """Have plugins without slices share a range, or somebody write a pool with whatever metadata."""
+        meta = {"name": name, "namespace": self.namespace, **others}
         await self.client.create(IP_POOLS, {"metadata": meta, "spec": {"range": range_, "allocations": {}}})
 
     async def remove(self, plural: str, name: str) -> None:

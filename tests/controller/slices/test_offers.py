@@ -47,6 +47,16 @@ class TestJoining:
 
         tell(story)
 
+    def test_a_flat_file_fills_what_definitions_leave_empty(self, tell: Tell) -> None:
+        async def story(site: SliceSite) -> None:
+            site.start(flat_file=b'{"range": "10.1.0.0/24", "node_slice_size": "/26"}')
+            await site.attach("red", network_name="red")
+            await site.attach("blue", network_name="blue", range="10.2.0.0/24")
+            await site.join("n1")
+            await site.comes("red-n1-10.1.0.0-26", "blue-n1-10.2.0.0-26")
+
+        tell(story)
+
     def test_two_families_and_exclusions(self, tell: Tell) -> None:
         async def story(site: SliceSite) -> None:
             site.start()

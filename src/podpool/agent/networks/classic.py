@@ -15,6 +15,7 @@ from contextlib import suppress
 import msgspec
 
 from podpool.agent.ground import Ground
+from podpool.agent.networks.classic_back import PuttingBack
 from podpool.agent.networks.classic_lane import Ask, Lane, Rests, all_of
 from podpool.agent.networks.classic_memory import Lending, Lendings
 from podpool.agent.networks.classic_objects import SharedObjects
@@ -48,19 +49,27 @@ _NOTHING_STORED = (RangeFull, PoolTooLarge, InvalidInput)
 class ClassicSource:
     """One node's part in the ranges that all share. `foreign` when plugins of Whereabouts itself may write them too."""
 
-    def __init__(self, ground: Ground, disk: Disk, *, namespace: str, foreign: bool = True) -> None:
+    def __init__(self, ground: Ground, disk: Disk, *, namespace: str, foreign: bool = True, boot_id: str = "") -> None:
         self._ground = ground
         self._namespace = namespace
         self._foreign = foreign
         self._objects = SharedObjects(ground.kube, namespace=namespace)
         self._lendings = Lendings(disk, tell=ground.tell)
-        self._rests = Rests(ground.clock, cooldown=ground.numbers.cooldown)
+        self._boot_id = boot_id
+        self._back = PuttingBack(ground, self._objects, self._lendings, boot_id=boot_id)
+        self._rests = Rests(ground.clock, cooldown=ground.numbers.cooldown, lent=self._back.lent)
         self._lanes: dict[PoolPlace, Lane] = {}
         self._leading = asyncio.Lock()
         self._kept = asyncio.Event()
 
     async def run(self) -> None:
         """Do what was kept for later, as soon as the API server is there, for ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._lendings.run())
+            group.create_task(self._back.run())
+            group.create_task(self._do_later())
+
+    async def _do_later(self) -> None:
         failures = 0
         while True:
             leaving = [each for each in self._lendings.all.values() if each.leaving]
@@ -101,17 +110,32 @@ class ClassicSource:
             if isinstance(error, _NOTHING_STORED) and not given:
                 self._lendings.end(want.sandbox)
             else:
-                self._keep(lending, error)
+                await self._keep(lending, error)
             raise _told(error) from error
+        addresses = {str(each.prefix): str(address) for each, address in zip(want.ranges, given, strict=True)}
+        given_now = msgspec.structs.replace(lending, addresses=tuple(addresses.values()), boot_id=self._boot_id)
+        self._lendings.keep(given_now)
         return tuple(given)
 
-    async def give_back(self, want: Want) -> None:
+    def restored(self) -> None:
+        """See that the API server knows what it has given, now that it went back to an older copy."""
+        self._back.nudge()
+
+    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
         """Take back what the sandbox has in every range, now or later."""
-        lending = _lending(want, self._lendings.all.get(want.sandbox))
-        try:
-            await self._take_back(lending)
-        except _LATER as error:
-            self._keep(lending, error)
+        lending = _leaving(self._lendings.all.get(sandbox), want)
+        if lending:
+            await self._take_back_or_keep(lending)
+
+    def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        """Write down that it is to be taken back."""
+        lending = _leaving(self._lendings.all.get(sandbox), want)
+        if lending:
+            self._leave(lending)
+
+    def has(self, sandbox: Sandbox) -> bool:
+        """Tell whether this agent gave a sandbox anything that it may still have."""
+        return sandbox in self._lendings.all
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the sandbox has in each range; raises `CniError`."""
@@ -128,10 +152,7 @@ class ClassicSource:
             if lending.sandbox not in valid:
                 told = f"sandbox {lending.sandbox.container_id} is not listed by the runtime any more"
                 self._ground.tell(f"{told}: its addresses of shared ranges are given back")
-                try:
-                    await self._take_back(lending)
-                except _LATER as error:
-                    self._keep(lending, error)
+                await self._take_back_or_keep(lending)
 
     async def _given(self, lane: Lane, want: Want, ask: Ask) -> Address:
         try:
@@ -145,6 +166,12 @@ class ClassicSource:
             raise CniError(Code.TRY_AGAIN_LATER, "no address was given")
         return address
 
+    async def _take_back_or_keep(self, lending: Lending) -> None:
+        try:
+            await self._take_back(lending)
+        except _LATER as error:
+            await self._keep(lending, error)
+
     async def _take_back(self, lending: Lending) -> None:
         """Look at every range, whatever goes wrong with another; then forget the sandbox."""
         config = IpamConfig(name=lending.network, network_name=lending.network_name, overlap_checked=lending.reserved)
@@ -154,17 +181,25 @@ class ClassicSource:
         for each in lending.ranges:
             with suppress(InvalidInput):  # a pool that no object can be has nothing
                 lanes.append(self._lane(parse_prefix(each), config))
-        async with asyncio.timeout(DEL_PATIENCE):
-            await all_of(*(lane.serve(Ask(owner, config)) for lane in lanes))
+        self._back.leaving.add(lending.sandbox)
+        try:
+            async with asyncio.timeout(DEL_PATIENCE):
+                await all_of(*(lane.serve(Ask(owner, config)) for lane in lanes))
+        finally:
+            self._back.leaving.discard(lending.sandbox)
         if self._lendings.all.get(lending.sandbox) == known:  # no ADD came in between
             self._lendings.end(lending.sandbox)
 
-    def _keep(self, lending: Lending, error: Exception) -> None:
-        """Write down what is to be given back: from here on it will be."""
+    async def _keep(self, lending: Lending, error: Exception) -> None:
+        """Write down what is to be given back: from here on it will be, whatever becomes of the machine."""
         sandbox = f"sandbox {lending.sandbox.container_id}"
         self._ground.tell(
             f"{sandbox} gives its addresses of shared ranges back later: {str(error) or 'the pool is busy'}"
         )
+        self._leave(lending)
+        await self._lendings.sync()
+
+    def _leave(self, lending: Lending) -> None:
         self._lendings.keep(msgspec.structs.replace(lending, leaving=True))
         self._kept.set()
 
@@ -205,17 +240,27 @@ class ClassicSource:
         return max(want.deadline - self._ground.clock.boot(), 0.0)
 
 
-def _lending(want: Want, known: Lending | None = None) -> Lending:
-    """Write down what a sandbox has, or is about to have, besides what is known of it."""
-    asked = tuple(str(each.prefix) for each in want.ranges)
-    same = known is not None and known.network_name == want.config.network_name
+def _lending(want: Want) -> Lending:
+    """Write down what a sandbox has, or is about to have."""
     return Lending(
         sandbox=want.sandbox,
         podref=want.owner.podref,
         network=want.config.name,
         network_name=want.config.network_name,
-        ranges=tuple(dict.fromkeys((*known.ranges, *asked))) if known and same else asked,
-        reserved=want.config.overlap_checked or (same and known is not None and known.reserved),
+        ranges=tuple(dict.fromkeys(str(each.prefix) for each in want.ranges)),
+        reserved=want.config.overlap_checked,
+    )
+
+
+def _leaving(known: Lending | None, want: Want | None) -> Lending | None:
+    """Tell where to look for what a sandbox has: where it was given, and where its configuration has it by now."""
+    asked = _lending(want) if want and want.ranges else None
+    if known is None or asked is None or known.network_name != asked.network_name:
+        return known or asked
+    return msgspec.structs.replace(
+        known,
+        ranges=tuple(dict.fromkeys((*known.ranges, *asked.ranges))),
+        reserved=known.reserved or asked.reserved,
     )
 
 

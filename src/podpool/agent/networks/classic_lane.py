@@ -71,9 +71,13 @@ class Ask:
 
 
 class Rests:
-    """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given."""
+    """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given.
 
-    def __init__(self, clock: Clock, *, cooldown: float) -> None:
+    And those that they have, by network, which are given to nobody else even where a pool does not show them.
+    """
+
+    def __init__(self, clock: Clock, *, cooldown: float, lent: Callable[[str], Kept]) -> None:
+        self.lent = lent
         self._clock = clock
         self._cooldown = cooldown
         self._since: dict[str, dict[Address, tuple[float, ReservationSpec]]] = defaultdict(dict)
@@ -263,7 +267,8 @@ class Lane:
         """Find what others have through other ranges, as far as it can be seen."""
         now = self._clock.boot()
         self._clashes = {each: noted for each, noted in self._clashes.items() if noted[0] > now}
-        return {each: reservation for each, (_, reservation) in self._clashes.items()} | self._elsewhere(pools)
+        clashes = {each: reservation for each, (_, reservation) in self._clashes.items()}
+        return {**clashes, **self._rests.lent(self._place.network), **self._elsewhere(pools)}
 
     def _elsewhere(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
         """Find what pools have that overlap: reservations may be missing."""

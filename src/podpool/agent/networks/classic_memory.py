@@ -3,13 +3,15 @@
 The truth is in the IPPools. This is for what they cannot tell: which of the runtime's networks an entry belongs to, and
 that a DEL was answered while the API server was away. A line for each change, written before the answer; a torn last
 line was answered to nobody, and one that cannot be read is left out, and said. A file that has become long is followed
-by another, whose first line is all that is known; the old one goes when that is written.
+by another, whose first line is all that is known; the old one goes when that is on the platter.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
+from podpool.agent.journal import GROUP
 from podpool.agent.records import Owner as Sandbox
 from podpool.runtime.disk import Disk
 
@@ -31,6 +33,10 @@ class Lending(msgspec.Struct, frozen=True, kw_only=True):
     """Reservations may go with it."""
     leaving: bool = False
     """It is to be given back."""
+    addresses: tuple[str, ...] = ()
+    """One of each range, once they are given;"""
+    boot_id: str = ""
+    """and in which boot: no sandbox survives one."""
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -43,7 +49,7 @@ _LINE = msgspec.json.Decoder(_Line)
 
 
 class Lendings:
-    """All of them; changes survive the process once a call has returned."""
+    """All of them; changes survive the process once a call has returned, and the machine once `sync` has."""
 
     def __init__(self, disk: Disk, *, tell: Callable[[str], None]) -> None:
         self._disk = disk
@@ -51,6 +57,8 @@ class Lendings:
         self._known: dict[Sandbox, Lending] | None = None
         self._file = 1
         self._lines = 0
+        self._dirty = asyncio.Event()
+        self._syncing = asyncio.Lock()
 
     @property
     def all(self) -> Mapping[Sandbox, Lending]:
@@ -63,7 +71,6 @@ class Lendings:
         if known.get(lending.sandbox) != lending:
             self._write(_Line(kept=lending))
             known[lending.sandbox] = lending
-            self._shorten()
 
     def end(self, sandbox: Sandbox) -> None:
         """Strike one out, if it is there."""
@@ -71,28 +78,42 @@ class Lendings:
         if sandbox in known:
             self._write(_Line(over=sandbox))
             del known[sandbox]
-            self._shorten()
+
+    async def sync(self) -> None:
+        """Bring everything to the platter, in another file where this one has become long."""
+        async with self._syncing:
+            old = self._file
+            if self._lines > max(LONG, 4 * len(self._opened())):
+                self._begin_another()
+            self._dirty.clear()
+            await self._disk.sync(_name(self._file))
+            if self._file != old:
+                self._disk.remove(_name(old))
+
+    async def run(self) -> None:
+        """Sync in the background, for ever."""
+        while True:
+            await self._dirty.wait()
+            await asyncio.sleep(GROUP)
+            await self.sync()
+
+    def _begin_another(self) -> None:
+        old, lines = self._file, self._lines
+        self._file, self._lines = old + 1, 0
+        try:
+            self._write(_Line(all=tuple(self._opened().values())))
+        except OSError:
+            self._file, self._lines = old, lines  # it stays long until there is room
 
     def _write(self, line: _Line) -> None:
-        name = f"{FILE}{self._file:06}"
+        name = _name(self._file)
         try:
             self._disk.append(name, msgspec.json.encode(line) + b"\n")
         except OSError:
             self._whole(name)  # half a line would spoil the next
             raise
         self._lines += 1
-
-    def _shorten(self) -> None:
-        known = self._opened()
-        if self._lines > max(LONG, 4 * len(known)):
-            old, lines = self._file, self._lines
-            self._file, self._lines = old + 1, 0
-            try:
-                self._write(_Line(all=tuple(known.values())))
-            except OSError:
-                self._file, self._lines = old, lines  # it stays long until there is room
-            else:
-                self._disk.remove(f"{FILE}{old:06}")
+        self._dirty.set()
 
     def _opened(self) -> dict[Sandbox, Lending]:
         if self._known is None:
@@ -104,11 +125,11 @@ class Lendings:
         endings = [name.removeprefix(FILE) for name in self._disk.names() if name.startswith(FILE)]
         numbers = sorted((int(each) for each in endings if each.isdecimal()), reverse=True)
         for number in numbers:
-            lines = self._lines_of(f"{FILE}{number:06}")
+            lines = self._lines_of(_name(number))
             if number == numbers[-1] or (lines and lines[0].all is not None):
                 self._file, self._lines = number, len(lines)
                 return _applied(lines)
-            self._disk.remove(f"{FILE}{number:06}")
+            self._disk.remove(_name(number))
         return {}
 
     def _lines_of(self, name: str) -> list[_Line]:
@@ -117,7 +138,7 @@ class Lendings:
         for number, line in enumerate(self._whole(name).split(b"\n")[:-1], start=1):
             try:
                 lines.append(_LINE.decode(line))
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 told = "what it told of a sandbox's addresses of shared ranges is forgotten"
                 self._tell(f"line {number} of {name} cannot be read ({error}): {told}")
         return lines
@@ -129,6 +150,10 @@ class Lendings:
         if len(whole) < len(content):
             self._disk.truncate(name, len(whole))
         return whole
+
+
+def _name(file: int) -> str:
+    return f"{FILE}{file:06}"
 
 
 def _applied(lines: Iterable[_Line]) -> dict[Sandbox, Lending]:

@@ -1,10 +1,12 @@
 """Takes the slices that are offered to this node, brings their IPPools behind the journal, and hands slices back.
 
-What must hold: nothing is given of a slice before its Lease names this agent and the journal says so; the journal
-decides who has which address, and the IPPool follows it, one patch at a time, with a precondition. What another hand
-wrote into it is seen before anything is written over: an entry of ours that it changed is put back, and an address that
-it gave away is believed to be in use, so that no Pod gets it. A slice that was handed back or lost is closed for good
-under its Lease's UID; where a restored copy shows that Lease again, it is handed back once no Pod has an address of it.
+What must hold: nothing is given of a slice before its Lease names this agent, the controller has agreed to just that
+signature, and the journal says so; a restored copy shows offers and signatures of the past, and nobody agrees to those.
+The journal decides who has which address, and the IPPool follows it, one patch at a time, with a precondition. What
+another hand wrote into it is seen before anything is written over: an entry of ours that it changed is put back, and an
+address that it gave away is believed to be in use, so that no Pod gets it. A slice that was handed back or lost is
+closed for good under its Lease's UID; where a restored copy shows that Lease again, it is handed back once no Pod has
+an address of it.
 """
 
 import asyncio
@@ -14,20 +16,21 @@ import msgspec
 
 from podpool.agent.book import Book
 from podpool.agent.ground import Ground
+from podpool.agent.networks.account import Account
+from podpool.agent.networks.leases import OwnLeases, Signed
 from podpool.agent.networks.pools import OwnPools
 from podpool.agent.networks.slices import Slice
-from podpool.agent.records import Owner, SliceClosed, SliceGiven, SliceSettled, SliceTaken, Tenant
+from podpool.agent.records import Owner, SliceClosed, SliceForgotten, SliceGiven, SliceSettled, SliceTaken, Tenant
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import parse_prefix
+from podpool.core.ranges import Prefix, parse_prefix
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict
 from podpool.kube.queue import Again, WorkQueue, work
-from podpool.resources.builtin import LEASES, Lease
+from podpool.resources.builtin import Lease, Node
 from podpool.resources.whereabouts import (
     BOOT_ANNOTATION,
     IP_POOLS,
     LEAVE_ANNOTATION,
-    NODE_UID_LABEL,
     Allocation,
     IPPool,
 )
@@ -52,16 +55,32 @@ class Keeper:
         self._book = book
         self._boot_id = boot_id
         self._changed = changed
+        self._leases = OwnLeases(ground, self.pools, boot_id=boot_id)
+        self._account = Account(ground, book, verify=self._verify)
         self._queue = WorkQueue(rng=ground.rng)
         self._behind: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._told: set[str] = set()
 
+    def follow(self, node: Node) -> None:
+        """Follow the objects of this Node, and what its controller asks on it."""
+        self.pools.follow(node.metadata.uid)
+        self._account.see(node)
+
     def usable(self, slice_: Slice) -> bool:
-        """Tell whether new addresses of a slice may be given: not while it is to leave, or another holds its Lease."""
-        pool, lease = self.pools.pool(slice_.name), self.pools.lease(slice_.name)
-        leaving = pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations
-        return not leaving and (lease is None or lease.metadata.uid != slice_.lease or self._is_ours(lease))
+        """Tell whether new addresses of a slice may be given: not while another holds its Lease.
+
+        One that is to leave serves as long as there is no other: it is handed back when nothing of it is in use.
+        """
+        lease = self.pools.lease(slice_.name)
+        if lease is not None and lease.metadata.uid == slice_.lease and not self._leases.is_ours(lease):
+            return False
+        others = self._book.slices.of(slice_.network, slice_.range)
+        return not self._leaves(slice_) or all(map(self._leaves, others))
+
+    def _leaves(self, slice_: Slice) -> bool:
+        pool = self.pools.pool(slice_.name)
+        return pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations
 
     def owned_by(self, uid: str) -> bool:
         """Tell whether every slice's Lease is labelled with this Node: only then is it known who must be missed."""
@@ -89,6 +108,7 @@ class Keeper:
         """Keep them for ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pools.run())
+            group.create_task(self._account.run())
             group.create_task(work(self._queue, self._keep, workers=WORKERS))
 
     def _seen(self, name: str) -> None:
@@ -109,50 +129,84 @@ class Keeper:
             return Again(backoff(self._failures[name], rng=self._ground.rng, base=0.1, most=15.0))
         if self._failures.pop(name, 0):
             self._told.discard(f"{name} fails")
+        self._account.look()
         return again
 
     async def _look_at(self, name: str) -> Again | None:
         """Bring one slice and its objects into line; tells when to look again."""
         lease = self.pools.lease(name)
-        for known in [each for each in self._book.slices if each.name == name and not each.closed]:
+        for known in [each for each in self._book.slices if each.name == name]:
             if lease is None or lease.metadata.uid != known.lease:
-                lease = await self._lost(known)
+                lease = lease if known.closed else await self._lost(known)
+        for known in [each for each in self._book.slices if each.name == name and each.closed]:
+            if lease is None or lease.metadata.uid != known.lease:
+                self._outlive(known)
         if lease is None:
             return None
         slice_ = self._book.slices.get(lease.metadata.uid)
         if slice_ is None:
             await self._take(name, lease)
             return None
-        if slice_.closed and not (slice_.held or slice_.used):
+        if slice_.closed and not self._in_use(slice_):
             await self._hand_back(slice_, lease)
             return None
-        if slice_.closed and lease.spec.holder_identity and not self._is_ours(lease):
+        if slice_.closed and lease.spec.holder_identity and not self._leases.is_ours(lease):
             return None
-        if self._book.node_fence.is_open() and not self._is_signed(lease):
-            await self._hold(lease)
+        if self._book.node_fence.is_open() and not self._leases.is_signed(lease):
+            await self._leases.hold(lease)
         return await self._bring(slice_, lease)
+
+    def _in_use(self, slice_: Slice) -> bool:
+        return slice_.in_use(now=self._ground.clock.boot(), rest=self._ground.numbers.cooldown)
+
+    def _outlive(self, slice_: Slice) -> None:
+        """Let what a slice without a Lease gave come to rest, and then forget it."""
+        now, cooldown = self._ground.clock.boot(), self._ground.numbers.cooldown
+        settled = slice_.settled((), now=now, rest=cooldown)
+        if settled:
+            self._book.write(SliceSettled(slots=settled))
+        rested = slice_.rests_until(rest=cooldown)
+        if not self._in_use(slice_):
+            self._book.write(SliceForgotten(lease=slice_.lease))
+        elif rested is not None and rested > now:
+            self._queue.add_after(slice_.name, max(rested - now, BEHIND))
 
     # Taking
 
     async def _take(self, name: str, lease: Lease) -> None:
+        """Sign a Lease, and take its slice once the controller has agreed to that signature."""
         pool = self.pools.pool(name)
         if pool is None or not self._book.node_fence.is_open():
             return
         before = lease.spec.holder_identity or ""
-        if before and not self._is_ours(lease):
+        if before and not self._leases.is_ours(lease):
             told = f"Lease {name} is held by {before}: no address of its slice is given until it is empty"
             self._tell_once(f"{lease.metadata.uid} {before}", told)
             return
-        if not self._is_signed(lease):
-            await self._hold(lease)
+        unused = not (pool.spec.allocations or any(each.name == name for each in self._book.slices))
+        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
+            if before:
+                await self._leases.let_go(lease)
+            return
+        signed = self._leases.agreed(lease)
+        if signed:
+            await self._begin(name, lease, signed)
+        elif not self._leases.is_pending(lease):
+            await self._leases.sign(lease)
+
+    async def _begin(self, name: str, lease: Lease, signed: Signed) -> None:
+        """Give of a slice from now on, unless something was asked meanwhile that makes the signature void."""
         pool = await self.pools.read_pool(name)
-        if pool is None:
+        entries = self._entries(pool) if pool else None
+        if pool is None or entries is None or self._leases.agreed(lease) != signed:
             return
         notes = pool.metadata.annotations
-        entries = self._entries(pool)
-        same_boot = lease.metadata.annotations.get(BOOT_ANNOTATION, self._boot_id) == self._boot_id
-        if entries is None:
-            return
+        if self._overlaps(entries.prefix, notes.get(NETWORK_ANNOTATION, "")):
+            return  # until that one is handed back
+        listed = entries.listed if signed.same_boot else ()
+        if signed.used_before:
+            told = "; nothing of it is given until every Pod has told what it has" if signed.same_boot else ""
+            self._ground.tell(f"the journal knows nothing of slice {entries.prefix}: every address rests once{told}")
         self._book.write(
             SliceTaken(
                 lease=lease.metadata.uid,
@@ -161,13 +215,20 @@ class Keeper:
                 range=notes.get(RANGE_ANNOTATION, pool.spec.range),
                 slice=str(entries.prefix),
                 at=self._ground.clock.boot(),
-                found={str(each.address): _tenant(each.allocation) for each in entries.listed} if same_boot else {},
-                doubted=bool(before),
+                found={str(each.address): _tenant(each.allocation) for each in listed},
+                doubted=signed.used_before,
+                unsure=signed.used_before and signed.same_boot,
             )
         )
+        self._leases.forget(lease)
         await self._book.sync()
         self._queue.add(name)
         self._changed()
+
+    def _overlaps(self, prefix: Prefix, network: str) -> bool:
+        """Tell whether a slice that is given from has some of these addresses."""
+        kept = (each for each in self._book.slices if not each.closed and each.network == network)
+        return any(each.prefix.range.overlaps(prefix.range) for each in kept)
 
     def _entries(self, pool: IPPool) -> Entries | None:
         try:
@@ -176,31 +237,6 @@ class Keeper:
         except InvalidInput as error:
             self._tell_once(f"{pool.metadata.uid}", f"IPPool {pool.metadata.name} cannot be used: {error}")
             return None
-
-    async def _hold(self, lease: Lease) -> None:
-        """Sign a Lease, in this node's name and with its boot."""
-        await self._ground.kube.merge(
-            LEASES,
-            lease.metadata.name,
-            {"spec": {"holderIdentity": self._identity}, "metadata": {"annotations": {BOOT_ANNOTATION: self._boot_id}}},
-            namespace=self.pools.namespace,
-            precondition=lease.metadata.resource_version,
-        )
-
-    @property
-    def _identity(self) -> str:
-        return f"{self._ground.node}/{self.pools.uid}"
-
-    def _is_ours(self, lease: Lease) -> bool:
-        """Tell whether it names this node, under whichever of the UIDs that it had."""
-        return (lease.spec.holder_identity or "").startswith(f"{self._ground.node}/")
-
-    def _is_labelled(self, lease: Lease) -> bool:
-        return lease.metadata.labels.get(NODE_UID_LABEL) == self.pools.uid
-
-    def _is_signed(self, lease: Lease) -> bool:
-        boot = lease.metadata.annotations.get(BOOT_ANNOTATION)
-        return lease.spec.holder_identity == self._identity and boot == self._boot_id
 
     # Letting go
 
@@ -212,26 +248,37 @@ class Keeper:
         """
         lease = await self.pools.read_lease(slice_.name)
         same = lease if lease and lease.metadata.uid == slice_.lease else None
-        if same and (self._is_labelled(same) or same.metadata.annotations.get(BOOT_ANNOTATION) == self._boot_id):
+        if same and (self._leases.is_labelled(same) or same.metadata.annotations.get(BOOT_ANNOTATION) == self._boot_id):
             return same
-        self._ground.tell(f"Lease {slice_.name} is not ours any more: nothing more is given of {slice_.prefix}")
-        self._book.write(SliceClosed(lease=slice_.lease))
-        await self._book.sync()
+        if not slice_.closed:
+            self._ground.tell(f"Lease {slice_.name} is not ours any more: nothing more is given of {slice_.prefix}")
+            self._book.write(SliceClosed(lease=slice_.lease))
+            await self._book.sync()
+            self._queue.add(slice_.name)
         return None if same else lease
 
+    async def _verify(self) -> bool:
+        """Find out, on quorum reads, which slices are still ours, and see that their Leases say so.
+
+        What nobody has agreed to is signed anew. False when a Lease is to be signed, and the Node is not confirmed.
+        """
+        self._leases.void()
+        for slice_ in [each for each in self._book.slices if not each.closed]:
+            lease = await self._lost(slice_)
+            if lease and lease.metadata.uid == slice_.lease and not self._leases.is_signed(lease):
+                if not self._book.node_fence.is_open():
+                    return False
+                await self._leases.hold(lease)
+        self.look()
+        return True
+
     async def _hand_back(self, slice_: Slice, lease: Lease) -> None:
-        if not self._is_ours(lease):
+        if not self._leases.is_ours(lease):
             return
         pool = await self.pools.read_pool(slice_.name)
         if pool and pool.spec.allocations:
             await self._patch(pool, dict.fromkeys(pool.spec.allocations))
-        await self._ground.kube.merge(
-            LEASES,
-            slice_.name,
-            {"spec": {"holderIdentity": None}},
-            namespace=self.pools.namespace,
-            precondition=lease.metadata.resource_version,
-        )
+        await self._leases.let_go(lease)
         self._ground.tell(f"slice {slice_.prefix} was handed back: {_reason(pool)}")
 
     # Bringing up to date
@@ -254,13 +301,13 @@ class Keeper:
         if settled:
             self._book.write(SliceSettled(slots=settled))
         leaves = slice_.closed or (pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations)
-        if leaves and not (slice_.held or slice_.used):
+        if leaves and not self._in_use(slice_):
             self._book.write(SliceClosed(lease=slice_.lease))
             await self._book.sync()
             await self._hand_back(slice_, lease)
             return None
-        oldest = min((past.since for past in slice_.used.values()), default=None)
-        return None if oldest is None else Again(max(oldest + cooldown - now, BEHIND))
+        rested = slice_.rests_until(rest=cooldown)
+        return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, BEHIND))
 
     async def _written(self, slice_: Slice, pool: IPPool) -> IPPool | None:
         """Write what differs, on what is there now; gives the IPPool as it is then."""
@@ -303,12 +350,12 @@ class Keeper:
 
     async def _patch(self, pool: IPPool, changes: "dict[str, Allocation | None] | dict[str, None]") -> IPPool:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
-        name = pool.metadata.name
+        name, notes = pool.metadata.name, {BOOT_ANNOTATION: self._boot_id}
         try:
             answer = await self._ground.kube.merge(
                 IP_POOLS,
                 name,
-                {"spec": {"allocations": allocations}},
+                {"metadata": {"annotations": notes}, "spec": {"allocations": allocations}},
                 namespace=self.pools.namespace,
                 precondition=pool.metadata.resource_version,
             )

@@ -7,6 +7,7 @@ journal -> IPPools                                                      keeper
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from podpool.agent.book import Book
 from podpool.agent.ground import Ground
@@ -15,12 +16,19 @@ from podpool.agent.networks.keeper import Keeper
 from podpool.agent.networks.router import ReadFile, Router
 from podpool.agent.networks.sliced import SliceSource
 from podpool.agent.networks.strays import Pods, Strays
+from podpool.agent.networks.unsure import Unsure, shown_tenants
 from podpool.agent.networks.words import why_no_slice
 from podpool.agent.picture import SlicePicture
 from podpool.agent.reasons import fenced
 from podpool.agent.recollection import APART
-from podpool.resources.builtin import Node
+from podpool.agent.records import SliceGiven, SliceRecalled
+from podpool.kube.errors import ApiError
+from podpool.resources.builtin import ADDRESSED_PODS, AddressedPod, Node
 from podpool.runtime.disk import Disk
+from podpool.runtime.transport import Unreachable
+
+LOOK = 15.0
+"""Seconds between two looks at Pods whose addresses the journal has forgotten."""
 
 
 class Networks:
@@ -42,6 +50,7 @@ class Networks:
         self._book = book
         self._pods = pods
         self._strays = Strays()
+        self._unsure = Unsure()
         self._keeper = Keeper(ground, book, namespace, boot_id=boot_id, changed=self.changed)
         self.sliced = SliceSource(
             ground,
@@ -50,14 +59,15 @@ class Networks:
             why=lambda network, wanted: why_no_slice(ground.node, self._keeper.pools, network=network, wanted=wanted),
             touched=self._keeper.touched,
         )
-        self._shared = ClassicSource(ground, disk, namespace=namespace, foreign=foreign)
+        self._shared = ClassicSource(ground, disk, namespace=namespace, foreign=foreign, boot_id=boot_id)
+        self._keeper.pools.restored = self._shared.restored
         self.router = Router(sliced=self.sliced, shared=self._shared, clock=ground.clock, read_file=read_file)
         self._was_open = False
 
     def node_changed(self, node: Node | None) -> None:
         """Follow the objects of the Node that has our name, and our boot."""
         if node and node.boot_id == self._book.pool.boot_id:
-            self._keeper.pools.follow(node.metadata.uid)
+            self._keeper.follow(node)
 
     def owned_by(self, uid: str) -> bool:
         """Tell whether all slices are known to be of the Node with this UID."""
@@ -104,6 +114,7 @@ class Networks:
             group.create_task(self.sliced.run())
             group.create_task(self._shared.run())
             group.create_task(self._look_for_strays())
+            group.create_task(self._recollect())
 
     async def _look_for_strays(self) -> None:
         while True:
@@ -111,3 +122,30 @@ class Networks:
             pods = self._pods()
             if pods is not None:
                 self.sliced.put_back(self._strays.look(self._book.slices, pods, now=self._ground.clock.boot()))
+
+    async def _recollect(self) -> None:
+        while True:
+            await asyncio.sleep(LOOK)
+            if any(each.unsure for each in self._book.slices):
+                try:
+                    of_node = f"spec.nodeName={self._ground.node}"
+                    pods = (await self._ground.kube.list(ADDRESSED_PODS, fields=of_node)).items
+                except (ApiError, Unreachable):
+                    continue
+                self._recall(pods)
+
+    def _recall(self, pods: Sequence[AddressedPod]) -> None:
+        """Take what Pods show for theirs; and when there is no more to come, give the rest again."""
+        book, now = self._book, self._ground.clock.boot()
+        for slot, tenant in tuple(shown_tenants(book.slices, pods)):
+            self._ground.tell(f"{slot.address} is {tenant.podref}'s, which the journal had forgotten")
+            book.write(SliceGiven(tenant=tenant, slots=(slot,)))
+        over = self._unsure.is_over(book.slices, pods, self.sliced.asked, now=now)
+        for each in [each for each in book.slices if each.unsure]:
+            if over:
+                self._ground.tell(f"every Pod has told what it has of slice {each.prefix}: the rest is given again")
+                book.write(SliceRecalled(lease=each.lease, at=now))
+            self._keeper.touched(each)
+        if over:
+            self.sliced.asked.clear()
+        self.sliced.serve()

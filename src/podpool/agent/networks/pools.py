@@ -17,6 +17,9 @@ from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 
 T = TypeVar("T", bound=Object)
 
+PATIENCE = 10.0
+"""Seconds after which a watch should show what was answered."""
+
 
 class OwnPools:
     """Follows them, by name; `changed` is told which."""
@@ -30,6 +33,8 @@ class OwnPools:
         self._leases = self._reflector(LEASES)
         self._read: dict[str, IPPool] = {}
         self._turned = asyncio.Event()
+        self.restored: Callable[[], None] = lambda: None
+        """Whom to tell that the API server went back to an older copy."""
 
     @property
     def uid(self) -> str:
@@ -50,9 +55,9 @@ class OwnPools:
         return {each.metadata.name for each in (*self._pools.store.values(), *self._leases.store.values())}
 
     def pool(self, name: str) -> IPPool | None:
-        """Find an IPPool, as it was last seen: by the watch, or in an answer, whichever is newer."""
+        """Find an IPPool, as it was last seen: by the watch, or in an answer, until the watch has come as far."""
         watched, read = self._pools.store.get(f"{self.namespace}/{name}"), self._read.get(name)
-        if watched and read and _newer(read, watched):
+        if watched and read and _number(read.metadata.resource_version) > _number(self._pools.seen):
             return read
         self._read.pop(name, None)
         return watched
@@ -62,8 +67,14 @@ class OwnPools:
         return self._leases.store.get(f"{self.namespace}/{name}")
 
     def see(self, pool: IPPool) -> None:
-        """Take note of an answer."""
+        """Take note of an answer. Where the watch does not come as far the server was restored meanwhile."""
         self._read[pool.metadata.name] = pool
+        asyncio.get_running_loop().call_later(PATIENCE, self._doubt, pool)
+
+    def _doubt(self, pool: IPPool) -> None:
+        if self._read.get(pool.metadata.name) is pool:
+            del self._read[pool.metadata.name]
+            self._changed(pool.metadata.name)
 
     async def read_pool(self, name: str) -> IPPool | None:
         """Read an IPPool as it is now."""
@@ -109,9 +120,15 @@ class OwnPools:
             namespace=self.namespace,
             labels=f"{NODE_UID_LABEL}={self._uid}",
             trust=self._ground.numbers.relist,
+            restored=self._restored,
         )
         made.store.subscribe(self._seen)
         return made
+
+    def _restored(self, _was: int, _is: int) -> None:
+        """Believe no answer of the server as it was before."""
+        self._read.clear()
+        self.restored()
 
     def _seen(self, old: Object | None, new: Object | None) -> None:
         one = new or old
@@ -124,6 +141,5 @@ class OwnPools:
         return None
 
 
-def _newer(one: IPPool, other: IPPool) -> bool:
-    first, second = one.metadata.resource_version, other.metadata.resource_version
-    return first.isdecimal() and second.isdecimal() and int(first) > int(second)
+def _number(version: str) -> int:
+    return int(version) if version.isdecimal() else 0

@@ -42,17 +42,13 @@ class Router:
 
     def want(self, request: Request, pod: PodName) -> Want | None:
         """Read what a request wants of us; None when it is for the node's own pool; raises `CniError`."""
-        told = request.stdin.lower()
-        if b"range" not in told and b"whereabouts" not in told:
-            return None  # cheaply: the way of nearly all
+        files = _flat_files(request.stdin)
+        if files is None:
+            return None
+        owner, asked = _told(request, pod)
         try:
-            files = _flat_files(request.stdin)
-            if files is None:
-                return None
             flat = next(filter(None, map(self._read_file, files)), None)
-            arguments = parse_arguments(request.args)
-            config = _config(request.stdin, flat, Arguments(addresses=arguments.addresses, gateways=arguments.gateways))
-            owner = _owner(request, arguments)
+            config = _config(request.stdin, flat, asked)
         except InvalidInput as error:
             raise CniError(Code.INVALID_CONFIG, str(error)) from error
         deadline = self._clock.boot() + PATIENCE
@@ -61,23 +57,25 @@ class Router:
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give an address of each range, or nothing."""
         sliced, shared = _parted(want)
-        had = await self._has(sliced)
+        had = self._sliced.has(want.sandbox)
         of_slices = await self._sliced.give(sliced) if sliced.ranges else ()
         try:
             of_all = await self._shared.give(shared) if shared.ranges else ()
         except BaseException:
             if not had:
-                await self._sliced.give_back(sliced)
+                self._sliced.release(want.sandbox)
             raise
         return _in_order(want.ranges, of_slices, of_all)
 
-    async def give_back(self, want: Want) -> None:
-        """Take back what the sandbox's interface has of the want's ranges."""
-        sliced, shared = _parted(want)
-        if sliced.ranges:
-            await self._sliced.give_back(sliced)
-        if shared.ranges:
-            await self._shared.give_back(shared)
+    async def give_back(self, sandbox: Sandbox, want: Want | None) -> None:
+        """Take back what a sandbox's interface has, and look for it in shared ranges of the want."""
+        await self._sliced.give_back(sandbox)
+        await self._shared.give_back(sandbox, want and _parted(want)[1])
+
+    def release(self, sandbox: Sandbox, want: Want | None) -> None:
+        """See that this is done."""
+        self._sliced.release(sandbox)
+        self._shared.release(sandbox, want and _parted(want)[1])
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the sandbox's interface has; `NOT_AS_ADDED` when that is not one of each range."""
@@ -91,17 +89,27 @@ class Router:
         await self._sliced.collect(network, valid)
         await self._shared.collect(network, valid)
 
-    async def _has(self, sliced: Want) -> bool:
-        try:
-            await self._sliced.check(sliced)
-        except CniError:
-            return False
-        return True
+
+def refuse_ranges(stdin: bytes) -> None:
+    """Refuse a configuration that is not for the node's own pool, where that is all there is; raises `CniError`."""
+    if _flat_files(stdin) is not None:
+        told = "the configuration asks for addresses of ranges, and this agent serves none: start it with"
+        raise CniError(Code.INVALID_CONFIG, f"{told} --whereabouts-namespace, where the IPPools are")
+
+
+def _flat_files(stdin: bytes) -> tuple[str, ...] | None:
+    """Tell where a configuration's flat file may be; None when it is for the node's own pool, or not for us at all."""
+    told = stdin.lower()
+    if b"range" not in told and b"whereabouts" not in told:
+        return None  # cheaply: the way of nearly all
+    try:
+        return _flat_files_of(stdin)
+    except InvalidInput as error:
+        raise CniError(Code.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _flat_files(stdin: bytes) -> tuple[str, ...] | None:
-    """Tell where a configuration's flat file may be; None when it is for the node's own pool, or not for us at all."""
+def _flat_files_of(stdin: bytes) -> tuple[str, ...] | None:
     network = read_network(stdin)
     if not network.ours:
         return None
@@ -116,12 +124,17 @@ def _config(stdin: bytes, flat: bytes | None, addresses: Arguments) -> IpamConfi
     return config_of(read_network(stdin), flat=flat, arguments=addresses)
 
 
-def _owner(request: Request, arguments: Arguments) -> Owner:
-    """Name who asks; only an ADD needs a Pod, for others to see whose the address is."""
+def _told(request: Request, pod: PodName) -> tuple[Owner, Arguments]:
+    """Read who asks, and for which addresses beside; only an ADD must tell its Pod, for others to see whose it is."""
+    container, ifname = request.container_id, request.ifname
     if request.command != "ADD":
-        podref = f"{arguments.pod_namespace}/{arguments.pod_name}"
-        return Owner(podref=podref, container=request.container_id, ifname=request.ifname)
-    return arguments.owner(container=request.container_id, ifname=request.ifname)
+        return Owner(podref=f"{pod.namespace}/{pod.name}", container=container, ifname=ifname), Arguments()
+    try:
+        arguments = parse_arguments(request.args)
+        owner = arguments.owner(container=container, ifname=ifname)
+    except InvalidInput as error:
+        raise CniError(Code.INVALID_ENVIRONMENT, str(error)) from error
+    return owner, Arguments(addresses=arguments.addresses, gateways=arguments.gateways)
 
 
 def _parted(want: Want) -> tuple[Want, Want]:

@@ -52,6 +52,8 @@ class SliceSource:
         self._why = why
         self._touched = touched
         self._stirred = asyncio.Event()
+        self.asked: set[str] = set()
+        """Pods that asked in vain while a slice is unsure: what they had of it they have no more."""
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each range, waiting for slices that are on their way and addresses that rest."""
@@ -59,6 +61,8 @@ class SliceSource:
         self.serve()
         answer = self.try_give(want)
         if answer is None:
+            if any(each.unsure for each in self._book.slices):
+                self.asked.add(want.owner.podref)
             self._stirred.set()
             patience = min(self._ground.numbers.add_wait, want.deadline - self._ground.clock.boot())
             waited = await self.queue.wait(want.sandbox, want, timeout=max(patience, 0.0))
@@ -69,9 +73,9 @@ class SliceSource:
             answer = waited
         return answer
 
-    async def give_back(self, want: Want) -> None:
-        """Take back whatever the sandbox's interface has, and end its waiting."""
-        self.release(want.sandbox)
+    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        """Take back whatever the sandbox's interface has."""
+        self.release(sandbox, want)
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the sandbox's interface has."""
@@ -90,8 +94,12 @@ class SliceSource:
             self._ground.tell(f"{told}: its addresses of slices rest")
             self.release(sandbox)
 
-    def release(self, sandbox: Sandbox) -> None:
-        """Take back everything that a sandbox's interface has, of whichever range."""
+    def has(self, sandbox: Sandbox) -> bool:
+        """Tell whether a sandbox's interface has anything."""
+        return bool(self._book.slices.slots_of(sandbox))
+
+    def release(self, sandbox: Sandbox, _want: Want | None = None) -> None:
+        """Take back everything that a sandbox's interface has, of whichever range, and end its waiting."""
         self.put_back(self._book.slices.slots_of(sandbox))
         self.queue.end(sandbox)
 
@@ -187,6 +195,9 @@ class SliceSource:
             return self._why(want.config.network_name, wanted)
         now, cooldown = self._ground.clock.boot(), self._ground.numbers.cooldown
         slice_, members = places[0]
+        if slice_.unsure:
+            told = "the agent's journal was lost: nothing is given until every Pod of the node has told what it has"
+            return f"slice {slice_.prefix} of node {self._ground.node} may be in use: {told}"
         if not _has_room(slice_, want):
             return f"the IPPool {slice_.name} has as many entries as fit into one object: use a smaller node_slice_size"
         if not members.size:

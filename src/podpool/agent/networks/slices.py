@@ -21,7 +21,9 @@ from podpool.agent.records import (
     Owner,
     Past,
     SliceClosed,
+    SliceForgotten,
     SliceGiven,
+    SliceRecalled,
     SliceReturned,
     SliceSettled,
     SliceState,
@@ -50,6 +52,8 @@ class Slice:
         self.range = parse_prefix(state.range)
         self.prefix = parse_prefix(state.slice)
         self.closed = state.closed
+        self.unsure = state.unsure
+        """Sandboxes may have addresses of it that the journal knows nothing of."""
         self._doubted_at = state.doubted_at
         self._held = {parse_address(each).value: tenant for each, tenant in state.held.items()}
         self._used = {parse_address(each).value: past for each, past in state.used.items()}
@@ -80,6 +84,8 @@ class Slice:
 
     def next_free(self, members: RangeSet, *, now: float, rests: Iterable[float]) -> int | None:
         """Find an address among the members that has rested, by the first of the rests that leaves any."""
+        if self.unsure:
+            return None
         lowest, oldest = self._lowest(members), self._oldest(members)
         for rest in rests:
             if lowest is not None and (self._doubted_at is None or self._doubted_at + rest <= now):
@@ -89,11 +95,25 @@ class Slice:
         return None
 
     def rested_at(self, members: RangeSet, *, rest: float) -> float | None:
-        """Tell when the next of the members has rested; None when all have a holder."""
+        """Tell when the next of the members has rested; None when all have a holder, or may have."""
+        if self.unsure:
+            return None
         lowest, oldest = self._lowest(members), self._oldest(members)
         times = [self._doubted_at or 0.0] if lowest is not None else []
         times += [self._used[oldest].since] if oldest is not None else []
         return min(times) + rest if times else None
+
+    def in_use(self, *, now: float, rest: float) -> bool:
+        """Tell whether a Pod has an address of it, or one rests, or may have been used unknown to us."""
+        return bool(self._held or self._used or self.unsure) or (
+            self._doubted_at is not None and self._doubted_at + rest > now
+        )
+
+    def rests_until(self, *, rest: float) -> float | None:
+        """Tell when the next of what rests has rested; None when nothing does."""
+        doubted = () if self._doubted_at is None else (self._doubted_at,)
+        since = min((*(past.since for past in self._used.values()), *doubted), default=None)
+        return None if since is None else since + rest
 
     def resting(self, *, now: float, rest: float) -> int:
         """Count what was given back and rests."""
@@ -114,6 +134,7 @@ class Slice:
             range=str(self.range),
             slice=str(self.prefix),
             closed=self.closed,
+            unsure=self.unsure,
             doubted_at=self._doubted_at,
             held={str(self.address(value)): tenant for value, tenant in self._held.items()},
             used={str(self.address(value)): past for value, past in self._used.items()},
@@ -150,6 +171,7 @@ class Slice:
         if earlier.prefix.range.overlaps(ours):
             doubts = [each for each in (self._doubted_at, earlier.doubted_at) if each is not None]
             self._doubted_at = max(doubts, default=None)
+            self.unsure = self.unsure or earlier.unsure
         earlier.retain(but=ours)
         self._views.clear()
         return moved
@@ -167,9 +189,15 @@ class Slice:
     def reboot(self, *, at: float) -> None:
         """Count anew: no sandbox has survived, and nobody knows for how long anything has rested."""
         self._doubted_at = None if self._doubted_at is None else at
+        self.unsure = False
         pasts = {value: past.tenant for value, past in self._used.items()} | self._held
         self._used = {value: Past(tenant=tenant, since=at) for value, tenant in pasts.items()}
         self._held = {}
+
+    def distrust(self) -> None:
+        """Know nothing for sure: who has an address may have given it back, and others may have any."""
+        self.unsure = True
+        self._held = {value: msgspec.structs.replace(tenant, found=True) for value, tenant in self._held.items()}
 
     def close(self) -> None:
         """Give nothing any more; who has an address keeps it."""
@@ -264,8 +292,8 @@ class Slices:
                 self._return(record.slots, at=record.at)
             case SliceSettled():
                 self._settle(record.slots)
-            case SliceClosed():
-                self._slices[record.lease].close()
+            case SliceClosed() | SliceRecalled() | SliceForgotten():
+                self._turn(self._slices[record.lease], record)
             case Snapshot():
                 self._restore(record)
 
@@ -285,10 +313,13 @@ class Slices:
                 each.reboot(at=record.boot)
         if record.damaged or (rebooted and not clean and not first):
             self._doubt(at=record.boot)
+        for each in self._slices.values() if record.damaged and not rebooted else ():
+            each.distrust()
 
     def _doubt(self, *, at: float) -> None:
         for each in self._slices.values():
-            each.doubt(at=at)
+            if not each.closed:  # nothing was given of a closed one since, and that it is closed was synced
+                each.doubt(at=at)
 
     def _take(self, record: SliceTaken) -> None:
         taken = Slice(
@@ -298,6 +329,7 @@ class Slices:
                 network=record.network,
                 range=record.range,
                 slice=record.slice,
+                unsure=record.unsure,
                 doubted_at=record.at if record.doubted else None,
             )
         )
@@ -321,6 +353,16 @@ class Slices:
             left = tuple(each for each in self._by_owner.pop(tenant.owner) if each != slot)
             if left:
                 self._by_owner[tenant.owner] = left
+
+    def _turn(self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceForgotten) -> None:
+        match record:
+            case SliceClosed():
+                slice_.close()
+            case SliceRecalled():
+                slice_.unsure = False
+                slice_.doubt(at=record.at)
+            case SliceForgotten():
+                del self._slices[record.lease]
 
     def _settle(self, slots: tuple[Slot, ...]) -> None:
         for slot in slots:

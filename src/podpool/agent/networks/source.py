@@ -39,8 +39,14 @@ class Source(Protocol):
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each of the want's ranges, in their order, or nothing."""
 
-    async def give_back(self, want: Want) -> None:
-        """Take back what the sandbox's interface has, looking at every range."""
+    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        """Take back what a sandbox's interface is known to have, and what it has of any range of the want."""
+
+    def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
+        """See that the same is done, without waiting for anybody: once this has returned, it will be."""
+
+    def has(self, sandbox: Sandbox) -> bool:
+        """Tell whether a sandbox's interface is known to have anything."""
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the owner has, in the order of the ranges; `NOT_AS_ADDED` when one has nothing."""

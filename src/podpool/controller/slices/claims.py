@@ -1,11 +1,12 @@
-"""Who may be using which slice: every IPPool of a node with the Lease of its name, as one claim.
+"""Who may be using which slice: every IPPool of a node with the Lease of its name, as one claim, or an agent's word.
 
-What must hold: a slice counts as a node's from before its IPPool is there until Lease and IPPool are gone. A node that
-was deleted and registered again in the same boot is the node that it was.
+What must hold: a slice counts as a node's from before its IPPool is there until Lease and IPPool are gone, and for as
+long as its agent says that Pods have addresses of it. A node that was deleted and registered again in the same boot is
+the node that it was.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -16,18 +17,22 @@ from podpool.resources.builtin import Lease, Node
 from podpool.resources.meta import Object
 from podpool.resources.whereabouts import (
     BOOT_ANNOTATION,
+    GRANTED_ANNOTATION,
     LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
     IPPool,
+    LostSlice,
 )
+from podpool.slices.names import PoolPlace
 from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.slices.table import Holding
 
 
 class Claim(msgspec.Struct, frozen=True, kw_only=True):
-    """An IPPool and a Lease of one name, of which one may be missing."""
+    """An IPPool and a Lease of one name, of which one may be missing; or both, where an agent has lost them."""
 
     name: str
     network: str
@@ -39,24 +44,37 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """Of the Node that they are labelled with."""
     boot: str = ""
     """Of the machine whose agent took it."""
-    pooled: bool = True
-    leased: bool = False
+    pooled: bool = False
+    lease: str = ""
+    """The UID of its Lease, if there is one."""
     taken: bool = False
-    """Its Lease has a holder."""
+    """That has a holder,"""
+    spent: bool = False
+    """or had one, who handed it back, and takes it never again."""
+    signature: str = ""
+    granted: str = ""
+    """The signature that was agreed to."""
     filled: bool = False
     """Its IPPool has entries."""
+    told: bool = False
+    """An agent says that it lost it, and that Pods have addresses of it."""
     leave: str = ""
     """Why it is asked back."""
 
     @property
     def held(self) -> bool:
-        """Tell whether somebody may be using addresses of it."""
-        return self.taken or self.filled
+        """Tell whether somebody may be using addresses of it, or is about to."""
+        return self.taken or self.filled or self.told
 
     @property
-    def spent(self) -> bool:
-        """Tell whether its Lease was taken and handed back: the agent takes it never again."""
-        return self.leased and self.boot != "" and not self.taken
+    def sure(self) -> bool:
+        """Tell whether somebody may be using addresses of it: who has only signed gives none."""
+        return self.filled or self.told or (self.taken and self.signature == self.granted)
+
+    @property
+    def rank(self) -> tuple[bool, bool, bool]:
+        """Tell how much it weighs against another of the same addresses."""
+        return self.sure, self.taken, bool(self.lease)
 
     def belongs(self, node: Node | None) -> bool:
         """Tell whether it is this Node's, or of the same boot of the same machine."""
@@ -81,7 +99,10 @@ class Claims:
         self.strangers: dict[str, IPPool] = {}
         """Pools by name that belong to no node, or to one that nobody has labelled them with."""
         self._changed = changed
+        self._told: dict[str, Claim] = {}
+        """What agents have lost, as they say;"""
         self._claims: dict[str, Claim] = {}
+        """and everything."""
         self._networks: dict[str, dict[str, Claim]] = {}
         self._nodes: dict[str, dict[str, Claim]] = {}
 
@@ -115,10 +136,25 @@ class Claims:
         """List the networks in which there are any."""
         return tuple(network for network, claims in self._networks.items() if claims)
 
+    def hear(self, node: Node, lost: Iterable[LostSlice], *, whole: bool) -> None:
+        """Take down what a Node's agent has lost; what it told before is over when this is the `whole`."""
+        now = {each.name: each for each in _lost_by(node, lost)}
+        before = [name for name, each in self._told.items() if each.belongs(node)]
+        for name in [each for each in before if whole and each not in now]:
+            self.unsay(name)
+        for name, claim in now.items():
+            self._told[name] = claim
+            self.refresh(name)
+
+    def unsay(self, name: str) -> None:
+        """Let an agent's word count no more."""
+        if self._told.pop(name, None):
+            self.refresh(name)
+
     def refresh(self, name: str) -> Claim | None:
         """Look at one again, and have it told when it is another now."""
         pool = self.pools.get(name)
-        old, new = self._claims.get(name), _read(pool, self.leases.get(name))
+        old, new = self._claims.get(name), _read(pool, self.leases.get(name), self._told.get(name))
         if pool is not None and not _ours(pool):
             self.strangers[name] = pool
         else:
@@ -138,19 +174,61 @@ class Claims:
         return new
 
 
-def _read(pool: IPPool | None, lease: Lease | None) -> Claim | None:
+def undisputed(claims: Iterable[Claim]) -> list[Claim]:
+    """Leave out what others have a better claim to; where two may be in use both stay, for people to settle."""
+    kept: dict[str, Claim] = {}
+    around: list[Claim] = []
+    for claim in sorted(claims, key=lambda each: (each.slice, each.name)):
+        around = [each for each in around if each.slice.range.overlaps(claim.slice.range)]
+        rivals = [each for each in around if (each.node, each.uid) != (claim.node, claim.uid)]
+        if not claim.sure and any(each.rank >= claim.rank for each in rivals):
+            continue
+        for each in rivals:
+            if not each.sure:
+                kept.pop(each.name, None)
+                around.remove(each)
+        kept[claim.name] = claim
+        around.append(claim)
+    return list(kept.values())
+
+
+def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[Claim]:
+    for each in lost:
+        with suppress(InvalidInput):
+            slice_ = parse_prefix(each.slice)
+            yield Claim(
+                name=PoolPlace(range=slice_, network=each.network, node=node.metadata.name).name,
+                network=each.network,
+                range=parse_prefix(each.range),
+                slice=slice_,
+                node=node.metadata.name,
+                uid=node.metadata.uid,
+                boot=node.boot_id,
+                told=True,
+            )
+
+
+def _read(pool: IPPool | None, lease: Lease | None, told: Claim | None) -> Claim | None:
     """Read what is ours; a pool of others, or of all nodes, is no claim."""
     pool = pool if pool is not None and _ours(pool) else None
     lease = lease if lease is not None and _ours(lease) else None
+    shown = _shown(pool, lease)
+    if shown is None or told is None:
+        return shown or told
+    return msgspec.structs.replace(shown, uid=told.uid, boot=told.boot, told=True)
+
+
+def _shown(pool: IPPool | None, lease: Lease | None) -> Claim | None:
     one = pool or lease
     if one is None:
         return None
-    notes = one.metadata.annotations
+    notes, signed = one.metadata.annotations, lease.metadata.annotations if lease else {}
     try:
         slice_ = parse_prefix(pool.spec.range if pool else notes.get(SLICE_ANNOTATION, ""))
         whole = parse_prefix(notes.get(RANGE_ANNOTATION, str(slice_)))
     except InvalidInput:
         return None
+    taken = bool(lease and lease.spec.holder_identity)
     return Claim(
         name=one.metadata.name,
         network=notes.get(NETWORK_ANNOTATION, ""),
@@ -158,12 +236,15 @@ def _read(pool: IPPool | None, lease: Lease | None) -> Claim | None:
         slice=slice_,
         node=notes[NODE_ANNOTATION],
         uid=one.metadata.labels[NODE_UID_LABEL],
-        boot=(lease or one).metadata.annotations.get(BOOT_ANNOTATION, ""),
+        boot=signed.get(BOOT_ANNOTATION, notes.get(BOOT_ANNOTATION, "")),
         pooled=pool is not None,
-        leased=lease is not None,
-        taken=bool(lease and lease.spec.holder_identity),
+        lease=lease.metadata.uid if lease else "",
+        taken=taken,
+        spent=BOOT_ANNOTATION in signed and not taken,
+        signature=signed.get(SIGNATURE_ANNOTATION, ""),
+        granted=signed.get(GRANTED_ANNOTATION, ""),
         filled=bool(pool and pool.spec.allocations),
-        leave=pool.metadata.annotations.get(LEAVE_ANNOTATION, "") if pool else "",
+        leave=notes.get(LEAVE_ANNOTATION, "") if pool else "",
     )
 
 

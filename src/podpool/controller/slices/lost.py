@@ -41,6 +41,10 @@ class Lost:
                 await self.look()
             await asyncio.sleep(min(LOOK, self._ground.settings.numbers.gone / 4))
 
+    def forget(self) -> None:
+        """Miss everybody anew: Nodes may be back that were seen to be gone."""
+        self._missed.clear()
+
     async def look(self) -> None:
         """Note who is missed, and end the slices of those whose time is over."""
         now, nodes = asyncio.get_running_loop().time(), self._ground.nodes
@@ -73,6 +77,7 @@ class Lost:
             return False
         lease = self._claims.leases.get(claim.name)
         if await self._offers.withdraw(current, still=partial(self._is_gone, current)):
+            self._claims.unsay(claim.name)
             return True
         if lease is not None:
             await self._put_back(lease)

@@ -1,6 +1,7 @@
 """The objects of Whereabouts' world as the controller sees them, with its own writes before a watch shows them."""
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from typing import Generic
@@ -39,7 +40,9 @@ class Mirror(Generic[T]):
         self.namespace = namespace
         self.labels = labels
         self.restores = 0
-        """How often the server went back to an older copy."""
+        """How often the server went back to an older copy,"""
+        self.restored_at = -math.inf
+        """and when it last did, by the loop's time."""
         self._reflector = Reflector(
             kube,
             kind,
@@ -59,6 +62,7 @@ class Mirror(Generic[T]):
 
     def _restored(self, _seen: int, _found: int) -> None:
         self.restores += 1
+        self.restored_at = asyncio.get_running_loop().time()
 
 
 class SliceMirrors:
@@ -71,13 +75,23 @@ class SliceMirrors:
         self.pools = Mirror(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
         self.leases = Mirror(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
         self.tables = Mirror(kube, SLICE_POOLS, settings=settings, rng=rng, namespace=home)
+        self._all = (self._definitions, self.pools, self.leases, self.tables)
         self._kube = kube
+
+    @property
+    def restores(self) -> int:
+        """How often it was noticed that the server went back to an older copy."""
+        return sum(each.restores for each in self._all)
+
+    def restored_within(self, seconds: float) -> bool:
+        """Tell whether it did so lately."""
+        return max(each.restored_at for each in self._all) + seconds > asyncio.get_running_loop().time()
 
     async def run(self) -> None:
         """Keep them, from the moment that the cluster knows of attachments."""
         await self._defined()
         async with asyncio.TaskGroup() as group:
-            for mirror in (self._definitions, self.pools, self.leases, self.tables):
+            for mirror in self._all:
                 group.create_task(mirror.run())
 
     async def _defined(self) -> None:
@@ -94,7 +108,7 @@ class SliceMirrors:
 
     async def synced(self) -> None:
         """Wait until each has been seen as a whole: for ever, where nobody has defined the kinds."""
-        for mirror in (self._definitions, self.pools, self.leases, self.tables):
+        for mirror in self._all:
             await mirror.store.synced.wait()
 
 

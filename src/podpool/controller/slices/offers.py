@@ -1,8 +1,9 @@
 """One node's slice: its IPPool and Lease, made, kept in order, asked back, and ended.
 
-What must hold: the IPPool is there before its Lease, and a slice counts as taken from before the IPPool is asked for. A
-Lease that has a holder is not touched: the agent is asked to leave, and the slice ends when it has. Whatever is
-deleted is what was looked at, by its UID and version.
+What must hold: the IPPool is there before its Lease, and a slice counts as taken from before the IPPool is asked for.
+Nothing is offered, and no signature agreed to, before it is known who uses what; what an agent says that it has is
+offered to it at once. A Lease that has a holder is not touched: the agent is asked to leave, and the slice ends when it
+has. Whatever is deleted is what was looked at, by its UID and version.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -17,7 +18,14 @@ from podpool.kube.queue import Again
 from podpool.kube.reflector import fresh
 from podpool.resources.builtin import LEASES, NODES
 from podpool.resources.meta import Kind, Object, T
-from podpool.resources.whereabouts import IP_POOLS, LEAVE_ANNOTATION, NODE_UID_LABEL, SLICE_ANNOTATION, IPPool
+from podpool.resources.whereabouts import (
+    GRANTED_ANNOTATION,
+    IP_POOLS,
+    LEAVE_ANNOTATION,
+    NODE_UID_LABEL,
+    SLICE_ANNOTATION,
+    IPPool,
+)
 from podpool.slices.names import PoolPlace
 
 STALE = 1.0
@@ -28,11 +36,17 @@ UNWANTED = "no NetworkAttachmentDefinition asks for it any more"
 class Offers:
     """Brings IPPool and Lease of one name in step with what is wanted."""
 
-    def __init__(self, ground: SliceGround, claims: Claims, *, look: Callable[[str], None]) -> None:
+    def __init__(
+        self, ground: SliceGround, claims: Claims, *, look: Callable[[str], None], may_give: Callable[[], bool]
+    ) -> None:
+        self.ended: set[str] = set()
+        """The UIDs of the Leases that were deleted from here."""
         self._ground = ground
         self._kube = ground.kube
         self._claims = claims
         self._look = look
+        self._may_give = may_give
+        """Tell whether it is known who uses what."""
         self._wanted: dict[str, dict[str, Offer]] = {}
         """Offers by network and name, of the networks that have been decided on;"""
         self._networks: dict[str, str] = {}
@@ -58,6 +72,10 @@ class Offers:
         for name in (*changed, *claimed):
             self._look(name)
 
+    def names(self) -> tuple[str, ...]:
+        """Name everything that is wanted."""
+        return tuple(self._networks)
+
     def _offer(self, name: str) -> Offer | None:
         return self._wanted.get(self._networks.get(name, ""), {}).get(name)
 
@@ -65,7 +83,7 @@ class Offers:
         """Look at a slice as it is now, and do what is missing."""
         offer, claim = self._offer(name), self._claims.refresh(name)
         if claim is None:
-            if offer is not None and not offer.leave:
+            if offer is not None and not offer.leave and self._may_give():
                 await self._make(offer)
         elif offer is not None:
             return await self._keep(offer, claim)
@@ -79,13 +97,32 @@ class Offers:
         if claim.uid != offer.uid:
             return await self._own_again(offer, claim)
         if offer.leave and not claim.held:
-            await self.withdraw(claim)
+            await self._drop(claim)
             return None
         if claim.spent and not offer.leave:
             await self._end(LEASES, self._claims.leases, self._claims.leases.get(claim.name))
         await self._dress(offer)
-        await self._make(offer)
+        if claim.held or self._may_give():
+            await self._make(offer)
+        await self._agree(offer)
         return None
+
+    async def _agree(self, offer: Offer) -> None:
+        """Let an agent that has signed give addresses, unless they may be another's, or are to be given back."""
+        claim, lease = self._claims.get(offer.place.name), self._claims.leases.get(offer.place.name)
+        if claim is None or lease is None or not claim.taken or claim.signature == claim.granted:
+            return
+        known = claim.told or self._may_give()
+        wanted = bool(offer.leave) or self._offer(claim.name) == offer
+        if known and wanted and not offer.disputed and not self._is_beaten(claim, everywhere=bool(offer.leave)):
+            agreed = {GRANTED_ANNOTATION: claim.signature}
+            self._claims.leases.note(await self._labelled(LEASES, lease, {}, agreed))
+
+    def _is_beaten(self, claim: Claim, *, everywhere: bool) -> bool:
+        """Tell whether addresses of it may be in use under another name: of its own node, or of any."""
+        others = self._claims.of_network(claim.network) if everywhere else self._claims.of_node(claim.node)
+        rivals = (each for each in others if each.sure and each.name != claim.name and each.network == claim.network)
+        return any(each.slice.range.overlaps(claim.slice.range) for each in rivals)
 
     def _is_made(self, claim: Claim) -> bool:
         """Tell whether the server has answered for the IPPool, or only will have."""
@@ -103,7 +140,8 @@ class Offers:
         elif NODE_UID_LABEL not in pool.metadata.labels:  # of a plugin that was there before us
             pools.note(await self._labelled(IP_POOLS, pool, offer.labels, offer.notes))
         pool, lease = pools.get(name), self._claims.leases.get(name)
-        if pool and lease is None and _has(pool, offer.labels, offer.notes) and self._offer(name) == offer:
+        wanted = bool(offer.leave) or self._offer(name) == offer  # what is asked back is somebody's already
+        if pool and lease is None and wanted and _has(pool, offer.labels, offer.notes):
             await self._make_lease(offer)
 
     async def _make_pool(self, pool: IPPool) -> None:
@@ -165,7 +203,7 @@ class Offers:
         if claim.pooled and not self._is_made(claim):
             await self._settle(claim.name)
         elif not claim.held:
-            await self.withdraw(claim)
+            await self._drop(claim)
         elif node is not None and claim.belongs(node):
             place = PoolPlace(range=claim.slice, network=claim.network, node=claim.node)
             unwanted = Offer(place=place, uid=node.metadata.uid, range=claim.range, leave=UNWANTED)
@@ -178,6 +216,11 @@ class Offers:
             self._claims.pools.note(await self._kube.get(IP_POOLS, name, namespace=self._ground.namespace))
         except NotFound:
             self._claims.pools.forget(name)
+
+    async def _drop(self, claim: Claim) -> None:
+        """End what nobody holds, once it is known that nobody does."""
+        if self._may_give():
+            await self.withdraw(claim)
 
     async def withdraw(self, claim: Claim, *, still: Callable[[], Awaitable[bool]] | None = None) -> bool:
         """End a slice: first the Lease, so that nobody takes it any more, and the IPPool if it is still to be so."""
@@ -193,6 +236,7 @@ class Offers:
         if obj is None:
             return
         meta = obj.metadata
+        self.ended.add(meta.uid)
         with suppress(NotFound):
             await self._kube.delete(
                 kind, meta.name, namespace=self._ground.namespace, uid=meta.uid, resource_version=meta.resource_version

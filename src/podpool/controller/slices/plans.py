@@ -15,10 +15,13 @@ from podpool.slices.places import NETWORK_ANNOTATION
 class Plans:
     """Reads all definitions; what each says is read once."""
 
-    def __init__(self, mirrors: SliceMirrors, nodes: Store[Node], telling: Telling) -> None:
+    def __init__(
+        self, mirrors: SliceMirrors, nodes: Store[Node], telling: Telling, *, flat_file: bytes | None = None
+    ) -> None:
         self._mirrors = mirrors
         self._nodes = nodes
         self._telling = telling
+        self._flat_file = flat_file
         self.networks = Networks()
         """As of the last look,"""
         self.looked = False
@@ -30,7 +33,7 @@ class Plans:
         unreadable: list[Refusal] = []
         for definition in self._mirrors.attachments.values():
             try:
-                attachment = read_attachment(definition)
+                attachment = read_attachment(definition, flat=self._flat_file)
             except InvalidInput as error:
                 alone = definition.key
                 unreadable.append(Refusal(refused=alone, attachments=(alone,), reason=str(error)))

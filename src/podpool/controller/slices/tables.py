@@ -11,7 +11,7 @@ import logging
 from collections.abc import Collection
 
 from podpool.controller.metrics import SliceMeter
-from podpool.controller.slices.claims import Claims
+from podpool.controller.slices.claims import Claims, undisputed
 from podpool.controller.slices.ground import SliceGround
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
@@ -78,8 +78,9 @@ class Tables:
             self._tables[plan.key] = tables[plan.key]
             for name in names[plan.key]:
                 await self._publish(name, plan.key, tables[plan.key])
-        self._offers.want(network, offers)
-        await self._clear(network, tables)
+        if self._in_use(network) == in_use:  # else whoever changed it has us look again
+            self._offers.want(network, offers)
+            await self._clear(network, tables)
 
     def _joined(self, network: str) -> dict[str, Node]:
         """List the Nodes in the order in which they joined; not those of which it is still to be told who they are."""
@@ -97,10 +98,11 @@ class Tables:
 
     def _in_use(self, network: str) -> list[Holding]:
         nodes = self._ground.nodes
-        ours = [claim.holding(nodes.get(claim.node)) for claim in self._claims.of_network(network)]
+        ours = [claim.holding(nodes.get(claim.node)) for claim in undisputed(self._claims.of_network(network))]
         if not self._claims.strangers:
             return ours
-        known = KnownNames(nodes=set(nodes), networks={key.network for key in self._tables})
+        planned = (plan.key.network for plan in self._plans.networks.plans)
+        known = KnownNames(nodes=set(nodes), networks={network, *planned})
         theirs = slices_in_use(self._claims.strangers.values(), leased=(), known=known)
         return [*ours, *theirs.get(network, ())]
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from podpool.controller.metrics import SliceMeter
 from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.ground import SliceGround
+from podpool.controller.slices.hearing import Hearing
 from podpool.controller.slices.lost import Lost
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
@@ -15,9 +16,12 @@ from podpool.controller.slices.tables import Tables
 from podpool.kube.queue import Again, WorkQueue, work
 from podpool.resources.builtin import Node
 from podpool.resources.meta import Object
+from podpool.slices.networks import TableKey
 
 GATHER = 0.2
 """Seconds for which news of a network wait for company: many nodes, one write."""
+GATHER_EACH = 0.0005
+"""The same for each node, where they are many: a table of 5,000 takes 0.1 s to make, and others want to work too."""
 RESYNC = 300.0
 """Seconds after which everything is looked at again, whatever happened."""
 AT_ONCE = 64
@@ -34,8 +38,13 @@ class SliceWork:
         mirrors = ground.mirrors
         self._claims = Claims(mirrors, changed=self._claim_changed)
         self._shown = Latest(mirrors.tables, changed=self._table_changed)
-        self._plans = Plans(mirrors, ground.nodes, ground.telling)
-        self._offers = Offers(ground, self._claims, look=self.queues["slices"].add)
+        self._plans = Plans(mirrors, ground.nodes, ground.telling, flat_file=ground.settings.flat_file)
+        self._hearing = Hearing(
+            ground, self._claims, lacks=self._lacks, doubted=self._doubted, settled=self._look_at_all
+        )
+        self._offers = Offers(
+            ground, self._claims, look=self.queues["slices"].add, may_give=lambda: self._hearing.is_over
+        )
         self._tables = Tables(ground, self._plans, self._claims, self._offers, self._shown)
         self._lost = Lost(ground, self._claims, self._offers)
         self._sweep = Sweep(ground, self._claims)
@@ -65,6 +74,7 @@ class SliceWork:
                     ):
                         timed = ground.metrics.timed(name, reconcile)
                         group.create_task(work(self.queues[name], timed, workers=workers))
+                    group.create_task(self._hearing.run())
                     group.create_task(self._lost.run())
                     group.create_task(self._sweep.run())
                     group.create_task(self._resync())
@@ -84,8 +94,8 @@ class SliceWork:
         shown = (key.network for pool in self._ground.mirrors.tables.store.values() if (key := key_of(pool)))
         planned = (plan.key.network for networks in (before, after) for plan in networks.plans)
         self._look_at((*planned, *shown, *self._claims.networks()), after=0.0)
-        for claim in self._claims.values():
-            self.queues["slices"].add(claim.name)
+        self._look_at_all()
+        self._hearing.stir()
 
     async def _divide(self, network: str) -> Again | None:
         if self._plans.looked and self.queues["plans"].idle:
@@ -94,11 +104,26 @@ class SliceWork:
         return Again(after=GATHER)  # what is planned is about to be another
 
     def _look_at(self, networks: Iterable[str], *, after: float = GATHER) -> None:
+        wait = after and max(after, GATHER_EACH * len(self._ground.nodes))
         for network in dict.fromkeys(networks):
-            self.queues["networks"].add_after(network, after)
+            self.queues["networks"].add_after(network, wait)
+
+    def _look_at_all(self) -> None:
+        for name in (*self._offers.names(), *(claim.name for claim in self._claims.values())):
+            self.queues["slices"].add(name)
+
+    def _doubted(self) -> None:
+        self._lost.forget()
+
+    def _lacks(self, node: Node) -> bool:
+        """Tell whether a Node has no slice where there are some to have."""
+        sure = {TableKey(each.network, each.range) for each in self._claims.of_node(node.metadata.name) if each.sure}
+        return any(plan.key not in sure for plan in self._plans.networks.plans)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Look at every network when a Node comes, goes or tells who it is; its heartbeat is no news."""
+        if new is not None:
+            self._hearing.hear(new)
         if old is not None and new is not None and old.boot_id == new.boot_id:
             return
         node = new or old
@@ -117,6 +142,9 @@ class SliceWork:
         self._look_at(each.network for each in (key, shown) if each)
 
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+        vanished = old is not None and old.taken and old.sure and old.lease != (new.lease if new else "")
+        if old is not None and vanished and old.lease not in self._offers.ended:
+            self._hearing.doubt()
         for claim in (old, new):
             if claim is not None:
                 self.queues["slices"].add(claim.name)
