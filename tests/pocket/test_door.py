@@ -25,6 +25,6 @@ def test_somebody_elses_kubeconfig_is_left_alone(tmp_path: Path) -> None:
     place.write_text(OTHER)
     words = [*PODPOOL, "pocket", "serve", "--listen", "127.0.0.1:0", "--write-kubeconfig", str(place)]
     done = subprocess.run(words, check=False, capture_output=True, text=True, timeout=60)
-    assert 1 == done.returncode
+    assert 2 == done.returncode
     assert "was not written by pocket" in done.stderr
     assert OTHER == place.read_text()

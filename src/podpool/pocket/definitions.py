@@ -67,11 +67,64 @@ _DEFINITION = _object(
 )
 
 
-def definition_faults(definition: Mapping[str, Any]) -> Iterator[str]:
-    """Tell why the kinds of a definition cannot be served, each fault with its place."""
+_APPROVED = "api-approved.kubernetes.io"
+_PROTECTED = ("k8s.io", "kubernetes.io")
+_FIXED = ("group", "scope", "names.kind", "names.plural")
+
+
+def definition_faults(definition: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Tell why the kinds of a definition cannot be served, or no longer, each fault with its place."""
     found = list(faults(_DEFINITION, definition))
     yield from found
     if not found:
-        spec, name = definition["spec"], definition["metadata"]["name"]
-        if name != f"{spec['names']['plural']}.{spec['group']}":
-            yield f'metadata.name: Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+        yield from _changed_identity(old, definition) if old else _misnamed(definition)
+        spec = definition["spec"]
+        yield from _unapproved(spec["group"], definition["metadata"].get("annotations") or {})
+        for index, version in enumerate(spec["versions"]):
+            schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+            yield from _contradictions(schema, f"spec.versions[{index}].schema.openAPIV3Schema", root=True)
+
+
+def _misnamed(definition: Mapping[str, Any]) -> Iterator[str]:
+    spec, name = definition["spec"], definition["metadata"]["name"]
+    if name != f"{spec['names']['plural']}.{spec['group']}":
+        yield f'metadata.name: Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
+
+
+def _changed_identity(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Tell what a definition changed that its objects are kept by."""
+    for place in _FIXED:
+        before, after = (_at(each["spec"], place) for each in (old, new))
+        if before != after:
+            yield f'spec.{place}: Invalid value: "{after}": field is immutable'
+
+
+def _contradictions(schema: Schema, path: str, *, root: bool = False) -> Iterator[str]:
+    """Tell where a schema says of other fields what it may not."""
+    others, properties = schema.get("additionalProperties"), schema.get("properties") or {}
+    if others is not None and root:
+        yield f"{path}.additionalProperties: Forbidden: must not be used at the root"
+    if properties and others not in (None, True):
+        yield f"{path}.additionalProperties: Forbidden: additionalProperties and properties are mutual exclusive"
+    inner = {f"properties[{name}]": part for name, part in properties.items()}
+    inner |= {name: schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), Mapping)}
+    for name, part in inner.items():
+        yield from _contradictions(part, f"{path}.{name}")
+
+
+def _at(spec: Any, place: str) -> Any:  # noqa: ANN401  JSON
+    for each in place.split("."):
+        spec = spec[each]
+    return spec
+
+
+def _unapproved(group: str, annotations: Mapping[str, str]) -> Iterator[str]:
+    """Keep Kubernetes' own groups for those who say that they may, or that they know that they may not."""
+    if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
+        return
+    approval = annotations.get(_APPROVED, "")
+    if not approval:
+        yield f"metadata.annotations[{_APPROVED}]: Required value: protected groups must have approval annotation"
+    elif not approval.startswith(("https://", "http://", "unapproved")):
+        why = 'must be a URL or a reason that begins with "unapproved"'
+        yield f'metadata.annotations[{_APPROVED}]: Invalid value: "{approval}": {why}'

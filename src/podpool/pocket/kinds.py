@@ -132,8 +132,10 @@ class Kinds:
 
     def __init__(self, definitions: Iterable[Mapping[str, Any]] = ()) -> None:
         self._served = {(each.group, each.version, each.plural): each for each in BUILTIN}
-        for definition in definitions:
-            self._served |= {(each.group, each.version, each.plural): each for each in defined(definition)}
+        own = {each.group for each in BUILTIN}
+        for each in (kind for definition in definitions for kind in defined(definition)):
+            if each.group not in own:  # a real server, too, looks for nothing else in its own groups
+                self._served[each.group, each.version, each.plural] = each
 
     def find(self, group: str, version: str, plural: str) -> Served:
         """Find a kind by its place in a path."""

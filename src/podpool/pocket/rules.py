@@ -107,7 +107,7 @@ def updated(served: Served, old: Object, wanted: Object, *, sub: str | None) -> 
     new = with_meta(new, **{each: old["metadata"].get(each) for each in (*_SET_BY_SERVER, "resourceVersion")})
     new = _status_only(served, old, new) if sub == "status" else _all_but_status(served, old, new)
     _refuse_new_finalizers(served, old, new)
-    return _checked(served, new)
+    return _checked(served, new, old)
 
 
 def deleting(old: Object, *, now: str, grace: int) -> dict[str, Any]:
@@ -218,8 +218,8 @@ def _refuse_new_finalizers(served: Served, old: Object, new: Object) -> None:
         raise invalid(served.qualified, name_of(old), f"metadata.finalizers: Forbidden: {why}, found {added}")
 
 
-def _checked(served: Served, obj: dict[str, Any]) -> dict[str, Any]:
-    if served.id == DEFINITIONS.id and (wrong := list(definition_faults(obj))):
+def _checked(served: Served, obj: dict[str, Any], old: Object | None = None) -> dict[str, Any]:
+    if served.id == DEFINITIONS.id and (wrong := list(definition_faults(obj, old))):
         raise invalid(served.qualified, name_of(obj), *wrong)
     if served.schema is None:
         return obj

@@ -25,6 +25,11 @@ _IS: Mapping[str, Callable[[Any], bool]] = {
 
 TYPES = tuple(_IS)
 
+_PRESERVE = "x-kubernetes-preserve-unknown-fields"
+_BARE: dict[str, Any] = {"type": "object"}
+_BARE["items"] = _BARE
+"""Of what a schema lets in without describing it, objects are kept empty, as a real server keeps them."""
+
 
 def shaped(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
     """Fill in defaults, and leave out fields that the schema does not know, unless it wants them kept."""
@@ -34,8 +39,9 @@ def shaped(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
     if not isinstance(value, Mapping) or not (properties or schema.get("type") == "object"):
         return value
     defaults = {name: part["default"] for name, part in properties.items() if "default" in part and name not in value}
+    others = _of_others(schema, {} if schema.get(_PRESERVE) else _BARE)
     return {
-        name: shaped(properties.get(name, schema.get("additionalProperties") or {}), part)
+        name: shaped(properties.get(name, others), part)
         for name, part in {**value, **defaults}.items()
         if name in properties or _keeps_unknown(schema)
     }
@@ -49,12 +55,13 @@ def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noq
     properties: Mapping[str, Schema] = schema.get("properties", {})
     if not isinstance(value, Mapping) or not (properties or schema.get("type") == "object"):
         return
+    others = _of_others(schema, {} if schema.get(_PRESERVE) else _BARE)
     for name, part in value.items():
         place = f"{path}.{name}".lstrip(".")
         if not path and name in HEAD:
             continue
         if name in properties or _keeps_unknown(schema):
-            yield from unknown(properties.get(name, schema.get("additionalProperties") or {}), part, place)
+            yield from unknown(properties.get(name, others), part, place)
         else:
             yield place
 
@@ -121,12 +128,19 @@ def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # no
         for name in schema.get("required", ()):
             if name not in value:
                 yield f"{path}.{name}".lstrip(".") + ": Required value"
-        for name, part in schema.get("properties", {}).items():
-            if name in value:
-                yield from faults(part, value[name], f"{path}.{name}".lstrip("."))
-        if others := schema.get("additionalProperties"):
-            for name, part in value.items():
-                yield from faults(others, part, f"{path}.{name}".lstrip("."))
+        properties: Mapping[str, Schema] = schema.get("properties", {})
+        for name, part in value.items():
+            place = f"{path}.{name}".lstrip(".")
+            if wanted := properties.get(name, _of_others(schema, {})):
+                yield from faults(wanted, part, place)
+            elif schema.get("additionalProperties") is False and name not in properties:
+                yield f"{path}: Invalid value: {_told(value)}: {place} in body is a forbidden property"
+
+
+def _of_others(schema: Schema, anything: Schema) -> Schema:
+    """Find the schema of fields that have none of their own: `anything` where no more is said than that they may be."""
+    others = schema.get("additionalProperties")
+    return others if isinstance(others, Mapping) else anything
 
 
 def _told(value: object) -> str:
@@ -134,7 +148,7 @@ def _told(value: object) -> str:
 
 
 def _keeps_unknown(schema: Schema) -> bool:
-    return bool(schema.get("x-kubernetes-preserve-unknown-fields") or schema.get("additionalProperties"))
+    return bool(schema.get(_PRESERVE)) or "additionalProperties" in schema
 
 
 def _whole(value: object) -> bool:
