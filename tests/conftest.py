@@ -7,11 +7,13 @@ Tests of one part share an xdist group, so that it starts once.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
+from parts.browser import Browser
 from parts.control_plane import ControlPlane
 from parts.namespaces import Namespaces
 from parts.postgres import Postgres
@@ -76,3 +78,22 @@ def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]
         yield held
     finally:
         held.stop()
+
+
+@pytest.fixture(scope="session")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    """Chromium, for all tests of this worker."""
+    started = Browser(tmp_path_factory.mktemp("chromium"))
+    started.start()
+    try:
+        yield started
+    finally:
+        started.stop()
+
+
+@pytest.fixture
+def pictures(request: pytest.FixtureRequest) -> Path:
+    """Where pictures of the page are kept after the tests of a folder."""
+    place = Path(__file__).resolve().parents[1] / "artefacts" / request.path.parent.name
+    place.mkdir(parents=True, exist_ok=True)
+    return place

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from parts.loopback import free_port
+from parts.loopback import answers, free_port
 from parts.pages import clear
 from parts.polling import until
 from tests.spine.test_one_pod import OUR_ACCOUNTS, Spine
@@ -25,11 +25,11 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 class Watched(Spine):
     """A small cluster with a page that looks at it."""
 
-    def watch(self) -> str:
+    def watch(self, ledger: str = "") -> str:
         """Start the page with the rights that the printed roles give; tell where it is."""
         port = free_port()
         words = [
-            *("dashboard", "--kubeconfig", self.account("podpool-dashboard"), "--ledger", self.url),
+            *("dashboard", "--kubeconfig", self.account("podpool-dashboard"), "--ledger", ledger or self.url),
             *("--ledger-token-file", str(self.home / "cluster-token"), "--port", str(port)),
         ]
         self.start("dashboard", words, port=port)
@@ -85,6 +85,37 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
             assert [] == page.complaints
 
     asyncio.run(story())
+    assert_only_read(watched, mark)
+
+
+def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, browser: Browser, pictures: Path) -> None:
+    mark = watched.plane.audit.mark()
+    address = watched.run_pod("web", "one")
+    url = watched.watch("none")
+    until(lambda: answers(int(url.rpartition(":")[2].strip("/")), "/readyz"), "it is ready")
+
+    async def story() -> None:
+        async with browser.page(height=1200) as page:
+            await page.open(url)
+            await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
+            await page.until("document.querySelector('.card .full').textContent.includes('32 on nodes')")
+            assert "How large it is, only a ledger knows." in await page.text(".card .outlook")
+            assert "only a ledger can tell them" in await page.text("#addresses-title")
+            await page.press("/")
+            await page.write(address)
+            await page.until("document.querySelectorAll('#matches [role=option]').length === 1")
+            await page.press("Enter")
+            await page.until("document.getElementById('detail-body').textContent.includes('Used by Pod default/web')")
+            assert "what a ledger keeps, and there is none" in await page.text("#detail-body")
+            (pictures / "no-ledger.png").write_bytes(await page.picture())
+            assert [] == page.complaints
+
+    asyncio.run(story())
+    assert_only_read(watched, mark)
+
+
+def assert_only_read(watched: Watched, mark: int) -> None:
+    """The page asked for nothing that it may not have, and changed nothing."""
     asked = [each for each in watched.plane.audit.calls(since=mark) if each.user == f"{OUR_ACCOUNTS}dashboard"]
     assert {"get", "list", "watch"} >= {each.verb for each in asked}
     assert [] == [each for each in asked if each.status in (401, 403)]

@@ -11,13 +11,13 @@ from podpool.kube.client import KubeClient
 from podpool.kube.install import install
 from podpool.ledger.authority import Ledger
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import NewSubnet
+from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
 from podpool.ledger.service import Service
 from podpool.ledger.writer import InlineStore
 from podpool.observe.observer import LEDGER, Observer
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.store import PocketStore
-from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS
 from podpool.resources.builtin import NODES, PODS
 from podpool.resources.crds import manifests
 from podpool.runtime.clock import SystemClock
@@ -46,12 +46,13 @@ class Road:
 class Site:
     """A cluster, a ledger, and who looks at both."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, booked: bool = True) -> None:
         rng = random.Random(1)  # noqa: S311  the same each time
         self.kube = KubeClient(PocketApi(PocketStore(clock=LoopClock(), rng=rng)))
         self._ledger = Ledger(InlineStore(), clock=SystemClock(), rng=rng)
         self.road = Road(Service(self._ledger))
-        self.observer = Observer(self.kube, LedgerClient(self.road), clock=SystemClock(), rng=rng)
+        ledger = LedgerClient(self.road) if booked else None
+        self.observer = Observer(self.kube, ledger, clock=SystemClock(), rng=rng)
 
     async def open(self) -> None:
         await self._ledger.start()
@@ -78,8 +79,8 @@ class Site:
 
 
 @asynccontextmanager
-async def looking() -> AsyncIterator[Site]:
-    site = Site()
+async def looking(*, booked: bool = True) -> AsyncIterator[Site]:
+    site = Site(booked=booked)
     await site.open()
     running = asyncio.create_task(site.observer.run())
     try:
@@ -116,9 +117,42 @@ def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -
         async with looking() as site:
             await site.join("one")
             await site.seen(lambda observer: LEDGER in observer.scene.troubles and observer.scene.nodes)
-            assert "the ledger has not told of any subnet yet" == site.observer.missing()
+            assert "the ledger cannot be reached: the road is closed" == site.observer.missing()
             site.road.closed = False
             await site.seen(lambda observer: observer.scene.subnets and not observer.scene.troubles)
             assert site.observer.missing() is None
+
+    asyncio.run(story())
+
+
+def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
+    async def story() -> None:
+        async with looking(booked=False) as site:
+            await site.kube.create(NODES, {"metadata": {"name": "bare"}})
+            await site.seen(lambda observer: observer.missing() is None and observer.scene.nodes)
+            assert ({}, "Every Pod has its address.") == (site.observer.scene.subnets, site.observer.scene.headline)
+            await site.join("one")
+            await site.kube.create(SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
+            status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}
+            await site.kube.merge(SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
+            await site.seen(lambda observer: observer.scene.subnets and observer.scene.subnets["vnet.pods"].exhausted)
+            shown = site.observer.scene.subnets["vnet.pods"]
+            assert (0, 3, 2, 8, 50) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
+            assert {} == site.observer.scene.troubles
+
+    asyncio.run(story())
+
+
+def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            site.road.closed = False
+            await site.seen(lambda observer: observer.scene.subnets)
+            ledger = LedgerClient(site.road)
+            term = (await ledger.open_term(OpenTerm(cluster="c1"))).term
+            subnet = SubnetName(network="vnet", name="pods")
+            item = Item(subnet=subnet, node="one", node_uid="uid", wanted=7, report=Report(demand=0, batch=16))
+            await ledger.reconcile(Reconcile(cluster="c1", term=term, number=1, items=(item,)))
+            await site.seen(lambda observer: 8 == observer.scene.subnets["vnet.pods"].reserved)
 
     asyncio.run(story())

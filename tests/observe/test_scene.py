@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pytest
 
 from podpool.core.errors import InvalidInput
@@ -12,7 +13,7 @@ from podpool.ledger.client import LedgerClient
 from podpool.observe.address_map import address_map
 from podpool.observe.news import headline
 from podpool.observe.questions import Questions, find
-from podpool.observe.scene import NEWS_KEPT
+from podpool.observe.scene import NEWS_KEPT, ON_THE_WAY
 from podpool.observe.views import NodeView, SubnetView
 from podpool.observe.why import why
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -224,9 +225,31 @@ def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
         assert 16 == len(node.addresses) == len(node.past)
         pod = await questions.pod(first.key)
         assert pod.reason is not None
-        assert (False, first.addresses[0]) == (pod.reason.waits, pod.past[0].address)
+        assert (False, first.addresses[0]) == (pod.reason.waits, pod.uses[0].address)
         with pytest.raises(InvalidInput):
             await questions.address("not an address")
+
+    staged(story())
+
+
+def test_a_pod_that_is_gone_is_found_by_its_name_with_its_history() -> None:
+    async def story() -> None:
+        stage = await opened(a=2)
+        questions = Questions(stage.scene, stage.ledger)
+        (first, _) = stage.scene.pods_of.get("a")
+        assert [first.key] == [each.name for each in await questions.find(first.metadata.name)]
+        stage.mirrors.pods.discard(first.key)
+        for text in (first.key, first.metadata.name, f" {first.metadata.name.upper()} "):
+            (match,) = await questions.find(text)
+            assert ("pod", first.key) == (match.kind, match.name)
+            assert match.told.startswith("It is gone: ")
+        found = await questions.pod(first.key)
+        assert found.reason is not None
+        assert first.addresses[0] in found.reason.told
+        assert [first.addresses[0]] == [each.address for each in found.uses]
+        assert [] == await questions.find("nothing-like-this")
+        elsewhere = Questions(stage.scene, stage.ledger, cluster=lambda: "another")
+        assert [] == await elsewhere.find(first.key)
 
     staged(story())
 
@@ -265,5 +288,20 @@ def test_why_a_pod_has_no_address() -> None:
         assert short.waits
         assert "subnet vnet.pods is full: of 29 addresses" in short.told
         assert "podpool ledger subnet grow vnet.pods" in short.todo
+
+    staged(story())
+
+
+def test_what_is_on_its_way_to_a_node_is_not_taken_for_another_clusters() -> None:
+    async def story() -> None:
+        stage = await opened(a=3)
+        state = await stage.ledger.subnet(stage.subnet)
+        stage.scene.set_subnet(msgspec.structs.replace(state, reserved=state.reserved + 9))
+        look(stage)
+        shown = stage.scene.subnets["vnet.pods"]
+        assert (0, 12 + 9) == (shown.others, shown.idle)
+        look(stage, seconds=ON_THE_WAY + 0.1)
+        shown = stage.scene.subnets["vnet.pods"]
+        assert (9, 12) == (shown.others, shown.idle), "no node has shown it in time"
 
     staged(story())

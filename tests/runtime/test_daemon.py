@@ -7,27 +7,24 @@ import sys
 
 import pytest
 
-from podpool.runtime.daemon import health
+from podpool.core.errors import PodpoolError
+from podpool.runtime.daemon import health, run
 from podpool.runtime.transport import Request
 
 PROGRAM = """
 import asyncio
-from podpool.core.errors import PodpoolError
 from podpool.runtime import daemon, logs
 
 async def work():
     try:
         async with asyncio.TaskGroup() as group:
-            group.create_task({work})
+            group.create_task(forever())
     finally:
         print("tidied up", flush=True)
 
 async def forever():
     print("running", flush=True)
     await asyncio.Event().wait()
-
-async def fail():
-    raise PodpoolError("the ledger has no such subnet: create it first")
 
 logs.to_stderr()
 daemon.run(work)
@@ -36,9 +33,7 @@ daemon.run(work)
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
-    with subprocess.Popen(
-        [sys.executable, "-c", PROGRAM.format(work="forever()")], stdout=subprocess.PIPE, text=True
-    ) as process:
+    with subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert "running\n" == process.stdout.readline()
         process.send_signal(number)
@@ -46,12 +41,21 @@ def test_a_signal_ends_it_cleanly(number: signal.Signals) -> None:
     assert 0 == process.returncode
 
 
-def test_what_its_work_raises_is_said_in_one_sentence() -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(work="fail()")], capture_output=True, text=True, check=False
-    )
-    assert (1, "tidied up\n") == (ended.returncode, ended.stdout)
-    assert "podpool: the ledger has no such subnet: create it first\n" == ended.stderr
+def test_what_its_work_raises_is_raised_once_it_has_tidied_up(capsys: pytest.CaptureFixture[str]) -> None:
+    async def work() -> None:
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(fail())
+        finally:
+            print("tidied up")
+
+    async def fail() -> None:
+        raise PodpoolError("the ledger has no such subnet: create it first")
+
+    with pytest.raises(ExceptionGroup, match="TaskGroup") as raised:
+        run(work)
+    assert raised.group_contains(PodpoolError, match="no such subnet")
+    assert "tidied up\n" == capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetName
 from podpool.observe.address_map import address_map
 from podpool.observe.observer import Observer
-from podpool.observe.questions import Questions, find
+from podpool.observe.questions import Questions
 from podpool.observe.scene import Scene
 from podpool.runtime.daemon import health
 from podpool.runtime.loopback import called, names_on
@@ -38,13 +38,20 @@ _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 Answer = Callable[..., Awaitable[object]]
 
 
+class NoLedger(PodpoolError):
+    """Somebody asks for what only a ledger tells."""
+
+    def __init__(self) -> None:
+        super().__init__("address by address, only a ledger can tell, and there is none")
+
+
 class Dashboard:
     """A `Handler`. `hosts` are the names that it may be called by; without, any. `cluster` tells whose page it is."""
 
     def __init__(
         self,
         scene: Scene,
-        ledger: LedgerClient,
+        ledger: LedgerClient | None,
         feed: Feed,
         *,
         cluster: Callable[[], str],
@@ -57,7 +64,7 @@ class Dashboard:
         self._cluster = cluster
         self._hosts = hosts
         self._assets: Mapping[str, Asset] = load_assets()
-        self._questions = Questions(scene, ledger)
+        self._questions = Questions(scene, ledger, cluster=cluster)
         self._health = health(ready)
         self._streams = 0
         self._answers: tuple[tuple[re.Pattern[str], Answer], ...] = (
@@ -86,7 +93,7 @@ class Dashboard:
             case "/api/stream":
                 return self._stream(request)
             case "/api/search":
-                return _json(find(self._scene, request.query.get("q", "")[:LONGEST_QUESTION]))
+                return _json(await self._questions.find(request.query.get("q", "")[:LONGEST_QUESTION]))
             case "/healthz" | "/readyz":
                 return await self._health(request)
             case _:
@@ -105,6 +112,8 @@ class Dashboard:
         return _refusal(404, "there is nothing here")
 
     async def _map(self, network: str, subnet: str) -> object:
+        if self._ledger is None:
+            raise NoLedger
         told = await self._ledger.occupancy(SubnetName(network=network, name=subnet))
         used = self._scene.pods_with
         return address_map(told, used=lambda address: bool(used.get(address)), cluster=self._cluster())

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from podpool.core.errors import InvalidInput
 from podpool.kube.credentials import Credential, PluginTransport
 from podpool.kube.kubeconfig import Chosen, Cluster, User, choose
 from podpool.kube.proxies import proxy_for
@@ -92,14 +93,19 @@ def _headers(user: User) -> Headers:
 
 
 def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
-    tls = ssl.create_default_context(
-        cafile=cluster.certificate_authority or None,
-        cadata=base64.b64decode(cluster.certificate_authority_data).decode() or None,
-    )
+    try:
+        tls = ssl.create_default_context(
+            cafile=cluster.certificate_authority or None,
+            cadata=base64.b64decode(cluster.certificate_authority_data).decode() or None,
+        )
+        _load_certificate(tls, user)
+    except (OSError, ValueError) as error:  # no file, no base64, no certificate, no key that fits
+        named = cluster.certificate_authority, user.client_certificate, user.client_key
+        reason = f"its certificates cannot be used ({error})"
+        raise InvalidInput("kubeconfig", " ".join(filter(None, named)) or cluster.server, reason) from None
     if cluster.insecure_skip_tls_verify:
         tls.check_hostname = False
         tls.verify_mode = ssl.CERT_NONE
-    _load_certificate(tls, user)
     return tls
 
 

@@ -4,7 +4,6 @@ Whoever is away is said (`Scene.troubles`), and the rest is shown: without a led
 of its subnets, without an API server what the ledger tells.
 """
 
-from collections.abc import Iterable, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -18,8 +17,8 @@ from podpool.observe.news import headline
 from podpool.observe.objects import SEEN_PODS
 from podpool.observe.observer import CLUSTER, LEDGER
 from podpool.observe.scene import Mirrors, Scene
-from podpool.observe.views import NodeView, SubnetView, View, by_subnet, subnet_key
-from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, ClusterSubnet, NodeNetworkConfig
+from podpool.observe.views import SubnetView, View, unbooked_views
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS
 from podpool.resources.builtin import EVENTS, LEASES, NODES, Lease
 from podpool.resources.meta import Kind, Named
 from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
@@ -60,17 +59,17 @@ async def glance(kube: KubeClient, ledger: LedgerClient | None, *, at: float) ->
     """Look once; without a ledger at what the cluster's objects tell."""
     mirrors = Mirrors()
     scene = Scene(mirrors)
-    shown, leader = await _see_cluster(scene, kube)
+    leader = await _see_cluster(scene, kube)
     if ledger:
         await _see_ledger(scene, ledger)
     scene.look(at=at)
     subnets = tuple(scene.subnets.values())
     if ledger is None or LEDGER in scene.troubles:
-        subnets = tuple(subnets_without_ledger(scene.nodes.values(), mirrors.configs.values(), shown))
+        subnets = tuple(unbooked_views(scene.nodes.values(), mirrors.configs.values(), mirrors.decided.values()))
     return Glance(scene=scene, subnets=subnets, leader=leader)
 
 
-async def _see_cluster(scene: Scene, kube: KubeClient) -> tuple[list[ClusterSubnet], Leader]:
+async def _see_cluster(scene: Scene, kube: KubeClient) -> Leader:
     mirrors = scene.mirrors
     try:
         await _fill(mirrors.nodes, kube, NODES)
@@ -79,10 +78,11 @@ async def _see_cluster(scene: Scene, kube: KubeClient) -> tuple[list[ClusterSubn
         await _fill(mirrors.pools, kube, IP_POOLS)
         await _fill(mirrors.slice_pools, kube, SLICE_POOLS)
         await _fill(mirrors.events, kube, EVENTS)
-        return await listed(kube, SUBNETS), await _leader(kube)
+        await _fill(mirrors.decided, kube, SUBNETS)
+        return await _leader(kube)
     except PodpoolError as error:
         scene.troubles[CLUSTER] = told_of("the API server", error)
-        return [], Leader()
+        return Leader()
 
 
 async def _fill(store: Store[O], kube: KubeClient, kind: Kind[O]) -> None:
@@ -117,35 +117,3 @@ def told_of(peer: str, error: PodpoolError) -> str:
     """Say who is away, where the error knows only its address."""
     at_address = isinstance(error, Unreachable) and error.peer != peer
     return f"{peer} at {error}" if at_address else str(error)
-
-
-def subnets_without_ledger(
-    nodes: Iterable[NodeView], configs: Iterable[NodeNetworkConfig], shown: Iterable[ClusterSubnet]
-) -> Iterable[SubnetView]:
-    """Show subnets as far as NNCs and ClusterSubnets tell: how large they are, only the ledger knows."""
-    decided: Mapping[str, ClusterSubnet] = {each.metadata.name: each for each in shown}
-    spaces = {
-        subnet_key(each.vnet_id, each.subnet_name): each.subnet_address_space
-        for config in configs
-        for each in config.status.network_containers
-    }
-    for name, here in by_subnet(nodes).items():
-        if not name:
-            continue
-        subnet = decided.get(name.partition(".")[2])
-        status = subnet.status if subnet else None
-        assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)
-        primaries = sum(each.primaries for each in here)
-        yield SubnetView(
-            name=name,
-            cidrs=tuple(filter(None, (spaces[name],))),
-            capacity=0,
-            reserved=assigned + idle + primaries,
-            assigned=assigned,
-            idle=idle,
-            primaries=primaries,
-            nodes=len(here),
-            pods_waiting=sum(each.waiting for each in here),
-            batch=(status.scaler.batch or 0) if status else 0,
-            exhausted=bool(status and status.exhausted),
-        )

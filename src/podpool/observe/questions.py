@@ -1,22 +1,29 @@
 """Looking for a Pod, a node or an address: what it is now, and its history, which the ledger has."""
 
 import asyncio
-from collections.abc import Iterable
+import re
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.forms import Tenure
+from podpool.ledger.forms import History, ReportedUse, Tenure
 from podpool.observe.scene import Scene
 from podpool.observe.views import NodeView, View
-from podpool.observe.why import Reason, why
+from podpool.observe.why import Reason, gone, why
 
 FOUND = 8
 """Of each kind."""
 PAST = 60
 """Tenures in an answer."""
 DEADLINE = 10.0
+GLANCE = 1.0
+"""Seconds for which a search waits for the ledger."""
+
+_NOTHING = History(kept=0.0)
+_POD = re.compile(r"(?:([a-z0-9-]+)/)?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")
+"""What may be a Pod's name, with or without its namespace."""
 
 
 class Match(View, frozen=True, kw_only=True):
@@ -47,6 +54,8 @@ class Found(View, frozen=True, kw_only=True):
     reason: Reason | None = None
     past: tuple[Tenure, ...] = ()
     """The latest first."""
+    uses: tuple[ReportedUse, ...] = ()
+    """What a Pod had; of an address or a node what is of further networks."""
     past_missing: str = ""
     """Why the history is not there."""
 
@@ -101,28 +110,48 @@ def address_now(scene: Scene, address: str) -> AddressNow:
     )
 
 
+Asking = Callable[[LedgerClient], Awaitable[History]]
+
+
 class Questions:
     """Answers with history."""
 
-    def __init__(self, scene: Scene, ledger: LedgerClient) -> None:
+    def __init__(self, scene: Scene, ledger: LedgerClient | None, *, cluster: Callable[[], str] = str) -> None:
         self._scene = scene
         self._ledger = ledger
+        self._cluster = cluster
+        """Whose Pods are meant, once that is known; else those of all clusters."""
+
+    async def find(self, text: str) -> list[Match]:
+        """Find what has this text in its name, and Pods that are gone by all of theirs."""
+        return [*find(self._scene, text), *await self._gone(text.strip().lower())]
+
+    async def _gone(self, text: str) -> list[Match]:
+        if not (named := _POD.fullmatch(text)):
+            return []
+        past, _ = await self._past(self._uses(named[2], namespace=named[1] or ""), deadline=GLANCE)
+        uses: dict[str, list[ReportedUse]] = {}
+        for use in past.uses:
+            uses.setdefault(f"{use.namespace}/{use.name}", []).append(use)
+        no_more = [(key, had) for key, had in uses.items() if key not in self._scene.mirrors.pods]
+        return [Match(kind="pod", name=key, told=gone(key, had).told) for key, had in no_more[:FOUND]]
 
     async def address(self, text: str) -> Found:
         """Tell of an address; raises `InvalidInput` when it is none."""
         address = str(parse_address(text))
-        past, missing = await self._past(address=address)
+        past, missing = await self._past(lambda ledger: ledger.history(address=address, limit=PAST))
         return Found(
             kind="address",
             name=address,
             addresses=(address_now(self._scene, address),),
-            past=past,
+            past=past.tenures,
+            uses=past.uses,
             past_missing=missing,
         )
 
     async def node(self, name: str) -> Found:
         """Tell of a node, also of one that is gone."""
-        past, missing = await self._past(node=name)
+        past, missing = await self._past(lambda ledger: ledger.history(node=name, limit=PAST))
         configs = self._scene.mirrors.configs
         config = configs.get(f"kube-system/{name}")
         containers = config.status.network_containers if config else ()
@@ -133,34 +162,36 @@ class Questions:
             name=name,
             node=self._scene.nodes.get(name),
             addresses=tuple(address_now(self._scene, each) for each in (*primaries, *given)),
-            past=past,
+            past=past.tenures,
+            uses=past.uses,
             past_missing=missing,
         )
 
     async def pod(self, key: str) -> Found:
-        """Tell of a Pod: why it has what it has, and since when."""
+        """Tell of a Pod, also of one that is gone: why it has what it has, and what it had."""
         pod = self._scene.mirrors.pods.get(key)
-        addresses = pod.addresses if pod else ()
-        past: list[Tenure] = []
-        missing = ""
-        for address in addresses:
-            tenures, missing = await self._past(address=address)
-            past += [each for each in tenures if any(f"{use.namespace}/{use.name}" == key for use in each.pods)]
+        namespace, _, name = key.partition("/")
+        past, missing = await self._past(self._uses(name, namespace=namespace))
         return Found(
             kind="pod",
             name=key,
-            addresses=tuple(address_now(self._scene, each) for each in addresses),
-            reason=why(self._scene, key),
-            past=tuple(past),
+            addresses=tuple(address_now(self._scene, each) for each in (pod.addresses if pod else ())),
+            reason=gone(key, past.uses) if past.uses and not pod else why(self._scene, key),
+            uses=past.uses,
             past_missing=missing,
         )
 
-    async def _past(self, *, address: str = "", node: str = "") -> tuple[tuple[Tenure, ...], str]:
+    def _uses(self, name: str, *, namespace: str) -> Asking:
+        cluster = self._cluster()
+        return lambda ledger: ledger.pod_history(name, namespace=namespace, cluster=cluster, limit=PAST)
+
+    async def _past(self, asking: Asking, *, deadline: float = DEADLINE) -> tuple[History, str]:
+        if self._ledger is None:
+            return _NOTHING, "The past is what a ledger keeps, and there is none."
         try:
-            async with asyncio.timeout(DEADLINE):
-                history = await self._ledger.history(address=address, node=node, limit=PAST)
+            async with asyncio.timeout(deadline):
+                return await asking(self._ledger), ""
         except TimeoutError:
-            return (), "the ledger does not answer"
+            return _NOTHING, "the ledger does not answer"
         except PodpoolError as error:
-            return (), str(error)
-        return history.tenures, ""
+            return _NOTHING, str(error)

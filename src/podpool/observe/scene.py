@@ -4,7 +4,7 @@ Only nodes that something happened to are looked at again, so a picture of 5,000
 the stores does not matter: reflectors on a real cluster, or a test.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import chain
@@ -18,8 +18,17 @@ from podpool.observe.networks import NetworkView, network_views
 from podpool.observe.news import News, headline, news_of, node_news, subnet_news
 from podpool.observe.objects import SeenPod
 from podpool.observe.series import Sample, Series
-from podpool.observe.views import NodeView, SubnetView, View, by_subnet, node_view, subnet_key, subnet_view
-from podpool.resources.acn import NodeNetworkConfig
+from podpool.observe.views import (
+    NodeView,
+    SubnetView,
+    View,
+    by_subnet,
+    node_view,
+    subnet_key,
+    subnet_view,
+    unbooked_views,
+)
+from podpool.resources.acn import ClusterSubnet, NodeNetworkConfig
 from podpool.resources.builtin import Event, Node
 from podpool.resources.meta import Named
 from podpool.resources.whereabouts import IPPool, NodeSlicePool
@@ -27,6 +36,8 @@ from podpool.resources.whereabouts import IPPool, NodeSlicePool
 NEWS_KEPT = 200
 STEP = 1.0
 """Seconds between two samples, at first."""
+ON_THE_WAY = 5.0
+"""Seconds in which a node shows what it was given."""
 _MANY = 5
 """Nodes to which the same happens at once are counted instead of named when they are more."""
 
@@ -40,6 +51,7 @@ class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
     pools: Store[IPPool] = msgspec.field(default_factory=Store)
     slice_pools: Store[NodeSlicePool] = msgspec.field(default_factory=Store)
     events: Store[Event] = msgspec.field(default_factory=Store)
+    decided: Store[ClusterSubnet] = msgspec.field(default_factory=Store)
 
 
 class Delta(View, frozen=True, kw_only=True):
@@ -78,10 +90,11 @@ class Picture(View, frozen=True, kw_only=True):
 
 
 class Scene:
-    """A cluster as it is seen; `look` brings it up to date."""
+    """A cluster as it is seen; `look` brings it up to date. `booked` means that a ledger tells of its subnets."""
 
-    def __init__(self, mirrors: Mirrors) -> None:
+    def __init__(self, mirrors: Mirrors, *, booked: bool = True) -> None:
         self.mirrors = mirrors
+        self._booked = booked
         self.troubles: dict[str, str] = {}
         """Who cannot be reached, and why."""
         self.nodes: dict[str, NodeView] = {}
@@ -93,6 +106,8 @@ class Scene:
         self.pods_of = mirrors.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self.pods_with = mirrors.pods.index(lambda pod: pod.addresses)
         self.configs_with = mirrors.configs.index(_addresses)
+        self._beyond: dict[str, deque[tuple[float, int]]] = {}
+        """What is reserved of each subnet and shown by no node, at the last looks."""
         self._states: dict[str, SubnetState] = {}
         self._made: dict[str, NewSubnet] = {}
         self._touched: dict[str, None] = {}
@@ -113,6 +128,12 @@ class Scene:
         if made:
             self._made[key] = made
 
+    def refresh_subnet(self, state: SubnetState) -> None:
+        """Take the figures of a subnet that is known, unless what is known is newer."""
+        known = self._states.get(subnet_key(state.subnet.network, state.subnet.name))
+        if known and known.revision <= state.revision:
+            self.set_subnet(state)
+
     def drop_subnet(self, state: SubnetState) -> None:
         """Forget a subnet that the ledger has forgotten."""
         for known in (self._states, self._made):
@@ -126,7 +147,7 @@ class Scene:
         """Bring everything up to date; tell what changed since the last look."""
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         nodes, lost_nodes, told = self._look_at_nodes(moment)
-        subnets, lost_subnets = self._look_at_subnets(moment)
+        subnets, lost_subnets = self._look_at_subnets(moment, at=at)
         networks = self._look_at_networks()
         samples = {
             name: sample
@@ -170,7 +191,7 @@ class Scene:
     @property
     def headline(self) -> str:
         """Say in a sentence how it is."""
-        if not self.subnets:
+        if not self.subnets and (self._booked or not self.nodes):
             return "Nothing has been seen yet."
         return headline(tuple(self.subnets.values()), tuple(self.nodes.values()))
 
@@ -203,11 +224,10 @@ class Scene:
         found = (self.mirrors.configs.get(key) for key in (f"kube-system/{name}", name))
         return (each for each in found if each)
 
-    def _look_at_subnets(self, moment: str) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
-        on = by_subnet(self.nodes.values())
+    def _look_at_subnets(self, moment: str, *, at: float) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
+        seen = {view.name: self._without_travellers(view, at=at) for view in self._subnet_views()}
         changed: list[SubnetView] = []
-        for key, state in self._states.items():
-            view = subnet_view(state, self._made.get(key), on.get(key, ()))
+        for key, view in seen.items():
             before = self.subnets.get(key)
             if view == before:
                 continue
@@ -215,12 +235,28 @@ class Scene:
                 self._fresh += subnet_news(before, view, at=moment)
             self.subnets[key] = view
             changed.append(view)
-        lost = tuple(key for key in self.subnets if key not in self._states)
+        lost = tuple(key for key in self.subnets if key not in seen)
         for each in lost:
             del self.subnets[each]
-            self.series.pop(each, None)
-            self.forecasts.pop(each, None)
+            for kept in (self.series, self.forecasts, self._beyond):
+                kept.pop(each, None)
         return tuple(changed), lost
+
+    def _without_travellers(self, view: SubnetView, *, at: float) -> SubnetView:
+        """Tell other clusters' addresses from those on their way to a node, which it shows before long."""
+        seen = self._beyond.setdefault(view.name, deque())
+        seen.append((at, view.others))
+        while not at - ON_THE_WAY <= seen[0][0] <= at:  # or the clock was set back
+            seen.popleft()
+        others = min(count for _, count in seen)
+        return msgspec.structs.replace(view, others=others, idle=view.idle + view.others - others)
+
+    def _subnet_views(self) -> Iterable[SubnetView]:
+        mirrors, nodes = self.mirrors, self.nodes.values()
+        if not self._booked:
+            return unbooked_views(nodes, mirrors.configs.values(), mirrors.decided.values())
+        on = by_subnet(nodes)
+        return (subnet_view(state, self._made.get(key), on.get(key, ())) for key, state in self._states.items())
 
     def _look_at_networks(self) -> tuple[NetworkView, ...] | None:
         if not self._redivided:

@@ -68,4 +68,5 @@ class Series:
 
     def outlook(self) -> Forecast:
         """Look ahead from what was seen."""
-        return forecast(self._occupied[-RECENT:], capacity=self._limit)
+        known = self._occupied[-RECENT:] if self._limit else ()  # how large it is, only a ledger knows
+        return forecast(known, capacity=self._limit)

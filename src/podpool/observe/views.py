@@ -10,7 +10,7 @@ import msgspec
 
 from podpool.ledger.messages import NewSubnet, SubnetState
 from podpool.observe.objects import SeenPod
-from podpool.resources.acn import NodeNetworkConfig, report_of
+from podpool.resources.acn import ClusterSubnet, NodeNetworkConfig, report_of
 
 WAITING_SHOWN = 12
 """Pods of a node that are named; of more, the number is told."""
@@ -164,6 +164,39 @@ def subnet_view(state: SubnetState, made: NewSubnet | None, nodes: Iterable[Node
         short=state.waiting,
         revision=state.revision,
     )
+
+
+def unbooked_views(
+    nodes: Iterable[NodeView], configs: Iterable[NodeNetworkConfig], shown: Iterable[ClusterSubnet]
+) -> Iterable[SubnetView]:
+    """Show subnets without a ledger, as far as NNCs and ClusterSubnets tell: how large they are, only it knows."""
+    decided: Mapping[str, ClusterSubnet] = {each.metadata.name: each for each in shown}
+    spaces = {
+        subnet_key(each.vnet_id, each.subnet_name): each.subnet_address_space
+        for config in configs
+        for each in config.status.network_containers
+    }
+    for name, here in by_subnet(nodes).items():
+        if not name:
+            continue
+        subnet = decided.get(name.partition(".")[2])
+        status = subnet.status if subnet else None
+        assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)
+        primaries = sum(each.primaries for each in here)
+        yield SubnetView(
+            name=name,
+            cidrs=tuple(filter(None, (spaces[name],))),
+            capacity=0,
+            reserved=assigned + idle + primaries,
+            assigned=assigned,
+            idle=idle,
+            primaries=primaries,
+            nodes=len(here),
+            pods_waiting=sum(each.waiting for each in here),
+            batch=(status.scaler.batch or 0) if status else 0,
+            buffer=int((status.scaler.buffer or 0) * 100) if status else 0,
+            exhausted=bool(status and status.exhausted),
+        )
 
 
 def subnet_key(network: str, name: str) -> str:

@@ -1,5 +1,8 @@
 """Why a Pod has no address: from what is seen, the first reason that explains it, and what to do. Pure."""
 
+from collections.abc import Sequence
+
+from podpool.ledger.forms import ReportedUse
 from podpool.observe.news import news_of
 from podpool.observe.objects import SeenPod
 from podpool.observe.scene import Scene
@@ -31,6 +34,15 @@ def why(scene: Scene, key: str) -> Reason:
     return Reason(pod=key, waits=True, told=told, todo=todo)
 
 
+def gone(key: str, uses: Sequence[ReportedUse]) -> Reason:
+    """Tell of a Pod that is no more what it had when it was last seen; of an earlier one of its name nothing."""
+    last = [use for use in uses if use.uid == uses[0].uid]
+    ends = [use.until for use in last if use.until]
+    until = f"until {max(ends)}" if ends else "when it was last reported"
+    where = f" on node {last[0].node}" if last[0].node else ""
+    return Reason(pod=key, told=f"It is gone: {until} it had {' and '.join(use.address for use in last)}{where}.")
+
+
 def _content(pod: SeenPod) -> str:
     """Say why a Pod waits for nothing; empty when it does wait."""
     if pod.addresses:
@@ -60,7 +72,7 @@ def _on_node(scene: Scene, pod: SeenPod) -> Words:
         )
         return told, f"If it lasts, look at `kubectl describe pod` {pod.key} and at the agent's log on {name}."
     subnet = scene.subnets.get(view.subnet)
-    if subnet is None and not scene.subnets:
+    if not scene.subnets or (subnet and not subnet.capacity):
         told = f"Node {name} uses all {view.assigned} of its addresses, and the ledger cannot be asked how full"
         return f"{told} subnet {view.subnet} is.", "Name the ledger, or see whether it runs: `podpool status`."
     if subnet is None:

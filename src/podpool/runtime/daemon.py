@@ -1,7 +1,7 @@
 """A process that runs until it is told to stop, and says how it is.
 
 TERM and INT end it cleanly: its work is cancelled, its `finally` blocks run, and it exits with 0. What its work raises
-ends it with 1 and a sentence. `/healthz` answers while the loop turns; `/readyz` when the work says so, with the reason
+goes to whoever runs it. `/healthz` answers while the loop turns; `/readyz` when the work says so, with the reason
 when it does not.
 """
 
@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 
 import uvloop
 
-from podpool.core.errors import PodpoolError
 from podpool.runtime.transport import Handler, Request, Response
 
 _log = logging.getLogger(__name__)
@@ -22,12 +21,9 @@ Readiness = Callable[[], str | None]
 
 
 def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end, or to a signal; exits the process."""
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(_until_signal(work))
-    except* PodpoolError as group:
-        raise SystemExit(f"podpool: {first(group)}") from None
+    """Run to the end, or to a signal."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_until_signal(work))
 
 
 async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
@@ -45,12 +41,6 @@ async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.wait([working])
     if not working.cancelled():
         working.result()
-
-
-def first(group: BaseExceptionGroup[PodpoolError]) -> BaseException:
-    """Find the sentence in a group of groups."""
-    inner = group.exceptions[0]
-    return first(inner) if isinstance(inner, BaseExceptionGroup) else inner
 
 
 def health(ready: Readiness) -> Handler:

@@ -8,11 +8,11 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from podpool.cli.up.settings import BURST, QUIET
 from podpool.cli.up.stage import Stage
 from podpool.core.numbers import Numbers, read_numbers
 from podpool.core.scaling import target
 
-BURST = 35
 WIDE_PODS, INTERFACES = 6, 10
 IN_TIME = 60.0
 IN_VAIN = 12.0
@@ -47,7 +47,7 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 async def quiet(stage: Stage, _: Pace) -> Outcome:
     """Give every node a few Pods; after an earlier story, send the others home."""
-    wanted = 3 * len(stage.alive)
+    wanted = QUIET * len(stage.alive)
     await stage.end(stage.own()[wanted:])
     good = await stage.until(lambda: len(stage.own()) <= wanted, within=IN_TIME)
     await _fill(stage, wanted)
@@ -96,7 +96,7 @@ async def scarcity(stage: Stage, pace: Pace) -> Outcome:
 async def _too_many(stage: Stage, wanted: int) -> Outcome:
     """Show what happens when nobody gives anything back."""
     await _fill(stage, wanted)
-    await stage.until(lambda: stage.picture().waiting == 0, within=IN_VAIN)
+    await _all_run(stage, within=IN_VAIN)
     picture = stage.picture()
     await stage.end([each for each in stage.pods.store.values() if not each.status.pod_ips])
     sentence = f"{picture.running} Pods run, and {picture.waiting} wait beside {picture.idle} idle addresses"
@@ -132,10 +132,13 @@ async def loss(stage: Stage, _: Pace) -> Outcome:
     held = next(each.held for each in stage.picture().nodes if each.name == node)
     await stage.lose(node)
 
+    rested = 0
+
     def free() -> bool:
+        nonlocal rested  # for a few seconds, which need not be those in which the node is seen to have nothing
         picture = stage.picture()
-        resting = bool(picture.subnet and picture.subnet.resting >= held)
-        return resting and all(each.held == 0 for each in picture.nodes if each.name == node)
+        rested = max(rested, picture.subnet.resting if picture.subnet else 0)
+        return rested >= held and all(each.held == 0 for each in picture.nodes if each.name == node)
 
     numbers = read_numbers(stage.settings.numbers)
     good = await stage.until(free, within=IN_TIME + numbers.gone)
@@ -215,12 +218,12 @@ async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
     return good
 
 
-async def _all_run(stage: Stage) -> bool:
+async def _all_run(stage: Stage, *, within: float = IN_TIME) -> bool:
     def all_run() -> bool:
         picture = stage.picture()
         return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.store)
 
-    return await stage.until(all_run, within=IN_TIME)
+    return await stage.until(all_run, within=within)
 
 
 def _by_pod(stage: Stage) -> dict[str, str]:

@@ -6,7 +6,6 @@ the directory are looked at before anything is started.
 
 import asyncio
 import fcntl
-import importlib.util
 import shutil
 import socket
 import tempfile
@@ -36,6 +35,7 @@ from podpool.runtime.http import HttpTransport
 from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"
+NAMES = {"pocket": "API server", "dashboard": "page"}
 Tell = Callable[[str], None]
 
 
@@ -44,8 +44,8 @@ class PortTaken(PodpoolError):
 
     def __init__(self, name: str, port: int) -> None:
         super().__init__(
-            f"port {port}, for the {name}, is in use: stop who has it (ss -ltnp shows that), "
-            "or choose four others with --port 17780"
+            f"port {port}, for the {NAMES.get(name, name)}, is in use: stop who has it (ss -ltnp shows that), "
+            "or choose four others with --port 17780 (make up OPTIONS='--port 17780')"
         )
 
 
@@ -105,8 +105,7 @@ class Cluster:
         )
         for name in settings.node_names:
             self.start_agent(name, boot_id=boots(name))
-        self._start_page()
-        await asyncio.gather(self.controller.up(), *(each.up() for each in self.agents.values()))
+        await asyncio.gather(self._start_page(), self.controller.up(), *(each.up() for each in self.agents.values()))
 
     def start_agent(self, node: str, *, boot_id: str) -> None:
         """Start the agent of a machine."""
@@ -162,9 +161,8 @@ class Cluster:
             *("--numbers", self.settings.numbers, "--kubeconfig", str(self.api.kubeconfig)),
         ]
 
-    def _start_page(self) -> None:
-        if importlib.util.find_spec("podpool.dashboard") is None:
-            return
+    async def _start_page(self) -> None:
+        """Have the page; the stage goes on without."""
         port = self.settings.ports["dashboard"]
         words = [
             *("dashboard", "--kubeconfig", str(self.api.kubeconfig), "--ledger", self.ledger_url),
@@ -172,13 +170,13 @@ class Cluster:
         ]
         log = self.home.file("logs", "dashboard.log")
         process = Process("dashboard", words, log=log, ready=self._answers(port, "/"))
-        self._supervisor.begin(process, otherwise=self._no_page)
-        self.page = f"http://{HOST}:{port}"
-
-    def _no_page(self, error: DoesNotStart) -> None:
-        """Go on without it."""
-        self.page = ""
-        self._tell(str(error))
+        self._supervisor.begin(process, otherwise=lambda error: self._tell(str(error)))
+        try:
+            await process.up()
+        except DoesNotStart as error:
+            self._tell(str(error))
+        else:
+            self.page = f"http://{HOST}:{port}"
 
     @staticmethod
     def _answers(port: int, path: str = "/healthz") -> Ready:

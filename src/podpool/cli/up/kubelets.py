@@ -62,6 +62,8 @@ class Kubelets:
         self._plugin = plugin
         self._alive = alive
         self._busy: set[str] = set()
+        self._chosen: dict[str, str] = {}
+        """Where Pods are being bound to, by their UID, before that is seen."""
         self._turns = asyncio.Semaphore(AT_ONCE)
         self.refusals: dict[str, str] = {}
         """Why a Pod has no address, by its key, as the plugin said it last."""
@@ -96,10 +98,15 @@ class Kubelets:
             self._busy.discard(pod.metadata.uid)
 
     async def _bind(self, pod: StagedPod) -> None:
-        count = Counter(each.spec.node_name for each in self._pods.values())
+        count = Counter(each.spec.node_name or self._chosen.get(each.metadata.uid) for each in self._pods.values())
         node = min(self._alive(), key=lambda name: (count[name], name), default=None)
-        if node:
+        if not node:
+            return
+        self._chosen[pod.metadata.uid] = node
+        try:
             await self._send_binding(pod, node)
+        finally:
+            del self._chosen[pod.metadata.uid]
 
     async def _send_binding(self, pod: StagedPod, node: str) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace

@@ -1,13 +1,17 @@
 """The evening: the parts come up, the story is played, the stage stays open until somebody closes it."""
 
 import asyncio
+import os
 import platform
+import shutil
 import signal
+import sys
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 
+from podpool.cli.auditing import verdict
 from podpool.cli.up.acts import ACTS, PACES
 from podpool.cli.up.api import api_server
 from podpool.cli.up.cluster import Cluster, alone, refuse_taken_ports, the_plugin
@@ -16,10 +20,13 @@ from podpool.cli.up.screen import Screen, summed_up
 from podpool.cli.up.settings import Home, Settings
 from podpool.cli.up.stage import Stage
 from podpool.core.errors import PodpoolError
+from podpool.observe.audit import Report
 from podpool.resources.builtin import ObjectReference
 
 SETTLING = 15.0
 FRAME = 0.25
+STDIN = 0
+GO_ON = "  press Enter to go on"
 
 
 class NotHere(PodpoolError):
@@ -76,10 +83,11 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
         await asyncio.gather(stage.register(), cluster.start(boots=stage.boot_of))
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(stage.run()), group.create_task(_draw(stage, screen))]
-            await stage.until(lambda: _ready(stage), within=SETTLING)
+            ready = await stage.until(lambda: not _without(stage), within=SETTLING)
             seconds = asyncio.get_running_loop().time() - begun
             again = "ready again" if going_on else "ready"
-            screen.tell(f"{again} after {seconds:.1f} s: {settings.nodes} nodes, {settings.subnet}")
+            lacking = "" if ready else f"; {', '.join(_without(stage))} still without addresses"
+            screen.tell(f"{again} after {seconds:.1f} s: {settings.nodes} nodes, {settings.subnet}{lacking}")
             for line in _ways_in(cluster):
                 screen.pin(line)
             good = await _story(stage, screen)
@@ -93,9 +101,10 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
         api.stop()
 
 
-def _ready(stage: Stage) -> bool:
-    nodes = stage.picture().nodes
-    return stage.picture().subnet is not None and all(each.held for each in nodes)
+def _without(stage: Stage) -> list[str]:
+    """Name the nodes that have been given nothing; all of them while the ledger is away."""
+    picture = stage.picture()
+    return [each.name for each in picture.nodes if not (each.held and picture.subnet)]
 
 
 async def _story(stage: Stage, screen: Screen) -> bool:
@@ -108,23 +117,44 @@ async def _story(stage: Stage, screen: Screen) -> bool:
     played = int(progress.read_text()) % len(ACTS) if progress.exists() else 0
     for number, act in list(enumerate(ACTS, 1))[played:]:
         screen.tell(f"Act {number} of {len(ACTS)}: {act.title}: {act.about}")
+        _on_page(stage, number, "Begins", f"{act.title}: {act.about}")
         outcome = await act.play(stage, pace)
-        clean = await stage.until(lambda: not stage.faults(), within=SETTLING)
-        good = good and outcome.good and clean
-        screen.tell(f"  {outcome.sentence}")
-        screen.tell(f"  {summed_up(stage.picture())}")
-        screen.tell("  every address has one owner" if clean else f"  WRONG: {'; '.join(stage.faults())}")
-        stage.events.tell(
-            ObjectReference(kind="Act", name=str(number)),
-            reason="Act",
-            action=f"Act{number}",
-            note=f"{act.title}: {outcome.sentence}",
-            warning=not (outcome.good and clean),
-        )
+        report = await stage.audited(within=SETTLING)
+        as_it_should = outcome.good and report.clean
+        for line in (outcome.sentence, summed_up(stage.picture()), *_judged(report)):
+            screen.tell(f"  {line}")
+        _on_page(stage, number, "Ends", f"{act.title}: {outcome.sentence}", warning=not as_it_should)
         home.write(b"%d" % number, "act")
-        await asyncio.sleep(pace.between)
+        good = good and as_it_should
+        await (_enter(screen) if stage.settings.step else asyncio.sleep(pace.between))
     screen.tell("The story is over." + ("" if stage.settings.once else " The stage stays open: Ctrl-C closes it."))
     return good
+
+
+def _judged(report: Report) -> list[str]:
+    wrong = [f"WRONG: {each.about}: {each.told}" for each in report.findings]
+    return [f"audit: {verdict(report)}", *wrong, *(f"WRONG: not looked at: {each}" for each in report.unchecked)]
+
+
+def _on_page(stage: Stage, number: int, action: str, note: str, *, warning: bool = False) -> None:
+    """Tell of an act where the page, and `podpool watch`, look."""
+    about = ObjectReference(kind="Act", name=str(number))
+    stage.events.tell(about, reason="Act", action=action, note=note, warning=warning)
+
+
+async def _enter(screen: Screen) -> None:
+    """Wait until somebody presses Enter; where nobody can, go on."""
+    loop, pressed = asyncio.get_running_loop(), asyncio.Event()
+    try:
+        loop.add_reader(STDIN, pressed.set)
+    except OSError:  # it is a file, or nothing at all
+        return
+    screen.tell(GO_ON)
+    try:
+        await pressed.wait()
+    finally:
+        loop.remove_reader(STDIN)
+    os.read(STDIN, 4096)
 
 
 async def _draw(stage: Stage, screen: Screen) -> None:
@@ -134,15 +164,28 @@ async def _draw(stage: Stage, screen: Screen) -> None:
 
 
 def _ways_in(cluster: Cluster) -> list[str]:
+    podpool = _typed()
     page = [f"  the page: {cluster.page}"] if cluster.page else []
-    return [*page, f"  export KUBECONFIG={cluster.api.kubeconfig}   # then: kubectl get nodes,pods,nnc -A"]
+    return [
+        *page,
+        f"  export KUBECONFIG={cluster.api.kubeconfig}   # then: kubectl get nodes,pods,nnc -A",
+        f"  or, in another terminal: {podpool} status, {podpool} nodes, {podpool} audit",
+    ]
+
+
+def _typed() -> str:
+    """Tell how podpool is typed here: a checkout's own is in its .venv."""
+    own = Path(sys.executable).with_name("podpool")
+    return "podpool" if shutil.which("podpool") or not own.exists() else os.path.relpath(own)
 
 
 def _farewell(settings: Settings, home: Path) -> str:
-    other = "podpool up --fresh" if settings.scarcity == "off" else "podpool up --fresh --scarcity off --mode reactive"
+    podpool = _typed()
+    other = "" if settings.scarcity == "off" else " --scarcity off --mode reactive"
     return (
         f"Stopped. What there was is kept in {home}: the next podpool up goes on with it, --fresh begins anew.\n"
-        "Try next: podpool up --story none: your own Pods, with kubectl\n"
-        f"          {other}: what the scaling changes\n"
-        "          podpool sim --seed 7: a history with faults of every kind, in the simulator"
+        f"Try next: {podpool} up --fresh --step: the story again, act by act\n"
+        f"          {podpool} up --story none: your own Pods, with kubectl\n"
+        f"          {podpool} up --fresh{other}: what the scaling changes\n"
+        f"          {podpool} sim --seed 7: a history with faults of every kind, in the simulator"
     )

@@ -16,11 +16,13 @@ from podpool.ledger.database import parse_database
 NETWORK, SUBNET = "vnet", "pods"
 MOST_NODES = 50
 """Each is a process of 50 MB."""
-QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=2s,spread_at_most=1s,step_up_hold=10s,poll=2s"
+QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=4s,spread_at_most=1s,step_up_hold=10s,poll=2s"
 """Minutes in a cluster are seconds here, so that a person sees what happens."""
 GONE = "fence=15s,confirmation=5s,clock_error=2s,gone=20s"
 SOON_GONE = "fence=6s,confirmation=2s,clock_error=1s,gone=8s"
 """For a story that nobody watches."""
+QUIET, BURST = 3, 35
+"""Pods of the story: at first on every node, and then on one of them at once."""
 LOCK = "lock"
 APIS = ("pocket", "real")
 STORIES = ("full", "short", "none")
@@ -51,7 +53,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     port: int = 7780
     """The ledger's; the page, the API server and the controller have those that follow."""
     once: bool = False
-    """Whether to end with the story."""
+    """Whether to end with the story,"""
+    step: bool = False
+    """and to wait after each act for somebody who has seen enough of it."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.nodes <= MOST_NODES:
@@ -68,7 +72,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         read_numbers(self.numbers)
         if self.database:
             parse_database(self.database)
-        self._read_subnet()
+        self._refuse_crowds()
+
+    def _refuse_crowds(self) -> None:
+        """Refuse a subnet in which the story could only fail."""
+        used = 3 + read_numbers(self.numbers).kept_for_primaries + self.nodes  # network, broadcast and gateway
+        room, needed = self._read_subnet().num_addresses - used, self.nodes
+        if self.story != "none":
+            needed = QUIET * self.nodes + BURST
+        if room < needed:
+            reason = (
+                f"has {max(0, room)} addresses for Pods beside what {self.nodes} nodes need, and {needed} are wanted"
+            )
+            raise InvalidInput("--subnet", self.subnet, f"{reason}: take a larger one, or fewer --nodes")
 
     @property
     def numbers(self) -> str:
@@ -105,10 +121,14 @@ class Home:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        path.mkdir(parents=True, exist_ok=True)
-        if not self._is_ours():
-            raise NoStage(path)
-        path.chmod(0o700)  # a database's password may be in it
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            if not self._is_ours():
+                raise NoStage(path)
+            path.chmod(0o700)  # a database's password may be in it
+        except OSError as error:
+            reason = f"cannot be used ({error.strerror}): name a directory of your own"
+            raise InvalidInput("--home", str(path), reason) from None
 
     def set(self, settings: Settings, *, fresh: bool) -> bool:
         """Prepare the directory; tells whether there is something to go on with."""

@@ -13,11 +13,14 @@ from podpool.cli.up.cluster import Cluster
 from podpool.cli.up.kubelets import Kubelets
 from podpool.cli.up.networks import WIDE, attachment
 from podpool.cli.up.pods import NETWORKS, STAGED_PODS, StagedPod
+from podpool.core.errors import PodpoolError
 from podpool.kube.errors import AlreadyExists, ApiError, NotFound, ServerError
 from podpool.kube.events import Recorder
 from podpool.kube.reflector import Reflector
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
+from podpool.observe.audit import Report, audit, confirmed
+from podpool.observe.evidence import gather
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
 from podpool.resources.builtin import LEASES, NODES, PODS, Lease, Pod
 from podpool.resources.multus import ATTACHMENTS
@@ -29,6 +32,10 @@ from podpool.runtime.transport import Unreachable
 KERNEL = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE = "kube-system"
 LOOK = 0.25
+SEEN = 10.0
+"""Seconds in which new Pods are seen, unless somebody has deleted them."""
+LOOK_AGAIN = 1.0
+"""Seconds between two looks of an audit."""
 
 
 class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +172,8 @@ class Stage:
         meta = {"labels": {"app": "podpool-up"}, **further}
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
         await asyncio.gather(*(surely(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
+        keys = {f"default/{name}" for name in names}
+        await self.until(lambda: keys <= set(self.pods.store), within=SEEN)  # or all that are seen would run
         return names
 
     async def remove(self, pods: Iterable[Pod]) -> None:
@@ -211,24 +220,22 @@ class Stage:
         config = self._configs.store.get(f"{NAMESPACE}/{node}")
         return config.metadata.generation if config else 0
 
-    def faults(self) -> list[str]:
-        """Tell what breaks the promise of one owner for each address, and of none outside its node's grants."""
-        holders: dict[str, list[str]] = {}
-        grants: dict[str, list[str]] = {}
-        for config in self._configs.store.values():
-            for address in _addresses(config):
-                grants.setdefault(address, []).append(config.metadata.name)
-        found = []
-        for pod in self.pods.store.values():
-            for each in pod.status.pod_ips:
-                holders.setdefault(each.ip, []).append(pod.key)
-                if pod.spec.node_name not in grants.get(each.ip, ()):
-                    found.append(f"{pod.key} has {each.ip}, which {pod.spec.node_name} was not given")
-            for address in pod.further_addresses:
-                holders.setdefault(address, []).append(pod.key)
-        for what, owners in (("is held by", holders), ("is granted to", grants)):
-            found += [f"{address} {what} {' and '.join(names)}" for address, names in owners.items() if len(names) > 1]
-        return found
+    async def audited(self, *, within: float) -> Report:
+        """Audit as `podpool audit` does: what seems wrong counts if the next look finds it too, while there is time."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + within
+        report = before = await self._audit()
+        while not report.clean and loop.time() < end:
+            await asyncio.sleep(LOOK_AGAIN)
+            latest = await self._audit()
+            report, before = confirmed(before, latest), latest
+        return report
+
+    async def _audit(self) -> Report:
+        try:
+            return audit(await gather(self._kube, self.cluster.ledger, at=SystemClock().boot()))
+        except PodpoolError as error:
+            return Report(clean=False, unchecked=(str(error),))
 
     async def until(self, holds: Callable[[], bool], *, within: float) -> bool:
         """Wait for something to be so; tells whether it is."""

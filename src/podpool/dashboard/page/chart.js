@@ -5,7 +5,6 @@ import { hideTip, showTip } from "./tip.js";
 
 const [AT, CAPACITY, ASSIGNED, PRIMARIES, OTHERS, RESTING, IDLE, BATCH, EXHAUSTED, WAITING] = Array(10).keys();
 const LAYERS = [[PRIMARIES, "primary"], [OTHERS, "others"], [ASSIGNED, "assigned"], [RESTING, "resting"], [IDLE, "idle"]];
-const HEIGHT = 15;
 const FOOT = 2.9;
 const AHEAD = 0.22;
 const SVG = "http://www.w3.org/2000/svg";
@@ -42,8 +41,8 @@ export class Chart {
     const em = parseFloat(getComputedStyle(document.documentElement).fontSize);
     const edge = width - 2.8 * em;
     const right = edge / (1 + AHEAD);
-    const top = Math.max(1, ...samples.map((each) => each[CAPACITY])) * 1.06;
-    const high = HEIGHT * em;
+    const top = Math.max(1, ...samples.map((each) => each[CAPACITY] || held(each))) * 1.06;
+    const high = this.svg.clientHeight;
     const bottom = high - FOOT * em;
     this.x = (at) => Math.max(0, right - ((now - at) / past) * right);
     this.y = (value) => bottom - (value / top) * (bottom - 8);
@@ -91,7 +90,7 @@ export class Chart {
       draw("line", { class: "now", x1: this.right, x2: this.right, y1: 0, y2: this.bottom }),
       ...(upper ? level((capacity * upper) / 100, "threshold", `${upper} %`) : []),
       ...(lower ? level((capacity * lower) / 100, "threshold", `${lower} %`) : []),
-      ...level(capacity, "limit", grouped(capacity), true),
+      ...(capacity ? level(capacity, "limit", grouped(capacity), true) : []),
     ];
   }
 
@@ -171,10 +170,13 @@ export class Chart {
   }
 }
 
+function held(sample) {
+  return LAYERS.reduce((sum, [layer]) => sum + sample[layer], 0);
+}
+
 function told(sample) {
-  const held = LAYERS.reduce((sum, [layer]) => sum + sample[layer], 0);
   const parts = [[ASSIGNED, "used by Pods"], [IDLE, "idle on nodes"], [PRIMARIES, "nodes' own"], [RESTING, "resting"], [OTHERS, "other clusters'"]];
-  const lines = [`${clock(sample[AT])}: ${held} of ${sample[CAPACITY]} reserved`, ...parts.filter(([field]) => sample[field]).map(([field, words]) => `${sample[field]} ${words}`)];
+  const lines = [`${clock(sample[AT])}: ${held(sample)}${sample[CAPACITY] ? ` of ${sample[CAPACITY]}` : ""} reserved`, ...parts.filter(([field]) => sample[field]).map(([field, words]) => `${sample[field]} ${words}`)];
   lines.push(`batch ${sample[BATCH]}${sample[EXHAUSTED] ? ", short" : ""}`);
   if (sample[WAITING]) lines.push(`${sample[WAITING]} Pods wait`);
   return lines.join("\n");

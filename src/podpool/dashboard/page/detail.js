@@ -74,18 +74,28 @@ function waiters(found) {
 
 function past(found) {
   const head = [make("h3", {}, "History")];
-  if (found.kind === "pod") head.push(make("p", {}, "Of the addresses that it has now; those that it had before tell theirs, and so does its node."));
   if (found.past_missing) return [...head, make("p.said", { "data-mood": "warn" }, found.past_missing)];
-  if (found.past?.length) return [...head, make("ol.past", {}, found.past.map((each) => tenure(each, found.kind)))];
-  return found.kind === "pod" && !found.addresses?.length ? head : [...head, make("p", {}, "The ledger knows of nothing.")];
+  const told = [...(found.past ?? []).map((each) => tenure(each, found.kind)), ...(found.uses ?? []).map((each) => use(each, found.kind))];
+  return [...head, told.length ? make("ol.past", {}, told) : make("p", {}, "The ledger knows of nothing.")];
 }
 
 function tenure(each, kind) {
   const what = kind === "node" ? link("address", each.address) : link("node", each.node);
-  const when = each.until ? `${day(each.since)} to ${day(each.until)}` : `since ${day(each.since)}`;
   const pods = (each.pods ?? []).map((use) =>
     make("span.who", {}, "Pod ", link("pod", `${use.namespace}/${use.name}`), use.until ? ` until ${day(use.until)}` : ` since ${day(use.since)}`));
-  return make("li", { "data-lasts": !each.until }, what, each.grant ? "" : " (the node's own)", make("span.when", {}, when), pods);
+  return make("li", { "data-lasts": !each.until }, what, each.grant ? "" : " (the node's own)", make("span.when", {}, when(each)), pods);
+}
+
+function use(each, kind) {
+  const pod = ["Pod ", link("pod", `${each.namespace}/${each.name}`)];
+  const what = kind === "address" ? pod : link("address", each.address);
+  const node = each.node && kind !== "node" ? [" on ", link("node", each.node)] : [];
+  const who = kind === "node" ? make("span.who", {}, pod) : null;
+  return make("li", { "data-lasts": !each.until }, what, ` in ${each.network}`, node, make("span.when", {}, when(each)), who);
+}
+
+function when(each) {
+  return each.until ? `${day(each.since)} to ${day(each.until)}` : `since ${day(each.since)}`;
 }
 
 function link(kind, name) {

@@ -9,6 +9,8 @@ import { Known, follow } from "./stream.js";
 import { watchTheme } from "./theme.js";
 import { byId, grouped, make } from "./words.js";
 
+const STALE = 240;
+
 const known = new Known();
 const subnets = new Subnets(known);
 const nodes = new Nodes(known, openDetail);
@@ -54,14 +56,25 @@ function showSums() {
     ["Pods with an address", grouped(sum("assigned"))],
     ["Pods waiting", grouped(waiting)],
     ["idle on nodes", grouped(sum("idle"))],
-    ["reserved", grouped(sum("reserved")), ` of ${grouped(sum("capacity"))}`],
+    ["reserved", grouped(sum("reserved")), sum("capacity") ? ` of ${grouped(sum("capacity"))}` : ""],
     ["nodes", grouped(known.nodes.size)],
   ];
   byId("sums").replaceChildren(...figures.map(([words, figure, of]) =>
     make("div", {}, make("dt", {}, words), make("dd", {}, figure, of ? make("small", {}, of) : null))));
+  showAct();
   const troubles = Object.values(known.troubles);
   byId("troubles").hidden = !troubles.length;
   if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
+}
+
+/** `podpool up` plays a story: what it tells of its acts stands above everything, for as long as it is news. */
+function showAct() {
+  const act = known.news.find((each) => each.about.startsWith("Act "));
+  const home = byId("act");
+  home.hidden = !act || known.at - Date.parse(act.at) / 1000 > STALE;
+  if (home.hidden || home.dataset.key === act.key) return;
+  home.dataset.key = act.key;
+  home.replaceChildren(make("b", {}, act.about), ` ${act.words}`);
 }
 
 function linked(state) {

@@ -53,6 +53,10 @@ export class AddressMap {
     }
     const subnet = this.known.subnets.get(this.choice.value);
     if (!subnet) return;
+    if (!subnet.capacity) {
+      byId("addresses-title").textContent = "Addresses: one by one, only a ledger can tell them";
+      return;
+    }
     const state = [subnet.name, subnet.revision, subnet.assigned, subnet.idle, subnet.resting].join();
     if (state === this.drawn || this.waits) return;
     this.waits = setTimeout(() => ((this.waits = 0), this.show()), PAUSE);

@@ -56,13 +56,16 @@ class Card {
     const reserved = subnet.reserved ?? 0;
     this.cidr.textContent = subnet.cidrs.join(", ");
     [this.chip.textContent, this.chip.dataset.mood] = mood(subnet);
-    this.full.replaceChildren(share(reserved, subnet.capacity), " ", make("small", {}, `${grouped(reserved)} of ${grouped(subnet.capacity)} reserved`));
-    const all = { ...subnet, free: Math.max(0, subnet.capacity - reserved) };
-    this.figures.replaceChildren(...FIGURES.filter(([state, , field]) => state !== "others" || all[field ?? state]).map(([state, words, field]) =>
+    const { capacity } = subnet; // 0 where no ledger tells it
+    this.full.replaceChildren(share(reserved, capacity), " ", make("small", {}, capacity ? `${grouped(reserved)} of ${grouped(capacity)} reserved` : `${grouped(reserved)} on nodes`));
+    const all = { ...subnet, free: Math.max(0, capacity - reserved) };
+    const told = (state, field) => (state === "others" ? all[field] : capacity || !["free", "resting"].includes(state));
+    this.figures.replaceChildren(...FIGURES.filter(([state, , field]) => told(state, field ?? state)).map(([state, words, field]) =>
       make("div", {}, swatch(state), make("dt", {}, words), make("dd", {}, grouped(all[field ?? state] ?? 0)))));
-    this.ladder.replaceChildren(make("h4", {}, subnet.buffer === 0 || subnet.buffer === undefined ? "Addresses move one by one, none is kept idle" : "Addresses move in batches of"),
-      make("ol", {}, rungs(subnet.full_batch ?? 16).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
-    this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...outlook(forecast));
+    this.ladder.replaceChildren(make("h4", {}, subnet.buffer ? "Addresses move in batches of" : "Addresses move one by one, none is kept idle"),
+      make("ol", {}, rungs(subnet.full_batch || subnet.batch || 1).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
+    this.ladder.hidden = !subnet.batch;
+    this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...(capacity ? outlook(forecast) : [make("p", {}, "How large it is, only a ledger knows.")]));
     this.chart.show(subnet, samples, forecast);
   }
 }
