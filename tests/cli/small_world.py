@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from podpool.cli.asked import Asked, Output
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
 from podpool.cli.desk import PATIENCE, Desk
 from podpool.cli.telling import Teller
+from podpool.controller.pods import GATHER
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient
 from podpool.pocket.kinds import PODS
@@ -35,7 +37,9 @@ class SmallWorld(World):
     """Two nodes, with three Pods on the first and one on the second."""
 
     def __init__(self) -> None:
-        super().__init__(1, Shape(cidr="10.0.0.0/26", controllers=1))
+        super().__init__(1, Shape(cidr="10.0.0.0/26", controllers=1, pod_history=True))
+        self.pods: list[str] = []
+        """As namespace/name: the last is on the second node."""
 
     async def open(self) -> None:
         """Let everything come to rest."""
@@ -44,16 +48,15 @@ class SmallWorld(World):
         for name in ("one", "two"):
             self.add_host(name)
         await self.settle()
-        for name in ("one", "one", "one", "two"):
-            self.bind(name)
+        self.pods = [self.bind(name) for name in ("one", "one", "one", "two")]
         await self.settle()
 
     async def settle(self) -> None:
-        """Let time pass, and Pods show what they have."""
+        """Let time pass, Pods show what they have, and the ledger be told of it."""
         await self.pass_time(SETTLED)
         for use in self.truth.uses():
             self.show(use.pod, use.address)
-        await self.pass_time(1.0)
+        await self.pass_time(2 * GATHER)
 
     def show(self, pod: str, *addresses: str) -> None:
         """Have a Pod show addresses."""
@@ -105,3 +108,11 @@ def small_world() -> Iterator[SmallWorld]:
     finally:
         made.loop.end()
         logging.disable(logging.NOTSET)
+
+
+def told(
+    world: SmallWorld, work: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **said: object
+) -> tuple[int, list[str], str]:
+    """The exit code, the lines of the answer, and what was remarked beside it."""
+    code, out, err = world.loop.run_until_complete(world.type(work, output, **said))
+    return code, out.splitlines(), err

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from podpool.cli.adopt import Mover, as_text
@@ -56,8 +57,8 @@ class Cluster(Commons):
         await self.kube.create(PODS, {"metadata": meta, "spec": spec})
         await self.kube.merge(PODS, pod, {"status": {"phase": "Running"}}, namespace="default", sub="status")
 
-    def mover(self) -> Mover:
-        return Mover(self.kube, SYSTEM, clock=HandClock(AT.timestamp()))
+    def mover(self, flat: bytes | None = None) -> Mover:
+        return Mover(self.kube, SYSTEM, clock=HandClock(AT.timestamp()), flat=flat)
 
 
 in_cluster = played_in(Cluster)
@@ -135,6 +136,14 @@ class TestIn:
         report = await cluster.mover().survey()
         assert 2 == report.attachments
         assert report.unreadable[0].startswith("default/broken: ")
+
+    @in_cluster
+    async def test_a_flat_file_fills_what_attachments_leave_empty(self, cluster: Cluster) -> None:
+        await cluster.attach("plain")
+        await cluster.run("web", plain="10.3.0.1")
+        assert (await cluster.mover().survey()).sound
+        report = await cluster.mover(b'{"range": "10.3.0.0/24"}').survey()
+        assert ["pod/default/web"] == [each.where for each in report.findings]
 
 
 class TestGoingOn:
@@ -224,6 +233,18 @@ class TestTyped:
                 assert (0, "1 IPPools with 1 entries, 0 reservations") == (code, said.partition(", 2")[0])
                 code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "-o", "json")
                 assert ["leak"] == [each["trouble"] for each in json.loads(said)["findings"]]
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "-o", "yaml")
+                assert (0, 1) == (code, msgspec.yaml.decode(said)["pools"])
+                flat = tmp_path / "whereabouts.conf"
+                code, said = await _typed(
+                    "adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "--flat-file", str(flat)
+                )
+                assert (2, "") == (code, said)
+                flat.write_text("{}")
+                code, _ = await _typed(
+                    "adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "--flat-file", str(flat)
+                )
+                assert 0 == code
 
         asyncio.run(story())
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podpool.cli.asked import Output
 from podpool.cli.auditing import run_audit
+from podpool.cli.command import Output
 from tests.cli.small_world import SERVER, small_world
 
 if TYPE_CHECKING:
@@ -101,19 +101,19 @@ def test_what_was_let_go_of_may_be_anothers(world: SmallWorld) -> None:
 
 
 def test_an_address_that_two_pods_have(world: SmallWorld) -> None:
-    world.show("default/pod-7", "10.0.0.19")
+    world.show(world.pods[1], "10.0.0.19")
     assert [(1, "pods-share-address", "address/10.0.0.19")] == faults(world)
 
 
 def test_a_pod_outside_of_its_nodes_grants(world: SmallWorld) -> None:
-    world.show("default/pod-7", "10.0.0.5")
-    assert [(2, "pod-outside-grants", "pod/default/pod-7")] == faults(world)
+    world.show(world.pods[1], "10.0.0.5")
+    assert [(2, "pod-outside-grants", f"pod/{world.pods[1]}")] == faults(world)
 
 
 def test_a_pod_on_a_grant_that_its_node_has_let_go_of(world: SmallWorld) -> None:
     (used,) = [each["name"] for each in grants(world, "two") if each["ip"] == "10.0.0.4"]
     world.meddle("two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [used]}})
-    assert [(3, "released-in-use", "pod/default/pod-9")] == faults(world)
+    assert [(3, "released-in-use", f"pod/{world.pods[3]}")] == faults(world)
 
 
 def test_a_ledger_that_has_taken_something_away(world: SmallWorld) -> None:
@@ -137,7 +137,7 @@ def test_an_nnc_with_a_container_that_the_ledger_does_not_have(world: SmallWorld
 def test_a_holding_of_the_ledger_that_no_nnc_shows(world: SmallWorld) -> None:
     world.meddle("two", lambda config: {**config, "metadata": {**config["metadata"], "finalizers": []}})
     world.meddle("two", lambda _: None)
-    world.delete_pod("default/pod-9")
+    world.delete_pod(world.pods[3])
     assert [(1, "holding-unshown", "node/two")] == faults(world)
 
 
@@ -170,7 +170,7 @@ def test_a_slice_that_two_nodes_have(world: SmallWorld) -> None:
     given = [{"nodeName": "two", "sliceRange": "10.9.0.0/28"}]
     divided = {"spec": {"range": "10.9.0.0/24", "sliceSize": "/28"}, "status": {"allocations": given}}
     world.create(*WHEREABOUTS, "nodeslicepools", {"metadata": {"name": "storage"}, **divided})
-    entry = {"id": "c", "podref": "default/pod-6", "ifname": "net1"}
+    entry = {"id": "c", "podref": world.pods[0], "ifname": "net1"}
     notes = {"podpool.io/node": "one", "podpool.io/network": "", "podpool.io/range": "10.9.0.0/24"}
     spec = {"range": "10.9.0.0/28", "allocations": {"1": entry}}
     world.create(*WHEREABOUTS, "ippools", {"metadata": {"name": "one-10.9.0.0-28", "annotations": notes}, "spec": spec})
@@ -178,8 +178,8 @@ def test_a_slice_that_two_nodes_have(world: SmallWorld) -> None:
 
 
 def test_what_has_arrived_meanwhile_is_no_fault(world: SmallWorld) -> None:
-    world.show("default/pod-7", "10.0.0.5")
-    world.loop.call_later(2.0, world.show, "default/pod-7", "10.0.0.20")
+    world.show(world.pods[1], "10.0.0.5")
+    world.loop.call_later(2.0, world.show, world.pods[1], "10.0.0.20")
     assert [] == faults(world)
 
 
@@ -188,13 +188,13 @@ def test_without_a_ledger_the_rest_is_looked_at_and_that_is_said(world: SmallWor
     code, report = audited(world)
     assert (3, False, []) == (code, report["clean"], report["findings"])
     assert "the ledger's books: the ledger cannot be reached" in report["unchecked"][0]
-    world.show("default/pod-7", "10.0.0.5")
-    assert [(2, "pod-outside-grants", "pod/default/pod-7")] == faults(world)
+    world.show(world.pods[1], "10.0.0.5")
+    assert [(2, "pod-outside-grants", f"pod/{world.pods[1]}")] == faults(world)
 
 
 class TestRepair:
     def leaky(self, world: SmallWorld) -> None:
-        living = {"id": "c2", "podref": "default/pod-6", "ifname": "net1"}
+        living = {"id": "c2", "podref": world.pods[0], "ifname": "net1"}
         spec = {"range": "10.9.0.0/24", "allocations": {"7": OF_DEAD_POD, "8": living}}
         world.create(*WHEREABOUTS, "ippools", {"metadata": {"name": "10.9.0.0-24"}, "spec": spec})
         reservation = {"metadata": {"name": "10.9.0.7"}, "spec": {"podref": "default/dead", "containerid": "c1"}}

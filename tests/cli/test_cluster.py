@@ -10,39 +10,17 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from podpool.cli import cluster
-from podpool.cli.asked import Asked, Output
+from podpool.cli import cluster, past
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
 from podpool.cli.mishaps import Away
 from podpool.cli.telling import Teller
 from podpool.core.errors import InvalidInput
-from tests.cli.small_world import SERVER, small_world
+from tests.cli.small_world import SERVER, small_world, told
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
-
     from podpool.cli.desk import Desk
     from tests.cli.small_world import SmallWorld
-
-
-@pytest.fixture(scope="module")
-def shared_world() -> Iterator[SmallWorld]:
-    with small_world() as made:
-        yield made
-
-
-@pytest.fixture
-def world(shared_world: SmallWorld) -> Iterator[SmallWorld]:
-    """A cluster that a test may look at, and cut roads in."""
-    yield shared_world
-    shared_world.network.mend_all()
-
-
-def told(
-    world: SmallWorld, work: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **said: object
-) -> tuple[int, list[str], str]:
-    """The exit code, the lines of the answer, and what was remarked beside it."""
-    code, out, err = world.loop.run_until_complete(world.type(work, output, **said))
-    return code, out.splitlines(), err
 
 
 def test_the_status_fits_a_screen(world: SmallWorld) -> None:
@@ -105,7 +83,8 @@ def test_wide_has_more_columns(world: SmallWorld) -> None:
 
 def test_pods_are_chosen_by_node_and_by_who_waits(world: SmallWorld) -> None:
     _, lines, _ = told(world, cluster.pods, namespace="default", node="two", waiting=False)
-    assert ["POD            NODE  ADDRESS   STATE", "default/pod-9  two   10.0.0.4  served"] == lines
+    pod = world.pods[3]
+    assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  served"] == lines
     assert 1 == len(told(world, cluster.pods, namespace="", node="", waiting=True)[1])
 
 
@@ -117,34 +96,6 @@ def test_programs_are_told_every_field(world: SmallWorld) -> None:
     ]
     _, lines, _ = told(world, cluster.nodes, Output.YAML, names=[], waiting=False)
     assert items == msgspec.yaml.decode("\n".join(lines))["items"]
-
-
-def test_who_has_an_address_and_since_when(world: SmallWorld) -> None:
-    code, lines, _ = told(world, cluster.who, address="10.0.0.4", at="")
-    assert (0, "10.0.0.4 is Pod default/pod-9's, on node two.") == (code, lines[0])
-    assert lines[3].startswith("two   2027-01-15T08:00:0")
-    assert ["10.0.0.63 is no node's in this cluster."] == told(world, cluster.who, address="10.0.0.63", at="")[1]
-    assert "is idle on node two" in told(world, cluster.who, address="10.0.0.5", at="")[1][0]
-
-
-def test_who_had_an_address_is_the_ledgers_to_tell(world: SmallWorld) -> None:
-    before = "2020-01-01T00:00:00Z"
-    _, lines, _ = told(world, cluster.who, address="10.0.0.4", at=before)
-    assert lines[0].startswith(f"At {before} nobody had 10.0.0.4, as far as is known")
-    with pytest.raises(InvalidInput, match="--at 'yesterday': no moment: write it as"):
-        told(world, cluster.who, address="10.0.0.4", at="yesterday")
-    with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
-        told(world, cluster.who, address="10.0.0", at="")
-    world.network.cut("person", "ledger")
-    with pytest.raises(Away, match="Without --at"):
-        told(world, cluster.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
-
-
-def test_why_a_pod_has_what_it_has(world: SmallWorld) -> None:
-    code, lines, _ = told(world, cluster.explain, pod="pod-9", namespace="default")
-    assert (0, ["default/pod-9: It has 10.0.0.4 on node two."]) == (code, lines)
-    code, lines, _ = told(world, cluster.explain, pod="other/pod-9", namespace="default")
-    assert (1, "other/pod-9: There is no such Pod.") == (code, lines[0])
 
 
 def test_what_is_not_there_is_named_with_what_is(world: SmallWorld) -> None:
@@ -161,7 +112,7 @@ def test_full_means_that_pods_wait_and_why_says_so() -> None:
         code, lines, _ = told(world, cluster.status)
         assert (0, "25 Pods wait for an address on 1 node.") == (code, lines[0])
         waiting = told(world, cluster.pods, namespace="", node="", waiting=True)[1]
-        code, lines, _ = told(world, cluster.explain, pod=waiting[-1].split()[0], namespace="")
+        code, lines, _ = told(world, past.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]
         assert "Make it larger: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
@@ -171,12 +122,12 @@ def test_full_means_that_pods_wait_and_why_says_so() -> None:
 def test_watch_tells_what_happens_line_by_line() -> None:
     with small_world() as world:
         world.loop.call_later(5.0, world.bind, "two")
-        world.loop.call_later(8.0, world.show, "default/pod-6")
+        world.loop.call_later(8.0, world.show, world.pods[0])
         world.loop.call_later(10.0, world.add_host, "three")
         code, lines, _ = told(world, cluster.watch, seconds=20.0)
         words = [line.partition("  ")[2] for line in lines]
         assert (0, "Cluster  Every Pod has its address.") == (code, words[0])
-        assert "Pod default/pod-6  has 10.0.0.19 no more" in words
+        assert f"Pod {world.pods[0]}  has 10.0.0.19 no more" in words
         assert "Node three  joined" in words
         assert any(line.endswith("waits for an address on node two") for line in words)
         _, lines, _ = told(world, cluster.watch, Output.JSON, seconds=2.0)
@@ -203,7 +154,7 @@ def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
         given = [{"nodeName": "one", "sliceRange": "10.9.0.0/28"}, {"nodeName": "", "sliceRange": "10.9.0.16/28"}]
         divided = {"spec": {"range": "10.9.0.0/24", "sliceSize": "/28"}, "status": {"allocations": given}}
         world.create(*whereabouts, "nodeslicepools", {"metadata": {"name": "storage"}, **divided})
-        entry = {"id": "c", "podref": "default/pod-6", "ifname": "net1"}
+        entry = {"id": "c", "podref": world.pods[0], "ifname": "net1"}
         pool = {"metadata": {"name": "storage-one-10.9.0.0-28"}}
         world.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
         _, lines, _ = told(world, cluster.slices, Output.WIDE, network="")

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 import trustme
 
@@ -71,8 +72,26 @@ def test_it_starts_without_configuration_and_stops_when_told(served: Served) -> 
     assert "stopping" == lines[-1]["message"]
 
 
+def test_every_answer_is_told_in_every_way(served: Served) -> None:
+    """As those about a cluster are: in columns, or with every field for programs."""
+    served.type("subnet", "create", "vnet.pods", "10.0.0.0/24", "--gateway", "10.0.0.1")
+    assert 253 == json.loads(served.type("subnet", "show", "vnet.pods", "-o", "json"))["state"]["capacity"]
+    assert "10.0.0.0/24" == msgspec.yaml.decode(served.type("subnet", "list", "-o", "yaml"))["subnets"][0]["cidr"]
+    short, wide = (served.type("subnet", "list", "-o", output).splitlines() for output in ("table", "wide"))
+    assert "ok" == short[1].split()[-1]
+    assert "10.0.0.1" == wide[1].split()[-1]
+    assert wide[0].startswith(short[0])
+    books = ("--database", f"sqlite://{served.home / 'ledger.db'}")
+    checked = json.loads(served.type("check", *books, "-o", "json"))
+    assert ([], 1) == (checked["faults"], checked["subnets"])
+    for words in (("token", "list"), ("cluster", "list"), ("recovery", "status"), ("history", "pod", "default/web")):
+        assert json.loads(served.type(*words, "--output", "json")).keys(), words
+        assert served.type(*words, "--no-color").strip()
+    assert "invalid choice: 'text'" in served.type("token", "list", "-o", "text", status=2)
+
+
 def test_what_is_refused_is_told_in_words(served: Served) -> None:
-    assert "cannot be read" in served.type("subnet", "list", by="none", status=1)
+    assert "cannot be read" in served.type("subnet", "list", by="none", status=2)
     (served.home / "wrong").write_text("podpool_0_0")
     assert "no good token" in served.type("subnet", "list", by="wrong", status=1)
     assert "there is no subnet vnet/none" in served.type("subnet", "show", "vnet.none", status=1)
@@ -119,6 +138,6 @@ def test_it_speaks_tls_with_whom_trusts_it(tmp_path: Path) -> None:
     served = Served(tmp_path, "--tls-cert", str(chain), "--tls-key", str(key), scheme="https")
     try:
         assert "SUBNET" in served.type("subnet", "list", "--ca-file", str(trusted))
-        assert "cannot be reached" in served.type("subnet", "list", status=1)
+        assert "cannot be reached" in served.type("subnet", "list", status=3)
     finally:
         served.daemon.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
@@ -83,7 +84,7 @@ class TestFile:
 
     def test_the_command_ends_with_that_sentence(self, tmp_path: Path) -> None:
         done = typed("agent", "run", "--config", str(tmp_path / "none"))
-        assert 1 == done.returncode
+        assert 2 == done.returncode
         assert "podpool: --config" in done.stderr
 
     def test_other_commands_have_none(self) -> None:
@@ -113,10 +114,17 @@ class TestJournal:
         assert "4 records: container nc-1 at version 3, 3 grants, 1 in use, 1 free or resting, 1 named" == lines[5]
         assert "the last 8 bytes are torn: the next agent cuts them off" == lines[6]
         assert before == (tmp_path / "segment.00000001").read_bytes()
+        told = json.loads(typed("agent", "journal", "show", "--state", str(tmp_path), "-o", "json").stdout)
+        assert ("adopted", "10.0.1.1", "default/web", 8) == (
+            told["records"][0]["is"],
+            told["uses"][0]["address"],
+            told["uses"][0]["pod"],
+            told["torn"],
+        )
 
     def test_without_one_it_says_so_and_makes_none(self, tmp_path: Path) -> None:
         done = typed("agent", "journal", "show", "--state", str(tmp_path / "none"))
-        assert 1 == done.returncode
+        assert 2 == done.returncode
         assert "no such directory" in done.stderr
         assert not (tmp_path / "none").exists()
 

@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
 import pytest
 
 from podpool import __version__
-from podpool.cli.asked import Asked, Output
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
 from podpool.cli.desk import on_stage
 from podpool.cli.mishaps import Away, guarded
 from podpool.cli.people import run
@@ -23,7 +25,7 @@ from podpool.core.errors import InvalidInput
 from podpool.runtime.transport import Unreachable
 
 BIN = Path(sys.executable).parent
-CLUSTER_COMMANDS = ("status", "subnets", "nodes", "pods", "slices", "who", "why", "watch", "audit")
+CLUSTER_COMMANDS = ("status", "subnets", "nodes", "pods", "slices", "who", "why", "watch", "audit", "history pod")
 NOBODY = {"clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}}], "users": [{"name": "u"}]}
 
 
@@ -117,7 +119,7 @@ def test_kubectl_users_find_it_under_their_own_name(typed: Typed) -> None:
 
 @pytest.mark.parametrize("command", CLUSTER_COMMANDS)
 def test_every_command_tells_its_exit_codes_and_options(typed: Typed, command: str) -> None:
-    done = typed(command, "--help")
+    done = typed(*command.split(), "--help")
     assert "Exit codes: 0" in done.stdout
     for option in ("--kubeconfig", "--context", "--ledger", "--output", "-o", "--no-color", "--debug"):
         assert option in done.stdout, option
@@ -130,6 +132,15 @@ def test_the_version_is_told_without_loading_the_world(typed: Typed) -> None:
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert [f"podpool {__version__}", "[]"] == done.stdout.splitlines()
     assert __version__ == json.loads(typed("version", "-o", "json").stdout)["version"]
+
+
+def test_manifests_are_made_to_be_applied_and_told_in_other_ways_too(typed: Typed) -> None:
+    documents = typed("crds").stdout.split("---\n")[1:]
+    names = [msgspec.yaml.decode(each)["metadata"]["name"] for each in documents]
+    assert "nodenetworkconfigs.acn.azure.com" in names
+    assert names == [each["metadata"]["name"] for each in json.loads(typed("crds", "-o", "json").stdout)["items"]]
+    assert names == [line.split()[-1] for line in typed("crds", "-o", "table").stdout.splitlines()[1:]]
+    assert "ServiceAccount" in typed("access", "-o", "wide").stdout
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

@@ -8,26 +8,26 @@ controller releases what is of no Pod any more, after two looks.
 Back is the same: entries are where Whereabouts looks for them. With `--apply` our marks come off IPPools and Leases.
 """
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from pathlib import Path
 from typing import Any, TypeVar
 
 import msgspec
 
+from podpool.cli.desk import Desk
+from podpool.cli.flat_file import read_flat_file
+from podpool.cli.mishaps import WRONG
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, Invalid, NotFound
 from podpool.resources.builtin import ADDRESSED_PODS, LEASES, NODES, Lease
 from podpool.resources.meta import Kind, Meta, Object, T
 from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, RESERVATIONS, Allocation, IPPool, IPPoolSpec
-from podpool.runtime.clock import Clock, SystemClock
+from podpool.runtime.clock import Clock
 from podpool.slices.attachments import Attachment, read_attachment
 from podpool.slices.entries import Change, patch_of, read_entries
 from podpool.slices.names import PoolPlace
@@ -38,7 +38,6 @@ Marked = TypeVar("Marked", bound=Object)
 ADOPTED = "adopted"
 """Stands for the container in entries that are written here: nobody knows it any more."""
 CONTROLLER = "podpool-controller"
-OUTPUTS = ("text", "json")
 OURS = "podpool.io/"
 LARGEST_KEY = 1 << 63
 """What Whereabouts reads is below."""
@@ -73,31 +72,22 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return unrecorded <= written and all(each.trouble is not Trouble.DUPLICATE for each in self.findings)
 
 
-def adopt_whereabouts(*, kubeconfig: str, namespace: str, apply: bool, back: bool, output: str) -> bool:
-    """Look, do what was asked for, and say it; tells whether all is well."""
-    if output not in OUTPUTS:
-        raise InvalidInput("--output", output, f"use one of {', '.join(OUTPUTS)}")
-
-    async def work() -> Report:
-        api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
-        try:
-            mover = Mover(KubeClient(api), namespace, clock=SystemClock())
-            return await (mover.back if back else mover.survey)(apply=apply)
-        finally:
-            await api.close()
-
-    report = asyncio.run(work())
-    print(as_json(report) if output == "json" else as_text(report, back=back))  # noqa: T201  for the person who typed it
-    return report.sound
+async def adopt_whereabouts(desk: Desk, *, namespace: str, flat_file: str, apply: bool, back: bool) -> int:
+    """Look, do what was asked for, and say it."""
+    mover = Mover(desk.kube, namespace, clock=desk.clock, flat=read_flat_file(flat_file))
+    report = await (mover.back if back else mover.survey)(apply=apply)
+    desk.teller.answer(report, as_text(report, back=back))
+    return 0 if report.sound else WRONG
 
 
 class Mover:
-    """One cluster, on its way in or out."""
+    """One cluster, on its way in or out; `flat` is what nodes have for a flat file."""
 
-    def __init__(self, kube: KubeClient, namespace: str, *, clock: Clock) -> None:
+    def __init__(self, kube: KubeClient, namespace: str, *, clock: Clock, flat: bytes | None = None) -> None:
         self._kube = kube
         self._namespace = namespace
         self._clock = clock
+        self._flat = flat
 
     async def survey(self, *, apply: bool = False) -> Report:
         """Look at everything; with `apply` write down what running Pods have and no pool knows of."""
@@ -134,7 +124,7 @@ class Mover:
         """Read pools before Pods: what is found was there when the Pods were looked for."""
         pools = await self._all(IP_POOLS)
         reservations = await self._all(RESERVATIONS)
-        attachments, unreadable = _read(await self._everywhere(ATTACHMENTS))
+        attachments, unreadable = _read(await self._everywhere(ATTACHMENTS), self._flat)
         pods = await self._everywhere(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._everywhere(NODES)]
         objects = Surveyed(pools=pools, reservations=reservations, pods=pods, attachments=attachments, nodes=nodes)
@@ -183,11 +173,6 @@ class Mover:
             await self._kube.merge(kind, meta.name, patch, namespace=self._namespace, precondition=version)
         where = f"{kind.kind.lower()}/{meta.name}"
         return Step(where=where, told="our labels and annotations come off", done=apply)
-
-
-def as_json(report: Report) -> str:
-    """Write a report for programs."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
 
 
 def as_text(report: Report, *, back: bool = False) -> str:
@@ -271,11 +256,13 @@ def _too_far(pools: Iterable[IPPool]) -> Iterator[Finding]:
                 yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
 
 
-def _read(definitions: Iterable[NetworkAttachmentDefinition]) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+def _read(
+    definitions: Iterable[NetworkAttachmentDefinition], flat: bytes | None
+) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
     attachments, wrong = [], []
     for each in definitions:
         try:
-            attachment = read_attachment(each)
+            attachment = read_attachment(each, flat=flat)
         except InvalidInput as error:
             wrong.append(f"{each.key}: {error}")
         else:

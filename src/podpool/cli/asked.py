@@ -1,29 +1,17 @@
 """What every command about a cluster takes: where cluster and ledger are, and how to tell what is found there."""
 
-import enum
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from typer.core import TyperCommand
 
+from podpool.cli.command import EXIT_CODES, NO_COLOR, OUTPUT, Output
 from podpool.cli.daemons import KUBECONFIG
 from podpool.cli.ledger_commands import LEDGER
+from podpool.cli.mishaps import DEBUG
 
 TOKEN_FILE = "/var/lib/podpool/ledger.db.admin-token"  # noqa: S105  a place, not a secret
-EXIT_CODES = (
-    "Exit codes: 0 all is told; 1 something is wrong; 2 a word or a file cannot be meant; "
-    "3 the API server or the ledger could not be asked."
-)
-
-
-class Output(enum.StrEnum):
-    """How to tell."""
-
-    TABLE = "table"
-    WIDE = "wide"
-    JSON = "json"
-    YAML = "yaml"
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,9 +40,9 @@ def _options(  # noqa: PLR0913  one for each option
     ledger_ca_file: Annotated[
         str, typer.Option(envvar="PODPOOL_LEDGER_CA_FILE", help="trust the ledger because of this authority, a file")
     ] = "",
-    output: Annotated[Output, typer.Option("--output", "-o", help="how to tell")] = Output.TABLE,
-    no_color: Annotated[bool, typer.Option("--no-color", help="no colours; NO_COLOR does the same")] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="when it fails, show where in the program")] = False,
+    output: Annotated[Output, typer.Option("--output", "-o", envvar="PODPOOL_OUTPUT", help=OUTPUT.help)] = Output.TABLE,
+    no_color: Annotated[bool, typer.Option("--no-color", help=NO_COLOR)] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=DEBUG)] = False,
 ) -> None:
     """Describe the options once, for all commands."""
 
@@ -62,19 +50,52 @@ def _options(  # noqa: PLR0913  one for each option
 class Everyday(TyperCommand):
     """A command about a cluster: its function finds what was said in `Context.obj`, as `Asked`."""
 
+    takes: tuple[str, ...] = Asked.__struct_fields__
+    codes: str | None = EXIT_CODES
+    usual = Output.TABLE
+
     def __init__(self, name: str | None, **described: Any) -> None:  # noqa: ANN401  typer's own
-        epilog = described.pop("epilog", None) or EXIT_CODES
-        described["params"] = [*(described.get("params") or []), *_shared()]
-        super().__init__(name, epilog=epilog, **described)
+        described["params"] = [*(described.get("params") or []), *_shared(self.takes, output=self.usual)]
+        super().__init__(name, **{**described, "epilog": described.get("epilog") or self.codes})
 
     def invoke(self, ctx: typer.Context) -> Any:  # type: ignore[override]  # noqa: ANN401  typer's own
         """Gather what was said, and run."""
-        said = {name: ctx.params.pop(name) for name in Asked.__struct_fields__}
-        ctx.obj = Asked(**said | {"output": Output(said["output"])})
+        said = {name: ctx.params.pop(name) for name in self.takes}
+        ctx.obj = Asked(**said | {"output": Output(said.get("output", Output.TABLE))})
         return super().invoke(ctx)
 
 
-def _shared() -> list[Any]:
+class OfCluster(Everyday):
+    """A command that asks no ledger."""
+
+    takes = ("kubeconfig", "context", "output", "no_color", "debug")
+
+
+class OfItself(Everyday):
+    """A command that asks nobody."""
+
+    takes = ("output", "no_color", "debug")
+    codes = None
+
+
+class Manifests(OfItself):
+    """A command that tells what kubectl is to apply."""
+
+    usual = Output.YAML
+
+
+class Simple(Everyday):
+    """Any other command."""
+
+    takes = ("debug",)
+    codes = None
+
+
+def _shared(names: tuple[str, ...], **usual: object) -> list[Any]:
     template = typer.Typer(add_completion=False)
     template.command()(_options)
-    return typer.main.get_command(template).params
+    found: list[Any] = [each for each in typer.main.get_command(template).params if each.name in names]
+    for each in found:
+        each.default = usual.get(each.name or "", each.default)
+        each.rich_help_panel = "Of every command like it"
+    return found

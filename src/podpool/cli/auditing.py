@@ -57,15 +57,19 @@ def _code(report: Report) -> int:
     return AWAY if report.unchecked else 0
 
 
-def _told(report: Report) -> list[Sheet | str | Text]:
+def verdict(report: Report) -> str:
+    """Say in a sentence what an audit came to."""
     counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
     looked = ", ".join(_counted(count, what) for what, count in counts.items())
+    wrong = {0: "Nothing is", 1: "1 thing is"}.get(len(report.findings), f"{len(report.findings)} things are")
+    return f"{wrong} wrong among {looked}."
+
+
+def _told(report: Report) -> list[Sheet | str | Text]:
+    style = GOOD if report.clean else BAD * bool(report.findings)
+    parts: list[Sheet | str | Text] = [Text(verdict(report), style=style)]
     if report.findings:
-        count = len(report.findings)
-        head = Text(f"{count} {'thing is' if count == 1 else 'things are'} wrong among {looked}.", style=BAD)
-        parts: list[Sheet | str | Text] = [head, "", finding_sheet(report.findings)]
-    else:
-        parts = [Text(f"Nothing is wrong among {looked}.", style=GOOD if report.clean else "")]
+        parts += ["", finding_sheet(report.findings)]
     return [*parts, *(f"Not looked at: {each}" for each in report.unchecked)]
 
 

@@ -5,6 +5,10 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
+from podpool.cli.mishaps import WRONG
+from podpool.cli.telling import Teller
 from podpool.core.errors import InvalidInput
 from podpool.ledger.backup import check_copy, read_head, read_rows
 from podpool.ledger.check import check
@@ -34,7 +38,7 @@ def restore(*, file: str, database: str) -> None:
     print(f"restored revision {head.revision}: nothing is granted before the clusters have listed what they have")  # noqa: T201  as above
 
 
-def check_books(*, database: str, file: str) -> None:
+def check_books(*, database: str, file: str, output: str, no_color: str) -> None:
     """Check the books, or a copy of them; the exit code is 1 when something is wrong."""
     with tempfile.TemporaryFile() as scratch:
         copy = _there(file).open("rb") if file else cast("BinaryIO", scratch)
@@ -44,12 +48,11 @@ def check_books(*, database: str, file: str) -> None:
                 copy.seek(0)
             read_head(copy)
             found = check(read_rows(copy))
-    for fault in found.faults:
-        print(fault)  # noqa: T201  as above
-    if found.faults:
-        raise SystemExit(1)
     told = f"{found.subnets} subnets, {found.containers} containers, {found.addresses} addresses"
-    print(f"the books are consistent: {told}")  # noqa: T201  as above
+    teller = Teller(Asked(output=Output(output), no_color=bool(no_color)))
+    teller.answer(found, *(found.faults or [f"the books are consistent: {told}"]))
+    if found.faults:
+        raise SystemExit(WRONG)
 
 
 def _there(file: str) -> Path:

@@ -12,21 +12,18 @@ import msgspec
 from rich.text import Text
 
 from podpool.cli.desk import NO_LEDGER, Desk
-from podpool.cli.mishaps import AWAY, WRONG, Away
-from podpool.cli.sheets import network_sheet, node_sheet, pod_sheet, slice_sheet, subnet_sheet, tenure_sheet
+from podpool.cli.mishaps import AWAY, Away
+from podpool.cli.sheets import network_sheet, node_sheet, pod_sheet, slice_sheet, subnet_sheet
 from podpool.cli.telling import BAD, FAINT, GOOD, HEAD, WARNING, Sheet, age, joined
-from podpool.core.addresses import parse_address
-from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.observe.glance import Glance, glance, told_of
+from podpool.core.errors import InvalidInput
+from podpool.observe.glance import Glance, glance
 from podpool.observe.networks import NetworkView
 from podpool.observe.news import News, headline
 from podpool.observe.objects import SeenPod
 from podpool.observe.observer import CLUSTER, LEDGER, Observer
 from podpool.observe.pods import pod_news, pod_view
-from podpool.observe.questions import AddressNow, Questions, address_now
 from podpool.observe.scene import Scene
 from podpool.observe.views import NodeView, SubnetView, View
-from podpool.observe.why import why
 from podpool.runtime import randomness
 
 V = TypeVar("V", SubnetView, NodeView, NetworkView)
@@ -112,7 +109,7 @@ async def subnets(desk: Desk, *, names: Sequence[str]) -> int:
 async def nodes(desk: Desk, *, names: Sequence[str], waiting: bool) -> int:
     """Tell what nodes have."""
     at = desk.clock.wall()
-    scene = await _cluster(desk)
+    scene = await see_cluster(desk)
     found = [each for each in _named(scene.nodes.values(), names, what="NODE") if each.waiting or not waiting]
     desk.teller.answer(Items(items=found), node_sheet(found, at=at))
     return 0
@@ -121,7 +118,7 @@ async def nodes(desk: Desk, *, names: Sequence[str], waiting: bool) -> int:
 async def pods(desk: Desk, *, namespace: str, node: str, waiting: bool) -> int:
     """Tell which Pod has which address."""
     at = desk.clock.wall()
-    scene = await _cluster(desk)
+    scene = await see_cluster(desk)
     shown = sorted((pod_view(each) for each in scene.mirrors.pods.values()), key=lambda each: each.name)
     found = [
         each
@@ -136,68 +133,11 @@ async def pods(desk: Desk, *, namespace: str, node: str, waiting: bool) -> int:
 
 async def slices(desk: Desk, *, network: str) -> int:
     """Tell of further networks; or of one of them, which node has which slice."""
-    scene = await _cluster(desk)
+    scene = await see_cluster(desk)
     found = _named(scene.networks, [network] if network else [], what="NETWORK")
     sheet = slice_sheet(found[0].fullest) if network else network_sheet(found)
     desk.teller.answer(Items(items=found), sheet)
     return 0
-
-
-async def who(desk: Desk, *, address: str, at: str) -> int:
-    """Tell who has an address, and who had it."""
-    wanted = str(parse_address(address, what="ADDRESS"))
-    if at:
-        return await _who_had(desk, wanted, at)
-    scene = await _cluster(desk)
-    now = address_now(scene, wanted)
-    found = await Questions(scene, desk.ledger).address(wanted) if desk.ledger else None
-    parts: list[Sheet | str] = [f"{wanted} {_whose(now)}."]
-    if found and found.past:
-        parts += ["", tenure_sheet(found.past)]
-    desk.teller.answer({"now": now, "past": found.past if found else ()}, *parts)
-    if found and found.past_missing:
-        desk.teller.remark(f"who had it before is not known: {found.past_missing}")
-        return AWAY
-    return 0
-
-
-def _whose(now: AddressNow) -> str:
-    where = f" on node {now.node}" if now.node else ""
-    if now.pod:
-        return f"is Pod {now.pod}'s,{where}"
-    if now.primary:
-        return f"is a primary address, for no Pod,{where}"
-    return f"is idle{where}" if now.node else "is no node's in this cluster"
-
-
-async def _who_had(desk: Desk, address: str, at: str) -> int:
-    if desk.ledger is None:
-        raise InvalidInput("--at", at, "only the ledger knows the past: name it with --ledger")
-    try:
-        datetime.fromisoformat(at)
-    except ValueError:
-        raise InvalidInput("--at", at, "no moment: write it as 2026-11-16T02:30:00Z") from None
-    try:
-        history = await desk.ledger.history(address=address, at=at)
-    except PodpoolError as error:
-        raise Away(told_of(LEDGER, error), f"Without --at, `podpool who {address}` tells who has it now.") from None
-    nobody = f"At {at} nobody had {address}, as far as is known: the past is kept for {history.kept / 3600:g} h."
-    desk.teller.answer(history, tenure_sheet(history.tenures) if history.tenures else nobody)
-    return 0
-
-
-async def explain(desk: Desk, *, pod: str, namespace: str) -> int:
-    """Tell why a Pod has no address, and what to do."""
-    key = pod if "/" in pod else f"{namespace}/{pod}"
-    scene = (await glance(desk.kube, desk.ledger, at=desk.clock.wall())).scene
-    _need_cluster(scene)
-    reason = why(scene, key)
-    parts = [Text(f"{key}: {reason.told}", style=BAD if reason.waits else "")]
-    if reason.todo:
-        parts.append(Text(reason.todo))
-    desk.teller.answer(reason, *parts)
-    there = key in scene.mirrors.pods
-    return WRONG if reason.waits or not there else 0
 
 
 async def watch(desk: Desk, *, seconds: float | None) -> int:
@@ -266,14 +206,15 @@ def _moment(desk: Desk) -> str:
     return datetime.fromtimestamp(desk.clock.wall(), UTC).isoformat(timespec="seconds")
 
 
-async def _cluster(desk: Desk) -> Scene:
+async def see_cluster(desk: Desk) -> Scene:
     """Look at what Kubernetes knows; the ledger is not asked."""
     scene = (await glance(desk.kube, None, at=desk.clock.wall())).scene
-    _need_cluster(scene)
+    need_cluster(scene)
     return scene
 
 
-def _need_cluster(scene: Scene) -> None:
+def need_cluster(scene: Scene) -> None:
+    """Go no further when nothing is known of the cluster."""
     if CLUSTER in scene.troubles:
         still = "`podpool subnets` and `podpool who ADDRESS --at TIME` ask the ledger, and may still be answered."
         raise Away(scene.troubles[CLUSTER], still)

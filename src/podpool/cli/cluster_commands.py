@@ -6,20 +6,32 @@ from typing import Annotated
 
 import typer
 
-from podpool.cli.asked import EXIT_CODES, Asked, Everyday
+from podpool.cli.asked import Asked, Everyday
+from podpool.cli.command import EXIT_CODES, LOOK
 from podpool.core.quantities import parse_duration
 
 NAMESPACE = Annotated[str, typer.Option("--namespace", "-n", help="the Pod's namespace")]
 WAITING = Annotated[bool, typer.Option("--waiting", help="only where somebody waits")]
 
 
+AT = Annotated[str, typer.Option(help="at this moment, as 2026-11-16T02:30:00Z; else ever")]
+
+
 def add_cluster_commands(app: typer.Typer) -> None:
     """Add them all."""
     for each in (status, subnets, nodes, pods, slices, who, watch):
-        app.command(cls=Everyday)(each)
+        app.command(cls=Everyday, rich_help_panel=LOOK)(each)
+    history = typer.Typer(
+        no_args_is_help=True, help="Tell what was: of a Pod, a node or an address, also one that is gone."
+    )
+    for name, past in (("pod", pod_history), ("node", node_history), ("address", address_history)):
+        history.command(name, cls=Everyday)(past)
+    app.add_typer(history, name="history", rich_help_panel=LOOK)
     waits = "1 it waits for an address, or is not there"
-    app.command(cls=Everyday, epilog=EXIT_CODES.replace("1 something is wrong", waits))(why)
-    app.command(cls=Everyday)(audit)
+    app.command(
+        cls=Everyday, rich_help_panel=LOOK, epilog=EXIT_CODES.replace("1 something is wrong, or refused", waits)
+    )(why)
+    app.command(cls=Everyday, rich_help_panel=LOOK)(audit)
 
 
 def status(ctx: typer.Context) -> None:
@@ -69,7 +81,29 @@ def who(
     at: Annotated[str, typer.Option(help="at this moment, as 2026-11-16T02:30:00Z; else now, and before")] = "",
 ) -> None:
     """Tell who has an address, and who had it, down to the Pod."""
-    _run(ctx, "cluster:who", address=address, at=at)
+    _run(ctx, "past:who", address=address, at=at)
+
+
+def pod_history(
+    ctx: typer.Context,
+    pod: Annotated[str, typer.Argument(help="a Pod's name, or NAMESPACE/NAME")],
+    namespace: NAMESPACE = "default",
+    at: AT = "",
+) -> None:
+    """Tell which addresses a Pod had, on which node and in which network."""
+    _run(ctx, "past:of_pod", pod=pod, namespace=namespace, at=at)
+
+
+def node_history(ctx: typer.Context, node: Annotated[str, typer.Argument(help="a Node's name")], at: AT = "") -> None:
+    """Tell which addresses a node had, and for which Pods."""
+    _run(ctx, "past:of_node", node=node, at=at)
+
+
+def address_history(
+    ctx: typer.Context, address: Annotated[str, typer.Argument(help="an IPv4 or IPv6 address")], at: AT = ""
+) -> None:
+    """Tell who had an address, down to the Pod."""
+    _run(ctx, "past:of_address", address=address, at=at)
 
 
 def why(
@@ -78,7 +112,7 @@ def why(
     namespace: NAMESPACE = "default",
 ) -> None:
     """Tell why a Pod has no address, from what is known, and what to do about it."""
-    _run(ctx, "cluster:explain", pod=pod, namespace=namespace)
+    _run(ctx, "past:explain", pod=pod, namespace=namespace)
 
 
 def watch(

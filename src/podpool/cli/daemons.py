@@ -9,20 +9,29 @@ import importlib
 import os
 from collections.abc import Mapping, Sequence
 
-from podpool.cli.command import Command, Option
+from podpool.cli.command import EXIT_CODES, NO_COLOR, OUTPUT, Command, Option, firsts, under
 from podpool.cli.ledger_commands import DATABASE, LEDGER, LEDGER_COMMANDS, NUMBERS, TLS
+from podpool.cli.mishaps import DEBUG, guarded
 from podpool.cli.node_commands import AGENT_COMMANDS, CNI_COMMANDS
 from podpool.cli.pocket_commands import POCKET_COMMANDS
 from podpool.cli.settings_file import VARIABLE, chosen_file, read_settings
-from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count
 from podpool.runtime import logs
 
-LEVELS = ("debug", "info", "warning", "error")
+LOG_LEVEL = Option("info", "how much to log", ("debug", "info", "warning", "error"))
 SCARCITIES = ("off", "exhaustion", "graded")
 KUBECONFIG = "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"
 
 
+ROOMS = {
+    "ledger": "The authority on subnets: serve it, and look after its subnets, tokens, clusters, past and copies.",
+    "controller": "The part that each cluster has once: turns Nodes and their requests into grants.",
+    "agent": "The part on each node: owns the node's addresses and answers the plugin.",
+    "cni": "The plugin that container runtimes start: put it in its place, or take it away.",
+    "pocket": "A Kubernetes API without a cluster, small enough to carry.",
+}
+"""What each is, for people."""
 COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "ledger": {
         "serve": Command(
@@ -51,6 +60,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
                 "listen": Option("127.0.0.1:7783", "address and port of /healthz, /readyz and /metrics"),
                 "scarcity": Option("graded", "what is done when a subnet runs short", SCARCITIES),
                 "whereabouts-namespace": Option("kube-system", "where IPPools, NodeSlicePools and their Leases are"),
+                "flat-file": Option("", "Whereabouts' whereabouts.conf, as nodes have it; or none"),
                 "pod-history": Option("on", "tell the ledger which Pods have which addresses", ("on", "off")),
                 "numbers": Option("", NUMBERS),
                 "kubeconfig": Option("", KUBECONFIG),
@@ -70,45 +80,41 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
 
 def main(words: Sequence[str]) -> None:
     """Run what was typed."""
-    try:
-        options = vars(parser(words).parse_args(words))
-        logs.to_stderr(level=options.pop("log_level"))
-        module, _, name = options.pop("does").partition(":")
-        options.pop("config", None)
-        getattr(importlib.import_module(module), name)(**options)
-    except PodpoolError as error:
-        raise SystemExit(f"podpool: {error}") from None
+    guarded(lambda: _run(words), words=words)
+
+
+def _run(words: Sequence[str]) -> None:
+    options = vars(parser(words).parse_args(words))
+    logs.to_stderr(level=options.pop("log_level"))
+    module, _, name = options.pop("does").partition(":")
+    for read_before in ("config", "debug"):
+        options.pop(read_before, None)
+    getattr(importlib.import_module(module), name)(**options)
 
 
 def parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
     """Describe all of them; what is typed may name a file with further defaults."""
     top = argparse.ArgumentParser(prog="podpool")
-    rooms = top.add_subparsers(required=True, metavar="{" + ",".join(COMMANDS) + "}")
+    rooms = top.add_subparsers(required=True, title="commands", metavar="COMMAND")
     for room, commands in COMMANDS.items():
-        _describe_all(rooms.add_parser(room), commands, words if words[:1] == [room] else ())
+        described = rooms.add_parser(room, description=ROOMS[room])
+        _describe_all(described, commands, words if words[:1] == [room] else ())
     return top
-
-
-def summary(room: str) -> str:
-    """Tell in a line what there is in a room: sentences for few commands, names for many."""
-    commands = COMMANDS[room]
-    if any(" " in name for name in commands):
-        return ", ".join(dict.fromkeys(name.partition(" ")[0] for name in commands))
-    return "; ".join(f"{name}: {command.sentence}" for name, command in commands.items())
 
 
 def _describe_all(parser: argparse.ArgumentParser, commands: Mapping[str, Command], words: Sequence[str]) -> None:
     """Describe commands of one word, and those of two under their first."""
-    firsts = list(dict.fromkeys(name.partition(" ")[0] for name in commands))
-    group = parser.add_subparsers(required=True, metavar="{" + ",".join(firsts) + "}")
-    for first in firsts:
+    group = parser.add_subparsers(required=True, title="commands", metavar="COMMAND")
+    for first in firsts(commands):
         command = commands.get(first)
         if command is not None:
+            told = f"{command.sentence[:1].upper()}{command.sentence[1:]}."
+            codes = EXIT_CODES if OUTPUT in command.options.values() else None
             typed = words if words[1:2] == [first] else ()
-            _describe(group.add_parser(first, help=command.sentence, description=command.sentence), command, typed)
+            _describe(group.add_parser(first, help=command.sentence, description=told, epilog=codes), command, typed)
         else:
-            under = {name.partition(" ")[2]: each for name, each in commands.items() if name.startswith(f"{first} ")}
-            _describe_all(group.add_parser(first, help=", ".join(under)), under, ())
+            second = under(commands, first)
+            _describe_all(group.add_parser(first, help=", ".join(second)), second, ())
 
 
 def _describe(parser: argparse.ArgumentParser, command: Command, words: Sequence[str]) -> None:
@@ -119,14 +125,19 @@ def _describe(parser: argparse.ArgumentParser, command: Command, words: Sequence
         settings = read_settings(path, [*command.options, "log-level"]) if path else {}
     for name in command.takes:
         parser.add_argument(name.lower().replace(".", "_"), metavar=name)
-    log_level = Option("info", "how much to log", LEVELS)
-    for name, option in {**command.options, "log-level": log_level}.items():
+    for name, option in {**command.options, "log-level": LOG_LEVEL}.items():
         variable = "PODPOOL_" + name.replace("-", "_").upper()
         value = os.environ.get(variable, settings.get(name, option.default))
         if words and option.choices and value not in option.choices:  # argparse looks only at what is typed
             raise InvalidInput(f"--{name}", value, f"use one of {', '.join(option.choices)}")
         told = f"{option.help} ({variable}; default {value})" if value else f"{option.help} ({variable})"
-        parser.add_argument(f"--{name}", default=value, required=value is None, help=told, choices=option.choices)
+        short = ["-o"] if option is OUTPUT else []
+        parser.add_argument(
+            *short, f"--{name}", default=value, required=value is None, help=told, choices=option.choices
+        )
+    if OUTPUT in command.options.values():
+        parser.add_argument("--no-color", action="store_const", const="yes", default="", help=NO_COLOR)
+    parser.add_argument("--debug", action="store_true", help=f"{DEBUG} (PODPOOL_DEBUG)")
     parser.set_defaults(does=command.does)
 
 

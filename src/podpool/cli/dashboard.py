@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from podpool.cli.ledger import token_in, trust
-from podpool.cli.services import transport
+from podpool.cli.services import NO_LEDGER, transport
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import dashboard_of
 from podpool.kube.client import KubeClient
@@ -26,7 +26,8 @@ async def observing(
     """See a cluster and its ledger; whoever runs the observer decides for how long."""
     api, books = transport(kubeconfig), HttpTransport(ledger, tls=trust(ledger_ca_file))
     rng = randomness.system()
-    client = LedgerClient(books, token=token_in(ledger_token_file), patience=Patience(), rng=rng)
+    asked = LedgerClient(books, token=token_in(ledger_token_file), patience=Patience(), rng=rng)
+    client = None if ledger == NO_LEDGER else asked
     try:
         yield Observer(KubeClient(api), client, clock=SystemClock(), rng=rng)
     finally:

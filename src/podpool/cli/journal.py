@@ -1,43 +1,88 @@
 """What an agent has written down, for people: each record as a line, then what they come to."""
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from podpool.agent.journal import read_journal
-from podpool.agent.networks.slices import Slices
+from podpool.agent.networks.slices import Slice, Slices
 from podpool.agent.pool import Pool
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
+from podpool.cli.telling import Teller
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
 
 
-def show_journal(*, state: str) -> None:
+class Use(msgspec.Struct, frozen=True, kw_only=True):
+    """An address in a Pod's hands."""
+
+    address: str
+    container: str
+    interface: str
+    pod: str
+    note: str = ""
+
+    def __str__(self) -> str:
+        pod = f" for {self.pod}" if self.pod else ""
+        note = f", {self.note}" if self.note else ""
+        return f"{self.address} is held by {self.container} {self.interface}{pod}{note}"
+
+
+def show_journal(*, state: str, output: str, no_color: str) -> None:
     """Print the journal as it is; nothing is changed, also while its agent runs."""
     if not Path(state).is_dir():
         raise InvalidInput("--state", state, "there is no such directory")
     found, pool, slices = read_journal(LocalDisk(Path(state))), Pool(), Slices()
-    lines = []
     for record in found.records:
         pool.apply(record)
         slices.apply(record)
-        lines.append(msgspec.json.encode(record).decode())
-    for holding in pool.holdings.values():
-        pod = f" for {holding.pod.namespace}/{holding.pod.name}" if holding.pod.name else ""
-        note = ", which the status dropped" if holding.dropped else ""
-        owner = f"{holding.owner.container_id} {holding.owner.ifname}"
-        lines.append(f"{holding.grant.address} is held by {owner}{pod}{note}")
-    for slot, tenant in slices.tenants():
-        note = ", which another hand gave" if tenant.found else ""
-        owner = f"{tenant.owner.container_id} {tenant.owner.ifname}"
-        lines.append(f"{slot.address} is held by {owner} for {tenant.podref}{note}")
-    for slice_ in slices:
-        told = f"slice {slice_.prefix} of {slice_.range}" + (", closed" if slice_.closed else "")
-        lines.append(f"{told}: {len(slice_.held)} in use, {len(slice_.used)} used before")
+    uses = list(_uses(pool, slices))
+    told: dict[str, Any] = {
+        "records": [msgspec.to_builtins(each) for each in found.records],
+        "uses": uses,
+        "slices": [_slice(each) for each in slices],
+        "container": pool.adopted,
+        "version": max(pool.version, 0),
+        "grants": pool.listed,
+        "free": pool.free,
+        "named": len(pool.named),
+        "torn": found.torn,
+        "damaged": found.damaged,
+    }
+    lines = [msgspec.json.encode(each).decode() for each in found.records]
+    lines += [*map(str, uses), *told["slices"]]
     lines.append(
-        f"{len(found.records)} records: container {pool.adopted or '(none)'} at version {max(pool.version, 0)}, "
+        f"{len(found.records)} records: container {pool.adopted or '(none)'} at version {told['version']}, "
         f"{pool.listed} grants, {len(pool.holdings)} in use, {pool.free} free or resting, {len(pool.named)} named"
     )
     if found.torn:
         what = "damaged" if found.damaged else "torn"
         lines.append(f"the last {found.torn} bytes are {what}: the next agent cuts them off")
-    print("\n".join(lines))  # noqa: T201  for the person who typed it
+    Teller(Asked(output=Output(output), no_color=bool(no_color))).answer(told, *lines)
+
+
+def _uses(pool: Pool, slices: Slices) -> Iterator[Use]:
+    for held in pool.holdings.values():
+        yield Use(
+            address=held.grant.address,
+            container=held.owner.container_id,
+            interface=held.owner.ifname,
+            pod=f"{held.pod.namespace}/{held.pod.name}" if held.pod.name else "",
+            note="which the status dropped" if held.dropped else "",
+        )
+    for slot, tenant in slices.tenants():
+        yield Use(
+            address=slot.address,
+            container=tenant.owner.container_id,
+            interface=tenant.owner.ifname,
+            pod=tenant.podref,
+            note="which another hand gave" if tenant.found else "",
+        )
+
+
+def _slice(told: Slice) -> str:
+    closed = ", closed" if told.closed else ""
+    return f"slice {told.prefix} of {told.range}{closed}: {len(told.held)} in use, {len(told.used)} used before"

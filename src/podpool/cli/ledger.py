@@ -1,57 +1,20 @@
-"""What a person asks a running ledger: subnets, tokens, clusters, history, recovery.
+"""The road to a ledger, for whoever types a command: whom to trust, and which token to show."""
 
-Each prints what a person reads, or with `--output json` what the ledger answered.
-"""
-
-import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
-import msgspec
-
-from podpool.cli.columns import columns
-from podpool.controller.settings import parse_subnet
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import read_numbers
-from podpool.core.quantities import show_share
-from podpool.ledger import forms as f
-from podpool.ledger import messages as m
-from podpool.ledger.client import LedgerClient, Patience
-from podpool.runtime import randomness
-from podpool.runtime.http import HttpTransport
-
-T = TypeVar("T")
-_NAME = "NETWORK.SUBNET"
-
-
-class Desk(msgspec.Struct, frozen=True):
-    """Where the ledger is, who asks, and how it is told."""
-
-    ledger: str
-    token_file: str
-    ca_file: str
-    output: str
-
-    def ask(self, question: Callable[[LedgerClient], Awaitable[T]], tell: Callable[[T], Iterable[str]]) -> None:
-        """Ask, and print the answer."""
-        answer = asyncio.run(self._ask(question))
-        told = [msgspec.json.format(msgspec.json.encode(answer)).decode()] if self.output == "json" else tell(answer)
-        print("\n".join(told))  # noqa: T201  for the person who typed it
-
-    async def _ask(self, question: Callable[[LedgerClient], Awaitable[T]]) -> T:
-        road = HttpTransport(self.ledger, tls=trust(self.ca_file))
-        rng = randomness.system()
-        try:
-            return await question(LedgerClient(road, token=token_in(self.token_file), patience=Patience(), rng=rng))
-        finally:
-            await road.close()
 
 
 def trust(ca_file: str) -> ssl.SSLContext | None:
     """Trust this authority, or those that the system trusts."""
-    return ssl.create_default_context(cafile=ca_file) if ca_file else None
+    try:
+        return ssl.create_default_context(cafile=ca_file) if ca_file else None
+    except OSError as error:
+        raise InvalidInput(
+            "authority", ca_file, f"cannot be used ({error.strerror or error}): name its PEM file"
+        ) from None
 
 
 def token_in(path: str) -> Callable[[], str]:
@@ -60,215 +23,8 @@ def token_in(path: str) -> Callable[[], str]:
     def read() -> str:
         try:
             return Path(path).read_text().strip() if path else ""
-        except OSError as error:
-            reason = f"cannot be read ({error.strerror}): name the file that your token is in"
+        except (OSError, UnicodeDecodeError) as error:
+            reason = f"cannot be read ({getattr(error, 'strerror', 'not text')}): name the file that your token is in"
             raise InvalidInput("token file", path, reason) from None
 
     return read
-
-
-def create_subnet(*, network_subnet: str, cidr: str, gateway: str, keep_back: str, numbers: str, **desk: str) -> None:
-    """Make a subnet, or find that it is there."""
-    name, chosen = parse_subnet(network_subnet, what=_NAME), read_numbers(numbers)
-    wanted = m.NewSubnet(
-        network=name.network,
-        name=name.name,
-        cidr=cidr,
-        gateway=gateway or None,
-        keep_back=_words(keep_back),
-        kept_for_primaries=chosen.kept_for_primaries,
-        cooldown=chosen.cooldown,
-        cooldown_floor=chosen.cooldown_floor,
-        batch=chosen.batch,
-        buffer=chosen.buffer,
-        upper=chosen.upper,
-        lower=chosen.lower,
-    )
-    Desk(**desk).ask(lambda client: client.create_subnet(wanted), _one_subnet)
-
-
-def list_subnets(**desk: str) -> None:
-    """Show all subnets."""
-    Desk(**desk).ask(lambda client: client.subnets(), _many_subnets)
-
-
-def show_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Show a subnet, and who holds it."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.details(name), _details)
-
-
-def grow_subnet(*, network_subnet: str, cidr: str, keep_back: str, **desk: str) -> None:
-    """Give a subnet more addresses."""
-    name, growth = parse_subnet(network_subnet, what=_NAME), m.Growth(cidr=cidr, keep_back=_words(keep_back))
-    Desk(**desk).ask(lambda client: client.grow_subnet(name, growth), _one_subnet)
-
-
-def drain_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Grant nothing in a subnet any more."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.drain_subnet(name), _one_subnet)
-
-
-def reopen_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Grant in a subnet again."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.reopen_subnet(name), _one_subnet)
-
-
-def delete_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Forget a subnet that is empty."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.delete_subnet(name), lambda gone: [f"{gone.subnet} is no more"])
-
-
-def create_token(*, name: str, cluster: str, admin: str, **desk: str) -> None:
-    """Make a token, and print its secret alone: to be sent into a file."""
-    new = f.NewToken(name=name, cluster=cluster or None, admin=admin == "yes")
-    Desk(**desk).ask(lambda client: client.create_token(new), lambda token: [token.secret or ""])
-
-
-def list_tokens(**desk: str) -> None:
-    """Show all tokens."""
-
-    def tell(found: f.Tokens) -> list[str]:
-        rows = [(each.name, each.id, _role(each), each.made, "revoked" * each.revoked) for each in found.tokens]
-        return columns(("NAME", "ID", "SPEAKS FOR", "MADE", ""), rows)
-
-    Desk(**desk).ask(lambda client: client.tokens(), tell)
-
-
-def revoke_token(*, name: str, **desk: str) -> None:
-    """End a token."""
-    Desk(**desk).ask(lambda client: client.revoke_token(name), lambda token: [f"{token.name} is revoked"])
-
-
-def list_clusters(**desk: str) -> None:
-    """Show all clusters."""
-    Desk(**desk).ask(lambda client: client.clusters(), _clusters)
-
-
-def retire_cluster(*, cluster: str, **desk: str) -> None:
-    """Take back what a destroyed cluster held."""
-
-    def tell(done: f.Retired) -> list[str]:
-        return [f"{done.containers} containers closed, {done.addresses} addresses rest, {done.tokens} tokens revoked"]
-
-    Desk(**desk).ask(lambda client: client.retire(cluster), tell)
-
-
-def confirm_loss(*, cluster: str, **desk: str) -> None:
-    """Agree that the nodes which a cluster lost are lost."""
-    Desk(**desk).ask(lambda client: client.confirm_loss(cluster), _clusters)
-
-
-def address_history(*, address: str, at: str, cluster: str, **desk: str) -> None:
-    """Tell who held an address."""
-    Desk(**desk).ask(lambda client: client.history(address=address, at=at, cluster=cluster), _tenures)
-
-
-def node_history(*, node: str, at: str, cluster: str, **desk: str) -> None:
-    """Tell what a node held."""
-    Desk(**desk).ask(lambda client: client.history(node=node, at=at, cluster=cluster), _tenures)
-
-
-def recovery_status(**desk: str) -> None:
-    """Tell whom the ledger waits for, and what must be settled."""
-    Desk(**desk).ask(lambda client: client.recovery(), _recovery)
-
-
-def excuse(*, cluster: str, **desk: str) -> None:
-    """Wait for a cluster's list no longer."""
-    Desk(**desk).ask(lambda client: client.excuse(cluster), _recovery)
-
-
-def settle(*, network_subnet: str, address: str, container: str, **desk: str) -> None:
-    """Give an address with two owners to one of them."""
-    decision = m.Settle(subnet=parse_subnet(network_subnet, what=_NAME), address=address, container=container)
-    Desk(**desk).ask(lambda client: client.settle(decision), _recovery)
-
-
-def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip() for word in text.split(",") if word.strip())
-
-
-def _one_subnet(state: m.SubnetState) -> list[str]:
-    networks = ", ".join((state.cidr, *state.further))
-    return [
-        f"{state.subnet}: {networks} with {state.capacity} addresses, {state.reserved} of them reserved{_mood(state)}"
-    ]
-
-
-def _mood(state: m.SubnetState) -> str:
-    words = [word for word in ("exhausted", "frozen", "draining") if getattr(state, word)]
-    return f"; {', '.join(words)}" if words else ""
-
-
-def _many_subnets(found: m.Subnets) -> list[str]:
-    rows = [
-        (
-            each.subnet,
-            each.cidr,
-            each.capacity,
-            each.reserved,
-            each.resting,
-            each.waiting,
-            _scaler(each),
-            _mood(each)[2:],
-        )
-        for each in found.subnets
-    ]
-    return columns(("SUBNET", "CIDR", "CAPACITY", "RESERVED", "RESTING", "WAITING", "BATCH/BUFFER", ""), rows)
-
-
-def _scaler(state: m.SubnetState) -> str:
-    return f"{state.scaler.batch}/{show_share(state.scaler.buffer)}"
-
-
-def _details(found: f.SubnetDetails) -> list[str]:
-    state = found.state
-    told = [
-        *_one_subnet(state),
-        f"gateway {state.gateway or 'none'}, kept back {state.kept_back}, for primaries {state.kept_for_primaries}",
-        f"resting {state.resting}, waiting {state.waiting}, wishing {state.wishing}, projected {state.projected}",
-        f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
-    ]
-    rows = [(each.cluster, each.containers, each.held, each.waiting, each.wishing) for each in found.holders]
-    return [*told, *columns(("CLUSTER", "CONTAINERS", "HELD", "WAITING", "WISHING"), rows)] if rows else told
-
-
-def _role(token: f.Token) -> str:
-    return "admin" if token.admin else token.cluster or "whom it first speaks for"
-
-
-def _clusters(found: f.Clusters) -> list[str]:
-    rows = [(each.id, each.containers, each.term, ", ".join(each.tokens), _trouble(each)) for each in found.clusters]
-    return columns(("CLUSTER", "CONTAINERS", "TERM", "TOKENS", ""), rows)
-
-
-def _trouble(cluster: f.Cluster) -> str:
-    words = [f"braked since {cluster.braked}"] if cluster.braked else []
-    return ", ".join([*words, *["its list is awaited"] * cluster.awaited])
-
-
-def _tenures(found: f.History) -> list[str]:
-    rows = [
-        (each.address, each.node, each.cluster, each.since, each.until or "now", _pods(each.pods))
-        for each in found.tenures
-    ]
-    if not rows:
-        return [f"nothing is known of it; the past is kept for {found.kept / 3600:g} h"]
-    return columns(("ADDRESS", "NODE", "CLUSTER", "SINCE", "UNTIL", "PODS"), rows)
-
-
-def _pods(pods: Sequence[f.PodUse]) -> str:
-    return ", ".join(f"{each.namespace}/{each.name}" for each in pods)
-
-
-def _recovery(state: m.Recovery) -> list[str]:
-    waits = [f"{each.subnet} waits for the list of cluster {each.cluster}" for each in state.awaited]
-    claims = [
-        f"{each.address} of {each.subnet} has two owners: containers {each.holder} and {each.claimant}"
-        for each in state.alarms
-    ]
-    return [*waits, *claims] or ["nothing to recover"]

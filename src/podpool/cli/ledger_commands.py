@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from podpool.cli.command import Command, Option
+from podpool.cli.command import OUTPUT, Command, Option
 
 LEDGER = "http://127.0.0.1:7780"
 DATABASE = Option("sqlite:///var/lib/podpool/ledger.db", "where the books are; or postgresql://user@host/name")
@@ -20,13 +20,13 @@ _DESK = {
     "ledger": Option(LEDGER, "where the ledger is"),
     "token-file": Option("/var/lib/podpool/ledger.db.admin-token", "the file with your token"),
     "ca-file": Option("", "trust the ledger's certificate because of this authority, a file"),
-    "output": Option("text", "how to tell", ("text", "json")),
+    "output": OUTPUT,
 }
 
 
 def _command(sentence: str, does: str, *takes: str, options: Mapping[str, Option] | None = None) -> Command:
     return Command(
-        sentence=sentence, does=f"podpool.cli.ledger:{does}", takes=takes, options={**(options or {}), **_DESK}
+        sentence=sentence, does=f"podpool.cli.ledger_desk:{does}", takes=takes, options={**(options or {}), **_DESK}
     )
 
 
@@ -75,6 +75,12 @@ LEDGER_COMMANDS: Mapping[str, Command] = {
         options={"at": _AT, "cluster": _CLUSTER},
     ),
     "history node": _command("tell what a node held", "node_history", "NODE", options={"at": _AT, "cluster": _CLUSTER}),
+    "history pod": _command(
+        "tell what a Pod had, by its name or as NAMESPACE/NAME, also one that is gone",
+        "pod_history",
+        "POD",
+        options={"at": _AT, "cluster": _CLUSTER},
+    ),
     "backup": Command(
         sentence="copy the books into a file, also while the ledger runs",
         does="podpool.cli.books:back_up",
@@ -90,7 +96,7 @@ LEDGER_COMMANDS: Mapping[str, Command] = {
     "check": Command(
         sentence="count everything in the books again, and tell what does not agree",
         does="podpool.cli.books:check_books",
-        options={"database": DATABASE, "file": Option("", "a copy, instead of the books themselves")},
+        options={"database": DATABASE, "file": Option("", "a copy, instead of the books themselves"), "output": OUTPUT},
     ),
     "recovery status": _command("tell whom the ledger waits for, and what must be settled", "recovery_status"),
     "recovery excuse": _command("wait for a cluster's list no longer", "excuse", "CLUSTER"),

@@ -3,7 +3,7 @@
 import socket
 from collections.abc import Mapping
 
-from podpool.cli.command import Command, Option
+from podpool.cli.command import OUTPUT, Command, Option
 from podpool.cli.ledger_commands import NUMBERS
 
 AGENT_FILE = "/etc/podpool/agent.toml"
@@ -44,7 +44,7 @@ AGENT_COMMANDS: Mapping[str, Command] = {
     "journal show": Command(
         sentence="print what an agent has written down, and what it comes to",
         does="podpool.cli.journal:show_journal",
-        options={"state": STATE},
+        options={"state": STATE, "output": OUTPUT},
     ),
 }
 CNI_COMMANDS: Mapping[str, Command] = {

@@ -4,12 +4,12 @@ import enum
 import platform
 from typing import Annotated
 
-import msgspec
 import typer
 from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]  # no other way
 
 from podpool import __version__
-from podpool.cli.asked import Output
+from podpool.cli.asked import OfItself, Simple
+from podpool.cli.command import OWN, Output
 
 VARIABLE = "_PODPOOL_COMPLETE"
 """With this in the environment a shell asks what may follow."""
@@ -25,22 +25,18 @@ class Shell(enum.StrEnum):
 
 def add_own_commands(app: typer.Typer) -> None:
     """Add them all."""
-    for each in (version, completion):
-        app.command()(each)
+    app.command(cls=OfItself, rich_help_panel=OWN)(version)
+    app.command(cls=Simple, rich_help_panel=OWN)(completion)
 
 
-def version(
-    output: Annotated[Output, typer.Option("--output", "-o", help="how to tell")] = Output.TABLE,
-) -> None:
+def version(ctx: typer.Context) -> None:
     """Tell the version."""
+    from podpool.cli.telling import Teller  # noqa: PLC0415  only here
+
     told = {"version": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    if output is Output.JSON:
-        typer.echo(msgspec.json.format(msgspec.json.encode(told)).decode())
-    elif output is Output.YAML:
-        typer.echo(msgspec.yaml.encode(told).decode(), nl=False)
-    else:
-        wide = f" (Python {told['python']}, {told['machine']})" * (output is Output.WIDE)
-        typer.echo(f"podpool {__version__}{wide}")
+    teller = Teller(ctx.obj)
+    more = f" (Python {told['python']}, {told['machine']})" * (teller.output is Output.WIDE)
+    teller.answer(told, f"podpool {__version__}{more}")
 
 
 def completion(shell: Annotated[Shell, typer.Argument(help="whose")]) -> None:

@@ -1,6 +1,7 @@
 """What a person types, beside the long-running commands."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -10,10 +11,13 @@ from rich.console import Console
 
 from podpool import __version__
 from podpool.cli import daemons
+from podpool.cli.asked import Asked, Manifests, OfCluster, Simple
 from podpool.cli.cluster_commands import add_cluster_commands
+from podpool.cli.command import LOOK, RUN, TRY, Output
 from podpool.cli.ledger_commands import LEDGER
 from podpool.cli.mishaps import guarded
 from podpool.cli.own_commands import VARIABLE, add_own_commands, answer_shells
+from podpool.cli.rooms import add_rooms
 from podpool.runtime import logs
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
@@ -36,10 +40,7 @@ def podpool(
     del version  # told by its callback
 
 
-add_cluster_commands(app)
-
-
-@app.command()
+@app.command(cls=Simple, rich_help_panel=TRY)
 def up(  # noqa: PLR0913  one for each option
     *,
     nodes: Annotated[int, typer.Option(help="how many machines")] = 8,
@@ -52,8 +53,9 @@ def up(  # noqa: PLR0913  one for each option
     database: Annotated[str, typer.Option(help="the ledger's, as postgresql://user@host/name; else SQLite")] = "",
     port: Annotated[int, typer.Option(help="the first of four ports, on loopback")] = 7780,
     home: Annotated[Path | None, typer.Option(help="where it lives; else in your state directory")] = None,
-    fresh: Annotated[bool, typer.Option(help="forget what was, and begin anew")] = False,
-    once: Annotated[bool, typer.Option(help="end with the story; exit code 1 if it went wrong")] = False,
+    fresh: Annotated[bool, typer.Option("--fresh", help="forget what was, and begin anew")] = False,
+    once: Annotated[bool, typer.Option("--once", help="end with the story; exit code 1 if it went wrong")] = False,
+    step: Annotated[bool, typer.Option("--step", help="wait for Enter after each act")] = False,
 ) -> None:
     """The whole system on this machine: API server, ledger, controller, nodes and Pods, and a story they play."""
     from podpool.cli.up.play import run_up  # noqa: PLC0415  loads many rooms
@@ -70,12 +72,13 @@ def up(  # noqa: PLR0913  one for each option
         database=database,
         port=port,
         once=once,
+        step=step,
     )
     good = run_up(settings, home=home or usual_home(), fresh=fresh, console=Console())
     raise typer.Exit(0 if good else 1)
 
 
-@app.command()
+@app.command(cls=Simple, rich_help_panel=TRY)
 def tour() -> None:
     """Show what podpool computes: its mathematics in the terminal, a minute to read."""
     from podpool.cli.tour import show_tour  # noqa: PLC0415  only here
@@ -83,7 +86,7 @@ def tour() -> None:
     show_tour(Console())
 
 
-@app.command()
+@app.command(cls=Simple, rich_help_panel=TRY)
 def sim(
     seed: Annotated[int | None, typer.Option(help="one seed, whose history is told when it goes wrong")] = None,
     seeds: Annotated[str, typer.Option(help="many seeds, first and last: 1-200")] = "1-100",
@@ -99,10 +102,15 @@ def sim(
     raise typer.Exit(0 if good else 1)
 
 
-@app.command()
+add_cluster_commands(app)
+
+
+@app.command(cls=Simple, rich_help_panel=LOOK)
 def dashboard(
     kubeconfig: Annotated[str, typer.Option(envvar="PODPOOL_KUBECONFIG", help=daemons.KUBECONFIG)] = "",
-    ledger: Annotated[str, typer.Option(envvar="PODPOOL_LEDGER", help="where the ledger is")] = LEDGER,
+    ledger: Annotated[
+        str, typer.Option(envvar="PODPOOL_LEDGER", help="where the ledger is; none, if there is none")
+    ] = LEDGER,
     ledger_token_file: Annotated[
         str, typer.Option(envvar="PODPOOL_LEDGER_TOKEN_FILE", help="the file with a token for the ledger")
     ] = "",
@@ -127,34 +135,36 @@ def dashboard(
 
 
 adopt = typer.Typer(no_args_is_help=True, help="Go on where another system is, and the way back.")
-app.add_typer(adopt, name="adopt")
+app.add_typer(adopt, name="adopt", rich_help_panel=RUN)
 
 
-@adopt.command()
+@adopt.command(cls=OfCluster)
 def whereabouts(
-    kubeconfig: Annotated[str, typer.Option(envvar="PODPOOL_KUBECONFIG", help=daemons.KUBECONFIG)] = "",
+    ctx: typer.Context,
     pools: Annotated[str, typer.Option("--whereabouts-namespace", help="where IPPools live")] = "kube-system",
+    flat_file: Annotated[str, typer.Option(help="Whereabouts' whereabouts.conf, as nodes have it; or none")] = "",
     apply: Annotated[bool, typer.Option("--apply", help="do what is said; else nothing is changed")] = False,  # noqa: FBT002  typer's way
     back: Annotated[bool, typer.Option("--back", help="the way back to Whereabouts")] = False,  # noqa: FBT002  typer's way
-    output: Annotated[str, typer.Option("--output", "-o", help="text, or json for programs")] = "text",
 ) -> None:
     """Say what a cluster has of Whereabouts, and what is wrong with it: addresses with two owners, leaks, and more."""
     from podpool.cli.adopt import adopt_whereabouts  # noqa: PLC0415  only here
+    from podpool.cli.desk import at_desk  # noqa: PLC0415  same
 
-    sound = adopt_whereabouts(kubeconfig=kubeconfig, namespace=pools, apply=apply, back=back, output=output)
-    raise typer.Exit(0 if sound else 1)
+    work = partial(adopt_whereabouts, namespace=pools, flat_file=flat_file, apply=apply, back=back)
+    raise typer.Exit(at_desk(ctx.obj, work))
 
 
-@app.command()
-def crds() -> None:
+@app.command(cls=Manifests, rich_help_panel=RUN)
+def crds(ctx: typer.Context) -> None:
     """Print the definitions of the Kubernetes kinds, for kubectl apply -f -."""
     from podpool.resources.crds import manifests  # noqa: PLC0415  only here
 
-    _print(manifests())
+    _print(ctx.obj, manifests())
 
 
-@app.command()
+@app.command(cls=Manifests, rich_help_panel=RUN)
 def access(
+    ctx: typer.Context,
     pools: Annotated[str, typer.Option("--whereabouts-namespace", help="where IPPools live")] = "kube-system",
     shared_ranges: Annotated[bool, typer.Option(help="also let agents write ranges that nodes share")] = False,  # noqa: FBT002  typer's way
 ) -> None:
@@ -162,25 +172,24 @@ def access(
     from podpool.resources import access, admission  # noqa: PLC0415  only here
 
     shared = access.shared_ranges(pools=pools) if shared_ranges else []
-    _print([*access.accounts(pools=pools), *shared, *admission.policies()])
+    _print(ctx.obj, [*access.accounts(pools=pools), *shared, *admission.policies()])
 
 
-def _print(manifests: Iterable[Mapping[str, Any]]) -> None:
-    for manifest in manifests:
-        typer.echo("---\n" + msgspec.yaml.encode(manifest).decode(), nl=False)
+def _print(asked: Asked, manifests: Iterable[Mapping[str, Any]]) -> None:
+    from podpool.cli.telling import Sheet, Teller  # noqa: PLC0415  only here
 
-
-def _forward(room: str, sentences: str) -> None:
-    """List a group of long-running commands, and hand over to them."""
-
-    @app.command(room, help=sentences, context_settings={"ignore_unknown_options": True}, add_help_option=False)
-    def forward(words: list[str] | None = typer.Argument(None)) -> None:  # noqa: B008  typer's way
-        daemons.main([room, *(words or [])])
+    found = list(manifests)
+    if asked.output is Output.YAML:
+        documents = [msgspec.yaml.encode(each).decode() for each in found]
+        typer.echo("".join(f"---\n{each}" for each in documents), nl=False)
+        return
+    rows = [(each["kind"], each["metadata"].get("namespace", "-"), each["metadata"]["name"]) for each in found]
+    together = {"apiVersion": "v1", "kind": "List", "items": found}
+    Teller(asked).answer(together, Sheet(("KIND", "NAMESPACE", "NAME"), rows))
 
 
 add_own_commands(app)
-for _room in daemons.COMMANDS:
-    _forward(_room, daemons.summary(_room))
+add_rooms(app)
 
 
 def run(words: Sequence[str], *, name: str) -> None:

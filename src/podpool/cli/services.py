@@ -6,6 +6,7 @@ from pathlib import Path
 
 from podpool.cli.certificates import shown_certificate
 from podpool.cli.daemons import parse_listen
+from podpool.cli.flat_file import read_flat_file
 from podpool.cli.ledger import token_in, trust
 from podpool.controller.controller import Controller
 from podpool.controller.metrics import metered
@@ -79,6 +80,7 @@ def run_controller(  # noqa: PLR0913  one for each option
     listen: str,
     scarcity: str,
     whereabouts_namespace: str,
+    flat_file: str,
     pod_history: str,
     numbers: str,
     kubeconfig: str,
@@ -90,6 +92,7 @@ def run_controller(  # noqa: PLR0913  one for each option
     settings = Settings(
         subnet=NO_SUBNET if alone else parse_subnet(subnet, what="--subnet"),
         whereabouts_namespace=whereabouts_namespace,
+        flat_file=read_flat_file(flat_file),
         numbers=read_numbers(numbers),
         scarcity=parse_scarcity(scarcity),
         pod_history=pod_history == "on",

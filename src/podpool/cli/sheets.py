@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from podpool.cli.telling import BAD, FAINT, GOOD, WARNING, Sheet, Styled, age, joined
-from podpool.ledger.forms import Tenure
+from podpool.ledger.forms import PodUse, ReportedUse, Tenure
 from podpool.observe.findings import RULES, Finding
 from podpool.observe.networks import NetworkView, SliceView
 from podpool.observe.pods import PodView
@@ -119,20 +119,21 @@ def slice_sheet(slices: Iterable[SliceView]) -> Sheet:
     return Sheet(("NODE", "SLICE", "USED", "SIZE"), rows)
 
 
-def tenure_sheet(tenures: Iterable[Tenure]) -> Sheet:
-    """Show who held an address."""
+def past_sheet(tenures: Iterable[Tenure], uses: Iterable[ReportedUse]) -> Sheet:
+    """Show which addresses were in whose hands; the latest first."""
+    given: list[tuple[Tenure | ReportedUse, str, str]]
+    given = [(each, str(each.subnet), joined(map(_pod_name, each.pods))) for each in tenures]
+    further = [(each, each.network, _pod_name(each)) for each in uses]
+    found = sorted([*given, *further], key=lambda one: one[0].since, reverse=True)
     rows = [
-        (
-            each.node,
-            each.since,
-            each.until or "now",
-            joined(f"{pod.namespace}/{pod.name}" for pod in each.pods),
-            each.subnet,
-            each.cluster,
-        )
-        for each in tenures
+        (each.address, network, each.node or "-", each.since, each.until or "now", pods, each.cluster)
+        for each, network, pods in found
     ]
-    return Sheet(("NODE", "SINCE", "UNTIL", "PODS", "SUBNET", "CLUSTER"), rows, wide=2)
+    return Sheet(("ADDRESS", "NETWORK", "NODE", "SINCE", "UNTIL", "PODS", "CLUSTER"), rows, wide=1)
+
+
+def _pod_name(use: PodUse) -> str:
+    return f"{use.namespace}/{use.name}"
 
 
 def finding_sheet(findings: Iterable[Finding]) -> Sheet:

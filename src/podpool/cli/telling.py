@@ -13,8 +13,8 @@ import msgspec
 from rich.console import Console
 from rich.text import Text
 
-from podpool.cli.asked import Asked, Output
-from podpool.cli.columns import padded
+from podpool.cli.asked import Asked
+from podpool.cli.command import Output
 
 GOOD, BAD, WARNING, HEAD, FAINT = "green", "bold red", "yellow", "bold", "dim"
 
@@ -90,6 +90,14 @@ class Teller:
 
     def _line(self, line: str | Text) -> None:
         self._out.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
+
+
+def padded(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
+    """Bring a head and its rows to the same widths; the last column stays as it is."""
+    lines = [list(head), *([str(each) for each in row] for row in rows)]
+    widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
+    widths[-1] = 0
+    return [[word.ljust(width) for word, width in zip(line, widths, strict=True)] for line in lines]
 
 
 def _console(*, plain: bool, stderr: bool = False) -> Console:
