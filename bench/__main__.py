@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.book import load, merged, save
+from bench.comparison import write_comparison
 from bench.harness import measure
 from bench.machine import machine, own_versions
 from bench.report import remarks, table, write_report
@@ -23,7 +24,7 @@ from bench.scenarios import ALL
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.book import Result
+    from bench.book import Book, Result
     from bench.harness import Outcome
     from bench.scenario import Scenario
 
@@ -69,7 +70,7 @@ def report_only(docs: Path) -> int:
     if not kept.exists():
         print("bench: docs/benchmarks.json does not exist yet: 'make bench' makes it.", file=sys.stderr)
         return 2
-    write_report(load(kept), docs)
+    show(load(kept), docs)
     return 0
 
 
@@ -97,7 +98,13 @@ def keep(outcome: Outcome, docs: Path) -> None:
     kept = docs / "benchmarks.json"
     versions = own_versions() | dict(outcome.versions)
     save(kept, merged(load(kept), outcome.results, machine=machine(), versions=versions))
-    write_report(load(kept), docs)
+    show(load(kept), docs)
+
+
+def show(book: Book, docs: Path) -> None:
+    """Make everything that people look at."""
+    write_report(book, docs)
+    write_comparison(book, docs.parent / "README.md")
 
 
 if __name__ == "__main__":

@@ -34,11 +34,11 @@ HOST_LOCAL = {
 
 
 @cache
-def spawner(home: Path) -> Path:
-    """Build what starts plugins."""
-    made = home / "spawner"
+def compiled(source: Path, home: Path) -> Path:
+    """Build a program of one file that starts plugins."""
+    made = home / source.stem
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{platform.machine()}-linux-musl", "-static", "-Os"]
-    subprocess.run([*compiler, SPAWNER, "-o", made], check=True)
+    subprocess.run([*compiler, source, "-o", made], check=True)
     return made
 
 
@@ -69,7 +69,7 @@ def host_local_adds(home: Path, *, in_use: int, at_once: int, of_each: int) -> I
 
 def adds(home: Path, plugin: Path, config: Path, environment: Mapping[str, str], *, at_once: int, of_each: int) -> Run:
     """Make a run of one side."""
-    starter = spawner(home)
+    starter = compiled(SPAWNER, home)
 
     def call(command: str, prefix: str) -> list[float]:
         variables = {"CNI_COMMAND": command, "CNI_NETNS": "/run/netns/bench", "CNI_IFNAME": "eth0", "CNI_PATH": "/"}

@@ -17,7 +17,7 @@ from parts.polling import until
 from parts.recipes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from bench.scenario import Run
     from parts.cluster import Cluster
@@ -28,15 +28,17 @@ LOOK = 0.5
 
 
 @contextmanager
-def pod_starts(cluster: Cluster, node: Node, pods: int) -> Iterator[Run]:
+def pod_starts(
+    cluster: Cluster, node: Node, pods: int, *, prefix: str = "", annotations: Mapping[str, str] | None = None
+) -> Iterator[Run]:
     """Start so many Pods at once on a node that is ready; seconds."""
     until(lambda: cluster.ready(node.name), f"{node.name} is ready", between=LOOK)
 
     def turn(repetition: int) -> float:
         since = cluster.admin.get(f"{PODS}?limit=1")["metadata"]["resourceVersion"]
-        wanted = {f"{node.name}-{repetition}-{number}" for number in range(pods)}
+        wanted = {f"{prefix or node.name}-{repetition}-{number}" for number in range(pods)}
         begun = time.perf_counter()
-        cluster.run_pods(sorted(wanted), node=node.name)
+        cluster.run_pods(sorted(wanted), node=node.name, annotations=annotations)
         await_all(cluster, wanted, since=since)
         seconds = time.perf_counter() - begun
         cluster.clear()

@@ -46,20 +46,22 @@ class Counted(Struct, frozen=True, kw_only=True):
 
 
 class Ratio(Counted, frozen=True, kw_only=True):
-    """How many times better ours is than theirs."""
+    """How many times better ours is than theirs; of several theirs, than the best of them."""
 
     ours: str
-    theirs: str
+    theirs: str | tuple[str, ...]
     better: Literal["lower", "higher"]
 
     def read(self, samples: Samples) -> Reading:
         """Compare the medians; the spread is that of the rounds' own ratios."""
-        ours, theirs = samples[self.ours], samples[self.theirs]
+        names = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
+        best = (min if self.better == "lower" else max)(names, key=lambda name: median(samples[name]))
+        ours, theirs = samples[self.ours], samples[best]
         return Reading(
             value=self._times(median(ours), median(theirs)),
             unit="ratio",
             ours=median(ours),
-            theirs=median(theirs),
+            theirs=median(theirs) if len(names) == 1 else {name: median(samples[name]) for name in names},
             spread=spread([self._times(*pair) for pair in zip(ours, theirs, strict=True)]),
         )
 

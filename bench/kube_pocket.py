@@ -35,7 +35,7 @@ NAMESPACE, NAME = "kube-system", "node-1"
 AT_ONCE = 16
 FILES = 4096
 """Descriptors: a watch is one on either side."""
-TOLD = b'"type":"MODIFIED"'
+GOOD, TOLD = b"HTTP/1.1 200", b'"type":"MODIFIED"'
 
 _numbers = itertools.count(1)
 """What is written, new each time: a patch that changes nothing is no write."""
@@ -102,7 +102,7 @@ class Listener(asyncio.Protocol):
 
     def __init__(self, version: str, count: Count) -> None:
         path = f"{NETWORK_CONFIGS.path(namespace=NAMESPACE)}?watch=true&resourceVersion={version}"
-        self._request = f"GET {path} HTTP/1.1\r\nhost: pocket\r\n\r\n".encode()
+        self._request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
         self._count = count
         self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -113,7 +113,10 @@ class Listener(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Count; the head of the answer comes first."""
         if not self.begun.done():
-            self.begun.set_result(None)
+            if data.startswith(GOOD):
+                self.begun.set_result(None)
+            else:
+                self.begun.set_exception(RuntimeError(f"a watch is refused: {data[:300]!r}"))
         self._count.add(data.count(TOLD))
 
 

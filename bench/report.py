@@ -93,8 +93,8 @@ def cells(result: Result) -> tuple[str, ...]:
         f"{number(result.value)} {result.unit}",
         result.goal or "none",
         {True: "met", False: "MISSED", None: ""}[met(result.goal, result.value)],
-        _figures(result.ours, result.measured_in),
-        _figures(result.theirs, result.measured_in),
+        figures(result.ours, result.measured_in),
+        figures(result.theirs, result.measured_in),
         f"{result.spread:.0%}{', too noisy' if result.noisy else ''}",
         f"`{result.command}`",
     )
@@ -105,12 +105,13 @@ def number(figure: float) -> str:
     return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
-def _figures(figures: Figures | None, unit: str) -> str:
-    if figures is None:
+def figures(told: Figures | None, unit: str) -> str:
+    """One figure with its unit, or several with their names."""
+    if told is None:
         return ""
-    if isinstance(figures, dict):
-        return ", ".join(f"{_label(name)}: {number(figure)} {unit}" for name, figure in figures.items())
-    return f"{number(figures)} {unit}"
+    if isinstance(told, dict):
+        return ", ".join(f"{_label(name)}: {number(figure)} {unit}" for name, figure in told.items())
+    return f"{number(told)} {unit}"
 
 
 def _label(name: str) -> str:

@@ -8,7 +8,8 @@ setup and calls it in `run`, so that only its own loop turns while it is measure
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -88,6 +89,16 @@ class Scenario(Struct, frozen=True, kw_only=True):
     def command(self) -> str:
         """What a person types to measure this again."""
         return f"make bench-{self.name}"
+
+
+def each_turn(run: Run) -> Callable[[], AbstractContextManager[Run]]:
+    """The setup of a side that needs nothing but its turn."""
+
+    @contextmanager
+    def setup() -> Iterator[Run]:
+        yield run
+
+    return setup
 
 
 def growth(

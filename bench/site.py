@@ -101,7 +101,7 @@ class Site:
 
     def cpu(self) -> float:
         """Tell the CPU seconds that controller and ledger have used."""
-        return sum(map(_cpu, (self.controller.pid, self.ledger.pid)))
+        return sum(map(cpu_of, (self.controller.pid, self.ledger.pid)))
 
     def memory(self) -> float:
         """Tell what the controller has in memory, in MiB."""
@@ -147,7 +147,7 @@ def _containers(config: dict[str, Any]) -> list[object]:
     return list(config.get("status", {}).get("networkContainers", []))
 
 
-def _cpu(pid: int) -> float:
+def cpu_of(pid: int) -> float:
     """Add up what the threads of a process have run, in seconds."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text().split()[0]) for each in threads) / 1e9

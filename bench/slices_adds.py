@@ -1,4 +1,8 @@
-"""ADDs from process start to exit, 16 at once: our plugin with its agent beside Whereabouts' plugin, one API server."""
+"""ADDs from process start to exit, 16 at once: our plugin with its agent beside Whereabouts' plugin, one API server.
+
+As soon as one has ended the next is started, on both sides, so that there are 16 until nearly the end of a turn: with
+fewer of them theirs find their Lease free more seldom. Ours take turns of many more, because one is over so soon.
+"""
 
 from __future__ import annotations
 
@@ -6,91 +10,80 @@ import platform
 import statistics
 import subprocess
 import time
-from contextlib import contextmanager
+from functools import cache
 from typing import TYPE_CHECKING
 
-from bench.agent_adds import spawner
+from msgspec import Struct
+
+from bench.agent_adds import SPAWNER, compiled
 from bench.slices_site import NODE, OUR_NETWORK, THEIR_NETWORK
 from parts.recipes import program
 from podpool.cni.build import build
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
-    from bench.scenario import Run
     from bench.slices_site import SliceSite
 
 AT_ONCE = 16
 
 
-def per_second(took: list[float], wall: float) -> float:
-    """ADDs per second."""
-    return len(took) / wall
+class Adds(Struct, frozen=True, kw_only=True):
+    """What was seen of one turn."""
 
-
-def p99(took: list[float], _wall: float) -> float:
+    per_second: float
+    p99: float
     """Milliseconds within which 99 in 100 ended."""
-    return statistics.quantiles(took, n=100, method="inclusive")[-1]
 
 
-@contextmanager
-def our_adds(
-    site: SliceSite, *, sliced: bool, adds: int, figure: Callable[[list[float], float], float]
-) -> Iterator[Run]:
-    """With our plugin; the DELs of a turn do not count."""
-    config = site.write(f"ours-{sliced}", site.config(OUR_NETWORK, sliced=sliced))
-    environment = {"PODPOOL_SOCKET": str(site.door)}
-    plugin = build(platform.machine())
+class Turns:
+    """Turns of both sides, by number: each is played once, however much is read from it."""
 
-    def turn(repetition: int) -> float:
-        prefix = f"ours-{sliced}-{repetition}-"
-        figures = figure(*_call(site, plugin, "ADD", prefix, config, environment, adds))
-        _call(site, plugin, "DEL", prefix, config, environment, adds)
-        return figures
+    def __init__(self, site: SliceSite, *, sliced: bool, ours: int, theirs: int) -> None:
+        self._site = site
+        self._mode = "slice" if sliced else "classic"
+        self._configs = {
+            network: site.write(f"{network}-{self._mode}", site.config(network, sliced=sliced))
+            for network in (OUR_NETWORK, THEIR_NETWORK)
+        }
+        self._counts = {OUR_NETWORK: ours, THEIR_NETWORK: theirs}
+        self.ours = cache(self._ours)
+        self.theirs = cache(self._theirs)
 
-    yield turn
+    def _ours(self, turn: int) -> Adds:
+        """With our plugin; the DELs of a turn do not count."""
+        plugin, environment = build(platform.machine()), {"PODPOOL_SOCKET": str(self._site.door)}
+        seen = self._call(plugin, "ADD", OUR_NETWORK, environment, turn)
+        self._call(plugin, "DEL", OUR_NETWORK, environment, turn)
+        return seen
 
-
-@contextmanager
-def their_adds(
-    site: SliceSite, *, sliced: bool, adds: int, figure: Callable[[list[float], float], float]
-) -> Iterator[Run]:
-    """With Whereabouts' plugin; what a turn left is cleared away afterwards."""
-    config = site.write(f"theirs-{sliced}", site.config(THEIR_NETWORK, sliced=sliced))
-
-    def turn(repetition: int) -> float:
-        prefix = f"theirs-{sliced}-{repetition}-"
+    def _theirs(self, turn: int) -> Adds:
+        """With Whereabouts' plugin; what a turn left is cleared away afterwards."""
         try:
-            return figure(*_call(site, program("whereabouts"), "ADD", prefix, config, {"NODENAME": NODE}, adds))
+            return self._call(program("whereabouts"), "ADD", THEIR_NETWORK, {"NODENAME": NODE}, turn)
         finally:
-            site.clear(THEIR_NETWORK)
+            self._site.clear(THEIR_NETWORK)
 
-    yield turn
-
-
-def _call(
-    site: SliceSite,
-    plugin: Path,
-    command: str,
-    prefix: str,
-    config: Path,
-    environment: Mapping[str, str],
-    count: int,
-) -> tuple[list[float], float]:
-    """Start so many plugins; gives the milliseconds that each took, and the seconds of all."""
-    variables = {"CNI_COMMAND": command, "CNI_NETNS": "/run/netns/bench", "CNI_IFNAME": "net1", "CNI_PATH": "/"}
-    begun = time.perf_counter()
-    told = subprocess.run(
-        [spawner(site.home), str(AT_ONCE), str(count), prefix, config, plugin],
-        env={**variables, **environment},
-        check=True,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
-    wall = time.perf_counter() - begun
-    took = [int(line) / 1e6 for line in told.stdout.split()]
-    if not all(took):
-        raise RuntimeError(f"{plugin.name}: {sum(not each for each in took)} of {len(took)} {command}s failed")
-    return took, wall
+    def _call(self, plugin: Path, command: str, network: str, environment: Mapping[str, str], turn: int) -> Adds:
+        variables = {"CNI_COMMAND": command, "CNI_NETNS": "/run/netns/bench", "CNI_IFNAME": "net1", "CNI_PATH": "/"}
+        words: list[str | Path] = [
+            str(AT_ONCE),
+            str(self._counts[network]),
+            f"{network}-{self._mode}-{turn}-",
+            self._configs[network],
+        ]
+        begun = time.perf_counter()
+        told = subprocess.run(
+            [compiled(SPAWNER, self._site.home), *words, plugin],
+            env={**variables, **environment},
+            check=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        wall = time.perf_counter() - begun
+        took = [int(line) / 1e6 for line in told.stdout.split()]
+        if not all(took):
+            raise RuntimeError(f"{plugin.name}: {sum(not each for each in took)} of {len(took)} {command}s failed")
+        return Adds(per_second=len(took) / wall, p99=statistics.quantiles(took, n=100, method="inclusive")[-1])

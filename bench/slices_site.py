@@ -6,8 +6,9 @@ Whereabouts' node has its slice from a NodeSlicePool that is there beforehand, a
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from bench.crowd import INFO
 from parts.api import ApiError
 from parts.installation import Installation, podpool
 from parts.polling import until
@@ -39,29 +40,16 @@ class SliceSite(Installation):
     def begin(self) -> None:
         """Bring up the controller and one node, and wait until it has its slice."""
         admin = self.plane.admin
-        podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
-        self.plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
-        self.plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+        begin_slices(self)
         admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
-        fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
-        fields += ["machineID", "operatingSystem", "osImage", "systemUUID"]
-        info = {"bootID": "boot-of-bench", **dict.fromkeys(fields, "none")}
+        info = dict.fromkeys(INFO, "none") | {"bootID": "boot-of-bench"}
         admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"nodeInfo": info}})
-        config = self.config(OUR_NETWORK, sliced=True).decode()
-        kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
-        until(lambda: known(self.plane, ATTACHMENTS), "NetworkAttachmentDefinitions are known")
-        admin.post(ATTACHMENTS, {**kind, "metadata": {"name": OUR_NETWORK}, "spec": {"config": config}})
-        listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--numbers", NUMBERS]
-        words = ["controller", "run", "--kubeconfig", self.account("podpool-controller"), "--ledger", "none", *listen]
-        self.start("controller", words, port=self.controller_port)
+        admin.post(ATTACHMENTS, defined(OUR_NETWORK, self.config(OUR_NETWORK, sliced=True)))
         agent = ("--boot-id", info["bootID"], "--socket", str(self.door), "--deletes", str(self.home / "deletes"))
         self.start_agent(NODE, *agent)
         until(self.has_slice, "the node has its slice", patience=120)
-        slices = [{"nodeName": NODE, "sliceRange": f"10.96.0.0{SIZE}"}]
-        spec = {"range": SLICES, "sliceSize": SIZE}
-        kind = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "NodeSlicePool"}
-        pool = {"metadata": {"name": THEIR_NETWORK}, "spec": spec, "status": {"allocations": slices}}
-        admin.post(f"{GROUP}/{NAMESPACE}/nodeslicepools", {**kind, **pool})
+        pool = slice_pool(THEIR_NETWORK, SLICES, SIZE, {NODE: f"10.96.0.0{SIZE}"})
+        admin.post(f"{GROUP}/{NAMESPACE}/nodeslicepools", pool)
 
     def config(self, network: str, *, sliced: bool) -> bytes:
         """The configuration of a network, with slices or with a range that all nodes share."""
@@ -89,6 +77,32 @@ class SliceSite(Installation):
         path = self.home / f"{name}.conf"
         path.write_text(json.dumps(json.loads(config)))
         return path
+
+
+def begin_slices(site: Installation) -> None:
+    """Define the kinds and rights, and start a controller that needs no ledger."""
+    plane = site.plane
+    podpool("controller", "install-crds", "--kubeconfig", str(plane.kubeconfig))
+    plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
+    plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+    until(lambda: known(plane, ATTACHMENTS), "NetworkAttachmentDefinitions are known")
+    listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--numbers", site.numbers]
+    words = ["controller", "run", "--kubeconfig", site.account("podpool-controller"), "--ledger", "none", *listen]
+    site.start("controller", words, port=site.controller_port)
+
+
+def defined(name: str, config: bytes) -> dict[str, Any]:
+    """A NetworkAttachmentDefinition."""
+    kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
+    return {**kind, "metadata": {"name": name}, "spec": {"config": config.decode()}}
+
+
+def slice_pool(name: str, range_: str, size: str, slices: dict[str, str]) -> dict[str, Any]:
+    """A NodeSlicePool that says which node has which slice, as Whereabouts' controller writes it."""
+    kind = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "NodeSlicePool"}
+    listed = [{"nodeName": node, "sliceRange": each} for node, each in slices.items()]
+    spec = {"range": range_, "sliceSize": size}
+    return {**kind, "metadata": {"name": name}, "spec": spec, "status": {"allocations": listed}}
 
 
 def known(plane: ControlPlane, path: str) -> bool:

@@ -119,7 +119,7 @@ class Node:
         config.write_text(containerd_config(plugins=self.plugins, configs=self.configs))
         return self.daemon(
             "containerd",
-            self.inside([program("containerd"), "--config", config]),
+            self.inside(["env", f"NODENAME={self.name}", program("containerd"), "--config", config]),
             ready=lambda: self.succeeds(program("ctr"), "--address", CONTAINERD, "version"),
         )
 

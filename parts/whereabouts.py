@@ -23,14 +23,14 @@ RESERVATIONS = f"/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/o
 class Whereabouts:
     """The files that its plugin reads, and what its configuration is; the same configuration is good for ours."""
 
-    def __init__(self, plane: ControlPlane, home: Path) -> None:
+    def __init__(self, plane: ControlPlane, home: Path, *, namespace: str = NAMESPACE, **flat: object) -> None:
         self._plane = plane
         self._home = home
         self._flat = home / "whereabouts.conf"
-        self._flat.write_text("{}")
+        self._flat.write_text(json.dumps(flat))
         self._kubeconfig = home / "whereabouts.kubeconfig"
         told = json.loads(plane.kubeconfig.read_text())
-        told["contexts"][0]["context"]["namespace"] = NAMESPACE  # which it insists on
+        told["contexts"][0]["context"]["namespace"] = namespace  # which it insists on
         self._kubeconfig.write_text(json.dumps(told))
 
     def config(self, range_: str, **keys: object) -> bytes:

@@ -11,4 +11,5 @@ ALL = (
     ledger.SCENARIO,
     sim.SCENARIO,
     slices.SCENARIO,
+    slices.LARGE,
 )

@@ -1,33 +1,58 @@
-"""Real nodes: how long their Pods take to start, beside the reference plugin that gives addresses.
+"""Real nodes: how long their Pods take to start, beside others who give addresses.
 
-One cluster, two nodes that differ in nothing but who gives their Pods addresses; one node at a time has work.
+One cluster, two nodes. With one network for each Pod the nodes differ in nothing but who gives the addresses, and one
+at a time has work. With ten networks more, through Multus, all Pods are on one node, and their networks differ.
 """
 
 from __future__ import annotations
 
 import tempfile
 from contextlib import ExitStack, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bench import cluster_networks as ten
 from bench.cluster_pods import connect_by_host_local, pod_starts
 from bench.counts import Ratio
 from bench.scenario import Effort, Scenario, Side, Trial
 from parts.cluster import Cluster
 from parts.installation import Installation
+from parts.multus import Multus, wanting
 from parts.recipes import RECIPES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from bench.scenario import Run
+    from parts.node import Node
+
 OURS, THEIRS = "podpool", "host-local"
-PODS_OF_A_NODE = 110
-"""What a kubelet takes unless told otherwise."""
+WHEREABOUTS, SLICED = "Whereabouts", "Whereabouts, node slices"
+PODS_OF_A_NODE, PODS_OF_TEN_NETWORKS = 110, 10
+"""What a kubelet takes unless told otherwise; and what it takes a while to connect."""
+ROUNDS = 5
 
 POD_START = Ratio(
     id="pod-start-vs-host-local",
     what="110 Pods at once on a real node (kubelet, containerd), until all run: host-local by ours",
+    goal=">= 0.95",
+    ours=OURS,
+    theirs=THEIRS,
+    better="lower",
+)
+TEN = "10 Pods of ten networks each at once on a real node (kubelet, containerd, Multus), until all run"
+TEN_NETWORKS = Ratio(
+    id="pod-start-10-networks-vs-whereabouts",
+    what=f"{TEN}: the better of Whereabouts' modes by ours",
+    goal=">= 2.5",
+    ours=OURS,
+    theirs=(WHEREABOUTS, SLICED),
+    better="lower",
+)
+TEN_NETWORKS_LOCAL = Ratio(
+    id="pod-start-10-networks-vs-host-local",
+    what=f"{TEN}: host-local by ours",
     goal=">= 0.95",
     ours=OURS,
     theirs=THEIRS,
@@ -38,12 +63,12 @@ POD_START = Ratio(
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
     """A cluster with two nodes."""
-    pods = 20 if effort.quick else PODS_OF_A_NODE
     with tempfile.TemporaryDirectory() as place, ExitStack() as up:
         home = Path(place)
         cluster = Cluster(home)
         up.callback(cluster.stop)
         cluster.start((OURS, THEIRS))
+        multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute
         installation = Installation(
             cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", numbers=""
         )
@@ -52,17 +77,51 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
         ours, theirs = (cluster.nodes[name] for name in (OURS, THEIRS))
         installation.join(ours)
         connect_by_host_local(theirs, "10.61.0.0/22")
-        version = next(recipe.version for recipe in RECIPES if THEIRS in recipe.programs)
-        sides = (
-            Side(OURS, partial(pod_starts, cluster, ours, pods)),
-            Side(THEIRS, partial(pod_starts, cluster, theirs, pods), version),
-        )
-        yield (Trial(sides=sides, unit="s", counts=(POD_START,), at_most=5),)
+        yield one_network(cluster, ours, theirs, effort), ten_networks(cluster, multus, ours, effort)
+
+
+def one_network(cluster: Cluster, ours: Node, theirs: Node, effort: Effort) -> Trial:
+    """As many Pods as a node has."""
+    pods = 20 if effort.quick else PODS_OF_A_NODE
+    sides = (
+        Side(OURS, partial(pod_starts, cluster, ours, pods)),
+        Side(THEIRS, partial(pod_starts, cluster, theirs, pods), version("cni")),
+    )
+    return Trial(sides=sides, unit="s", counts=(POD_START,), at_most=ROUNDS)
+
+
+def ten_networks(cluster: Cluster, multus: Multus, node: Node, effort: Effort) -> Trial:
+    """Ten networks for each Pod."""
+
+    @cache
+    def defined() -> None:
+        ten.TenNetworks(cluster, multus, node).define()
+
+    @contextmanager
+    def starts(way: str) -> Iterator[Run]:
+        defined()
+        pods, wanted = 3 if effort.quick else PODS_OF_TEN_NETWORKS, wanting(ten.networks(way))
+        with pod_starts(cluster, node, pods, prefix=way, annotations=wanted) as run:
+            yield run
+
+    sides = (
+        Side(OURS, partial(starts, ten.OURS)),
+        Side(WHEREABOUTS, partial(starts, ten.SHARED), version("whereabouts")),
+        Side(SLICED, partial(starts, ten.SLICED), version("whereabouts")),
+        Side(THEIRS, partial(starts, ten.HOST_LOCAL), version("cni")),
+    )
+    counts = (TEN_NETWORKS, TEN_NETWORKS_LOCAL)
+    return Trial(sides=sides, unit="s", counts=counts, at_most=2 if effort.quick else ROUNDS, warmed=1)
+
+
+def version(part: str) -> str:
+    """Which one takes part."""
+    return next(recipe.version for recipe in RECIPES if recipe.name == part)
 
 
 SCENARIO = Scenario(
     name="cluster",
-    sentence="real nodes with kubelet and containerd: their Pods' start, beside host-local",
-    ids=(POD_START.id,),
+    sentence="real nodes with kubelet and containerd: their Pods' start, beside host-local and Whereabouts",
+    ids=(POD_START.id, TEN_NETWORKS.id, TEN_NETWORKS_LOCAL.id),
     setup=trials,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from bench.changing import Standing
 from bench.counts import Exponent, Median, Ratio
 from bench.joining import Joins
-from bench.scenario import Effort, Run, Scenario, Side, Trial
+from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
 from bench.site import site
 from parts.postgres import Postgres
 
@@ -142,16 +142,6 @@ def told(id_: str, what: str, run: Run, *, unit: str, goal: str | None = None, a
     """A trial of one side, whose figure is told as it is."""
     count = Median(id=id_, what=what, goal=goal, side=OURS)
     return Trial(sides=(Side(OURS, each_turn(run)),), unit=unit, counts=(count,), at_most=at_most, warmed=1)
-
-
-def each_turn(run: Run) -> Callable[[], AbstractContextManager[Run]]:
-    """A side that needs nothing but its turn."""
-
-    @contextmanager
-    def setup() -> Iterator[Run]:
-        yield run
-
-    return setup
 
 
 def _join_seconds(joins: Joins, nodes: int, turn: int) -> float:

@@ -1,28 +1,44 @@
-"""Whereabouts' world: ADDs of our plugin beside those of Whereabouts' own, with node slices and with shared ranges."""
+"""Whereabouts' world: our plugin beside Whereabouts' own, and many nodes with ten networks each.
+
+One API server for the plugins side by side, another for many nodes. How things grow up to 5,000 nodes is a scenario of
+its own, because such a cluster takes long to come up. Whatever several figures are read from is played once.
+"""
 
 from __future__ import annotations
 
 import tempfile
-from contextlib import contextmanager
-from functools import partial
+from contextlib import ExitStack, contextmanager
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from bench.counts import Median, Ratio
-from bench.scenario import Effort, Scenario, Side, Trial
-from bench.slices_adds import AT_ONCE, our_adds, p99, per_second, their_adds
+from bench.counts import Exponent, Median, Ratio
+from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
+from bench.slices_adds import AT_ONCE, Adds, Turns
+from bench.slices_growth import PROBES, Growth, Watchers
+from bench.slices_nodes import ManyNodes
 from bench.slices_site import SliceSite
+from bench.slices_storm import Storm, Storms
 from parts.control_plane import ControlPlane
 from parts.recipes import RECIPES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from bench.counts import Count
 
-OURS, THEIRS = "podpool", "Whereabouts"
+    Setup = Callable[[], AbstractContextManager[Run]]
+
+Place = TypeVar("Place", SliceSite, ManyNodes)
+
+OURS, THEIRS, THEIR_SLICES = "podpool", "Whereabouts", "Whereabouts, node slices"
+VERSION = next(recipe.version for recipe in RECIPES if recipe.name == "whereabouts")
 ROUNDS = 5
 """A turn of theirs takes ten seconds and more."""
+SIZES = (64, 512, 5_000)
+SEED, SEED_ROUNDS = 256, 5
+TWO_MINUTES = 120.0
 
 
 def beside(mode: str, what: str, goal: str) -> Ratio:
@@ -31,58 +47,191 @@ def beside(mode: str, what: str, goal: str) -> Ratio:
     return Ratio(id=f"{mode}-vs-whereabouts-16", what=told, goal=goal, ours=OURS, theirs=THEIRS, better="higher")
 
 
-def slowest(mode: str, what: str, goal: str | None) -> Median:
-    """The slowest of our ADDs, theirs beside them."""
-    told = f"99 in 100 plugin ADDs, {AT_ONCE} at once, {what}, in ms; Whereabouts' beside them"
-    return Median(id=f"{mode}-p99-ms", what=told, goal=goal, side=OURS)
+def alone(id_: str, what: str, goal: str | None = None) -> Median:
+    """A figure of ours; theirs beside it, where they have one."""
+    return Median(id=id_, what=what, goal=goal, side=OURS)
 
 
-SLICE = beside("slice", "node slices on both sides", ">= 100")
-CLASSIC = beside("classic", "a range that all nodes share", ">= 5")
-SLICE_P99 = slowest("slice", "node slices on both sides", "< 50")
-CLASSIC_P99 = slowest("classic", "a range that all nodes share", None)
+SLICED, SHARED = "node slices on both sides", "a range that all nodes share"
+P99 = f"99 in 100 plugin ADDs, {AT_ONCE} at once, {{}}, in ms; Whereabouts' beside them"
+SLICE, SLICE_P99 = beside("slice", SLICED, ">= 100"), alone("slice-p99-ms", P99.format(SLICED), "< 50")
+CLASSIC, CLASSIC_P99 = beside("classic", SHARED, ">= 5"), alone("classic-p99-ms", P99.format(SHARED))
+
+SEED_CASE = "256 nodes, a Pod with ten networks on each at once, plugin processes"
+LARGE_CASE = (
+    "5,000 nodes, a Pod with ten networks on each at once, agents in one process, 256 of them with connections of "
+    "their own, once"
+)
+GIVEN, READ = "until every address is given", "bytes from the API server for each node, until the IPPools show it all"
+SEED_SECONDS = alone("slice-seconds-256", f"{SEED_CASE}: {GIVEN}")
+SEED_BYTES = alone("slice-bytes-per-node-256", f"{SEED_CASE}: {READ}")
+CALLS = alone("slice-calls-per-add", f"{SEED_CASE}: API calls on the way of an ADD", "<= 0")
+BEST = Ratio(
+    id="slice-256-vs-whereabouts",
+    what=f"{SEED_CASE}: addresses given in a second, ours by the better of Whereabouts' modes in two minutes, once",
+    ours=OURS,
+    theirs=(THEIRS, THEIR_SLICES),
+    better="higher",
+)
+LARGE_SECONDS = alone("slice-seconds-5000", f"{LARGE_CASE}: {GIVEN}")
+LARGE_BYTES = alone("slice-bytes-per-node-5000", f"{LARGE_CASE}: {READ}")
+LARGE_CALLS = alone("slice-calls-per-add-5000", f"{LARGE_CASE}: API calls on the way of an ADD", "<= 0")
+READS = Exponent(
+    id="slice-node-read-growth-exponent",
+    what="bytes that a node reads, by nodes: it starts, and a Pod with ten networks comes and goes",
+    goal="< 0.15",
+    sizes=SIZES,
+)
+WRITE_CPU = Exponent(
+    id="slice-pool-write-cpu-growth-exponent",
+    what="CPU of the API server for a write to an IPPool, by nodes that watch their own",
+    sizes=SIZES,
+)
+BESIDE = (SLICE, SLICE_P99, CLASSIC, CLASSIC_P99, WRITE_CPU, SEED_SECONDS, CALLS, SEED_BYTES, BEST)
+GROWING = (READS, LARGE_SECONDS, LARGE_CALLS, LARGE_BYTES)
 
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """One API server, one node of each."""
-    with tempfile.TemporaryDirectory() as scratch:
-        home = Path(scratch)
-        plane = ControlPlane(home)
-        site = SliceSite(plane, home)
-        try:
-            plane.start()
-            site.begin()
-            yield (
-                both(site, SLICE, sliced=True, effort=effort),
-                both(site, SLICE_P99, sliced=True, effort=effort),
-                both(site, CLASSIC, sliced=False, effort=effort),
-                both(site, CLASSIC_P99, sliced=False, effort=effort),
-            )
-        finally:
-            site.stop()
-            plane.stop()
+    """Two API servers, each from when it is first asked for."""
+    with tempfile.TemporaryDirectory() as scratch, ExitStack() as up:
+
+        @cache
+        def site() -> SliceSite:
+            return up.enter_context(started(SliceSite, Path(scratch) / "site"))
+
+        @cache
+        def cluster() -> ManyNodes:
+            return up.enter_context(started(ManyNodes, Path(scratch) / "nodes"))
+
+        @cache
+        def watchers() -> Watchers:
+            made = Watchers(site().plane)
+            up.callback(made.close)
+            return made
+
+        yield (*side_by_side(site, effort), write_cpu(watchers, effort), *seed_case(cluster, effort))
 
 
-def both(site: SliceSite, count: Count, *, sliced: bool, effort: Effort) -> Trial:
-    """Ours and theirs in turn: as many of theirs as come at once, because they go one after the other."""
-    figure = per_second if isinstance(count, Ratio) else p99
-    many = 160 if effort.quick else 800
-    ours = partial(our_adds, site, sliced=sliced, adds=many if sliced else many // 2, figure=figure)
-    theirs = partial(their_adds, site, sliced=sliced, adds=AT_ONCE, figure=figure)
-    version = next(recipe.version for recipe in RECIPES if recipe.name == "whereabouts")
-    return Trial(
-        sides=(Side(OURS, ours), Side(THEIRS, theirs, version)),
-        unit="ADDs/s" if isinstance(count, Ratio) else "ms",
-        counts=(count,),
-        at_most=2 if effort.quick else ROUNDS,
-        warmed=1,
+@contextmanager
+def growing(effort: Effort) -> Iterator[tuple[Trial, ...]]:
+    """One API server."""
+    with tempfile.TemporaryDirectory() as scratch, started(ManyNodes, Path(scratch) / "nodes") as cluster:
+        yield tuple(many(cluster, effort))
+
+
+@contextmanager
+def started(kind: type[Place], home: Path) -> Iterator[Place]:
+    """An API server with what is at work on it."""
+    home.mkdir()
+    plane = ControlPlane(home)
+    made = kind(plane, home)
+    try:
+        plane.start()
+        made.begin()
+        yield made
+    finally:
+        made.stop()
+        plane.stop()
+
+
+def side_by_side(site: Callable[[], SliceSite], effort: Effort) -> Iterator[Trial]:
+    """Ours and theirs in turn."""
+    for sliced, ratio, slowest in ((True, SLICE, SLICE_P99), (False, CLASSIC, CLASSIC_P99)):
+        many = (800 if sliced else 400) // (5 if effort.quick else 1)
+
+        @cache
+        def turns(*, sliced: bool = sliced, many: int = many) -> Turns:
+            return Turns(site(), sliced=sliced, ours=many, theirs=AT_ONCE if effort.quick else 4 * AT_ONCE)
+
+        def both(count: Count, unit: str, read: Callable[[Adds], float], turns: Callable[[], Turns] = turns) -> Trial:
+            ours = each_turn(lambda turn: read(turns().ours(turn)))
+            theirs = each_turn(lambda turn: read(turns().theirs(turn)))
+            sides = (Side(OURS, ours), Side(THEIRS, theirs, VERSION))
+            return trial(sides, unit, count, rounds=2 if effort.quick else ROUNDS, warmed=1)
+
+        yield both(ratio, "ADDs/s", lambda adds: adds.per_second)
+        yield both(slowest, "ms", lambda adds: adds.p99)
+
+
+def write_cpu(watchers: Callable[[], Watchers], effort: Effort) -> Trial:
+    """What a write costs the server, by those who watch."""
+    sizes = dict(zip(SIZES, (4, 16, 64) if effort.quick else SIZES, strict=True))
+    writes = 50 if effort.quick else 200
+
+    def at(nodes: int) -> Setup:
+        return each_turn(lambda _: watchers().cpu_per_write(nodes, writes=writes))
+
+    return trial(by_size(sizes, at), "us", WRITE_CPU, rounds=3, warmed=1)
+
+
+def seed_case(cluster: Callable[[], ManyNodes], effort: Effort) -> Iterator[Trial]:
+    """Ours, and Whereabouts' two modes as far as they get."""
+    seed, seconds = (8, 20.0) if effort.quick else (SEED, TWO_MINUTES)
+
+    @cache
+    def storms() -> Storms:
+        cluster().crowd.run(cluster().grow_to(seed))
+        return Storms(cluster(), nodes=seed, seconds=seconds)
+
+    def ours(count: Count, unit: str, run: Run) -> Trial:
+        return trial((Side(OURS, each_turn(run)),), unit, count, rounds=SEED_ROUNDS, warmed=1)
+
+    yield ours(SEED_SECONDS, "s", lambda turn: storms().ours(turn).seconds)
+    yield ours(CALLS, "calls", lambda turn: storms().ours(turn).calls_per_add)
+    yield ours(SEED_BYTES, "bytes", lambda turn: storms().ours(turn).bytes_per_node)
+    sides = (
+        Side(OURS, each_turn(lambda turn: storms().ours(turn).per_second)),
+        Side(THEIRS, each_turn(lambda _: storms().theirs(sliced=False)), VERSION),
+        Side(THEIR_SLICES, each_turn(lambda _: storms().theirs(sliced=True)), VERSION),
     )
+    yield trial(sides, "addresses/s", BEST, rounds=SEED_ROUNDS, warmed=1)
+
+
+def many(cluster: ManyNodes, effort: Effort) -> Iterator[Trial]:
+    """What one node reads, and the largest cluster there is."""
+    sizes = dict(zip(SIZES, (6, 12, 24) if effort.quick else SIZES, strict=True))
+    growth = Growth(cluster, tuple(sizes.values()))
+    storms = Storms(cluster, nodes=SEED, seconds=TWO_MINUTES)
+
+    def reading(nodes: int) -> Setup:
+        return each_turn(lambda turn: growth.bytes_read(nodes, turn))
+
+    yield trial(by_size(sizes, reading), "bytes", READS, rounds=PROBES, warmed=0)
+
+    def largest() -> Storm:
+        growth.reach(sizes[SIZES[-1]])
+        return storms.simulated(0)
+
+    yield once(LARGE_SECONDS, "s", lambda _: largest().seconds)
+    yield once(LARGE_CALLS, "calls", lambda _: largest().calls_per_add)
+    yield once(LARGE_BYTES, "bytes", lambda _: largest().bytes_per_node)
+
+
+def once(count: Count, unit: str, run: Run) -> Trial:
+    """Something that takes minutes: what is read from it is read twice, and is the same."""
+    return trial((Side(OURS, each_turn(run)),), unit, count, rounds=2, warmed=0)
+
+
+def by_size(sizes: Mapping[int, int], at: Callable[[int], Setup]) -> tuple[Side, ...]:
+    """Sides that are named by their sizes, also where a quick run has smaller ones."""
+    return tuple(Side(str(size), at(nodes)) for size, nodes in sizes.items())
+
+
+def trial(sides: tuple[Side, ...], unit: str, count: Count, *, rounds: int, warmed: int) -> Trial:
+    """A trial of few and long turns."""
+    return Trial(sides=sides, unit=unit, counts=(count,), at_most=rounds, warmed=warmed)
 
 
 SCENARIO = Scenario(
     name="slices",
-    sentence="secondary networks, beside Whereabouts",
-    ids=(SLICE.id, SLICE_P99.id, CLASSIC.id, CLASSIC_P99.id),
+    sentence="secondary networks, beside Whereabouts; 256 nodes with ten of them",
+    ids=tuple(count.id for count in BESIDE),
     setup=trials,
+)
+LARGE = Scenario(
+    name="slices-growth",
+    sentence="up to 5,000 nodes with ten secondary networks each",
+    ids=tuple(count.id for count in GROWING),
+    setup=growing,
 )

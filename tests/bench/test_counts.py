@@ -19,6 +19,14 @@ def test_a_ratio_is_how_many_times_better_the_median_of_ours_is() -> None:
     assert (cost.read(samples).value, rate.read(samples).value) == (5, 0.2)
 
 
+def test_of_several_theirs_the_best_counts_and_all_are_told() -> None:
+    samples = {"us": [2.0, 2.0], "slow": [20.0, 20.0], "slower": [50.0, 50.0]}
+    cost = Ratio(id="r", what="", ours="us", theirs=("slow", "slower"), better="lower").read(samples)
+    rate = Ratio(id="r", what="", ours="us", theirs=("slow", "slower"), better="higher").read(samples)
+    assert (10, 0.04) == (cost.value, rate.value)
+    assert {"slow": 20, "slower": 50} == cost.theirs
+
+
 def test_the_spread_of_a_ratio_is_that_of_its_pairs() -> None:
     slower_and_slower = {"us": [1.0, 2.0, 3.0, 4.0], "them": [5.0, 10.0, 15.0, 20.0]}
     assert Ratio(id="r", what="", ours="us", theirs="them", better="lower").read(slower_and_slower).spread == 0

@@ -1,0 +1,122 @@
+"""What must not grow with the number of nodes, and what does: bytes that a node reads, CPU of an IPPool's write.
+
+The cluster grows from size to size, and at each of them the last nodes to join are looked at, one after the other: all
+that the server tells such a node from its start on, until a Pod with ten networks has come and gone. Sizes cannot take
+turns, because a cluster does not shrink.
+
+A write is told to whoever watches: the API server holds it against the selector of every node's watch. That is measured
+with watches that do nothing but wait, as many as there would be nodes, each on a connection of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import aiohttp
+
+from bench.crowd import Crowd
+from bench.kube_writes import tls
+from bench.site import cpu_of
+from bench.slices_nodes import NETWORKS
+from parts.whereabouts import POOLS
+from podpool.resources.whereabouts import NODE_UID_LABEL
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.slices_nodes import ManyNodes
+    from parts.control_plane import ControlPlane
+
+PROBES = 3
+"""Nodes that are looked at, of each size."""
+POOL = "measured"
+SETTLED = 0.5
+
+
+class Growth:
+    """A cluster on its way through sizes."""
+
+    def __init__(self, cluster: ManyNodes, sizes: Sequence[int]) -> None:
+        self._cluster = cluster
+        self._sizes = sizes
+        self._reads: dict[int, list[float]] = {}
+
+    def reach(self, nodes: int) -> None:
+        """Have so many nodes, and look at the sizes that are passed on the way."""
+        for size in self._sizes:
+            if size <= nodes and size not in self._reads:
+                self._grow(size - PROBES)
+                self._reads[size] = [self._cluster.crowd.run(self._probe()) for _ in range(PROBES)]
+        self._grow(nodes)
+
+    def bytes_read(self, size: int, turn: int) -> float:
+        """Tell what one node read at a size."""
+        self.reach(size)
+        return self._reads[size][turn]
+
+    def _grow(self, nodes: int) -> None:
+        if nodes > len(self._cluster.nodes):
+            self._cluster.crowd.run(self._cluster.grow_to(nodes))
+
+    async def _probe(self) -> float:
+        cluster = self._cluster
+        await cluster.grow_to(len(cluster.nodes) + 1, alone=True)
+        probe = cluster.nodes[-1]
+        configs = [(cluster.configs_home / f"{number}.conf").read_bytes() for number in range(NETWORKS)]
+        for command in ("ADD", "DEL"):
+            await probe.call(command, "probe", configs)
+            await cluster.settle()
+        return float(probe.road.received)
+
+
+class Watchers:
+    """Watches of IPPools, each of a node that has none; and one IPPool that is written."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._crowd = Crowd(plane)
+        self._open: list[aiohttp.ClientResponse] = []
+        self._session = self._crowd.run(self._opened())
+        self._writes = 0
+        spec = {"range": "192.168.0.0/24", "allocations": {}}
+        kind = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool"}
+        plane.admin.post(POOLS, {**kind, "metadata": {"name": POOL}, "spec": spec})
+
+    def close(self) -> None:
+        """Hang up."""
+        self._crowd.run(self._session.close())
+        self._crowd.close()
+
+    def cpu_per_write(self, watches: int, *, writes: int) -> float:
+        """Microseconds of the API server's CPU for a write, with so many watches."""
+        self._crowd.run(self._have(watches))
+        time.sleep(SETTLED)
+        pid = self._plane.apiserver.pid
+        before = cpu_of(pid)
+        self._crowd.run(self._write(writes))
+        time.sleep(SETTLED)  # what is told to watches is told after the answer
+        return 1e6 * (cpu_of(pid) - before) / writes
+
+    async def _opened(self) -> aiohttp.ClientSession:
+        headers = {"authorization": f"Bearer {self._plane.admin.token}"}
+        connector = aiohttp.TCPConnector(limit=0, ssl=tls(self._plane))
+        return aiohttp.ClientSession(connector=connector, headers=headers, timeout=aiohttp.ClientTimeout(total=None))
+
+    async def _have(self, watches: int) -> None:
+        while len(self._open) > watches:
+            self._open.pop().close()
+        base = f"https://127.0.0.1:{self._plane.port}{POOLS}"
+        since = self._plane.admin.get(POOLS)["metadata"]["resourceVersion"]
+        while len(self._open) < watches:
+            query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "3600"}
+            query["labelSelector"] = f"{NODE_UID_LABEL}=node-{len(self._open)}"
+            answer = await self._session.get(base, params=query)
+            answer.raise_for_status()
+            self._open.append(answer)
+
+    async def _write(self, writes: int) -> None:
+        for _ in range(writes):
+            self._writes += 1
+            entry = {"id": f"sandbox-{self._writes}", "podref": "bench/pod", "ifname": "net1"}
+            await self._crowd.send("PATCH", f"{POOLS}/{POOL}", {"spec": {"allocations": {"1": entry}}})

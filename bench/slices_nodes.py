@@ -1,0 +1,241 @@
+"""Many nodes with ten networks each, on one real API server: a controller, and agents that share this process.
+
+Each agent is as on a node of its own, with its journal, its account and its door. The first have connections of their
+own too; the others share watches (`slices_roads`). What all of them share besides: this process, the API server, and
+the machine's cores. Their journals are in memory, because nodes do not share a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import tempfile
+import time
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from bench.crowd import AT_ONCE, Crowd, node
+from bench.kube_writes import tls
+from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
+from bench.slices_site import ATTACHMENTS, begin_slices, defined
+from parts.installation import Installation
+from parts.whereabouts import Whereabouts
+from podpool.agent.agent import Agent
+from podpool.agent.socket import listening
+from podpool.cni.messages import Request as Frame
+from podpool.cni.messages import decode_answer, encode_request
+from podpool.core.numbers import read_numbers
+from podpool.kube.client import KubeClient
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.disk import LocalDisk
+from podpool.runtime.http import HttpTransport
+from podpool.runtime.transport import Request
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from parts.control_plane import ControlPlane
+    from podpool.runtime.transport import Transport
+
+NETWORKS = 10
+RANGE, SLICE = "10.0.0.0/8", "/24"
+"""The same for all networks: their names keep them apart."""
+NUMBERS = "cooldown=0,cooldown_floor=0"
+OWN = 256
+"""Nodes with connections of their own: five watches each."""
+TOKENS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/podpool-agent/token"
+IN_MEMORY = Path("/dev/shm")  # noqa: S108  where it is, it is shared memory and no disk
+DEADLINE = 120.0
+"""Seconds for an answer: all of them wait for one machine."""
+PATIENCE = 3600.0
+LOOK, QUIET = 0.2, 1.0
+
+
+class ManyNodes(Installation):
+    """One cluster that grows: `grow_to` brings up nodes until there are so many."""
+
+    def __init__(self, plane: ControlPlane, home: Path) -> None:
+        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", numbers=NUMBERS)
+        self.crowd = Crowd(plane)
+        self.nodes: list[PlayedNode] = []
+        self.configs_home, self.doors = home / "networks", home / "doors"
+        self.journals = tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
+        self._whereabouts = Whereabouts(plane, home)
+        self._trust = tls(plane)
+        self._admin = self._road(2 * AT_ONCE, plane.admin.token)
+        self._shared = SharedWatches(self._admin)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def begin(self) -> None:
+        """Bring up the controller, with ten networks and no nodes."""
+        self.configs_home.mkdir()
+        self.doors.mkdir()
+        begin_slices(self)
+        for number in range(NETWORKS):
+            config = self._whereabouts.config(RANGE, network_name=f"net{number}", node_slice_size=SLICE)
+            (self.configs_home / f"{number}.conf").write_bytes(config)
+            self.plane.admin.post(ATTACHMENTS, defined(f"net{number}", config))
+        self.crowd.run(self._follow())
+
+    def stop(self) -> None:
+        """End everything."""
+        self.crowd.run(self._end())
+        self.crowd.close()
+        self.journals.cleanup()
+        super().stop()
+
+    async def grow_to(self, nodes: int, *, alone: bool = False) -> None:
+        """Register nodes and start their agents, until so many have all their slices; `alone` shares no watches."""
+        numbers = range(len(self.nodes), nodes)
+        await self.crowd.register(numbers)
+        made = await self._made(numbers, alone=alone)
+        self.nodes += made
+        self._tasks += [asyncio.create_task(each.run()) for each in made]
+        await self.until(lambda: all(each.serves() for each in made), f"{nodes} nodes have their slices", between=QUIET)
+
+    async def settle(self) -> None:
+        """Wait until every IPPool shows what its node gave."""
+        calls = -1
+        while calls != (calls := sum(each.road.calls for each in self.nodes)):
+            await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", between=LOOK)
+            await asyncio.sleep(QUIET)  # one may be about to be written
+
+    async def until(self, holds: Callable[[], bool], what: str, *, between: float) -> None:
+        """Wait while the agents work; what one of them died of is raised."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            for task in self._tasks:
+                if task.done():
+                    task.result()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {PATIENCE:.0f} s in vain until {what}")
+            await asyncio.sleep(between)
+
+    async def _made(self, numbers: Iterable[int], *, alone: bool) -> list[PlayedNode]:
+        gate = asyncio.Semaphore(AT_ONCE)
+
+        async def one(number: int) -> PlayedNode:
+            async with gate:
+                token = await self._token(node(number))
+            road: Transport = self._road(AT_ONCE, token) if alone or number < OWN else self._shared
+            return PlayedNode(number, road, token, journals=Path(self.journals.name), doors=self.doors)
+
+        return list(await asyncio.gather(*map(one, numbers)))
+
+    async def _token(self, name: str) -> str:
+        """Ask for a token that is bound to a Node."""
+        found = await self._asked(Request(method="GET", path=f"/api/v1/nodes/{name}"))
+        bound = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": found["metadata"]["uid"]}
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
+        headers = {"content-type": "application/json"}
+        made = await self._asked(Request(method="POST", path=TOKENS, headers=headers, body=msgspec.json.encode(wanted)))
+        return str(made["status"]["token"])
+
+    async def _asked(self, request: Request) -> dict[str, Any]:
+        response = await self._admin.send(request)
+        said = await response.read()
+        if response.status >= 400:
+            raise AssertionError(f"{request.method} {request.path}: {said.decode()}")
+        return dict(msgspec.json.decode(said))
+
+    def _road(self, connections: int, token: str) -> HttpTransport:
+        headers = {"authorization": f"Bearer {token}"}
+        base = f"https://127.0.0.1:{self.plane.port}"
+        return HttpTransport(base, tls=self._trust, headers=lambda: headers, connections=connections)
+
+    async def _follow(self) -> None:
+        self._tasks.append(asyncio.create_task(self._shared.run()))
+        await self._shared.listed()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._admin.close()
+
+
+class PlayedNode:
+    """A node that is nothing but its agent."""
+
+    def __init__(self, number: int, road: Transport, token: str, *, journals: Path, doors: Path) -> None:
+        self.name = node(number)
+        self.road = Road(road, token)
+        self._transport = road
+        self._door = doors / f"{self.name}.sock"
+        self._has_door = number < OWN
+        self._disk = LocalDisk(journals / self.name)
+        self._agent = Agent(
+            self.name,
+            KubeClient(self.road, deadline=DEADLINE),
+            disk=self._disk,
+            clock=SystemClock(),
+            rng=random.Random(number),  # noqa: S311  the same each time
+            boot_id=f"boot-{number}",
+            numbers=read_numbers(NUMBERS),
+            pools=NAMESPACE,
+            foreign=False,
+            read_file=_read_file,
+            tell=lambda _: None,
+        )
+
+    async def run(self) -> None:
+        """Be a node until cancelled."""
+        try:
+            async with self._listening():
+                await self._agent.run()
+        finally:
+            self._disk.close()
+            if isinstance(self._transport, HttpTransport):
+                await self._transport.close()
+
+    async def handle(self, frame: bytes) -> bytes:
+        """Answer a plugin, and know of everything below this that it is done for it."""
+        before = ADDING.set(True)
+        try:
+            return await self._agent.handle(frame)
+        finally:
+            ADDING.reset(before)
+
+    async def call(self, command: str, pod: str, configs: list[bytes]) -> None:
+        """Do what a runtime does for a Pod: one network after the other."""
+        for number, config in enumerate(configs):
+            frame = Frame(
+                command=command,
+                container_id=f"{pod}-{self.name}",
+                netns=f"/run/netns/{pod}",
+                ifname=f"net{number}",
+                args=f"IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={pod}-{self.name}",
+                stdin=config,
+            )
+            answer = decode_answer(await self.handle(encode_request(frame)))
+            if answer.exit_code:
+                raise RuntimeError(f"{self.name} refused {command} of {pod}: {answer.stdout.decode()}")
+            await asyncio.sleep(0)  # everybody else's turn
+
+    def serves(self) -> bool:
+        """Whether it has all its slices, and may give addresses of them."""
+        return len(self._agent.picture().slices) == NETWORKS and self._agent.missing() is None
+
+    def shown(self) -> bool:
+        """Whether its IPPools show what it gave, as far as nothing is about to be written."""
+        return not self.road.open and not any(each.lag for each in self._agent.picture().slices)
+
+    def given(self) -> int:
+        """How many addresses its Pods have."""
+        return sum(each.assigned for each in self._agent.picture().slices)
+
+    @asynccontextmanager
+    async def _listening(self) -> AsyncIterator[None]:
+        if not self._has_door:
+            yield
+            return
+        async with listening(self._door, self.handle, tell=lambda _: None):
+            yield
+
+
+def _read_file(path: str) -> bytes | None:
+    found = Path(path)
+    return found.read_bytes() if found.is_file() else None

@@ -1,0 +1,255 @@
+"""The roads of many nodes to one API server: each is counted, and many share their watches.
+
+5,000 nodes have more watches than one machine has sockets. Those without connections of their own are told by one watch
+of each kind that all of them share: each gets the lines, as the server wrote them, that the server would have sent it,
+and reads them as always. Every other request goes to the server, in the node's own name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from contextlib import aclosing
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from podpool.kube.wire import Line, Lines
+from podpool.resources.acn import NETWORK_CONFIGS
+from podpool.resources.builtin import LEASES, NODES, PODS
+from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL
+from podpool.runtime.transport import Request, Response
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable
+
+    from podpool.runtime.transport import Transport
+
+NAMESPACE = "kube-system"
+KEPT = 64
+"""Lines for each selector, for watches that begin where a list ended."""
+BOOKMARKS = 45.0
+"""Seconds between two signs of life, which a client waits 90 for."""
+
+ADDING: ContextVar[bool] = ContextVar("adding", default=False)
+"""Set in whatever is done for an ADD before it is answered."""
+
+
+class Road:
+    """One node's road: who asks, how often, and how much is answered."""
+
+    def __init__(self, road: Transport, token: str) -> None:
+        self.received = 0
+        """Bytes of the server's answers and watches, without their heads."""
+        self.on_the_way = 0
+        """Calls that were made on the way of an ADD."""
+        self.calls = 0
+        self.open = 0
+        """Calls that are not answered yet, but for watches."""
+        self._road = road
+        self._headers = {"authorization": f"Bearer {token}"}
+
+    async def send(self, request: Request) -> Response:
+        """Count a request and what comes back."""
+        self.on_the_way += ADDING.get()
+        self.calls += 1
+        ends = 0 if request.query.get("watch") else 1
+        self.open += ends
+        asked = msgspec.structs.replace(request, headers={**request.headers, **self._headers})
+        try:
+            response = await self._road.send(asked)
+        except BaseException:
+            self.open -= ends
+            raise
+        counted = self._counted(response.stream, ends)
+        return Response(response.status, headers=response.headers, stream=counted, close=response.close)
+
+    async def _counted(self, stream: AsyncIterator[bytes], ends: int) -> AsyncIterator[bytes]:
+        try:
+            async for piece in stream:
+                self.received += len(piece)
+                yield piece
+        finally:
+            self.open -= ends
+
+
+class _Meta(msgspec.Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    resource_version: str = ""
+    labels: dict[str, str] = {}
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    node_name: str = ""
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """As much of an object as selectors ask for."""
+
+    metadata: _Meta = _Meta()
+    spec: _Spec = _Spec()
+
+
+class _Page(msgspec.Struct, frozen=True):
+    metadata: _Meta
+    items: list[msgspec.Raw]
+
+
+_SEEN, _LINE, _PAGE = msgspec.json.Decoder(_Seen), msgspec.json.Decoder(Line), msgspec.json.Decoder(_Page)
+
+
+def by_name(seen: _Seen) -> str:
+    """The selector of who follows one object."""
+    return f"metadata.name={seen.metadata.name}"
+
+
+def by_node(seen: _Seen) -> str:
+    """The selector of who follows the Pods of a node."""
+    return f"spec.nodeName={seen.spec.node_name}"
+
+
+def by_label(seen: _Seen) -> str:
+    """The selector of who follows what belongs to a Node."""
+    return f"{NODE_UID_LABEL}={seen.metadata.labels.get(NODE_UID_LABEL, '')}"
+
+
+class SharedWatches:
+    """A road on which lists and watches of single nodes are served from one watch of each kind."""
+
+    def __init__(self, road: Transport) -> None:
+        self._road = road
+        self._kinds = {
+            path: Followed(road, path, selector)
+            for path, selector in (
+                (NODES.path(), by_name),
+                (PODS.path(), by_node),
+                (NETWORK_CONFIGS.path(namespace=NAMESPACE), by_name),
+                (IP_POOLS.path(namespace=NAMESPACE), by_label),
+                (LEASES.path(namespace=NAMESPACE), by_label),
+            )
+        }
+
+    async def run(self) -> None:
+        """Follow everything, for ever."""
+        async with asyncio.TaskGroup() as group:
+            for each in self._kinds.values():
+                group.create_task(each.run())
+
+    async def listed(self) -> None:
+        """Wait until it is known what there is."""
+        await asyncio.gather(*(each.listed.wait() for each in self._kinds.values()))
+
+    async def send(self, request: Request) -> Response:
+        """Answer what is known here, and pass on the rest."""
+        followed, query = self._kinds.get(request.path), request.query
+        selector = query.get("fieldSelector") or query.get("labelSelector")
+        if request.method == "GET" and followed and selector:
+            if query.get("watch"):
+                return followed.watch(selector, since=int(query["resourceVersion"]))
+            if query.get("resourceVersion") == "0":
+                return followed.list(selector)
+        return await self._road.send(request)
+
+
+class Followed:
+    """One kind: its objects as the server wrote them, by the selector that they fit."""
+
+    def __init__(self, road: Transport, path: str, selector: Callable[[_Seen], str]) -> None:
+        self.listed = asyncio.Event()
+        self._road = road
+        self._path = path
+        self._selector = selector
+        self._revision = 0
+        self._objects: defaultdict[str, dict[str, bytes]] = defaultdict(dict)
+        self._lines: defaultdict[str, deque[tuple[int, bytes]]] = defaultdict(lambda: deque(maxlen=KEPT))
+        self._watches: defaultdict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
+
+    def list(self, selector: str) -> Response:
+        """Answer a list as a server does from its cache."""
+        found = b",".join(self._objects[selector].values()) if selector in self._objects else b""
+        return Response(200, b'{"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (self._revision, found))
+
+    def watch(self, selector: str, *, since: int) -> Response:
+        """Answer a watch: what happened since, and what happens."""
+        queue: asyncio.Queue[bytes] = asyncio.Queue()
+        kept = self._lines.get(selector) or deque()
+        if len(kept) == KEPT and kept[0][0] > since:
+            gone = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410}
+            return Response(410, msgspec.json.encode(gone))
+        for revision, line in kept:
+            if revision > since:
+                queue.put_nowait(line)
+        self._watches[selector].add(queue)
+
+        async def end() -> None:
+            self._watches[selector].discard(queue)
+
+        return Response(200, stream=_taken(queue), close=end)
+
+    async def run(self) -> None:
+        """Follow the kind, for ever."""
+        await self._list()
+        self.listed.set()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._mark())
+            while True:
+                query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "3600"}
+                query["resourceVersion"] = str(self._revision)
+                async with aclosing(self._follow(query)) as told:
+                    async for line in told:
+                        self._tell(line)
+
+    async def _list(self) -> None:
+        response = await self._road.send(Request(method="GET", path=self._path))
+        page = _PAGE.decode(await response.read())
+        for each in page.items:
+            seen = _SEEN.decode(each)
+            self._objects[self._selector(seen)][_key(seen)] = bytes(each)
+        self._revision = int(page.metadata.resource_version)
+
+    async def _follow(self, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
+        response, lines = await self._road.send(Request(method="GET", path=self._path, query=query)), Lines()
+        try:
+            async for piece in response.stream:
+                for line in lines.cut(piece):
+                    yield line
+        finally:
+            await response.close()
+
+    def _tell(self, line: bytes) -> None:
+        told = _LINE.decode(line)
+        if told.type == "ERROR":
+            raise ConnectionError(f"the watch of {self._path} was refused: {line.decode()}")
+        seen = _SEEN.decode(told.object)
+        self._revision = int(seen.metadata.resource_version)
+        if told.type == "BOOKMARK":
+            return
+        selector = self._selector(seen)
+        if told.type == "DELETED":
+            self._objects[selector].pop(_key(seen), None)
+        else:
+            self._objects[selector][_key(seen)] = bytes(told.object)
+        self._lines[selector].append((self._revision, line + b"\n"))
+        for queue in self._watches.get(selector, ()):
+            queue.put_nowait(line + b"\n")
+
+    async def _mark(self) -> None:
+        """Give every watch a sign of life, now and then."""
+        while True:
+            await asyncio.sleep(BOOKMARKS)
+            mark: dict[str, Any] = {"metadata": {"resourceVersion": str(self._revision)}}
+            line = msgspec.json.encode({"type": "BOOKMARK", "object": mark}) + b"\n"
+            for queues in self._watches.values():
+                for queue in queues:
+                    queue.put_nowait(line)
+
+
+def _key(seen: _Seen) -> str:
+    return f"{seen.metadata.namespace}/{seen.metadata.name}"
+
+
+async def _taken(queue: asyncio.Queue[bytes]) -> AsyncIterator[bytes]:
+    while True:
+        yield await queue.get()

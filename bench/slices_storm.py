@@ -1,0 +1,155 @@
+"""A Pod with ten networks on each of many nodes at once: with our agents, and with the real Whereabouts beside them.
+
+Plugins are processes of their own, started by one program: ten for each Pod, one after the other, as Multus does it.
+Whereabouts has its own namespace, so that its lists do not show our objects, and is stopped after two minutes. On real
+nodes each would have cores of its own; here all plugins, all agents and the API server share those of one machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from bench.agent_adds import compiled
+from bench.crowd import node
+from bench.slices_nodes import NETWORKS
+from bench.slices_site import GROUP, slice_pool
+from parts.recipes import program
+from parts.whereabouts import Whereabouts
+from podpool.cni.build import build
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from bench.slices_nodes import ManyNodes, PlayedNode
+
+STARTER = Path(__file__).with_name("pods.c")
+THEIRS = "theirs"
+ENOUGH = 600.0
+"""Seconds for ours, who are never stopped by it."""
+
+
+class Storm(Struct, frozen=True, kw_only=True):
+    """What was seen of one."""
+
+    addresses: int
+    seconds: float
+    """Until every address was given."""
+    calls_per_add: float
+    bytes_per_node: float
+    """From the API server, until the IPPools showed everything."""
+
+    @property
+    def per_second(self) -> float:
+        """Addresses that were given in a second."""
+        return self.addresses / self.seconds
+
+
+class Storms:
+    """Several, by turn: each is played once, however much is read from it."""
+
+    def __init__(self, cluster: ManyNodes, *, nodes: int, seconds: float) -> None:
+        self._cluster = cluster
+        self._nodes = nodes
+        self._seconds = seconds
+        self.ours = cache(self._ours)
+        self.simulated = cache(self._simulated)
+        self.theirs = cache(self._theirs)
+
+    def _ours(self, turn: int) -> Storm:
+        """With plugin processes, on nodes that have doors."""
+        return self._cluster.crowd.run(self._played(turn, self._cluster.nodes[: self._nodes], processes=True))
+
+    def _simulated(self, turn: int) -> Storm:
+        """Without: the agents are asked as if by a plugin, all nodes at once."""
+        return self._cluster.crowd.run(self._played(turn, self._cluster.nodes, processes=False))
+
+    async def _played(self, turn: int, nodes: Sequence[PlayedNode], *, processes: bool) -> Storm:
+        await self._cluster.settle()
+        before = [(each.road.received, each.road.on_the_way) for each in nodes]
+        seconds = await (self._started("ADD", turn) if processes else self._asked("ADD", turn, nodes))
+        given = sum(each.given() for each in nodes)
+        if given != len(nodes) * NETWORKS:
+            raise AssertionError(f"{given} addresses were given to {len(nodes)} Pods of {NETWORKS} networks")
+        calls = sum(each.road.on_the_way - had for each, (_, had) in zip(nodes, before, strict=True))
+        await self._cluster.settle()
+        received = sum(each.road.received - had for each, (had, _) in zip(nodes, before, strict=True))
+        await (self._started("DEL", turn) if processes else self._asked("DEL", turn, nodes))
+        return Storm(
+            addresses=given, seconds=seconds, calls_per_add=calls / given, bytes_per_node=received / len(nodes)
+        )
+
+    async def _asked(self, command: str, turn: int, nodes: Sequence[PlayedNode]) -> float:
+        configs = [(self._cluster.configs_home / f"{number}.conf").read_bytes() for number in range(NETWORKS)]
+        begun = time.perf_counter()
+        await asyncio.gather(*(each.call(command, f"simulated-{turn}", configs) for each in nodes))
+        return time.perf_counter() - begun
+
+    async def _started(self, command: str, turn: int) -> float:
+        """Seconds until the last plugin had ended."""
+        home, plugin = self._cluster.configs_home, build(platform.machine())
+        ended = await self._start(command, f"ours-{turn}-", home, plugin, seconds=ENOUGH)
+        if len(ended) != self._nodes * NETWORKS:
+            raise AssertionError(f"{len(ended)} {command}s of {self._nodes * NETWORKS} succeeded")
+        return max(ended)
+
+    def _theirs(self, *, sliced: bool) -> float:
+        """Addresses that Whereabouts gives in a second, as far as it gets in the time; once, for it takes all of it."""
+        theirs = Theirs(self._cluster, sliced=sliced, nodes=self._nodes)
+        try:
+            ended = self._cluster.crowd.run(
+                self._start("ADD", f"theirs-{sliced}-", theirs.home, program("whereabouts"), seconds=self._seconds)
+            )
+        finally:
+            theirs.clear()
+        done = len(ended) == self._nodes * NETWORKS
+        return len(ended) / (max(ended) if done else self._seconds)
+
+    async def _start(self, command: str, prefix: str, configs: Path, plugin: Path, *, seconds: float) -> list[float]:
+        """Have all Pods started; gives when each plugin that succeeded had ended."""
+        words = [command, str(self._nodes), str(NETWORKS), str(int(seconds)), prefix]
+        words += map(str, (configs, self._cluster.doors, plugin))
+        process = await asyncio.create_subprocess_exec(
+            compiled(STARTER, self._cluster.home),
+            *words,
+            env={"CNI_PATH": "/", "PATH": "/usr/bin:/bin"},
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        told, _ = await process.communicate()
+        if process.returncode:
+            raise RuntimeError(f"Pods could not be started: {process.returncode}")
+        return [int(line) / 1e9 for line in told.split()]
+
+
+class Theirs:
+    """Whereabouts' own ten networks, and the slices that its controller would have given the nodes."""
+
+    def __init__(self, cluster: ManyNodes, *, sliced: bool, nodes: int) -> None:
+        self._admin = cluster.plane.admin
+        self.home = cluster.home / f"theirs-{sliced}"
+        self.home.mkdir()
+        if not any(each["metadata"]["name"] == THEIRS for each in self._admin.get("/api/v1/namespaces")["items"]):
+            self._admin.post("/api/v1/namespaces", {"metadata": {"name": THEIRS}})
+        whereabouts = Whereabouts(cluster.plane, self.home, namespace=THEIRS)
+        for number in range(NETWORKS):
+            name, base = f"theirs{number}", f"10.{(200 if sliced else 220) + number}"
+            more = {"node_slice_size": "/24"} if sliced else {}
+            config = whereabouts.config(f"{base}.0.0/16", network_name=name, **more)
+            (self.home / f"{number}.conf").write_bytes(config)
+            if sliced:
+                slices = {node(each): f"{base}.{each}.0/24" for each in range(nodes)}
+                self._admin.post(f"{GROUP}/{THEIRS}/nodeslicepools", slice_pool(name, f"{base}.0.0/16", "/24", slices))
+
+    def clear(self) -> None:
+        """Leave nothing behind: their DELs would take as long as their ADDs."""
+        patient = replace(self._admin, timeout=ENOUGH)  # one answer for all of a kind
+        for kind in ("ippools", "overlappingrangeipreservations", "nodeslicepools"):
+            patient.call("DELETE", f"{GROUP}/{THEIRS}/{kind}")

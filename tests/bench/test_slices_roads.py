@@ -1,0 +1,136 @@
+"""The roads of many nodes: what a node is told over watches that it shares is what it would be told over its own."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
+from podpool.kube.client import KubeClient
+from podpool.kube.install import install
+from podpool.kube.reflector import Reflector
+from podpool.pocket.handler import PocketApi
+from podpool.pocket.store import PocketStore
+from podpool.resources.crds import manifests
+from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
+from tests.agent.clocks import LoopClock
+from tests.kube.loops import play
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from podpool.runtime.transport import Transport
+
+
+class Nodes:
+    """An API server in process, a road that all share, and reflectors of single nodes."""
+
+    def __init__(self) -> None:
+        self.server = PocketApi(PocketStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
+        self.kube = KubeClient(self.server)
+        self.shared = SharedWatches(self.server)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    async def begin(self) -> None:
+        await install(self.kube, manifests())
+        self._tasks.append(asyncio.create_task(self.shared.run()))
+        await self.shared.listed()
+
+    async def end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def follow(self, node: str, road: Transport) -> Reflector[IPPool]:
+        made = Reflector(
+            KubeClient(road),
+            IP_POOLS,
+            rng=random.Random(2),  # noqa: S311  seeded
+            namespace=NAMESPACE,
+            labels=f"{NODE_UID_LABEL}={node}",
+        )
+        self._tasks.append(asyncio.create_task(made.run()))
+        return made
+
+    async def make(self, name: str, node: str) -> None:
+        meta = {"name": name, "namespace": NAMESPACE, "labels": {NODE_UID_LABEL: node}}
+        await self.kube.create(IP_POOLS, {"metadata": meta, "spec": {"range": "10.0.0.0/24", "allocations": {}}})
+
+    async def fill(self, name: str) -> None:
+        entry = {"1": {"id": "box", "podref": "default/web", "ifname": "net1"}}
+        await self.kube.merge(IP_POOLS, name, {"spec": {"allocations": entry}}, namespace=NAMESPACE)
+
+
+def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
+    async def story() -> None:
+        nodes = Nodes()
+        await nodes.begin()
+        try:
+            await test(nodes)
+        finally:
+            await nodes.end()
+
+    play(story())
+
+
+def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
+    async def story(nodes: Nodes) -> None:
+        await nodes.make("before", "a")
+        follower = nodes.follow("a", nodes.shared)
+        await asyncio.sleep(1)
+        await nodes.make("after", "a")
+        await nodes.make("others", "b")
+        await nodes.fill("before")
+        await nodes.kube.delete(IP_POOLS, "after", namespace=NAMESPACE)
+        await asyncio.sleep(1)
+        assert {"before": ["1"]} == {each.metadata.name: [*each.spec.allocations] for each in follower.store.values()}
+
+    with_nodes(story)
+
+
+def test_it_receives_as_much_as_over_a_road_of_its_own_but_for_the_heads_of_lists() -> None:
+    async def story(nodes: Nodes) -> None:
+        own, shared = Road(nodes.server, "token"), Road(nodes.shared, "token")
+        nodes.follow("a", own)
+        nodes.follow("a", shared)
+        await asyncio.sleep(1)
+        heads = own.received - shared.received
+        for number in range(20):
+            await nodes.make(f"mine-{number}", "a")
+            await nodes.make(f"others-{number}", "b")
+        await asyncio.sleep(1)
+        assert heads == own.received - shared.received
+        assert 20 * 100 < shared.received
+
+    with_nodes(story)
+
+
+def test_watches_that_nothing_happens_on_last() -> None:
+    """A client gives up a watch that says nothing for a minute and a half."""
+
+    async def story(nodes: Nodes) -> None:
+        road = Road(nodes.shared, "token")
+        follower = nodes.follow("a", road)
+        await asyncio.sleep(1)
+        begun = road.calls
+        await asyncio.sleep(200)
+        await nodes.make("late", "a")
+        await asyncio.sleep(1)
+        assert begun == road.calls
+        assert 1 == len(list(follower.store.values()))
+
+    with_nodes(story)
+
+
+def test_calls_are_counted_as_on_the_way_only_where_they_are_made_for_an_add() -> None:
+    async def story(nodes: Nodes) -> None:
+        road = Road(nodes.shared, "token")
+        kube = KubeClient(road)
+        await kube.list(IP_POOLS, namespace=NAMESPACE)
+        ADDING.set(True)
+        await nodes.make("mine", "a")
+        await kube.get(IP_POOLS, "mine", namespace=NAMESPACE)
+        assert (1, 2) == (road.on_the_way, road.calls)
+
+    with_nodes(story)
