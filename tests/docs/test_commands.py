@@ -89,9 +89,10 @@ def options_of(words: list[str]) -> set[str]:
     room, *rest = [word for word in words if re.fullmatch("[a-z-]+", word) and not word.startswith("-")]
     if room in COMMANDS:
         commands = COMMANDS[room]
-        found = [each for name, each in commands.items() if rest[: len(name.split())] == name.split()]
-        assert found or not rest or any(name.startswith(f"{rest[0]} ") for name in commands), words
-        return {"config", "log-level", *(option for each in found for option in each.options)}
-    group = get_command(app)
-    assert isinstance(group, TyperGroup)
-    return {name.lstrip("-") for each in group.commands[room].params for name in each.opts}
+        typed = [each for name, each in commands.items() if rest[: len(name.split())] == name.split()]
+        assert typed or not rest or any(name.startswith(f"{rest[0]} ") for name in commands), words
+        return {"config", "debug", "log-level", "no-color", *(option for each in typed for option in each.options)}
+    found = get_command(app)
+    for word in (room, *rest):
+        found = found.commands[word] if isinstance(found, TyperGroup) else found
+    return {name.lstrip("-") for each in found.params for name in each.opts}

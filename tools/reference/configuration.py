@@ -7,12 +7,13 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 from podpool.cli.command import Command, Option
-from podpool.cli.daemons import COMMANDS, LEVELS
+from podpool.cli.daemons import COMMANDS, LOG_LEVEL
+from podpool.cli.mishaps import DEBUG
 from podpool.cli.people import app
 from tools.reference.words import code, table
 
 _HEAD = ("option", "variable", "default", "what it is")
-_LOG = {"log-level": Option("info", "how much to log", LEVELS)}
+_LOG = {"log-level": LOG_LEVEL}
 
 
 def configuration_page() -> str:
@@ -46,7 +47,7 @@ def _room(room: str, commands: Mapping[str, Command]) -> str:
         )
         parts += [f"### {words}", sentence + file]
         parts += [_options(more)] if more else []
-    parts.append(f"Every command also takes {_one(_LOG)}.")
+    parts.append(f"Every command also takes {_one(_LOG)}. And `--debug` ({_variable('debug')}): {DEBUG}.")
     return "\n\n".join(parts)
 
 

@@ -1,0 +1,59 @@
+"""The README's figures are those that were measured."""
+
+from pathlib import Path
+
+import msgspec
+
+from bench.book import EMPTY, Result, load, merged
+from bench.comparison import ALONE, BEGIN, BESIDE, END, HEAD, comparison, write_comparison
+from parts.pages import ROOT
+
+RATIO = Result(
+    id="add-vs-host-local-1",
+    what="",
+    value=10.6,
+    unit="ratio",
+    goal=None,
+    ours=0.496,
+    theirs=5.26,
+    measured_in="ms",
+    spread=0.1,
+    command="",
+    when="",
+)
+
+
+def table_of(*results: Result) -> str:
+    return comparison(merged(EMPTY, results, machine={}, versions={})).removeprefix(HEAD)
+
+
+def test_the_table_is_what_was_measured() -> None:
+    """Else: make docs."""
+    text = (ROOT / "README.md").read_text()
+    assert comparison(load(ROOT / "docs" / "benchmarks.json")) == text.partition(BEGIN)[2].partition(END)[0]
+
+
+def test_a_row_has_both_sides_and_says_when_it_was_noisy() -> None:
+    what, _ = BESIDE[RATIO.id]
+    row = f"| {what} | 0.496 ms | host-local: 5.26 ms | **10.6 times** |\n"
+    assert row == table_of(RATIO)
+    assert row.replace("** |", "**, a noisy run |") == table_of(msgspec.structs.replace(RATIO, noisy=True))
+
+
+def test_several_peers_are_told_by_their_names() -> None:
+    several = msgspec.structs.replace(RATIO, theirs={"Whereabouts": 7.0, "in slices": 6.0})
+    assert "| Whereabouts: 7 ms, in slices: 6 ms |" in table_of(several)
+
+
+def test_what_was_not_measured_has_no_row() -> None:
+    assert "" == table_of()
+    assert not BESIDE.keys() & ALONE.keys()
+
+
+def test_a_page_without_marks_stays_as_it_is(tmp_path: Path) -> None:
+    page = tmp_path / "README.md"
+    write_comparison(EMPTY, page)
+    assert not page.exists()
+    page.write_text("words")
+    write_comparison(EMPTY, page)
+    assert "words" == page.read_text()
