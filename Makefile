@@ -18,7 +18,7 @@ up: .venv/.runtime ## the whole system on this machine, and a story that it play
 test: .venv/.dev parts sim ## every test: fast ones, histories, and those on a real API server, PostgreSQL and namespaces
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
 
-test-fast: .venv/.dev ## the tests that start no program but Python; below a minute
+test-fast: .venv/.dev ## the tests that start no program but Python; four minutes
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) -m "not real and not histories"
 
 parts: .venv/.dev ## fetch and build the real programs that the tests run on (once; kept in the user's cache)
@@ -34,15 +34,15 @@ format: .venv/.dev ## put the code into its form
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; two minutes
-	@$(BIN)/podpool sim --seeds 1-120 --climate storm
-	@$(BIN)/podpool sim --seeds 1-40 --climate shared
+sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; four minutes
+	@$(BIN)/podpool sim --seeds 1-80 --climate storm
+	@$(BIN)/podpool sim --seeds 1-30 --climate shared
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-meddled
-	@$(BIN)/podpool sim --seeds 1-600 --climate narrow-restores
-	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-shared
-	@$(BIN)/podpool sim --seeds 1-100 --climate slices
-	@$(BIN)/podpool sim --seeds 1-100 --climate slices-restores
+	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-restores
+	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-shared
+	@$(BIN)/podpool sim --seeds 1-60 --climate slices
+	@$(BIN)/podpool sim --seeds 1-60 --climate slices-restores
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
