@@ -35,6 +35,7 @@ from podpool.resources.acn import (
 )
 from podpool.resources.builtin import EVENTS, NODES, PODS, Event, Node
 from podpool.resources.meta import Kind, T
+from podpool.resources.multus import ATTACHMENTS
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import HttpTransport, serving
 from tests.kube.clusters import Cluster, Guest
@@ -50,6 +51,7 @@ NODE_INFO += ["machineID", "operatingSystem", "osImage", "systemUUID"]
 
 R = TypeVar("R")
 
+_LEFT: tuple[Kind[Any], ...] = (NODES, EVENTS, PODS, ATTACHMENTS)
 _seeds = itertools.count(1)
 
 
@@ -74,7 +76,7 @@ class Place:
         """Open it, with no Node in it."""
         async with AsyncExitStack() as stack:
             guest = await stack.enter_async_context(self._cluster.guest())
-            await _clear(guest.client)
+            await clear(guest.client)
             yield await stack.enter_async_context(_beside(guest, self._database))
 
     @asynccontextmanager
@@ -87,14 +89,15 @@ class Place:
             yield site
 
 
-async def _clear(client: KubeClient) -> None:
-    """Remove what other tests have left outside of their namespaces, or where it says something about Nodes."""
-    for node in (await client.list(NODES)).items:
-        await client.delete(NODES, node.metadata.name)
-    for event in (await client.list(EVENTS, namespace="default")).items:
-        await client.delete(EVENTS, event.metadata.name, namespace="default")
-    for pod in (await client.list(PODS)).items:
-        await client.delete(PODS, pod.metadata.name, namespace=pod.metadata.namespace, grace=0)
+async def clear(client: KubeClient) -> None:
+    """Remove what other tests have left outside of their namespaces, and what says something about Nodes."""
+    for kind in _LEFT:
+        try:
+            left = (await client.list(kind)).items
+        except NotFound:  # the kind itself
+            continue
+        for each in left:
+            await client.delete(kind, each.metadata.name, namespace=each.metadata.namespace or None, grace=0)
 
 
 @asynccontextmanager
@@ -149,7 +152,13 @@ class Site:
         controller = Controller(
             KubeClient(self.road),
             LedgerClient(self.calls, token=self._token),
-            settings=Settings(subnet=SUBNET, namespace=self.namespace, numbers=numbers, **settings),
+            settings=Settings(
+                subnet=SUBNET,
+                namespace=self.namespace,
+                whereabouts_namespace=self.namespace,
+                numbers=numbers,
+                **settings,
+            ),
             clock=SystemClock(),
             rng=random.Random(next(_seeds)),  # noqa: S311  the same each time
         )

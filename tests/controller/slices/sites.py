@@ -34,7 +34,7 @@ from podpool.resources.whereabouts import (
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import MachineClock
-from tests.controller.sites import BRISK, NODE_INFO, ended
+from tests.controller.sites import BRISK, NODE_INFO, clear, ended
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import play
 
@@ -69,7 +69,7 @@ class SlicePlace:
         async with self._cluster.guest() as guest:
             await install(guest.client, [multus_manifest()])
             site = SliceSite(guest, clock)
-            await site.clear()
+            await clear(guest.client)
             try:
                 yield site
             finally:
@@ -85,16 +85,6 @@ class SliceSite:
         self.namespace = guest.namespace
         self._clock = clock
         self._running: dict[Controller, asyncio.Task[None]] = {}
-
-    async def clear(self) -> None:
-        """Remove what other tests have left outside of their namespaces."""
-        for node in (await self.client.list(NODES)).items:
-            await self.client.delete(NODES, node.metadata.name)
-        for kind in _LEFT:
-            for each in (await self.client.list(kind)).items:
-                await self.client.delete(kind, each.metadata.name, namespace=each.metadata.namespace, grace=0)
-        for event in (await self.client.list(EVENTS)).items:
-            await self.client.delete(EVENTS, event.metadata.name, namespace=event.metadata.namespace)
 
     async def close(self) -> None:
         for controller in tuple(self._running):
@@ -302,5 +292,4 @@ class SliceSite:
             return None
 
 
-_LEFT: tuple[Kind[Any], ...] = (ATTACHMENTS, PODS)
 _KINDS: dict[str, Kind[Any]] = {each.plural: each for each in (IP_POOLS, SLICE_POOLS, LEASES, RESERVATIONS)}
