@@ -31,6 +31,13 @@ mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /e
 """
 """What is usually at these places stays as it is."""
 
+_WANTING = (
+    ("/api/v1", "pods"),
+    ("/api/v1", "nodes"),
+    ("/apis/acn.azure.com/v1alpha", "nodenetworkconfigs"),
+    ("/apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+)
+
 
 def commands_of(page: str) -> str:
     """All commands of a page, in their order; the page by its path in the repository."""
@@ -59,20 +66,19 @@ def run_commands(
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave no Pod, no Node and no NNC: each would want addresses."""
-    for pod in plane.admin.get("/api/v1/pods")["items"]:
-        meta = pod["metadata"]
-        plane.admin.delete(f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}?gracePeriodSeconds=0")
-    for kind in ("/api/v1/nodes", "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs"):
+    """Leave no Pod, no Node, no NNC and no definition of a network: each would want addresses."""
+    for group, plural in _WANTING:
         try:
-            items = plane.admin.get(kind)["items"]
-        except ApiError:  # our kinds are not defined yet
+            items = plane.admin.get(f"{group}/{plural}")["items"]
+        except ApiError:  # the kind is not defined yet
             continue
         for left in items:
-            place = f"{kind}/{left['metadata']['name']}"
-            if left["metadata"].get("finalizers"):
+            meta = left["metadata"]
+            within = f"{group}/namespaces/{meta['namespace']}" if "namespace" in meta else group
+            place = f"{within}/{plural}/{meta['name']}"
+            if meta.get("finalizers"):
                 plane.admin.patch(place, {"metadata": {"finalizers": None}})
-            plane.admin.delete(place)
+            plane.admin.delete(f"{place}?gracePeriodSeconds=0")
 
 
 def register(plane: ControlPlane, node: str, *, boot_id: str) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from parts.api import ApiError
 from parts.installation import PODPOOL, Installation, podpool
+from parts.pages import clear
 from parts.polling import until
 from parts.recipes import program
 from parts.whereabouts import NAMESPACE, spawned
@@ -49,6 +50,7 @@ class Move:
 
     def begin(self) -> None:
         """A cluster with a definition, whose nodes Whereabouts' controller gave slices to."""
+        clear(self._plane)
         self.plugins.mkdir()
         shutil.copy(program("whereabouts"), self.plugins)
         podpool("controller", "install-crds", "--kubeconfig", str(self._plane.kubeconfig))

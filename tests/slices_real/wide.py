@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from parts.daemon import Daemon
 from parts.installation import Installation, podpool
+from parts.pages import clear
 from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, answered, spawned
 from podpool.agent.networks.slices import Slices
@@ -59,6 +60,7 @@ class Wide(Installation):
 
     def begin(self) -> None:
         """Register the nodes, define the networks, and wait until each node has its slices."""
+        clear(self.plane)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
         for manifest in (multus_manifest(), podpool("access")):
             self.plane.kubectl("apply", "-f", "-", manifest=manifest)
