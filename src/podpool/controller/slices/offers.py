@@ -99,7 +99,7 @@ class Offers:
         if offer.leave and not claim.held:
             await self._drop(claim)
             return None
-        if claim.spent and not offer.leave:
+        if claim.spent:
             await self._end(LEASES, self._claims.leases, self._claims.leases.get(claim.name))
         await self._dress(offer)
         if claim.held or self._may_give():
