@@ -30,13 +30,11 @@ KINDS = "net-attach-def,nodeslicepools,ippools,leases,pods"
 
 
 @pytest.fixture
-def left_behind(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A network in slices, of which a node has the second, and a Pod of it the first address."""
+def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster with Whereabouts' and Multus' kinds."""
     for definition in (multus_manifest(), *manifests()):
         control_plane.kubectl("apply", "-f", "-", manifest=definition)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-    for each in objects():
-        control_plane.kubectl("create", "-f", "-", manifest=each)
     try:
         yield control_plane
     finally:
@@ -46,18 +44,20 @@ def left_behind(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
-def test_the_commands_of_the_page_work(left_behind: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
+def test_the_commands_of_the_page_work(defined: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """A new Pod gets the next address of the slice that its node had; at the end Whereabouts' plugin is back."""
-    with within_reach(left_behind, namespaces, tmp_path):
-        register(left_behind, "one", boot_id=BOOT.read_text().strip())
+    with within_reach(defined, namespaces, tmp_path):
+        register(defined, "one", boot_id=BOOT.read_text().strip())
+        for each in left_behind():
+            defined.kubectl("create", "-f", "-", manifest=each)
         commands = BEFORE + commands_of("docs/moving.md") + AFTER
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=left_behind, NODE="one")
+        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=defined, NODE="one")
     assert 0 == told.returncode, told.stdout
     assert '"10.9.1.2/16"' in told.stdout, told.stdout
     assert re.search(r"^theirs$", told.stdout, re.MULTILINE)
 
 
-def objects() -> Iterator[dict[str, Any]]:
+def left_behind() -> Iterator[dict[str, Any]]:
     """What Whereabouts and its users have written."""
     network = {"metadata": {"name": "fast"}, "spec": {"config": CONFIG}}
     yield {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", **network}
