@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from parts.debian import command
+from parts.recipes import program
 from podpool.cli.daemons import COMMANDS
 
 BIN = Path(sys.executable).parent
@@ -55,6 +56,16 @@ def tabbed(line: str) -> set[str]:
 @pytest.mark.parametrize("line", ASKED)
 def test_bash_offers_what_may_follow(line: str) -> None:
     assert ASKED[line] == tabbed(line)
+
+
+@pytest.mark.parametrize("line", ASKED)
+def test_kubectl_offers_the_same(line: str) -> None:
+    """As its completion scripts ask it, whatever the shell."""
+    words = shlex.split(line) + [""] * line.endswith(" ")
+    environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
+    asked = [program("kubectl"), "__complete", *words]
+    told = subprocess.run(asked, check=True, capture_output=True, text=True, env=environment)
+    assert (*sorted(ASKED[line]), ":4") == tuple(sorted(told.stdout.split(), key=lambda each: (each == ":4", each)))
 
 
 @pytest.mark.parametrize("shell", ["zsh", "fish"])

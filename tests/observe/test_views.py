@@ -13,8 +13,8 @@ from podpool.observe.networks import network_views
 from podpool.observe.objects import SeenPod
 from podpool.observe.pods import pod_view
 from podpool.observe.series import Series
-from podpool.observe.views import NodeView, SubnetView, node_view, subnet_view
-from podpool.resources.acn import NodeNetworkConfig
+from podpool.observe.views import NodeView, SubnetView, as_decided, node_view, subnet_view
+from podpool.resources.acn import ClusterSubnet, NodeNetworkConfig
 from podpool.resources.whereabouts import IPPool, NodeSlicePool
 
 
@@ -99,6 +99,15 @@ def test_a_node_without_a_container_has_nothing() -> None:
 def test_a_shortage_and_a_node_that_is_gone_are_said() -> None:
     assert node_view("n1", config(status="NCUpdateSubnetFullError"), []).short
     assert node_view("n1", config(), [], there=False).gone
+
+
+def test_a_subnet_scales_as_the_controller_decided_whatever_the_ledger_would() -> None:
+    short = state(exhausted=True)
+    status = {"scaler": {"batch": 8, "buffer": 0.25}, "exhausted": False}
+    undecided, decided = (msgspec.convert({"status": each}, ClusterSubnet) for each in ({}, status))
+    assert short == as_decided(short, None) == as_decided(short, undecided)
+    view = subnet_view(as_decided(short, decided), None, [])
+    assert (8, 25, False) == (view.batch, view.buffer, view.exhausted)
 
 
 def test_what_no_node_of_this_cluster_has_is_other_clusters() -> None:

@@ -24,21 +24,21 @@ class Demand:
     def unserved(self, pods: Iterable[Pod], *, holdings: Iterable[Holding], waiting: Mapping[Owner, PodName]) -> int:
         """Count Pods that need an address and have none, and sandboxes that wait for one."""
         held = [each.pod for each in holdings]
-        served = {_key(pod) for pod in held}
-        by_name = {f"{pod.namespace}/{pod.name}" for pod in held}
-        asking = {_key(pod) for pod in waiting.values()}
-        count, present = 0, set()
+        known = {_key(pod) for pod in (*held, *waiting.values())} | self._had
+        count, present = len(waiting), set[str]()
         for pod in pods:
-            keys = {pod.metadata.uid, pod.key}
-            present |= keys
-            if keys & asking:
-                continue  # counted as waiting
-            done = pod.metadata.deletion_timestamp or not pod.needs_address
-            mirrored = pod.mirrored and pod.key in by_name
-            count += not (done or mirrored or keys & served or keys & self._had)
+            keys = pod.metadata.uid, pod.key
+            if self._had:
+                present.update(keys)
+            if known.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp:
+                count += not (pod.mirrored and any(_name(each) == pod.key for each in held))
         self._had &= present
-        return count + len(waiting)
+        return count
 
 
 def _key(pod: PodName) -> str:
-    return pod.uid or f"{pod.namespace}/{pod.name}"
+    return pod.uid or _name(pod)
+
+
+def _name(pod: PodName) -> str:
+    return f"{pod.namespace}/{pod.name}"

@@ -129,6 +129,8 @@ class Pool:
         """Go through what may be named, of the fullest lane first: never used and newest, then longest rested."""
         rested = [grant for grant in self._sure(self._used) if grant.since + rest <= now]
         free = [*reversed(list(self._sure(self._fresh))), *rested]
+        if len(self.lanes) == 1:
+            return iter(free)
         left = Counter(grant.lane for grant in free)
         ranked = []
         for grant in free:

@@ -67,14 +67,20 @@ class Observer:
     async def run(self) -> None:
         """Follow everything."""
         async with asyncio.TaskGroup() as group:
-            for each in (self._nodes, self._configs, self._pods, self._pools, self._slice_pools, self._events):
+            for each in (
+                self._nodes,
+                self._configs,
+                self._decided,
+                self._pods,
+                self._pools,
+                self._slice_pools,
+                self._events,
+            ):
                 group.create_task(each.run())
             group.create_task(self._watch_over())
             if self.ledger:
                 group.create_task(self._follow_ledger(self.ledger))
                 group.create_task(self._count(self.ledger))
-            else:
-                group.create_task(self._decided.run())
 
     def missing(self) -> str | None:
         """Tell what has not been seen yet; slices need not be there."""

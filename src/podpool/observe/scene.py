@@ -22,6 +22,7 @@ from podpool.observe.views import (
     NodeView,
     SubnetView,
     View,
+    as_decided,
     by_subnet,
     node_view,
     subnet_key,
@@ -255,8 +256,11 @@ class Scene:
         mirrors, nodes = self.mirrors, self.nodes.values()
         if not self._booked:
             return unbooked_views(nodes, mirrors.configs.values(), mirrors.decided.values())
-        on = by_subnet(nodes)
-        return (subnet_view(state, self._made.get(key), on.get(key, ())) for key, state in self._states.items())
+        on, decided = by_subnet(nodes), {each.metadata.name: each for each in mirrors.decided.values()}
+        return (
+            subnet_view(as_decided(state, decided.get(state.subnet.name)), self._made.get(key), on.get(key, ()))
+            for key, state in self._states.items()
+        )
 
     def _look_at_networks(self) -> tuple[NetworkView, ...] | None:
         if not self._redivided:

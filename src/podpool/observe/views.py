@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from podpool.core.scaling import Scaler
 from podpool.ledger.messages import NewSubnet, SubnetState
 from podpool.observe.objects import SeenPod
 from podpool.resources.acn import ClusterSubnet, NodeNetworkConfig, report_of
@@ -131,6 +132,14 @@ def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[SeenPo
         foreign=report is None,
         gone=not there,
     )
+
+
+def as_decided(state: SubnetState, subnet: ClusterSubnet | None) -> SubnetState:
+    """Have a subnet scale as this cluster's controller decided: its people may go by other rules than the ledger."""
+    if subnet is None or not (batch := subnet.status.scaler.batch):
+        return state
+    scaler = Scaler(batch, int((subnet.status.scaler.buffer or 0) * 100))
+    return msgspec.structs.replace(state, scaler=scaler, exhausted=subnet.status.exhausted)
 
 
 def subnet_view(state: SubnetState, made: NewSubnet | None, nodes: Iterable[NodeView]) -> SubnetView:

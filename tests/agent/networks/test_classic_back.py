@@ -61,6 +61,22 @@ async def test_who_was_given_one_meanwhile_is_told_of_and_left_alone(commons: Co
 
 
 @in_commons
+async def test_nothing_is_put_back_that_is_deleted_meanwhile(commons: Commons) -> None:
+    node = commons.node("a")
+    await node.add(sandbox("first"), ONE)
+    await node.delete(sandbox("first"), ONE)
+    copy = commons.server.store.snapshot()
+    for after in range(100):
+        await node.add(sandbox("p"), ONE)
+        commons.server.store.restore(copy)
+        node.source.restored()
+        await asyncio.sleep(after / 1000)
+        await node.delete(sandbox("p"), ONE)
+        await asyncio.sleep(SOON)
+        assert {} == await holders(commons), after
+
+
+@in_commons
 async def test_nothing_is_put_back_that_no_sandbox_has_after_a_reboot(commons: Commons) -> None:
     node, copy = commons.node("a"), commons.server.store.snapshot()
     await node.add(sandbox("p"), ONE)

@@ -1,12 +1,14 @@
 """Many nodes at once, a leader that dies at any write, and how much all of it costs the API server."""
 
 import asyncio
+import re
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
+from podpool.controller.controller import Controller
 from podpool.core.numbers import Numbers
 from podpool.resources.builtin import LEASES
 from podpool.resources.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
@@ -32,6 +34,13 @@ async def owners(site: SliceSite) -> dict[str, str]:
     return found
 
 
+def decisions(controller: Controller) -> int:
+    """Count how often a network's table was made."""
+    told = re.search(rb'reconcile_seconds_count\{controller="networks"\} ([0-9.]+)', controller.page())
+    assert told
+    return int(float(told[1]))
+
+
 class TestStorms:
     def test_a_few_writes_for_each_node_and_network(self, tell: Tell) -> None:
         async def story(site: SliceSite) -> None:
@@ -55,6 +64,26 @@ class TestStorms:
             await site.comes()
             self._few(site, {"DELETE ippools", "DELETE leases", "PATCH nodeslicepools"})
             await site.stop(controller)
+
+        tell(story)
+
+    def test_what_a_table_foresaw_has_it_not_made_anew(self, tell: Tell) -> None:
+        async def story(site: SliceSite) -> None:
+            controller = site.start()
+            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
+            for number in range(3):
+                await site.join(f"n{number}")
+            names = [f"red-n{number}-10.1.0.{64 * number}-26" for number in range(3)]
+            await site.comes(*names)
+            await self._quiet(site)
+            before = decisions(controller)
+            for name in names:
+                await site.take(name)
+            await self._quiet(site)
+            assert before == decisions(controller)
+            await site.leave("n1")
+            await site.comes(names[0], names[2])
+            assert before < decisions(controller)
 
         tell(story)
 

@@ -184,6 +184,7 @@ class ClassicSource:
         self._back.leaving.add(lending.sandbox)
         try:
             async with asyncio.timeout(DEL_PATIENCE):
+                await self._back.settled()
                 await all_of(*(lane.serve(Ask(owner, config)) for lane in lanes))
         finally:
             self._back.leaving.discard(lending.sandbox)

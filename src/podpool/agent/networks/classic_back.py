@@ -40,6 +40,7 @@ class PuttingBack:
         self._lendings = lendings
         self._due = asyncio.Event()
         self._told: set[tuple[str, Allocation]] = set()
+        self._writing = asyncio.Lock()
 
     def nudge(self) -> None:
         """Look now: the API server was restored."""
@@ -74,10 +75,19 @@ class PuttingBack:
                     await self._due.wait()
             self._due.clear()
 
+    async def settled(self) -> None:
+        """Wait until whatever was about to be put back is: a sandbox may be `leaving` since."""
+        async with self._writing:
+            return
+
     async def look(self) -> bool:
         """Put back what is missing; tells whether nothing was."""
         if not any(self._living()):
             return True
+        async with self._writing:
+            return await self._put_back()
+
+    async def _put_back(self) -> bool:
         pools = await self._objects.look()
         missing = self._missing(pools)
         for place, changes in missing.items():

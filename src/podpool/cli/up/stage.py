@@ -21,7 +21,8 @@ from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
 from podpool.observe.audit import Report, audit, confirmed
 from podpool.observe.evidence import gather
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
+from podpool.observe.views import as_decided
+from podpool.resources.acn import NETWORK_CONFIGS, SUBNETS, ClusterSubnet, NodeNetworkConfig, report_of
 from podpool.resources.builtin import LEASES, NODES, PODS, Lease, Pod
 from podpool.resources.multus import ATTACHMENTS
 from podpool.resources.whereabouts import NODE_UID_LABEL
@@ -55,6 +56,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: tuple[NodePicture, ...]
     subnet: SubnetState | None
+    """As the ledger has it; batch and exhaustion as the controller decided."""
 
     @property
     def running(self) -> int:
@@ -87,6 +89,7 @@ class Stage:
         rng = randomness.system()
         self.pods: Reflector[StagedPod] = Reflector(cluster.kube, STAGED_PODS, rng=rng)
         self._configs: Reflector[NodeNetworkConfig] = Reflector(cluster.kube, NETWORK_CONFIGS, rng=rng)
+        self._decided: Reflector[ClusterSubnet] = Reflector(cluster.kube, SUBNETS, rng=rng)
         self._leases: Reflector[Lease] = Reflector(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = Kubelets(cluster.road, self.pods, doors=cluster.doors, plugin=plugin, alive=lambda: self.alive)
@@ -101,6 +104,7 @@ class Stage:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
             group.create_task(self._configs.run())
+            group.create_task(self._decided.run())
             group.create_task(self._leases.run())
             group.create_task(self.events.run())
             group.create_task(self._follow_subnet())
@@ -213,7 +217,8 @@ class Stage:
             )
             for name in self.settings.node_names
         )
-        return Picture(nodes=nodes, subnet=self._subnet)
+        decided = self._decided.store.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
+        return Picture(nodes=nodes, subnet=self._subnet and as_decided(self._subnet, decided))
 
     def asked(self, node: str) -> int:
         """Tell how often a node has asked: the generation of its request."""

@@ -6,6 +6,7 @@ offered to it at once. A Lease that has a holder is not touched: the agent is as
 has. Whatever is deleted is what was looked at, by its UID and version.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
@@ -28,6 +29,8 @@ from podpool.resources.whereabouts import (
 )
 from podpool.slices.names import PoolPlace
 
+LATELY = 3600.0
+"""Seconds after which every cache has shown that something is gone."""
 STALE = 1.0
 """Seconds after which a cache should show what a fresh read has shown."""
 UNWANTED = "no NetworkAttachmentDefinition asks for it any more"
@@ -40,7 +43,7 @@ class Offers:
         self, ground: SliceGround, claims: Claims, *, look: Callable[[str], None], may_give: Callable[[], bool]
     ) -> None:
         self.ended: set[str] = set()
-        """The UIDs of the Leases that were deleted from here."""
+        """The UIDs of what was deleted from here lately."""
         self._ground = ground
         self._kube = ground.kube
         self._claims = claims
@@ -237,6 +240,7 @@ class Offers:
             return
         meta = obj.metadata
         self.ended.add(meta.uid)
+        asyncio.get_running_loop().call_later(LATELY, self.ended.discard, meta.uid)
         with suppress(NotFound):
             await self._kube.delete(
                 kind, meta.name, namespace=self._ground.namespace, uid=meta.uid, resource_version=meta.resource_version

@@ -5,13 +5,16 @@ another's. What a node may be using is told by claims, never by a table: that on
 who waits, longest waiting first, which a new leader reads where the last one wrote it.
 
 A NodeSlicePool is written before the slices in it are offered, so that whoever leads next goes on with the same ones.
+
+A claim that a table foresaw is no news to it, or each of thousands of nodes that join would have everything decided on
+anew, several times.
 """
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from podpool.controller.metrics import SliceMeter
-from podpool.controller.slices.claims import Claims, undisputed
+from podpool.controller.slices.claims import Claim, Claims, undisputed
 from podpool.controller.slices.ground import SliceGround
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
@@ -43,6 +46,8 @@ class Tables:
         self._offers = offers
         self._shown = shown
         self._tables: dict[TableKey, Table] = {}
+        self._contested: set[str] = set()
+        """The networks in which claims share addresses, and it matters how much each weighs."""
 
     def meters(self) -> dict[tuple[str, str], SliceMeter]:
         """Tell how each table is, by its network and range."""
@@ -56,11 +61,17 @@ class Tables:
             for key, table in self._tables.items()
         }
 
-    async def reconcile(self, network: str) -> None:
-        """Decide anew who has which slice, write it down, and have it offered."""
+    def foresaw(self, claim: Claim) -> bool:
+        """Tell whether a claim is as the tables have it, so that they would be the same with it and without."""
+        return claim.network not in self._contested and self._has(claim.network, claim.holding(None))
+
+    async def reconcile(self, network: str) -> bool:
+        """Decide anew who has which slice, write it down, and have it offered, unless something came in between."""
         networks = self._plans.networks
         plans = [plan for plan in networks.plans if plan.key.network == network]
-        nodes, in_use = self._joined(network), self._in_use(network)
+        claims = self._claims.of_network(network)
+        kept = undisputed(claims)
+        nodes, in_use = self._joined(network), self._in_use(network, kept)
         names = {plan.key: [name for name, key in networks.slice_pools.items() if key == plan.key] for plan in plans}
         tables = {
             plan.key: next_table(
@@ -75,12 +86,30 @@ class Tables:
         self._offers.drop(network, offers)
         for plan in plans:
             self._tell(plan, tables[plan.key], self._tables.get(plan.key), nodes)
-            self._tables[plan.key] = tables[plan.key]
-            for name in names[plan.key]:
-                await self._publish(name, plan.key, tables[plan.key])
-        if self._in_use(network) == in_use:  # else whoever changed it has us look again
-            self._offers.want(network, offers)
-            await self._clear(network, tables)
+        self._tables |= tables
+        self._contested.discard(network)
+        if len(kept) < len(claims) or any(table.disputed for table in tables.values()):
+            self._contested.add(network)
+        for key, table in tables.items():
+            for name in names[key]:
+                await self._publish(name, key, table)
+        if not self._still(network, in_use):
+            return False
+        self._offers.want(network, offers)
+        await self._clear(network, tables)
+        return True
+
+    def _still(self, network: str, in_use: Collection[Holding]) -> bool:
+        """Tell whether what was in use is, and nothing else but what the tables have."""
+        now, before = set(self._in_use(network, undisputed(self._claims.of_network(network)))), set(in_use)
+        return before <= now and all(self._has(network, each) for each in now - before)
+
+    def _has(self, network: str, holding: Holding) -> bool:
+        node = self._ground.nodes.get(holding.node)
+        if node is None or node.metadata.uid != holding.uid:
+            return False
+        tables = (table for key, table in self._tables.items() if key.network == network)
+        return any(table.held.get(holding.node) == holding.slice for table in tables)
 
     def _joined(self, network: str) -> dict[str, Node]:
         """List the Nodes in the order in which they joined; not those of which it is still to be told who they are."""
@@ -96,9 +125,10 @@ class Tables:
             for claim in self._claims.of_node(node.metadata.name)
         )
 
-    def _in_use(self, network: str) -> list[Holding]:
+    def _in_use(self, network: str, claims: Iterable[Claim]) -> list[Holding]:
+        """List what may be in use: what is claimed, and what others have taken."""
         nodes = self._ground.nodes
-        ours = [claim.holding(nodes.get(claim.node)) for claim in undisputed(self._claims.of_network(network))]
+        ours = [claim.holding(nodes.get(claim.node)) for claim in claims]
         if not self._claims.strangers:
             return ours
         planned = (plan.key.network for plan in self._plans.networks.plans)

@@ -93,18 +93,19 @@ class SliceWork:
         after = self._plans.look()
         shown = (key.network for pool in self._ground.mirrors.tables.store.values() if (key := key_of(pool)))
         planned = (plan.key.network for networks in (before, after) for plan in networks.plans)
-        self._look_at((*planned, *shown, *self._claims.networks()), after=0.0)
+        self._look_at((*planned, *shown, *self._claims.networks()), now=True)
         self._look_at_all()
         self._hearing.stir()
 
     async def _divide(self, network: str) -> Again | None:
-        if self._plans.looked and self.queues["plans"].idle:
-            await self._tables.reconcile(network)
-            return None
-        return Again(after=GATHER)  # what is planned is about to be another
+        planned = self._plans.looked and self.queues["plans"].idle  # and is not about to be planned anew
+        return None if planned and await self._tables.reconcile(network) else Again(after=self._gather())
 
-    def _look_at(self, networks: Iterable[str], *, after: float = GATHER) -> None:
-        wait = after and max(after, GATHER_EACH * len(self._ground.nodes))
+    def _gather(self) -> float:
+        return max(GATHER, GATHER_EACH * len(self._ground.nodes))
+
+    def _look_at(self, networks: Iterable[str], *, now: bool = False) -> None:
+        wait = 0.0 if now else self._gather()
         for network in dict.fromkeys(networks):
             self.queues["networks"].add_after(network, wait)
 
@@ -148,4 +149,5 @@ class SliceWork:
         for claim in (old, new):
             if claim is not None:
                 self.queues["slices"].add(claim.name)
-                self._look_at([claim.network])
+                if not (new and self._tables.foresaw(claim)):
+                    self._look_at([claim.network])
