@@ -98,8 +98,8 @@ class ManyNodes(Installation):
 
     async def settle(self) -> None:
         """Wait until every IPPool shows what its node gave."""
-        calls = -1
-        while calls != (calls := sum(each.road.calls for each in self.nodes)):
+        writes = -1
+        while writes != (writes := sum(each.road.writes for each in self.nodes)):
             await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", between=LOOK)
             await asyncio.sleep(QUIET)  # one may be about to be written
 

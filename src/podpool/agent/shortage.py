@@ -7,7 +7,6 @@ is over when no Pod has waited for a hold: a shortage that comes and goes must n
 
 import asyncio
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 from podpool.agent.ground import Ground
@@ -15,6 +14,7 @@ from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Forbidden
 from podpool.kube.events import Recorder, reference
 from podpool.resources.builtin import NODES, SHORT_CONDITION, SHORT_TAINT, Node
+from podpool.resources.meta import moment
 from podpool.runtime.transport import Unreachable
 
 TAINT = {"key": SHORT_TAINT, "effect": "NoSchedule"}
@@ -107,7 +107,7 @@ class Shortage:
         return (await kube.merge(NODES, node, patch, sub=sub, precondition=version)).metadata.resource_version
 
     def _condition(self, *, short: bool, why: str) -> dict[str, str]:
-        now = datetime.fromtimestamp(self._ground.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        now = moment(self._ground.clock.wall())
         return {
             "type": SHORT_CONDITION,
             "status": "True" if short else "False",

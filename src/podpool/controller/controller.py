@@ -129,6 +129,7 @@ class Controller:
             telling=Telling(self._recorder),
             metrics=self._metrics,
             settings=self._settings,
+            clock=self._clock,
             rng=self._rng,
         )
         failures = 0

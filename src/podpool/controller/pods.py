@@ -10,7 +10,6 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 
 import msgspec
 
@@ -23,6 +22,7 @@ from podpool.kube.reflector import Applied, Deleted, Initial, Reflector
 from podpool.ledger.errors import Invalid, LedgerError
 from podpool.ledger.forms import PodReport, PodUse
 from podpool.resources.builtin import ADDRESSED_PODS, FINISHED, AddressedPod
+from podpool.resources.meta import moment
 from podpool.runtime.transport import Unreachable
 
 GATHER = 2.0
@@ -168,7 +168,7 @@ class PodHistory:
         return backoff(failures, rng=self._ground.rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self._ground.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moment(self._ground.clock.wall())
 
 
 def _further(annotation: str | None) -> list[_Network]:

@@ -7,7 +7,6 @@ ClusterSubnet says so in a condition, and again when the ledger is back. Where i
 import asyncio
 import logging
 from collections.abc import Awaitable
-from datetime import UTC, datetime
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +16,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.store import Store
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.resources.acn import SUBNETS, ClusterSubnet
-from podpool.resources.meta import Condition
+from podpool.resources.meta import Condition, moment
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 
@@ -114,7 +113,7 @@ class Notice:
             status=str(not self._away),
             reason="NoAnswer" if self._away else "Answers",
             message=why if self._away else "",
-            last_transition_time=datetime.fromtimestamp(self._clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            last_transition_time=moment(self._clock.wall()),
         )
         others = [each for each in subnet.status.conditions if each.type != CONDITION]
         try:

@@ -8,7 +8,6 @@ is a transaction. Uids and times come from outside: the same calls make the same
 import random
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -19,6 +18,7 @@ from podpool.pocket.history import Event, History, Object
 from podpool.pocket.kinds import BUILTIN, DEFINITIONS, NAMESPACES, Id, Kinds, Served
 from podpool.pocket.selectors import Selects, everything
 from podpool.pocket.watching import USUAL, Terms, Watch
+from podpool.resources.meta import moment
 from podpool.runtime.clock import Clock
 from podpool.runtime.randomness import new_uuid
 
@@ -271,7 +271,7 @@ class PocketStore:
                 raise refusals.conflict(served.resource, rules.name_of(old), why)
 
     def _now(self) -> str:
-        return datetime.fromtimestamp(self.clock.wall(), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return moment(self.clock.wall())
 
 
 def _behind(inside: str) -> str:

@@ -1,6 +1,7 @@
 """What all Kubernetes objects have in common, and where each kind is found."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Generic, TypeVar
 
 import msgspec
@@ -40,6 +41,11 @@ class Meta(Identity, frozen=True, kw_only=True):
     finalizers: tuple[str, ...] = ()
     owner_references: tuple[OwnerReference, ...] = ()
     creation_timestamp: str | None = None
+
+
+def moment(wall: float) -> str:
+    """Write seconds of the epoch as objects tell the time."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Condition(Slim, frozen=True, kw_only=True):

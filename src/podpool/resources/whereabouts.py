@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podpool.resources.meta import Kind, Object, Slim
+from podpool.resources.meta import Condition, Kind, Object, Slim
 
 NODE_ANNOTATION = "podpool.io/node"
 """On an IPPool and a Lease: the node whose they are. Its agent may write them, and no other's."""
@@ -97,6 +97,8 @@ class NodeSlicePoolStatus(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """Who has which slice."""
 
     allocations: tuple[SliceAllocation, ...] = ()
+    conditions: tuple[Condition, ...] | msgspec.UnsetType = msgspec.UNSET
+    """`SlicesShort`: whether nodes wait for a slice."""
 
 
 class NodeSlicePool(Object, frozen=True, kw_only=True):

@@ -4,10 +4,15 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from podpool.resources.meta import Condition
 from podpool.resources.whereabouts import NODE_UID_LABEL
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
+
+
+def condition_words(condition: Condition) -> tuple[str, str, str]:
+    return condition.type, condition.status, condition.reason
 
 
 class TestJoining:
@@ -100,6 +105,9 @@ class TestScarcity:
             table = await site.table("red")
             assert table
             assert "z-first a-second" == table.metadata.annotations["podpool.io/waiting"]
+            (condition,) = table.status.conditions or ()
+            assert ("SlicesShort", "True", "MoreNodesThanSlices") == condition_words(condition)
+            assert condition.message.startswith("2 nodes wait for a slice of 10.1.0.0/25, which has 2: use a larger")
             page = controller.page().decode()
             assert 'podpool_controller_slices_nodes_waiting{network="red",range="10.1.0.0/25"} 2.0' in page
             await site.stop(controller)
@@ -111,6 +119,9 @@ class TestScarcity:
             table = await site.table("red")
             assert table
             assert "podpool.io/waiting" not in table.metadata.annotations
+            (enough,) = table.status.conditions or ()
+            assert ("SlicesShort", "False", "Enough") == condition_words(enough)
+            assert (condition.last_transition_time or "") <= (enough.last_transition_time or "")
 
         tell(story)
 

@@ -7,9 +7,9 @@ sandbox of a Pod is named by its UID, so that nothing needs to be remembered her
 
 import asyncio
 import os
+import time
 from collections import Counter
 from collections.abc import Callable, Collection, Coroutine, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.kube.reflector import Reflector
 from podpool.resources.builtin import PODS
+from podpool.resources.meta import moment
 from podpool.resources.multus import ATTACHMENTS
 from podpool.runtime.transport import Request, Transport, Unreachable
 
@@ -132,7 +133,7 @@ class Kubelets:
         if addresses:
             told = network_status(namespace, pod.further, addresses)
             await self._kube.merge(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
-        status = running(pod, first, now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = running(pod, first, now=moment(time.time()))
         await self._kube.merge(PODS, name, {"status": status}, namespace=namespace, sub="status")
         await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
 

@@ -10,6 +10,7 @@ from podpool.controller.slices.telling import Telling
 from podpool.kube.client import KubeClient
 from podpool.kube.store import Store
 from podpool.resources.builtin import Node
+from podpool.runtime.clock import Clock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +24,7 @@ class SliceGround:
     telling: Telling
     metrics: Metrics
     settings: Settings
+    clock: Clock
     rng: random.Random
 
     @property

@@ -19,7 +19,7 @@ from podpool.controller.slices.ground import SliceGround
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
 from podpool.controller.slices.plans import Plans, key_of
-from podpool.controller.slices.wording import Offer, shown_table, shows, waiting_in
+from podpool.controller.slices.wording import Offer, shortage, shown_table, shows, waiting_in
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 from podpool.kube.errors import NotFound
@@ -145,8 +145,8 @@ class Tables:
 
     async def _publish(self, name: str, key: TableKey, table: Table) -> None:
         """Have a NodeSlicePool show a table."""
-        pool, wanted = self._shown.get(name), shown_table(key, table)
-        namespace = self._ground.namespace
+        pool, namespace = self._shown.get(name), self._ground.namespace
+        wanted = shown_table(key, table, before=pool, now=self._ground.clock.wall())
         if pool is None:
             notes = {each: value for each, value in wanted["metadata"]["annotations"].items() if value is not None}
             meta = {"name": name, "namespace": namespace, "annotations": notes}
@@ -186,7 +186,7 @@ class Tables:
             for key in plan.attachments:
                 definition = self._ground.mirrors.attachments.get(key)
                 if definition:
-                    self._ground.telling.short(definition, plan.key, slices=len(table.held), waiting=len(table.waiting))
+                    self._ground.telling.short(definition, shortage(plan.key, table))
             for name in [each for each in table.waiting if each not in waited]:
                 self._ground.telling.waits(nodes[name], plan.key)
         if before is None or table.disputed != before.disputed:

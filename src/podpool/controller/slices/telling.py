@@ -1,5 +1,6 @@
 """What people are told about slices, as Events: on the definition, the Node or the pool that they would look at."""
 
+from podpool.controller.slices.wording import SHORT
 from podpool.kube.events import Recorder, reference
 from podpool.resources.builtin import NODES, Node, ObjectReference
 from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
@@ -33,16 +34,9 @@ class Telling:
             warning=True,
         )
 
-    def short(self, definition: NetworkAttachmentDefinition, key: TableKey, *, slices: int, waiting: int) -> None:
+    def short(self, definition: NetworkAttachmentDefinition, why: str) -> None:
         """There are more nodes than slices."""
-        self._recorder.tell(
-            reference(ATTACHMENTS, definition),
-            reason="SlicesShort",
-            action="Divide",
-            note=f"{waiting} nodes wait for a slice of {key.range}, which has {slices}: use a larger range or a smaller"
-            f" node_slice_size; the annotation podpool.io/waiting of the NodeSlicePool names them",
-            warning=True,
-        )
+        self._recorder.tell(reference(ATTACHMENTS, definition), reason=SHORT, action="Divide", note=why, warning=True)
 
     def waits(self, node: Node, key: TableKey) -> None:
         """A node has no slice."""

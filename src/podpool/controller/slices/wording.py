@@ -6,7 +6,7 @@ import msgspec
 
 from podpool.core.ranges import Prefix
 from podpool.resources.builtin import LEASES, Lease
-from podpool.resources.meta import Meta
+from podpool.resources.meta import Condition, Meta, moment
 from podpool.resources.whereabouts import (
     IP_POOLS,
     LEAVE_ANNOTATION,
@@ -17,12 +17,15 @@ from podpool.resources.whereabouts import (
     IPPool,
     IPPoolSpec,
     NodeSlicePool,
+    NodeSlicePoolStatus,
 )
 from podpool.slices.names import PoolPlace
 from podpool.slices.networks import TableKey
 from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.slices.table import Table, listing
 
+SHORT = "SlicesShort"
+"""The condition of a NodeSlicePool that has more nodes than slices."""
 LARGEST_NOTE = 200_000
 """Bytes of waiting nodes in an annotation; all annotations of an object may have 256 KiB."""
 
@@ -70,30 +73,60 @@ def lease_for(offer: Offer, *, namespace: str) -> Lease:
     return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=meta)
 
 
-def shown_table(key: TableKey, table: Table) -> dict[str, Any]:
+def shortage(key: TableKey, table: Table) -> str:
+    """Say that there are more nodes than slices, and what to do; nothing when there are enough."""
+    if not table.waiting:
+        return ""
+    return (
+        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.held)}: use a larger range "
+        f"or a smaller node_slice_size; the annotation {WAITING_ANNOTATION} of the NodeSlicePool names them"
+    )
+
+
+def shown_table(key: TableKey, table: Table, *, before: NodeSlicePool | None, now: float) -> dict[str, Any]:
     """Write what a NodeSlicePool shows of a table."""
     return {
         "metadata": {
             "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting(table) or None},
         },
         "spec": {"range": str(key.range), "sliceSize": f"/{table.cut.length}"},
-        "status": {"allocations": msgspec.to_builtins(listing(table))},
+        "status": msgspec.to_builtins(
+            NodeSlicePoolStatus(allocations=listing(table), conditions=_conditions(key, table, before=before, now=now))
+        ),
     }
 
 
 def shows(pool: NodeSlicePool, wanted: dict[str, Any]) -> bool:
-    """Tell whether a NodeSlicePool shows a table as it should."""
+    """Tell whether a NodeSlicePool shows a table as it should. Its condition says what an annotation says too.
+
+    Whereabouts' own definition of the kind has no conditions, and a server that has that one drops them.
+    """
     notes = pool.metadata.annotations
     return (
         all(notes.get(each) == value for each, value in wanted["metadata"]["annotations"].items())
         and msgspec.to_builtins(pool.spec) == wanted["spec"]
-        and msgspec.to_builtins(pool.status) == wanted["status"]
+        and msgspec.to_builtins(pool.status.allocations) == wanted["status"]["allocations"]
     )
 
 
 def waiting_in(pool: NodeSlicePool) -> tuple[str, ...]:
     """Read which nodes wait, longest waiting first."""
     return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
+
+
+def _conditions(key: TableKey, table: Table, *, before: NodeSlicePool | None, now: float) -> tuple[Condition, ...]:
+    """Say whether there are enough slices, and since when; what others say stays."""
+    known = before.status.conditions if before and before.status.conditions is not msgspec.UNSET else ()
+    last = next((each for each in known if each.type == SHORT), Condition())
+    status = str(bool(table.waiting))
+    told = Condition(
+        type=SHORT,
+        status=status,
+        reason="MoreNodesThanSlices" if table.waiting else "Enough",
+        message=shortage(key, table),
+        last_transition_time=last.last_transition_time if last.status == status else moment(now),
+    )
+    return (*(each for each in known if each.type != SHORT), told)
 
 
 def _waiting(table: Table) -> str:
