@@ -44,6 +44,7 @@ class Road:
         """Bytes of the server's answers and watches, without their heads."""
         self.on_the_way = 0
         """Calls that were made on the way of an ADD."""
+        self.calls = 0
         self.writes = 0
         self.open = 0
         """Calls that are not answered yet, but for watches."""
@@ -53,6 +54,7 @@ class Road:
     async def send(self, request: Request) -> Response:
         """Count a request and what comes back."""
         self.on_the_way += ADDING.get()
+        self.calls += 1
         self.writes += request.method != "GET"
         ends = 0 if request.query.get("watch") else 1
         self.open += ends

@@ -131,6 +131,6 @@ def test_calls_are_counted_as_on_the_way_only_where_they_are_made_for_an_add() -
         ADDING.set(True)
         await nodes.make("mine", "a")
         await kube.get(IP_POOLS, "mine", namespace=NAMESPACE)
-        assert (1, 2) == (road.on_the_way, road.calls)
+        assert (1, 2, 0) == (road.on_the_way, road.calls, road.writes)
 
     with_nodes(story)

@@ -63,8 +63,9 @@ def test_kubectl_offers_the_same(line: str) -> None:
     """As its completion scripts ask it, whatever the shell."""
     words = shlex.split(line) + [""] * line.endswith(" ")
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    asked = [program("kubectl"), "__complete", *words]
-    told = subprocess.run(asked, check=True, capture_output=True, text=True, env=environment)
+    told = subprocess.run(
+        [program("kubectl"), "__complete", *words], check=True, capture_output=True, text=True, env=environment
+    )
     assert (*sorted(ASKED[line]), ":4") == tuple(sorted(told.stdout.split(), key=lambda each: (each == ":4", each)))
 
 
