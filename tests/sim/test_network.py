@@ -102,6 +102,22 @@ def test_a_server_that_dies_breaks_its_connections() -> None:
     world.run(story)
 
 
+def test_who_follows_a_server_that_died_does_not_go_on_with_its_answers() -> None:
+    world = World()
+
+    async def story() -> None:
+        hold = world.network.hold(lambda message: message.target == "server", answers=True)
+        sending = asyncio.ensure_future(world.road.send(ASK))
+        await asyncio.sleep(1)
+        world.process.kill()
+        world.service.serve(world.count, Process("server", world.loop))
+        hold.let_go()
+        with pytest.raises(Unreachable, match="it died"):
+            await (await sending).read()
+
+    world.run(story)
+
+
 def test_a_partition_is_silence_until_it_is_mended() -> None:
     world = World()
 

@@ -153,15 +153,15 @@ class Road:
         answers = [network.loop.create_future() for _ in range(copies)]
         for answer in answers:
             network.loop.create_task(self._carry(request, answer), context=Context())
-        answered: Response | Unreachable = await answers[0]
+        answered: _Answered | Unreachable = await answers[0]
         if isinstance(answered, Unreachable):
             raise answered
-        body = _Body(self, request, answered)
+        body = _Body(self, request, *answered)
         return Response(body.response.status, headers=body.response.headers, stream=body.pieces(), close=body.close)
 
-    async def _carry(self, request: Request, answer: "asyncio.Future[Response | Unreachable]") -> None:
+    async def _carry(self, request: Request, answer: "asyncio.Future[_Answered | Unreachable]") -> None:
         """Be under way, whether somebody still waits at the end or not; as a part of no process."""
-        outcome: Response | Unreachable
+        outcome: _Answered | Unreachable
         try:
             outcome = await self._exchange(request)
         except Unreachable as error:
@@ -169,18 +169,18 @@ class Road:
         if not answer.done():
             answer.set_result(outcome)
 
-    async def _exchange(self, request: Request) -> Response:
+    async def _exchange(self, request: Request) -> "_Answered":
         network, weather = self._network, self._network.weather
         await network.passage(self._source, self._target.name)
         await network.held_back(self._message(request), answer=False)
         if network.rng.random() < weather.lost_before:
             raise self.lost("the request was lost")
-        response = await self._answered(request)
+        server, response = self.process, await self._answered(request)
         if network.rng.random() < weather.lost_after:
             await response.close()
             raise self.lost("the answer was lost")
         await self.back(request)
-        return response
+        return response, server
 
     async def _answered(self, request: Request) -> Response:
         """Have the service's own process answer."""
@@ -254,14 +254,18 @@ class Call:
             self._done.set_exception(self._road.lost("it died"))
 
 
+_Answered = tuple[Response, Process | None]
+"""An answer, and the process that gave it: another may be there by the time that it arrives."""
+
+
 class _Body:
     """The body of an answer, carried piece by piece, in order, for as long as somebody takes it."""
 
-    def __init__(self, road: Road, request: Request, response: Response) -> None:
+    def __init__(self, road: Road, request: Request, response: Response, server: Process | None) -> None:
         self.response = response
         self._request = request
         self._road = road
-        self._server = road.process
+        self._server = server
         self._call: Call | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
