@@ -18,7 +18,7 @@ status.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from operator import itemgetter
+from itertools import count
 
 import msgspec
 
@@ -131,12 +131,8 @@ class Pool:
         free = [*reversed(list(self._sure(self._fresh))), *rested]
         if len(self.lanes) == 1:
             return iter(free)
-        left = Counter(grant.lane for grant in free)
-        ranked = []
-        for grant in free:
-            ranked.append((-left[grant.lane], grant))
-            left[grant.lane] -= 1
-        return iter([grant for _, grant in sorted(ranked, key=itemgetter(0))])
+        ranks = {lane: count(-grants) for lane, grants in Counter(grant.lane for grant in free).items()}
+        return iter(sorted(free, key=lambda grant: next(ranks[grant.lane])))
 
     def resting(self, *, now: float, rest: float) -> int:
         """Count the addresses that rest because they were used, not those that rest because of a doubt."""
