@@ -1,5 +1,6 @@
 """The node's grants, and who has which."""
 
+import msgspec
 import pytest
 
 from podpool.agent.pool import Pool
@@ -173,6 +174,14 @@ class TestNames:
             take(pool, owner)
         after(pool, *(Released(grant=each, at=at) for each, at in (("g2", 10.0), ("g1", 20.0), ("g3", 90.0))))
         assert ["g4", "g2", "g1"] == [each.id for each in pool.releasable(now=100.0, rest=REST)]
+
+    def test_of_two_families_the_one_with_more_goes_first_until_they_are_even(self) -> None:
+        mixed = {**grants(1, 2), **{f"six-{number}": f"fd00::{number}" for number in range(1, 5)}}
+        both = msgspec.structs.replace(status(1, mixed), subnet_address_space_v6="fd00::/64")
+        pool = after(Pool(), started(), Adopted(container=CONTAINER), accepted(both))
+        named = [each.id for each in pool.releasable(now=100.0, rest=REST)]
+        assert ["six-4", "six-3"] == named[:2]
+        assert [{"six-2", "g2"}, {"six-1", "g1"}] == [set(named[2:4]), set(named[4:])]
 
     def test_a_name_never_returns_and_is_dropped_only_on_a_newer_status_without_it(self) -> None:
         pool = after(pool_of(1, 2), named("g1"))
