@@ -201,3 +201,20 @@ async def test_after_a_reboot_nobody_has_anything(world: World) -> None:
     await world.report_boot("boot-2")
     await world.start()
     assert ["10.1.4.1/16"] == await add(world, "c")
+
+
+@in_world
+async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(world: World) -> None:
+    name = await offer(with_slices(world))
+    await world.start()
+    await add(world, "a")
+    await run_pod(world, "a", "10.1.4.1")
+    await asyncio.sleep(1.0)
+    assert await shown(world, name)
+    await world.reboot("boot-2")
+    world.disk = MemoryDisk()
+    await world.report_boot("boot-2")
+    await world.start()
+    assert ["10.1.4.1/16"] == await add(world, "a-anew")
+    await asyncio.sleep(1.0)
+    assert {"1": "a-anew"} == await shown(world, name)

@@ -197,13 +197,14 @@ class Keeper:
     async def _begin(self, name: str, lease: Lease, signed: Signed) -> None:
         """Give of a slice from now on, unless something was asked meanwhile that makes the signature void."""
         pool = await self.pools.read_pool(name)
+        if pool and pool.spec.allocations and not signed.same_boot:
+            pool = await self._strike(pool)  # no sandbox has survived
         entries = self._entries(pool) if pool else None
         if pool is None or entries is None or self._leases.agreed(lease) != signed:
             return
         notes = pool.metadata.annotations
         if self._overlaps(entries.prefix, notes.get(NETWORK_ANNOTATION, "")):
             return  # until that one is handed back
-        listed = entries.listed if signed.same_boot else ()
         if signed.used_before:
             told = "; nothing of it is given until every Pod has told what it has" if signed.same_boot else ""
             self._ground.tell(f"the journal knows nothing of slice {entries.prefix}: every address rests once{told}")
@@ -215,7 +216,7 @@ class Keeper:
                 range=notes.get(RANGE_ANNOTATION, pool.spec.range),
                 slice=str(entries.prefix),
                 at=self._ground.clock.boot(),
-                found={str(each.address): _tenant(each.allocation) for each in listed},
+                found={str(each.address): _tenant(each.allocation) for each in entries.listed},
                 doubted=signed.used_before,
                 unsure=signed.used_before and signed.same_boot,
             )
@@ -277,7 +278,7 @@ class Keeper:
             return
         pool = await self.pools.read_pool(slice_.name)
         if pool and pool.spec.allocations:
-            await self._patch(pool, dict.fromkeys(pool.spec.allocations))
+            await self._strike(pool)
         await self._leases.let_go(lease)
         self._ground.tell(f"slice {slice_.prefix} was handed back: {_reason(pool)}")
 
@@ -347,6 +348,10 @@ class Keeper:
             told = f"{slice_.address(value)} was given to {entry.podref} by another hand, in IPPool {slice_.name}"
             self._ground.tell(f"{told}: no Pod gets it from us")
             self._book.write(SliceGiven(tenant=_tenant(entry), slots=(slice_.slot(value),)))
+
+    async def _strike(self, pool: IPPool) -> IPPool:
+        """Have it say that nobody has anything."""
+        return await self._patch(pool, dict.fromkeys(pool.spec.allocations))
 
     async def _patch(self, pool: IPPool, changes: "dict[str, Allocation | None] | dict[str, None]") -> IPPool:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
