@@ -43,6 +43,14 @@ async def lose_journal(world: World) -> None:
     await world.start()
 
 
+def damage(world: World, record: bytes) -> None:
+    """Spoil the last record of a kind."""
+    (segment,) = [each for each in world.disk.names() if each.startswith("segment")]
+    content = bytearray(world.disk.written[segment])
+    content[content.rindex(record)] ^= 1
+    world.disk.written[segment] = bytes(content)
+
+
 async def behind(world: World, *containers: str) -> list[str]:
     """Give addresses that the IPPool never shows."""
     world.road.cut = True
@@ -179,15 +187,34 @@ async def test_a_journal_that_is_damaged_is_as_good_as_lost(world: World) -> Non
     await world.start()
     await run_pod(world, "a", *await behind(world, "a"))
     await world.kill()
-    (segment,) = [each for each in world.disk.names() if each.startswith("segment")]
-    content = bytearray(world.disk.written[segment])
-    content[content.rindex(b"slice-given")] ^= 1
-    world.disk.written[segment] = bytes(content)
+    damage(world, b"slice-given")
     world.road.cut = False
     await world.start()
     assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
     assert ["10.1.4.2/16"] == await add(world, "c")
+
+
+@in_world
+async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(world: World) -> None:
+    name = await offer(with_slices(world))
+    await world.start()
+    await add(world, "a")
+    await asyncio.sleep(1.0)
+    await call(world, "DEL", "a")
+    await asyncio.sleep(APART)
+    assert ["10.1.4.1/16"] == await add(world, "b")
+    await run_pod(world, "b", "10.1.4.1")
+    await asyncio.sleep(1.0)
+    await world.kill()
+    damage(world, b"slice-returned")
+    await world.start()
+    await asyncio.sleep(SOON)
+    await asyncio.sleep(3 * APART)
+    assert ["10.1.4.2/16"] == await add(world, "c")
+    await asyncio.sleep(1.0)
+    uid = (await world.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
+    assert {"1": uid, "2": "c"} == await shown(world, name)
 
 
 @in_world

@@ -21,7 +21,7 @@ from podpool.agent.networks.words import why_no_slice
 from podpool.agent.picture import SlicePicture
 from podpool.agent.reasons import fenced
 from podpool.agent.recollection import APART
-from podpool.agent.records import SliceGiven, SliceRecalled
+from podpool.agent.records import SliceGiven, SliceRecalled, SliceReturned
 from podpool.kube.errors import ApiError
 from podpool.resources.builtin import ADDRESSED_PODS, AddressedPod, Node
 from podpool.runtime.disk import Disk
@@ -137,8 +137,11 @@ class Networks:
     def _recall(self, pods: Sequence[AddressedPod]) -> None:
         """Take what Pods show for theirs; and when there is no more to come, give the rest again."""
         book, now = self._book, self._ground.clock.boot()
-        for slot, tenant in tuple(shown_tenants(book.slices, pods)):
+        held = {slot for slot, _ in book.slices.tenants()}
+        for slot, tenant in shown_tenants(book.slices, pods, self.sliced.asked).items():
             self._ground.tell(f"{slot.address} is {tenant.podref}'s, which the journal had forgotten")
+            if slot in held:
+                book.write(SliceReturned(slots=(slot,), at=now))
             book.write(SliceGiven(tenant=tenant, slots=(slot,)))
         over = self._unsure.is_over(book.slices, pods, self.sliced.asked, now=now)
         for each in [each for each in book.slices if each.unsure]:
