@@ -92,10 +92,20 @@ class SliceAuditor:
         name = lease["metadata"]["name"]
         for other in leases(self._world).values():
             two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
-            both = not self._world.restores or (two and _agreed(lease) and _agreed(other))
+            both = all(map(self._is_offered, (lease, other))) and (two or not self._world.restores)
             if both and other["metadata"]["name"] != name and _slice(other).overlaps(_slice(lease)):
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
+
+    def _is_offered(self, lease: Object) -> bool:
+        """Tell whether somebody may take it: a Lease whose IPPool is gone nobody does, as one that was asked for twice.
+
+        Once the server was restored, only who was agreed to gives addresses.
+        """
+        if self._world.restores:
+            return _agreed(lease)
+        meta = lease["metadata"]
+        return bool(_holder(lease)) or f"{meta['namespace']}/{meta['name']}" in pools(self._world)
 
     def _consented(self, lease: Object) -> None:
         """A Lease that has a holder is deleted only when its Node has been missed for the gone time."""
