@@ -9,11 +9,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from podpool.pocket.kinds import PODS
+from podpool.sim.machine import MachineDisk
 from podpool.sim.plan import Climate, Event
 from podpool.sim.world import World
 
 if TYPE_CHECKING:
     from podpool.pocket.store import Snapshot
+
+JOURNAL = ("segment.", "snapshot")
+"""Files whose bytes are checked when they are read."""
 
 
 class Acts:
@@ -113,6 +117,21 @@ class Acts:
         host = self._world.hosts.get(node)
         if host and host.machine.boot_id == boot and not (host.agent_process and host.agent_process.alive):
             self._world.start_agent(node)
+
+    def lose_journal(self, event: Event) -> None:
+        """An agent is killed, and its journal is gone."""
+        self._spoil(event, lambda disk, name: disk.remove(name))
+
+    def damage_journal(self, event: Event) -> None:
+        """An agent is killed, and a byte of its journal is another."""
+        self._spoil(event, lambda disk, name: disk.damage(name, self._dice), only=JOURNAL)
+
+    def _spoil(self, event: Event, spoil: Callable[[MachineDisk, str], None], *, only: tuple[str, ...] = ("",)) -> None:
+        if event.node in self._world.hosts:
+            self.kill_agent(event)
+            disk = self._world.hosts[event.node].machine.disk
+            for name in filter(lambda each: each.startswith(only), disk.names()):
+                spoil(disk, name)
 
     def pause_machine(self, event: Event) -> None:
         """Nothing runs on a machine for a while, and its clocks go on."""

@@ -134,16 +134,14 @@ SLICED = {
     "delete-pool": 1,
     "delete-table": 1,
     "refuse-writes": 2,
-    "lose-journal": 2,
-    "damage-journal": 2,
 }
 LEDGER_RESTORED = {"back-up": 4, "restore-ledger": 2}
 API_RESTORED = {"back-up": 4, "restore-api": 2}
 BOTH_RESTORED = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
 OFTEN_RESTORED = {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}
 API_OFTEN_RESTORED = {"back-up": 16, "restore-api": 12}
-JOURNALS = ("lose-journal", "damage-journal")
-"""Nobody knows what was given when the API server is restored and the journal is gone too."""
+SPOILT = {"lose-journal": 2, "damage-journal": 2}
+"""Not where the API server is restored: nobody knows what was given when the journal is gone too."""
 CALM = Climate(weights=WORKLOAD, lost=0.0, repeated=0.0, slow=0.0)
 STORMY = Climate(weights=WORKLOAD | FAULTS)
 NARROW = Climate(
@@ -185,8 +183,9 @@ CLIMATES = {
         _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
     ),
     "narrow": NARROW,
-    "slices": SLICES,
-    "slices-restores": _with(SLICES, API_OFTEN_RESTORED | dict.fromkeys(JOURNALS, 0)),
+    "narrow-spoilt": _with(NARROW, SPOILT),
+    "slices": _with(SLICES, SPOILT),
+    "slices-restores": _with(SLICES, API_OFTEN_RESTORED),
     "narrow-meddled": _with(NARROW, MEDDLING),
     "narrow-restores": _with(NARROW, OFTEN_RESTORED),
     "narrow-shared": msgspec.structs.replace(

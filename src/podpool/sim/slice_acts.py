@@ -11,8 +11,6 @@ from podpool.sim.plan import Event
 from podpool.sim.truth import Use
 
 FOREIGN = "foreign"
-JOURNAL = ("segment.", "snapshot")
-"""Files whose bytes are checked when they are read."""
 REFUSED = 0.7
 """The share of patches that a server in a bad mood refuses."""
 
@@ -107,7 +105,7 @@ class SliceActs(Acts):
     def _served(self, kind: Any) -> Any:  # noqa: ANN401  a kind of ours, as the store has it
         return self._world.store.kinds.find(kind.group, kind.version, kind.plural)
 
-    # Servers and disks
+    # Servers
 
     def refuse_writes(self, event: Event) -> None:
         """The API server refuses patches of IPPools and Leases, with whichever status, for a while."""
@@ -116,18 +114,3 @@ class SliceActs(Acts):
 
     def _refuse_no_more(self) -> None:
         self._world.refusing.share = 0.0
-
-    def lose_journal(self, event: Event) -> None:
-        """An agent is killed, and its journal is gone."""
-        self._spoil(event, lambda disk, name: disk.remove(name))
-
-    def damage_journal(self, event: Event) -> None:
-        """An agent is killed, and a byte of its journal is another."""
-        self._spoil(event, lambda disk, name: disk.damage(name, self._dice), only=JOURNAL)
-
-    def _spoil(self, event: Event, spoil: Any, *, only: tuple[str, ...] = ("",)) -> None:  # noqa: ANN401  what to do to a file
-        if event.node in self._world.hosts:
-            self.kill_agent(event)
-            disk = self._world.hosts[event.node].machine.disk
-            for name in filter(lambda each: each.startswith(only), disk.names()):
-                spoil(disk, name)

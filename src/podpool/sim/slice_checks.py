@@ -88,22 +88,25 @@ class SliceAuditor:
             self._unused(event.new)
 
     def _one_owner_each(self, lease: Object) -> None:
-        """No two nodes are offered the same addresses; or, once the server was restored, have both got them."""
+        """No two nodes are offered the same addresses; or, once the server was restored, have both got them.
+
+        Nor has a node got them twice; one whose journal is spoilt may be offered what it says that it has.
+        """
         name = lease["metadata"]["name"]
-        for other in leases(self._world).values():
+        for other in [each for each in leases(self._world).values() if _slice(each).overlaps(_slice(lease))]:
             two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
-            both = all(map(self._is_offered, (lease, other))) and (two or not self._world.restores)
-            if both and other["metadata"]["name"] != name and _slice(other).overlaps(_slice(lease)):
+            has = self._is_offered if two and not self._world.restores else _agreed
+            if (
+                has(lease)
+                and has(other)
+                and other["metadata"]["name"] != name
+                and _slice(other).overlaps(_slice(lease))
+            ):
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
 
     def _is_offered(self, lease: Object) -> bool:
-        """Tell whether somebody may take it: a Lease whose IPPool is gone nobody does, as one that was asked for twice.
-
-        Once the server was restored, only who was agreed to gives addresses.
-        """
-        if self._world.restores:
-            return _agreed(lease)
+        """Tell whether somebody may take it; nobody takes a Lease without its IPPool, as one that was made twice."""
         meta = lease["metadata"]
         return bool(_holder(lease)) or f"{meta['namespace']}/{meta['name']}" in pools(self._world)
 
@@ -166,7 +169,7 @@ def _check_cut(world: World, network: Attached) -> None:
     for key, pool in of_network.items():
         _belongs(world, network, key, pool)
         found.setdefault(_notes(pool)[NODE_ANNOTATION], []).append(pool)
-    staying = [each for each in of_network.values() if not (world.restores and LEAVE_ANNOTATION in _notes(each))]
+    staying = list(filter(_stays, of_network.values()))  # beside one that is asked back, and in use
     if len({_notes(each)[NODE_ANNOTATION] for each in staying}) != len(staying):
         raise Violation("nothing leaked", f"{len(of_network)} pools for {len(found)} nodes")
     for name in world.nodes():
@@ -181,7 +184,7 @@ def _belongs(world: World, network: Attached, key: str, pool: Object) -> None:
     lease = leases(world).get(key)
     if node is None or pool["metadata"]["labels"][NODE_UID_LABEL] != node["metadata"]["uid"]:
         raise Violation("nothing leaked", f"{key} is of no Node that there is")
-    if lease is None or not _holder(lease) or not _agreed(lease):
+    if lease is None or not _holder(lease) or not (_agreed(lease) or _is_kept_by_another(world, pool)):
         raise Violation("agreement", f"nobody holds {key}")
     fits = pool["spec"]["range"].endswith(attachments.size(world.store, network))
     leaves = LEAVE_ANNOTATION in _notes(pool)
@@ -189,6 +192,13 @@ def _belongs(world: World, network: Attached, key: str, pool: Object) -> None:
         raise Violation("agreement", f"{key} {'fits, and is' if fits else 'does not fit, and is not'} asked back")
     if leaves and not pool["spec"]["allocations"]:
         raise Violation("agreement", f"{key} is asked back and not in use")
+
+
+def _is_kept_by_another(world: World, pool: Object) -> bool:
+    """Tell whether its node still has to hand back another slice of the same addresses."""
+    name, slice_ = _notes(pool)[NODE_ANNOTATION], ipaddress.ip_network(pool["spec"]["range"])
+    others = [each for each in pools(world).values() if each is not pool and _notes(each).get(NODE_ANNOTATION) == name]
+    return any(not _stays(each) and slice_.overlaps(ipaddress.ip_network(each["spec"]["range"])) for each in others)
 
 
 def _holds(world: World, network: Attached, name: str, found: Mapping[str, Object]) -> None:

@@ -44,7 +44,7 @@ async def lose_journal(world: World) -> None:
 
 
 def damage(world: World, record: bytes) -> None:
-    """Spoil the last record of a kind."""
+    """Spoil the last record that has this in it."""
     (segment,) = [each for each in world.disk.names() if each.startswith("segment")]
     content = bytearray(world.disk.written[segment])
     content[content.rindex(record)] ^= 1
@@ -215,6 +215,24 @@ async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(world:
     await asyncio.sleep(1.0)
     uid = (await world.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
     assert {"1": uid, "2": "c"} == await shown(world, name)
+
+
+@in_world
+async def test_what_is_left_of_a_journal_may_end_before_this_boot(world: World) -> None:
+    await offer(with_slices(world))
+    await world.start()
+    await add(world, "a")
+    await world.reboot("boot-2", clean=True)
+    await world.report_boot("boot-2")
+    await world.start()
+    await run_pod(world, "b", *await behind(world, "b"))
+    await world.kill()
+    damage(world, b"boot-2")
+    world.road.cut = False
+    await world.start()
+    assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
+    await asyncio.sleep(SOON)
+    assert [["10.1.4.1/16"], ["10.1.4.3/16"]] == [await add(world, each) for each in ("c", "d")]
 
 
 @in_world

@@ -150,6 +150,24 @@ class TestSignatures:
 
         tell(story)
 
+    def test_what_its_own_agent_lost_does_not_stand_in_its_way(self, tell: Tell) -> None:
+        """A journal is damaged that has seen another size: its agent goes by what is left of it, and signs anew."""
+
+        async def story(site: SliceSite) -> None:
+            name = await site.taken()
+            await site.use(name, "1", "default/web-0")
+            await answer(site, "n1", "", "10.1.0.0/27")
+            other = "red-n1-10.1.0.0-27"
+            await site.until(lambda: site.lease(other), "what was lost is offered")
+            await sign(site, other, "of the past")
+            await sign(site, name, "mine")
+            await agreed(site, name, "mine")
+            lease = await site.lease(other)
+            assert lease
+            assert GRANTED_ANNOTATION not in lease.metadata.annotations
+
+        tell(story)
+
     def test_who_has_only_signed_gives_way_to_who_uses_it(self, tell: Tell) -> None:
         """An old offer is shown by a restored copy, and its node has signed it; another's Pods have its addresses."""
 

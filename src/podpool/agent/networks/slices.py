@@ -313,8 +313,8 @@ class Slices:
                 each.reboot(at=record.boot)
         if record.damaged or (rebooted and not clean and not first):
             self._doubt(at=record.boot)
-        for each in self._slices.values() if record.damaged and not rebooted else ():
-            each.distrust()
+        for each in self._slices.values() if record.damaged else ():
+            each.distrust()  # in whichever boot: what is left may end before this one began
 
     def _doubt(self, *, at: float) -> None:
         for each in self._slices.values():

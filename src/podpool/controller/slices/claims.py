@@ -69,7 +69,12 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def sure(self) -> bool:
         """Tell whether somebody may be using addresses of it: who has only signed gives none."""
-        return self.filled or self.told or (self.taken and self.signature == self.granted)
+        return self.shown or self.told
+
+    @property
+    def shown(self) -> bool:
+        """Tell whether IPPool or Lease show that somebody may."""
+        return self.filled or (self.taken and self.signature == self.granted)
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:

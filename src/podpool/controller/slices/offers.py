@@ -122,10 +122,16 @@ class Offers:
             self._claims.leases.note(await self._labelled(LEASES, lease, {}, agreed))
 
     def _is_beaten(self, claim: Claim, *, everywhere: bool) -> bool:
-        """Tell whether addresses of it may be in use under another name: of its own node, or of any."""
+        """Tell whether addresses of it may be in use under another name: of its own node, or of any.
+
+        What its own agent says that it has lost is no reason: an agent gives nothing twice of what it knows.
+        """
         others = self._claims.of_network(claim.network) if everywhere else self._claims.of_node(claim.node)
-        rivals = (each for each in others if each.sure and each.name != claim.name and each.network == claim.network)
-        return any(each.slice.range.overlaps(claim.slice.range) for each in rivals)
+        rivals = (each for each in others if each.name != claim.name and each.network == claim.network)
+        return any(
+            each.slice.range.overlaps(claim.slice.range) and (each.shown if each.uid == claim.uid else each.sure)
+            for each in rivals
+        )
 
     def _is_made(self, claim: Claim) -> bool:
         """Tell whether the server has answered for the IPPool, or only will have."""
