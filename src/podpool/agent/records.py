@@ -186,6 +186,8 @@ class SliceTaken(Record, frozen=True, kw_only=True, tag="slice-taken"):
     at: float
     found: dict[str, Tenant] = {}
     """By address."""
+    closed: bool = False
+    """Nothing is given of it: it is to leave, and another has its addresses."""
     doubted: bool = False
     """It was this node's before, and the journal knows nothing of it: every address rests once,"""
     unsure: bool = False

@@ -90,20 +90,20 @@ class SliceAuditor:
     def _one_owner_each(self, lease: Object) -> None:
         """No two nodes are offered the same addresses; or, once the server was restored, have both got them.
 
-        Nor has a node got them twice; one whose journal is spoilt may be offered what it says that it has.
+        Nor has a node got them twice, but beside a slice that it is to hand back.
         """
         name = lease["metadata"]["name"]
         for other in [each for each in leases(self._world).values() if _slice(each).overlaps(_slice(lease))]:
             two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
-            has = self._is_offered if two and not self._world.restores else _agreed
-            if (
-                has(lease)
-                and has(other)
-                and other["metadata"]["name"] != name
-                and _slice(other).overlaps(_slice(lease))
-            ):
+            has = self._is_offered if two and not self._world.restores else _agreed if two else self._has_to_stay
+            if has(lease) and has(other) and other["metadata"]["name"] != name:
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
+
+    def _has_to_stay(self, lease: Object) -> bool:
+        meta = lease["metadata"]
+        pool = pools(self._world).get(f"{meta['namespace']}/{meta['name']}")
+        return _agreed(lease) and pool is not None and _stays(pool)
 
     def _is_offered(self, lease: Object) -> bool:
         """Tell whether somebody may take it; nobody takes a Lease without its IPPool, as one that was made twice."""
@@ -118,10 +118,16 @@ class SliceAuditor:
             self._report(Violation("consent", f"{lease['metadata']['name']} was deleted while {holder} holds it"))
 
     def _unused(self, pool: Object) -> None:
-        """A pool goes only when nobody uses an address of it, unless a person deleted it: its Lease is there then."""
+        """A pool goes only when nobody uses an address of it, or its node has another slice with that in it.
+
+        Unless a person deleted it: its Lease is there then.
+        """
         key = f"{pool['metadata']['namespace']}/{pool['metadata']['name']}"
         slice_, node = ipaddress.ip_network(pool["spec"]["range"]), _notes(pool).get(NODE_ANNOTATION)
-        used = [each for each in self._world.truth.uses() if each.machine == node and _within(each, slice_)]
+        uses = [each for each in self._world.truth.uses() if each.machine == node and _within(each, slice_)]
+        mine = [each for each in leases(self._world).values() if _notes(each).get(NODE_ANNOTATION) == node]
+        kept = [_slice(each) for each in mine if _agreed(each)]
+        used = [use for use in uses if not any(_within(use, each) for each in kept)]
         if used and key not in leases(self._world):
             self._report(Violation("consent", f"{key} was deleted while {used[0].pod} uses {used[0].address}"))
 

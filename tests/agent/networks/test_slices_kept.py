@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from podpool.agent.metrics import Meters
+from podpool.agent.recollection import APART
 from podpool.core.numbers import Numbers
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import LEASES, NODES, Lease
@@ -128,6 +129,18 @@ class TestWritingBehind:
         assert {"1": "x"} == await shown(world, name)
         await asyncio.sleep(90.0)
         assert {} == await shown(world, name)
+
+    @in_world
+    async def test_or_whose_pod_asks_again_in_vain(self, world: World) -> None:
+        """Nobody who waits for an address waits for one of its own."""
+        entries = {key: Allocation(id=f"old-{key}", podref=f"default/pod-{key}", ifname="net1") for key in "12"}
+        await offer(with_slices(world), "10.1.4.0/30", entries=entries)
+        await world.start()
+        for pod in "12":
+            await world.bind(f"pod-{pod}")
+            assert "no free address" in (await refused(world, "ADD", pod))["msg"]
+        await asyncio.sleep(3 * APART)
+        assert {"10.1.4.1/16", "10.1.4.2/16"} == {address for pod in "12" for address in await add(world, pod)}
 
     @in_world
     async def test_a_foreign_entry_behind_the_back_of_an_add_comes_second(self, world: World) -> None:

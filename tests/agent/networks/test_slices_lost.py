@@ -2,13 +2,16 @@
 
 import asyncio
 
+from podpool.agent.recollection import APART
 from podpool.core.numbers import Numbers
 from podpool.resources.builtin import LEASES, NODES
 from podpool.resources.whereabouts import (
     ASKED_ANNOTATION,
+    BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
     IP_POOLS,
     SIGNATURE_ANNOTATION,
+    Allocation,
     LostSlice,
     SliceReport,
     slice_report_of,
@@ -46,6 +49,17 @@ async def lose(world: World, name: str) -> None:
     """Let IPPool and Lease be as if they had never been."""
     await world.kube.delete(LEASES, name, namespace=SYSTEM)
     await world.kube.delete(IP_POOLS, name, namespace=SYSTEM)
+
+
+async def show(world: World, name: str, *, holder: str | None) -> None:
+    """Let a Lease be as a copy has it: of before it was signed, or from when it was held in this boot."""
+    uid = (await world.kube.get(NODES, NODE)).metadata.uid
+    notes = {BOOT_ANNOTATION: world.boot_id, SIGNATURE_ANNOTATION: "old", GRANTED_ANNOTATION: "old"}
+    change = {
+        "spec": {"holderIdentity": holder and f"{holder}/{uid}"},
+        "metadata": {"annotations": notes if holder else dict.fromkeys(notes)},
+    }
+    await world.kube.merge(LEASES, name, change, namespace=SYSTEM)
 
 
 class TestAgreement:
@@ -183,3 +197,33 @@ class TestLeaving:
         lease = await lease_of(world, name)
         assert lease
         assert not lease.spec.holder_identity
+
+    @in_world
+    async def test_one_that_was_handed_back_is_not_taken_again_when_a_copy_offers_it(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await ask_to_leave(world, name)
+        await asyncio.sleep(SETTLED)
+        await show(world, name, holder=None)
+        await asyncio.sleep(SETTLED)
+        lease = await lease_of(world, name)
+        assert lease
+        assert not lease.spec.holder_identity
+        assert BOOT_ANNOTATION in lease.metadata.annotations  # so that the controller replaces it
+
+    @in_world
+    async def test_one_that_a_copy_shows_beside_another_is_handed_back(self, world: World) -> None:
+        await offer(with_slices(world))
+        await world.start()
+        assert ["10.1.4.1/16"] == await add(world, "a")
+        await asyncio.sleep(1.0)
+        entries = {"1": Allocation(id="earlier", podref="default/pod-earlier", ifname="net1")}
+        other = await offer(world, "10.1.4.0/29", entries=entries)
+        await ask_to_leave(world, other)
+        await show(world, other, holder=NODE)
+        await asyncio.sleep(4 * APART)
+        assert ["10.1.4.2/16"] == await add(world, "b")
+        lease = await lease_of(world, other)
+        assert lease
+        assert not lease.spec.holder_identity
+        assert {} == await shown(world, other)

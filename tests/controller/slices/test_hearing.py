@@ -154,17 +154,24 @@ class TestSignatures:
         """A journal is damaged that has seen another size: its agent goes by what is left of it, and signs anew."""
 
         async def story(site: SliceSite) -> None:
-            name = await site.taken()
+            name, other = await site.taken(), "red-n1-10.1.0.0-27"
             await site.use(name, "1", "default/web-0")
             await answer(site, "n1", "", "10.1.0.0/27")
-            other = "red-n1-10.1.0.0-27"
             await site.until(lambda: site.lease(other), "what was lost is offered")
-            await sign(site, other, "of the past")
             await sign(site, name, "mine")
             await agreed(site, name, "mine")
-            lease = await site.lease(other)
-            assert lease
-            assert GRANTED_ANNOTATION not in lease.metadata.annotations
+
+        tell(story)
+
+    def test_nor_does_what_it_has_when_it_is_to_hand_back_what_it_lost(self, tell: Tell) -> None:
+        async def story(site: SliceSite) -> None:
+            name, other = await site.taken(), "red-n1-10.1.0.0-27"
+            await sign(site, name, "mine")
+            await agreed(site, name, "mine")
+            await answer(site, "n1", "", "10.1.0.0/27")
+            assert await site.asked_back(other)
+            await sign(site, other, "of the past")
+            await agreed(site, other, "of the past")
 
         tell(story)
 

@@ -203,7 +203,8 @@ class Keeper:
         if pool is None or entries is None or self._leases.agreed(lease) != signed:
             return
         notes = pool.metadata.annotations
-        if self._overlaps(entries.prefix, notes.get(NETWORK_ANNOTATION, "")):
+        given = self._given_from(entries.prefix, notes.get(NETWORK_ANNOTATION, ""))
+        if given and LEAVE_ANNOTATION not in notes:
             return  # until that one is handed back
         if signed.used_before:
             told = "; nothing of it is given until every Pod has told what it has" if signed.same_boot else ""
@@ -216,7 +217,12 @@ class Keeper:
                 range=notes.get(RANGE_ANNOTATION, pool.spec.range),
                 slice=str(entries.prefix),
                 at=self._ground.clock.boot(),
-                found={str(each.address): _tenant(each.allocation) for each in entries.listed},
+                found={
+                    str(each.address): _tenant(each.allocation)
+                    for each in entries.listed
+                    if not any(each.address in slice_.prefix for slice_ in given)
+                },
+                closed=bool(given),
                 doubted=signed.used_before,
                 unsure=signed.used_before and signed.same_boot,
             )
@@ -226,10 +232,10 @@ class Keeper:
         self._queue.add(name)
         self._changed()
 
-    def _overlaps(self, prefix: Prefix, network: str) -> bool:
-        """Tell whether a slice that is given from has some of these addresses."""
+    def _given_from(self, prefix: Prefix, network: str) -> list[Slice]:
+        """List the slices that have some of these addresses and are given from: they know who has which."""
         kept = (each for each in self._book.slices if not each.closed and each.network == network)
-        return any(each.prefix.range.overlaps(prefix.range) for each in kept)
+        return [each for each in kept if each.prefix.range.overlaps(prefix.range)]
 
     def _entries(self, pool: IPPool) -> Entries | None:
         try:
@@ -274,7 +280,8 @@ class Keeper:
         return True
 
     async def _hand_back(self, slice_: Slice, lease: Lease) -> None:
-        if not self._leases.is_ours(lease):
+        """Hold it no longer, or never again, where a restored copy offers what was handed back since."""
+        if not self._leases.is_ours(lease) and not self._leases.is_unsigned(lease):
             return
         pool = await self.pools.read_pool(slice_.name)
         if pool and pool.spec.allocations:

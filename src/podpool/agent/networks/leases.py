@@ -53,6 +53,10 @@ class OwnLeases:
         boot = lease.metadata.annotations.get(BOOT_ANNOTATION)
         return lease.spec.holder_identity == self._identity and boot == self._boot_id
 
+    def is_unsigned(self, lease: Lease) -> bool:
+        """Tell whether nobody has held it yet."""
+        return not lease.spec.holder_identity and BOOT_ANNOTATION not in lease.metadata.annotations
+
     def is_used(self, lease: Lease) -> bool:
         """Tell whether an agent of this node may have given addresses under it: some signature was agreed to."""
         return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))
@@ -99,8 +103,9 @@ class OwnLeases:
         await self._write(lease, {"spec": {"holderIdentity": self._identity}, "metadata": {"annotations": notes}})
 
     async def let_go(self, lease: Lease) -> None:
-        """Hold it no longer."""
-        await self._write(lease, {"spec": {"holderIdentity": None}})
+        """Hold it no longer, and say that it was held: nobody takes it again."""
+        notes = {BOOT_ANNOTATION: self._boot_id}
+        await self._write(lease, {"spec": {"holderIdentity": None}, "metadata": {"annotations": notes}})
 
     async def _write(self, lease: Lease, change: dict[str, object]) -> None:
         await self._ground.kube.merge(

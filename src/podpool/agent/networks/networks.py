@@ -121,7 +121,9 @@ class Networks:
             await asyncio.sleep(APART)
             pods = self._pods()
             if pods is not None:
-                self.sliced.put_back(self._strays.look(self._book.slices, pods, now=self._ground.clock.boot()))
+                now, asked = self._ground.clock.boot(), self.sliced.asked
+                self.sliced.put_back(self._strays.look(self._book.slices, pods, asked, now=now))
+                asked.intersection_update(each.key for each in pods)
 
     async def _recollect(self) -> None:
         while True:
@@ -149,6 +151,4 @@ class Networks:
                 self._ground.tell(f"every Pod has told what it has of slice {each.prefix}: the rest is given again")
                 book.write(SliceRecalled(lease=each.lease, at=now))
             self._keeper.touched(each)
-        if over:
-            self.sliced.asked.clear()
         self.sliced.serve()

@@ -53,7 +53,7 @@ class SliceSource:
         self._touched = touched
         self._stirred = asyncio.Event()
         self.asked: set[str] = set()
-        """Pods that asked in vain while a slice is unsure: what they had of it they have no more."""
+        """Pods that ask in vain: what earlier sandboxes of theirs had they have no more."""
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each range, waiting for slices that are on their way and addresses that rest."""
@@ -61,8 +61,7 @@ class SliceSource:
         self.serve()
         answer = self.try_give(want)
         if answer is None:
-            if any(each.unsure for each in self._book.slices):
-                self.asked.add(want.owner.podref)
+            self.asked.add(want.owner.podref)
             self._stirred.set()
             patience = min(self._ground.numbers.add_wait, want.deadline - self._ground.clock.boot())
             waited = await self.queue.wait(want.sandbox, want, timeout=max(patience, 0.0))
@@ -71,6 +70,7 @@ class SliceSource:
             if isinstance(waited, Ended):
                 raise CniError(Code.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
             answer = waited
+        self.asked.discard(want.owner.podref)
         return answer
 
     async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:

@@ -329,12 +329,14 @@ class Slices:
                 network=record.network,
                 range=record.range,
                 slice=record.slice,
+                closed=record.closed,
                 unsure=record.unsure,
                 doubted_at=record.at if record.doubted else None,
             )
         )
         self._slices[record.lease] = taken
-        for lost in [each for each in self._slices.values() if each.closed and each.network == taken.network]:
+        before = [each for each in self._slices.values() if each is not taken and each.network == taken.network]
+        for lost in [each for each in before if each.closed]:
             for value, tenant in taken.inherit(lost):
                 others = (each for each in self._by_owner[tenant.owner] if each != lost.slot(value))
                 self._by_owner[tenant.owner] = (*others, taken.slot(value))

@@ -1,10 +1,10 @@
 """Addresses that another hand gave, and whose Pods are gone: nobody will send a DEL for them.
 
-Released when two looks at least a minute apart find no such Pod on this node, or that its interface has an address of
-ours since: a Pod has one sandbox at a time.
+Released when two looks at least a minute apart find no such Pod on this node, or that it has asked since, or its
+interface has an address of ours: a Pod has one sandbox at a time.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from podpool.agent.networks.slices import Slices
 from podpool.agent.recollection import APART
@@ -21,9 +21,9 @@ class Strays:
     def __init__(self) -> None:
         self._since: dict[Slot, float] = {}
 
-    def look(self, slices: Slices, pods: Iterable[Pod], *, now: float) -> tuple[Slot, ...]:
-        """Look once; gives what is to be released."""
-        living = {pod.key for pod in pods if pod.needs_address}
+    def look(self, slices: Slices, pods: Iterable[Pod], asked: Collection[str], *, now: float) -> tuple[Slot, ...]:
+        """Look once, with the Pods that have asked in vain; gives what is to be released."""
+        living = {pod.key for pod in pods if pod.needs_address and pod.key not in asked}
         served = {(by.podref, by.owner.ifname) for _, by in slices.tenants() if not by.found}
         gone = [
             slot

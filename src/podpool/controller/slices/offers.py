@@ -117,19 +117,21 @@ class Offers:
             return
         known = claim.told or self._may_give()
         wanted = bool(offer.leave) or self._offer(claim.name) == offer
-        if known and wanted and not offer.disputed and not self._is_beaten(claim, everywhere=bool(offer.leave)):
+        if known and wanted and not offer.disputed and not self._is_beaten(claim, leaves=bool(offer.leave)):
             agreed = {GRANTED_ANNOTATION: claim.signature}
             self._claims.leases.note(await self._labelled(LEASES, lease, {}, agreed))
 
-    def _is_beaten(self, claim: Claim, *, everywhere: bool) -> bool:
-        """Tell whether addresses of it may be in use under another name: of its own node, or of any.
+    def _is_beaten(self, claim: Claim, *, leaves: bool) -> bool:
+        """Tell whether addresses of it may be in use under another name: of its own node, or, if it leaves, of any.
 
-        What its own agent says that it has lost is no reason: an agent gives nothing twice of what it knows.
+        Its own agent gives nothing twice of what it knows: what it has beside one that leaves is no reason, nor what
+        it says that it has lost.
         """
-        others = self._claims.of_network(claim.network) if everywhere else self._claims.of_node(claim.node)
+        others = self._claims.of_network(claim.network) if leaves else self._claims.of_node(claim.node)
         rivals = (each for each in others if each.name != claim.name and each.network == claim.network)
         return any(
-            each.slice.range.overlaps(claim.slice.range) and (each.shown if each.uid == claim.uid else each.sure)
+            each.slice.range.overlaps(claim.slice.range)
+            and (each.shown and not leaves if each.uid == claim.uid else each.sure)
             for each in rivals
         )
 
