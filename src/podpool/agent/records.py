@@ -233,8 +233,14 @@ class SliceRecalled(Record, frozen=True, kw_only=True, tag="slice-recalled"):
     at: float
 
 
+class SliceSigned(Record, frozen=True, kw_only=True, tag="slice-signed"):
+    """Its Lease names this boot."""
+
+    lease: str
+
+
 SliceRecord: TypeAlias = (
-    SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed | SliceForgotten | SliceRecalled
+    SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed | SliceForgotten | SliceRecalled | SliceSigned
 )
 
 
@@ -254,6 +260,7 @@ class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     range: str
     slice: str
     closed: bool = False
+    signed: bool = True
     unsure: bool = False
     doubted_at: float | None = None
     held: dict[str, Tenant] = {}

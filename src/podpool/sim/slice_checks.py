@@ -13,6 +13,7 @@ from typing import Any
 from podpool.pocket.history import Event, Object
 from podpool.resources.builtin import LEASES
 from podpool.resources.whereabouts import (
+    BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
     IP_POOLS,
     LEAVE_ANNOTATION,
@@ -111,9 +112,12 @@ class SliceAuditor:
         return bool(_holder(lease)) or f"{meta['namespace']}/{meta['name']}" in pools(self._world)
 
     def _consented(self, lease: Object) -> None:
-        """A Lease that has a holder is deleted only when its Node has been missed for the gone time."""
-        holder = _holder(lease)
-        seen = self._nodes.get(lease["metadata"]["labels"][NODE_UID_LABEL], NEVER)
+        """A Lease that has a holder is deleted only when its Node has been missed for the gone time.
+
+        A copy may show a Node that another machine has made its own since: then it is the holder's boot that counts.
+        """
+        holder, uid = _holder(lease), lease["metadata"]["labels"][NODE_UID_LABEL]
+        seen = self._nodes.get(_notes(lease).get(BOOT_ANNOTATION, "") if self._world.restores else uid, NEVER)
         if holder and self._world.loop.time() - seen < self._world.shape.numbers.gone:
             self._report(Violation("consent", f"{lease['metadata']['name']} was deleted while {holder} holds it"))
 

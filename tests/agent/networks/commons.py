@@ -153,7 +153,7 @@ class SharingNode:
         self._commons = commons
         self.clock = LoopClock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._dead: ClassicSource | None = None
+        self._dead: set[ClassicSource] = set()
         self.start()
 
     def start(self) -> None:
@@ -172,7 +172,7 @@ class SharingNode:
         """End the agent at once, with everything that it was doing."""
         self.disk, dying = self.disk.after_kill(), self.disk
         dying.budget = -1
-        self._dead = self.source
+        self._dead.add(self.source)
         await self._end()
 
     async def reboot(self) -> None:
@@ -180,7 +180,7 @@ class SharingNode:
         self.boot_id = "boot-2"
         self.disk, dying = self.disk.after_reboot(), self.disk
         dying.budget = -1
-        self._dead = self.source
+        self._dead.add(self.source)
         await self._end()
 
     async def _end(self) -> None:
@@ -217,7 +217,7 @@ class SharingNode:
             task.cancel()  # the runtime hung up
             await asyncio.wait([task])
             raise
-        if self._dead is source or task.cancelled():
+        if source in self._dead or task.cancelled():
             raise AgentDied
         return task.result()
 

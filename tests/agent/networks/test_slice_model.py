@@ -13,7 +13,7 @@ from podpool.agent.book import Book
 from podpool.agent.ground import Ground
 from podpool.agent.networks.sliced import SliceSource
 from podpool.agent.networks.source import Want
-from podpool.agent.records import Confirmed, Owner, SliceClosed, SliceSettled, SliceTaken, Tenant
+from podpool.agent.records import Confirmed, Owner, SliceClosed, SliceSettled, SliceSigned, SliceTaken, Tenant
 from podpool.core.addresses import Address, parse_address
 from podpool.core.numbers import Numbers
 from podpool.core.ranges import parse_prefix
@@ -50,6 +50,8 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.last_use: dict[Address, float] = {}
         self.all_used: dict[str, float] = {}
         self.confirmed = False
+        self.signed: set[str] = set()
+        """The ranges whose Leases name this boot."""
         self.start()
 
     def start(self) -> None:
@@ -91,6 +93,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             entries = {str(first): Tenant(owner=Owner(container_id="foreign", ifname=range_), found=True)}
             self.held[first] = "foreign"
         self.taken[range_] = f"lease-{self.leases}"
+        self.signed.add(range_)
         self.book.write(
             SliceTaken(
                 lease=self.taken[range_],
@@ -102,6 +105,12 @@ class SlicesAgainstModel(RuleBasedStateMachine):
                 found=entries,
             )
         )
+
+    @rule()
+    def leases_are_signed_in_this_boot(self) -> None:
+        for range_, lease in self.taken.items():
+            self.book.write(SliceSigned(lease=lease))
+            self.signed.add(range_)
 
     @rule(range_=st.sampled_from([V4, V6]))
     def a_lease_is_lost(self, range_: str) -> None:
@@ -178,6 +187,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         used = {*self.held, *self.last_use}
         self.disk = self.disk.after_kill()
         self.boot, self.clock, self.confirmed = self.boot + 1, SetClock(), False
+        self.signed.clear()
         self.held, self.last_use = {}, dict.fromkeys(used, 0.0)
         if not clean:
             self.all_used = dict.fromkeys(self.taken, 0.0)
@@ -205,6 +215,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             members = members_of(wanted.allocation, parse_prefix(SLICES[str(wanted.prefix)]))
             assert address.value in members
             assert str(wanted.prefix) in self.taken
+            assert str(wanted.prefix) in self.signed, "given in a boot that its Lease does not name"
             listed = [each for stretch in members.ranges for each in range(stretch.first, stretch.last + 1)]
             self.look_at_rest(address, [Address(address.family, each) for each in listed], str(wanted.prefix), before)
             self.held[address] = asked.owner.container

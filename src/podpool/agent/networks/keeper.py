@@ -20,7 +20,16 @@ from podpool.agent.networks.account import Account
 from podpool.agent.networks.leases import OwnLeases, Signed
 from podpool.agent.networks.pools import OwnPools
 from podpool.agent.networks.slices import Slice
-from podpool.agent.records import Owner, SliceClosed, SliceForgotten, SliceGiven, SliceSettled, SliceTaken, Tenant
+from podpool.agent.records import (
+    Owner,
+    SliceClosed,
+    SliceForgotten,
+    SliceGiven,
+    SliceSettled,
+    SliceSigned,
+    SliceTaken,
+    Tenant,
+)
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.kube.backoff import backoff
@@ -61,6 +70,7 @@ class Keeper:
         self._behind: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._told: set[str] = set()
+        self._barred = False
 
     def follow(self, node: Node) -> None:
         """Follow the objects of this Node, and what its controller asks on it."""
@@ -103,6 +113,12 @@ class Keeper:
         """Look at everything again: the Node, the fence or the watches are different."""
         for name in sorted({*self.pools.names(), *(each.name for each in self._book.slices)}):
             self._queue.add(name)
+
+    def look_if_barred(self) -> None:
+        """Look again at what the fence stood in the way of."""
+        if self._barred and self._book.node_fence.is_open():
+            self._barred = False
+            self.look()
 
     async def run(self) -> None:
         """Keep them for ever."""
@@ -152,9 +168,23 @@ class Keeper:
             return None
         if slice_.closed and lease.spec.holder_identity and not self._leases.is_ours(lease):
             return None
-        if self._book.node_fence.is_open() and not self._leases.is_signed(lease):
-            await self._leases.hold(lease)
+        await self._sign(slice_, lease)
         return await self._bring(slice_, lease)
+
+    async def _sign(self, slice_: Slice, lease: Lease) -> None:
+        """Have its Lease name this boot: before that nothing is given of it."""
+        if self._leases.is_signed(lease):
+            if not slice_.signed:
+                self._book.write(SliceSigned(lease=slice_.lease))
+                self._changed()
+        elif self._may_sign():
+            await self._leases.hold(lease)
+
+    def _may_sign(self) -> bool:
+        """Tell whether the Node is confirmed; if not, all is looked at again when it is."""
+        is_open = self._book.node_fence.is_open()
+        self._barred = self._barred or not is_open
+        return is_open
 
     def _in_use(self, slice_: Slice) -> bool:
         return slice_.in_use(now=self._ground.clock.boot(), rest=self._ground.numbers.cooldown)
@@ -176,7 +206,7 @@ class Keeper:
     async def _take(self, name: str, lease: Lease) -> None:
         """Sign a Lease, and take its slice once the controller has agreed to that signature."""
         pool = self.pools.pool(name)
-        if pool is None or not self._book.node_fence.is_open():
+        if pool is None or not self._may_sign():
             return
         before = lease.spec.holder_identity or ""
         if before and not self._leases.is_ours(lease):
@@ -273,7 +303,7 @@ class Keeper:
         for slice_ in [each for each in self._book.slices if not each.closed]:
             lease = await self._lost(slice_)
             if lease and lease.metadata.uid == slice_.lease and not self._leases.is_signed(lease):
-                if not self._book.node_fence.is_open():
+                if not self._may_sign():
                     return False
                 await self._leases.hold(lease)
         self.look()

@@ -62,7 +62,6 @@ class Networks:
         self._shared = ClassicSource(ground, disk, namespace=namespace, foreign=foreign, boot_id=boot_id)
         self._keeper.pools.restored = self._shared.restored
         self.router = Router(sliced=self.sliced, shared=self._shared, clock=ground.clock, read_file=read_file)
-        self._was_open = False
 
     def node_changed(self, node: Node | None) -> None:
         """Follow the objects of the Node that has our name, and our boot."""
@@ -75,10 +74,7 @@ class Networks:
 
     def changed(self) -> None:
         """Give to those who wait; take what is offered, now that the Node is confirmed."""
-        is_open = self._book.node_fence.is_open()
-        if is_open and not self._was_open:
-            self._keeper.look()
-        self._was_open = is_open
+        self._keeper.look_if_barred()
         self.sliced.serve()
 
     def missing(self) -> str | None:

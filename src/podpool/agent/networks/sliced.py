@@ -198,6 +198,8 @@ class SliceSource:
         if slice_.unsure:
             told = "the agent's journal was lost: nothing is given until every Pod of the node has told what it has"
             return f"slice {slice_.prefix} of node {self._ground.node} may be in use: {told}"
+        if not slice_.signed:
+            return f"Lease {slice_.name} does not name this boot of node {self._ground.node} yet: its agent signs it"
         if not _has_room(slice_, want):
             return f"the IPPool {slice_.name} has as many entries as fit into one object: use a smaller node_slice_size"
         if not members.size:

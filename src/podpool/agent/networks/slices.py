@@ -26,6 +26,7 @@ from podpool.agent.records import (
     SliceRecalled,
     SliceReturned,
     SliceSettled,
+    SliceSigned,
     SliceState,
     SliceTaken,
     Slot,
@@ -52,6 +53,8 @@ class Slice:
         self.range = parse_prefix(state.range)
         self.prefix = parse_prefix(state.slice)
         self.closed = state.closed
+        self.signed = state.signed
+        """Its Lease names this boot: whoever finds no journal finds it there that sandboxes may have addresses."""
         self.unsure = state.unsure
         """Sandboxes may have addresses of it that the journal knows nothing of."""
         self._doubted_at = state.doubted_at
@@ -84,7 +87,7 @@ class Slice:
 
     def next_free(self, members: RangeSet, *, now: float, rests: Iterable[float]) -> int | None:
         """Find an address among the members that has rested, by the first of the rests that leaves any."""
-        if self.unsure:
+        if self.unsure or not self.signed:
             return None
         lowest, oldest = self._lowest(members), self._oldest(members)
         for rest in rests:
@@ -96,7 +99,7 @@ class Slice:
 
     def rested_at(self, members: RangeSet, *, rest: float) -> float | None:
         """Tell when the next of the members has rested; None when all have a holder, or may have."""
-        if self.unsure:
+        if self.unsure or not self.signed:
             return None
         lowest, oldest = self._lowest(members), self._oldest(members)
         times = [self._doubted_at or 0.0] if lowest is not None else []
@@ -134,6 +137,7 @@ class Slice:
             range=str(self.range),
             slice=str(self.prefix),
             closed=self.closed,
+            signed=self.signed,
             unsure=self.unsure,
             doubted_at=self._doubted_at,
             held={str(self.address(value)): tenant for value, tenant in self._held.items()},
@@ -189,7 +193,7 @@ class Slice:
     def reboot(self, *, at: float) -> None:
         """Count anew: no sandbox has survived, and nobody knows for how long anything has rested."""
         self._doubted_at = None if self._doubted_at is None else at
-        self.unsure = False
+        self.signed = self.unsure = False
         pasts = {value: past.tenant for value, past in self._used.items()} | self._held
         self._used = {value: Past(tenant=tenant, since=at) for value, tenant in pasts.items()}
         self._held = {}
@@ -292,7 +296,7 @@ class Slices:
                 self._return(record.slots, at=record.at)
             case SliceSettled():
                 self._settle(record.slots)
-            case SliceClosed() | SliceRecalled() | SliceForgotten():
+            case SliceClosed() | SliceRecalled() | SliceSigned() | SliceForgotten():
                 self._turn(self._slices[record.lease], record)
             case Snapshot():
                 self._restore(record)
@@ -356,13 +360,15 @@ class Slices:
             if left:
                 self._by_owner[tenant.owner] = left
 
-    def _turn(self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceForgotten) -> None:
+    def _turn(self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceSigned | SliceForgotten) -> None:
         match record:
             case SliceClosed():
                 slice_.close()
             case SliceRecalled():
                 slice_.unsure = False
                 slice_.doubt(at=record.at)
+            case SliceSigned():
+                slice_.signed = True
             case SliceForgotten():
                 del self._slices[record.lease]
 
