@@ -45,7 +45,9 @@ class SliceAuditor:
         self._nodes: dict[str, float] = {}
         """When a Node last had each boot id, and each UID."""
         self._held: dict[str, Object] = {}
-        """Every Lease that somebody held, as it last was, by its UID."""
+        """Every Lease that somebody held, as it last was, by its UID;"""
+        self._agreed_at: dict[str, float] = {}
+        """and when the last signature on each was agreed to."""
         world.truth.given.append(self._look_at)
         world.truth.restless = self._is_shared
         world.truth.excused = self._is_forgotten
@@ -79,8 +81,11 @@ class SliceAuditor:
             for each in (event.old, self._world.nodes().get(name)):
                 self._identify(name, each)
         elif plural == LEASES.plural and SLICE_ANNOTATION in _notes(event.new):
+            uid = event.new["metadata"]["uid"]
             if _holder(event.new):
-                self._held[event.new["metadata"]["uid"]] = event.new
+                self._held[uid] = event.new
+            if _agreed(event.new) and not (event.old and _agreed(event.old)):
+                self._agreed_at[uid] = self._world.loop.time()
             if event.gone:
                 self._consented(event.new)
             else:
@@ -96,10 +101,14 @@ class SliceAuditor:
         name = lease["metadata"]["name"]
         for other in [each for each in leases(self._world).values() if _slice(each).overlaps(_slice(lease))]:
             two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
-            has = self._is_offered if two and not self._world.restores else _agreed if two else self._has_to_stay
+            has = self._has_to_stay if not two else self._has_got if self._world.restores else self._is_offered
             if has(lease) and has(other) and other["metadata"]["name"] != name:
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
+
+    def _has_got(self, lease: Object) -> bool:
+        """Tell whether it was agreed to since the server was restored: a copy shows agreements of the past."""
+        return _agreed(lease) and self._agreed_at.get(lease["metadata"]["uid"], NEVER) > self._world.restored_at
 
     def _has_to_stay(self, lease: Object) -> bool:
         meta = lease["metadata"]
