@@ -1,50 +1,31 @@
-"""Takes the slices that are offered to this node, brings their IPPools behind the journal, and hands slices back.
+"""Takes the slices that are offered to this node, has their IPPools brought behind the journal, and hands slices back.
 
 What must hold: nothing is given of a slice before its Lease names this agent, the controller has agreed to just that
 signature, and the journal says so; a restored copy shows offers and signatures of the past, and nobody agrees to those.
-The journal decides who has which address, and the IPPool follows it, one patch at a time, with a precondition. What
-another hand wrote into it is seen before anything is written over: an entry of ours that it changed is put back, and an
-address that it gave away is believed to be in use, so that no Pod gets it. A slice that was handed back or lost is
-closed for good under its Lease's UID; where a restored copy shows that Lease again, it is handed back once no Pod has
-an address of it.
+Nor is anything given in a boot before the Lease names that boot: who finds no journal goes by what the Lease says. A
+slice that was handed back or lost is closed for good under its Lease's UID; where a restored copy shows that Lease
+again, it is handed back once no Pod has an address of it. So is one that is shown beside another of its addresses.
 """
 
 import asyncio
 from collections.abc import Callable
 
-import msgspec
-
 from podpool.agent.book import Book
 from podpool.agent.ground import Ground
 from podpool.agent.networks.account import Account
 from podpool.agent.networks.leases import OwnLeases, Signed
+from podpool.agent.networks.pool_writer import PoolWriter, tenant_of
 from podpool.agent.networks.pools import OwnPools
 from podpool.agent.networks.slices import Slice
-from podpool.agent.records import (
-    Owner,
-    SliceClosed,
-    SliceForgotten,
-    SliceGiven,
-    SliceSettled,
-    SliceSigned,
-    SliceTaken,
-    Tenant,
-)
-from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.agent.records import SliceClosed, SliceForgotten, SliceSettled, SliceSigned, SliceTaken
+from podpool.core.ranges import Prefix
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict
 from podpool.kube.queue import Again, WorkQueue, work
 from podpool.resources.builtin import Lease, Node
-from podpool.resources.whereabouts import (
-    BOOT_ANNOTATION,
-    IP_POOLS,
-    LEAVE_ANNOTATION,
-    Allocation,
-    IPPool,
-)
+from podpool.resources.whereabouts import BOOT_ANNOTATION, LEAVE_ANNOTATION, IPPool
 from podpool.runtime.transport import Unreachable
-from podpool.slices.entries import Entries, read_entries
+from podpool.slices.entries import read_entries
 from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
 
 BEHIND = 0.5
@@ -65,6 +46,7 @@ class Keeper:
         self._boot_id = boot_id
         self._changed = changed
         self._leases = OwnLeases(ground, self.pools, boot_id=boot_id)
+        self._writer = PoolWriter(ground, book, self.pools, boot_id=boot_id, tell_once=self._tell_once)
         self._account = Account(ground, book, verify=self._verify)
         self._queue = WorkQueue(rng=ground.rng)
         self._behind: dict[str, float] = {}
@@ -228,8 +210,8 @@ class Keeper:
         """Give of a slice from now on, unless something was asked meanwhile that makes the signature void."""
         pool = await self.pools.read_pool(name)
         if pool and pool.spec.allocations and not signed.same_boot:
-            pool = await self._strike(pool)  # no sandbox has survived
-        entries = self._entries(pool) if pool else None
+            pool = await self._writer.strike(pool)  # no sandbox has survived
+        entries = self._writer.entries(pool) if pool else None
         if pool is None or entries is None or self._leases.agreed(lease) != signed:
             return
         notes = pool.metadata.annotations
@@ -248,7 +230,7 @@ class Keeper:
                 slice=str(entries.prefix),
                 at=self._ground.clock.boot(),
                 found={
-                    str(each.address): _tenant(each.allocation)
+                    str(each.address): tenant_of(each.allocation)
                     for each in entries.listed
                     if not any(each.address in slice_.prefix for slice_ in given)
                 },
@@ -266,14 +248,6 @@ class Keeper:
         """List the slices that have some of these addresses and are given from: they know who has which."""
         kept = (each for each in self._book.slices if not each.closed and each.network == network)
         return [each for each in kept if each.prefix.range.overlaps(prefix.range)]
-
-    def _entries(self, pool: IPPool) -> Entries | None:
-        try:
-            parse_prefix(pool.metadata.annotations.get(RANGE_ANNOTATION, pool.spec.range))
-            return read_entries(pool.spec)
-        except InvalidInput as error:
-            self._tell_once(f"{pool.metadata.uid}", f"IPPool {pool.metadata.name} cannot be used: {error}")
-            return None
 
     # Letting go
 
@@ -315,7 +289,7 @@ class Keeper:
             return
         pool = await self.pools.read_pool(slice_.name)
         if pool and pool.spec.allocations:
-            await self._strike(pool)
+            await self._writer.strike(pool)
         await self._leases.let_go(lease)
         self._ground.tell(f"slice {slice_.prefix} was handed back: {_reason(pool)}")
 
@@ -329,7 +303,7 @@ class Keeper:
             return None
         since = self._behind.pop(slice_.name, None)
         try:
-            pool = await self._written(slice_, pool)
+            pool = await self._writer.written(slice_, pool)
         except BaseException:
             self._behind[slice_.name] = since if since is not None else self._ground.clock.boot()
             raise
@@ -347,79 +321,10 @@ class Keeper:
         rested = slice_.rests_until(rest=cooldown)
         return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, BEHIND))
 
-    async def _written(self, slice_: Slice, pool: IPPool) -> IPPool | None:
-        """Write what differs, on what is there now; gives the IPPool as it is then."""
-        entries = self._entries(pool)
-        if entries is None or entries.prefix != slice_.prefix:
-            self._tell_once(f"{slice_.lease} range", f"IPPool {slice_.name} is not of slice {slice_.prefix} any more")
-            return None
-        foreign = self._foreign(slice_, entries)
-        if foreign:
-            fresh = await self.pools.read_pool(slice_.name)
-            entries = self._entries(fresh) if fresh else None
-            if fresh is None or entries is None:
-                return None
-            pool = fresh
-            self._believe(slice_, self._foreign(slice_, entries))
-        wanted = {entries.key(slice_.address(value)): _entry(tenant) for value, tenant in slice_.held.items()}
-        shown = {each.key: each.allocation for each in entries.listed}
-        changes: dict[str, Allocation | None] = {key: each for key, each in wanted.items() if shown.get(key) != each}
-        changes |= {key: None for key in shown if key not in wanted}
-        if not changes:
-            return pool
-        await self._book.sync()  # what is on the wire is on the platter: after a reboot it is known for ours
-        return await self._patch(pool, changes)
-
-    def _foreign(self, slice_: Slice, entries: Entries) -> dict[int, Allocation]:
-        """Find entries that nobody of us can have written."""
-        found: dict[int, Allocation] = {}
-        for each in entries.listed:
-            value, past = each.address.value, slice_.used.get(each.address.value)
-            if value in slice_.held or (past and _entry(past.tenant) == each.allocation):
-                continue
-            found[value] = each.allocation
-        return found
-
-    def _believe(self, slice_: Slice, foreign: dict[int, Allocation]) -> None:
-        for value, entry in foreign.items():
-            told = f"{slice_.address(value)} was given to {entry.podref} by another hand, in IPPool {slice_.name}"
-            self._ground.tell(f"{told}: no Pod gets it from us")
-            self._book.write(SliceGiven(tenant=_tenant(entry), slots=(slice_.slot(value),)))
-
-    async def _strike(self, pool: IPPool) -> IPPool:
-        """Have it say that nobody has anything."""
-        return await self._patch(pool, dict.fromkeys(pool.spec.allocations))
-
-    async def _patch(self, pool: IPPool, changes: "dict[str, Allocation | None] | dict[str, None]") -> IPPool:
-        allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
-        name, notes = pool.metadata.name, {BOOT_ANNOTATION: self._boot_id}
-        try:
-            answer = await self._ground.kube.merge(
-                IP_POOLS,
-                name,
-                {"metadata": {"annotations": notes}, "spec": {"allocations": allocations}},
-                namespace=self.pools.namespace,
-                precondition=pool.metadata.resource_version,
-            )
-        except Conflict:
-            await self.pools.read_pool(name)
-            raise
-        self.pools.see(answer)
-        return answer
-
     def _tell_once(self, key: str, sentence: str) -> None:
         if key not in self._told:
             self._told.add(key)
             self._ground.tell(sentence)
-
-
-def _tenant(entry: Allocation) -> Tenant:
-    owner = Owner(container_id=entry.id, ifname=entry.ifname)
-    return Tenant(owner=owner, podref=entry.podref, found=True)
-
-
-def _entry(tenant: Tenant) -> Allocation:
-    return Allocation(id=tenant.owner.container_id, podref=tenant.podref, ifname=tenant.owner.ifname)
 
 
 def _reason(pool: IPPool | None) -> str:

@@ -3,7 +3,7 @@
 plugin's frame -> router -> slices (journal) -> answer                  router, sliced
 -> shared ranges (IPPools of all nodes)        classic
 IPPools and Leases of this Node (watches) -> slices taken, handed back  pools, keeper
-journal -> IPPools                                                      keeper
+journal -> IPPools                                                      pool_writer
 """
 
 import asyncio
