@@ -8,7 +8,7 @@ from podpool.sim.search import play
 FOUND = {
     "narrow-shared": (601313,),
     "slices": (10027, 10117, 10174, 10253, 11086),
-    "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121),
+    "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121, 12325),
 }
 
 

@@ -137,6 +137,22 @@ class TestALeaseIsGone:
 
         tell(story)
 
+    def test_who_is_registered_again_is_asked_what_it_told_before(self, tell: Tell) -> None:
+        """The word on the Node before counts until its agent has spoken on this one."""
+
+        async def story(site: SliceSite) -> None:
+            name = await site.taken()
+            node = await site.client.get(NODES, "n1")
+            await answer(site, "n1", "", "10.1.0.64/26")
+            other = "red-n1-10.1.0.64-26"
+            await site.comes(name, other)
+            await site.leave("n1")
+            await site.join("n1", boot=node.boot_id)
+            await answer(site, "n1", await asked(site, "n1"))
+            await site.comes(name)
+
+        tell(story)
+
 
 class TestSignatures:
     def test_each_is_agreed_to_anew(self, tell: Tell) -> None:

@@ -151,6 +151,10 @@ class Claims:
             self._told[name] = claim
             self.refresh(name)
 
+    def has_word_of(self, node: Node) -> bool:
+        """Tell whether something counts that its agent told on an earlier Node of the same machine."""
+        return any(each.belongs(node) and each.uid != node.metadata.uid for each in self._told.values())
+
     def unsay(self, name: str) -> None:
         """Let an agent's word count no more."""
         if self._told.pop(name, None):

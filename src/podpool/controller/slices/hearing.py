@@ -7,6 +7,7 @@ question is written on every Node, and all agents answer it. Machines may lack t
 come back. A node that does not answer is waited for, but not for ever, and then named in the log.
 
 When a lead begins, and nothing tells of a restore, only nodes without a slice are asked, and waited for but a moment.
+Who was registered again is asked, too, if its agent had told something on the Node before, which counts until then.
 """
 
 import asyncio
@@ -58,6 +59,8 @@ class Hearing:
         self._over = False
         self._heard: dict[str, int] = {}
         """The version at which each Node was last heard, by its UID."""
+        self._mute: set[str] = set()
+        """Nodes that have told nothing, and whose earlier ones had."""
 
     @property
     def is_over(self) -> bool:
@@ -84,6 +87,9 @@ class Hearing:
     def hear(self, node: Node) -> None:
         """Take down what a Node's agent tells. What it does not name any more is free, if it is its latest word."""
         report, version = slice_report_of(node), _number(node.metadata.resource_version)
+        if report is None and self._claims.has_word_of(node):
+            self._mute.add(node.metadata.name)
+            self.stir()
         if report is None or version < self._heard.get(node.metadata.uid, 0):
             return
         self._heard[node.metadata.uid] = version
@@ -97,15 +103,22 @@ class Hearing:
             await self._stirred.wait()
             await asyncio.sleep(GATHER)
             self._stirred.clear()
-            while not self.is_over:
+            while self._mute or not self.is_over:
                 try:
+                    await self._ask_mute()
                     await self._look()
                 except (ApiError, Unreachable) as error:
                     _log.info("the agents are asked later: %s", error)
                 await self._pause()
 
+    async def _ask_mute(self) -> None:
+        while self._mute:
+            name = min(self._mute)
+            await self._ask_one(name, self._question)
+            self._mute.discard(name)
+
     async def _pause(self) -> None:
-        if not self._over:
+        if self._mute or not self._over:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK):
                     await self._stirred.wait()
@@ -114,6 +127,8 @@ class Hearing:
 
     async def _look(self) -> None:
         """Ask who was not asked, and see who has answered, on a quorum read."""
+        if self.is_over:
+            return
         question, numbers = self._question, self._ground.settings.numbers
         nodes = (await self._kube.list(NODES)).items
         asked = [each for each in nodes if self._all or self._lacks(each)]
@@ -137,13 +152,12 @@ class Hearing:
     async def _ask(self, nodes: Sequence[Node], question: str) -> None:
         left = [each for each in nodes if each.metadata.annotations.get(ASKED_ANNOTATION) != question]
         for begin in range(0, len(left), AT_ONCE):
-            await asyncio.gather(*(self._ask_one(each, question) for each in left[begin : begin + AT_ONCE]))
+            names = [each.metadata.name for each in left[begin : begin + AT_ONCE]]
+            await asyncio.gather(*(self._ask_one(each, question) for each in names))
 
-    async def _ask_one(self, node: Node, question: str) -> None:
+    async def _ask_one(self, node: str, question: str) -> None:
         with suppress(NotFound):
-            await self._kube.merge(
-                NODES, node.metadata.name, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}}
-            )
+            await self._kube.merge(NODES, node, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}})
 
 
 def _answered(node: Node, question: str) -> bool:
