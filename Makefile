@@ -41,6 +41,7 @@ sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual t
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-shared
+	@$(BIN)/podpool sim --seeds 1-100 --climate narrow-spoilt
 	@$(BIN)/podpool sim --seeds 1-60 --climate slices
 	@$(BIN)/podpool sim --seeds 1-60 --climate slices-restores
 
@@ -50,6 +51,7 @@ soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EX
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-restores
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-shared
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-spoilt
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate slices
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate slices-restores
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not histories" --timeout 0

@@ -129,7 +129,8 @@ class Acts:
     def _spoil(self, event: Event, spoil: Callable[[MachineDisk, str], None], *, only: tuple[str, ...] = ("",)) -> None:
         if event.node in self._world.hosts:
             self.kill_agent(event)
-            disk = self._world.hosts[event.node].machine.disk
+            machine = self._world.hosts[event.node].machine
+            machine.spoilt, disk = machine.spoilt + 1, machine.disk
             for name in filter(lambda each: each.startswith(only), disk.names()):
                 spoil(disk, name)
 

@@ -47,7 +47,7 @@ class Auditor:
         self._configs: dict[str, float] = {}
         """and when its NNC last showed boot id and container."""
         self._versions: dict[tuple[str, str], int] = {}
-        """The highest version of a container that an agent had accepted, by boot and container."""
+        """The highest version of a container that an agent had accepted, by boot, journal and container."""
         world.office.changed.append(self._books_changed)
         world.truth.given.append(self._given)
         world.looks.append(self._look)
@@ -58,7 +58,7 @@ class Auditor:
         self._note_words()
         for name, host in self._world.hosts.items():
             self._identify(name, self._world.nodes().get(name), self._world.configs().get(name))
-            if host.agent:
+            if host.agent and host.agent_process and host.agent_process.alive:
                 self._only_rises(name, host.agent.pool.adopted, host.agent.pool.version)
 
     def _written(self, event: Event) -> None:
@@ -85,7 +85,8 @@ class Auditor:
             self._configs[boot] = now
 
     def _only_rises(self, machine: str, container: str, version: int) -> None:
-        key = (self._world.hosts[machine].machine.boot_id, container)
+        on = self._world.hosts[machine].machine
+        key = (f"{on.boot_id}/{on.spoilt}", container)
         if version < self._versions.get(key, version):
             story = f"the agent of {machine} went back from version {self._versions[key]} to {version}"
             raise Violation("no silent return", f"{story} of container {container}")

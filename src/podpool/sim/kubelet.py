@@ -13,6 +13,8 @@ from typing import Any, Protocol
 import msgspec
 
 from podpool.cni.messages import Request, decode_answer, encode_request
+from podpool.pocket.kinds import PODS
+from podpool.pocket.store import PocketStore
 from podpool.runtime.disk import Disk
 from podpool.runtime.randomness import new_uuid
 from podpool.sim.machine import Machine, Process
@@ -76,12 +78,33 @@ class Socket:
 class PodNetworks:
     """How the Pods of a cluster are connected: by the node's own pool, unless somebody says otherwise."""
 
+    late = 0.0
+    """Seconds after which, at the most, it is told."""
+
     def configs(self) -> Configs | None:
         """Tell how a Pod that starts now is configured; None while a network of it is missing."""
         return {FIRST: CONFIG}
 
     def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
         """Hear which addresses a Pod has, by interface."""
+
+
+class Shown(PodNetworks):
+    """Pods that show their addresses, some time after they have them."""
+
+    late = 8.0
+
+    def __init__(self, store: PocketStore) -> None:
+        self._store = store
+
+    def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
+        """Have it told in the Pod's status."""
+        ips = [{"ip": each} for each in addresses.values()]
+        if pod in self._store.objects("", "pods"):
+            status = {"podIPs": ips}
+            self._store.update(
+                PODS, pod, lambda old: {**old, "status": {**old.get("status", {}), **status}}, sub="status"
+            )
 
 
 class Kubelet:
@@ -154,12 +177,20 @@ class Kubelet:
                 self._sandboxes[uid] = sandbox
             self._truth.begin(Use(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
         if uid in self._sandboxes:
-            self._networks.connected(pod, addresses)
+            await self._tell(uid, pod, addresses)
         else:
             self._truth.end(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
             await asyncio.sleep(RETRY * self._rng.uniform(0.8, 1.2))
         self._busy.pop(uid, None)
+
+    async def _tell(self, uid: str, pod: str, addresses: Mapping[str, str]) -> None:
+        sandbox = self._sandboxes[uid]
+        if self._networks.late:
+            self._busy.pop(uid, None)
+            await asyncio.sleep(self._rng.uniform(0.0, self._networks.late))
+        if self._sandboxes.get(uid) == sandbox:
+            self._networks.connected(pod, addresses)
 
     async def _add(self, request: Request) -> str | None:
         """Ask for an address; None when there is none."""

@@ -147,6 +147,8 @@ class Machine:
         self.disk = MachineDisk()
         self.clock = MachineClock(loop)
         self.boot_id = new_uuid(rng)
+        self.spoilt = 0
+        """How often files of it were lost or damaged."""
         self.processes: list[Process] = []
 
     def start(self, name: str) -> Process:

@@ -63,6 +63,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Whether Pods have their addresses from node slices; there is no ledger then that anybody asks."""
     networks: int = 1
     """Of each Pod, with slices: the second is shared by all nodes, the others are cut."""
+    shown: bool = False
+    """Whether Pods show their addresses, as kubelets have them do once all images are there."""
     pod_history: bool = False
     """Whether the ledger is told which Pods have which addresses."""
 
@@ -183,7 +185,9 @@ CLIMATES = {
         _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
     ),
     "narrow": NARROW,
-    "narrow-spoilt": _with(NARROW, SPOILT),
+    "narrow-spoilt": msgspec.structs.replace(
+        _with(NARROW, SPOILT), shape=msgspec.structs.replace(NARROW.shape, shown=True)
+    ),
     "slices": _with(SLICES, SPOILT),
     "slices-restores": _with(SLICES, API_OFTEN_RESTORED),
     "narrow-meddled": _with(NARROW, MEDDLING),

@@ -24,7 +24,7 @@ from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
 from podpool.pocket.store import PocketStore, Snapshot
 from podpool.resources.crds import manifests
 from podpool.sim import attachments
-from podpool.sim.kubelet import Kubelet, PodNetworks, Socket
+from podpool.sim.kubelet import Kubelet, PodNetworks, Shown, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.sim.network import Network, Service
@@ -164,10 +164,15 @@ class World:
             host.deletes,
             rng=self._fresh_dice(f"{name}/kubelet"),
             bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
-            networks=attachments.Attachments(self.store, self.shape) if self.shape.slices else PodNetworks(),
+            networks=self._pod_networks(),
         )
         host.kubelet.start()
         self.start_agent(name)
+
+    def _pod_networks(self) -> PodNetworks:
+        if self.shape.slices:
+            return attachments.Attachments(self.store, self.shape)
+        return Shown(self.store) if self.shape.shown else PodNetworks()
 
     def reboot(self, name: str) -> None:
         """Cut a machine's power and give it back: the Node stays, the boot id is new."""
