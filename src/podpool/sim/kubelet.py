@@ -99,12 +99,9 @@ class Shown(PodNetworks):
 
     def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
         """Have it told in the Pod's status."""
-        ips = [{"ip": each} for each in addresses.values()]
+        status = {"podIPs": [{"ip": each} for each in addresses.values()]}
         if pod in self._store.objects("", "pods"):
-            status = {"podIPs": ips}
-            self._store.update(
-                PODS, pod, lambda old: {**old, "status": {**old.get("status", {}), **status}}, sub="status"
-            )
+            self._store.update(PODS, pod, lambda old: {**old, "status": old.get("status", {}) | status}, sub="status")
 
 
 class Kubelet:
@@ -176,18 +173,12 @@ class Kubelet:
             if len(addresses) == len(configs):
                 self._sandboxes[uid] = sandbox
             self._truth.begin(Use(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
-        if uid in self._sandboxes:
-            await self._tell(uid, pod, addresses)
-        else:
+        if uid not in self._sandboxes:
             self._truth.end(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
             await asyncio.sleep(RETRY * self._rng.uniform(0.8, 1.2))
         self._busy.pop(uid, None)
-
-    async def _tell(self, uid: str, pod: str, addresses: Mapping[str, str]) -> None:
-        sandbox = self._sandboxes[uid]
-        if self._networks.late:
-            self._busy.pop(uid, None)
+        if addresses and self._networks.late:
             await asyncio.sleep(self._rng.uniform(0.0, self._networks.late))
         if self._sandboxes.get(uid) == sandbox:
             self._networks.connected(pod, addresses)
