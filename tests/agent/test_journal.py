@@ -105,20 +105,16 @@ class TestAppending:
             found = Journal(disk.after_kill()).open()
             assert ((HISTORY[0], HISTORY[2]), 0, False) == (found.records, found.torn, found.damaged)
 
-    def test_any_flipped_byte_is_noticed(self) -> None:
+    @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
+    def test_any_flipped_byte_is_damage_and_not_a_torn_write(self, flip: int) -> None:
         content = written(*HISTORY).written["segment.00000001"]
-        for offset in range(0, len(content), 7):
+        for offset in range(len(content)):
             disk = MemoryDisk()
-            disk.written["segment.00000001"] = content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :]
+            spoilt = bytes([content[offset] ^ flip])
+            disk.written["segment.00000001"] = content[:offset] + spoilt + content[offset + 1 :]
             found = Journal(disk).open()
-            assert found.torn
+            assert found.damaged, offset
             assert HISTORY[: len(found.records)] == found.records
-
-    def test_a_whole_frame_that_is_wrong_is_damage_and_not_a_torn_write(self) -> None:
-        disk = written(*HISTORY)
-        content = disk.written["segment.00000001"]
-        disk.written["segment.00000001"] = content[:20] + b"?" + content[21:]
-        assert Journal(disk).open().damaged
 
     def test_an_empty_disk_is_a_new_beginning(self) -> None:
         found = Journal(MemoryDisk()).open()
@@ -239,7 +235,7 @@ class TestCompaction:
             disk.remove("snapshot")
         again = Book(disk, SetClock(), fence_limit=FENCE)
         assert again.open(boot_id="boot-1").damaged
-        assert again.damaged
+        assert again.pool.suspect
         assert not again.pool.adopted
         for record in HISTORY[:3]:
             again.write(record)

@@ -263,11 +263,11 @@ class TestReboots:
         pool = after(pool_of(1), Stopped(), started(at=5.0), started(boot_id="boot-2", at=3.0))
         assert None is take(pool, A, now=3.0)
 
-    @pytest.mark.parametrize("doubt", [Doubted(at=9.0), started(at=9.0, damaged=True)])
-    def test_in_doubt_all_rest_and_what_is_in_use_stays(self, doubt: AnyRecord) -> None:
+    @pytest.mark.parametrize("before", [(), (started(at=5.0, damaged=True),)])
+    def test_in_doubt_all_rest_and_what_is_in_use_stays(self, before: tuple[AnyRecord, ...]) -> None:
         pool = pool_of(1, 2)
         take(pool, A)
-        pool.apply(doubt)
+        after(pool, *before, Doubted(at=9.0))
         assert pool.holding(A)
         assert None is take(pool, B, now=38.9)
         assert "g2" == take(pool, B, now=39.0)
@@ -281,11 +281,24 @@ class TestReboots:
         assert "g2" == take(pool, A, now=1030.0)
         assert ["g1"] == [each.id for each in pool.lost()]
 
-    def test_what_a_sandbox_is_known_to_have_is_not_forgotten(self) -> None:
+    def test_what_a_sandbox_has_by_what_is_left_of_a_journal_may_be_anothers_when_it_ends(self) -> None:
         pool = pool_of(1)
         take(pool, A)
         pool.apply(Doubted(at=1.0, forgotten=("g1",)))
-        assert not pool.forgotten
+        assert [] == list(pool.lost())
+        pool.apply(Released(grant="g1", at=2.0))
+        assert None is take(pool, B, now=1000.0)
+        assert ["g1"] == [each.id for each in pool.lost()]
+
+    def test_a_damaged_journal_is_suspect_until_it_is_doubted_or_the_machine_reboots(self) -> None:
+        for end in (Doubted(at=2.0), Started(boot_id="boot-2", boot=0.0, wall=0.0)):
+            pool = after(pool_of(1), Started(boot_id=pool_of(1).boot_id, boot=1.0, wall=1.0, damaged=True))
+            assert after(Pool(), pool.snapshot()).suspect
+            assert None is take(pool, A, now=1000.0)
+            assert [] == list(pool.releasable(now=1000.0, rest=30.0))
+            pool.apply(Started(boot_id=pool.boot_id, boot=1.5, wall=1.5))
+            assert pool.suspect
+            assert not after(pool, end).suspect
 
     def test_a_snapshot_keeps_what_is_forgotten_and_a_reboot_ends_it(self) -> None:
         pool = after(Pool(), after(pool_of(1), Doubted(at=1.0, forgotten=("g1",))).snapshot())

@@ -19,7 +19,6 @@ class Book:
         self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
-        self.damaged = False
         """Records were lost that somebody had been answered on."""
         self._clock = clock
         self._journal = Journal(disk)
@@ -32,7 +31,6 @@ class Book:
     def open(self, *, boot_id: str) -> Found:
         """Read what earlier agents wrote, and go on from there."""
         found = self._journal.open()
-        self.damaged = found.damaged
         for record in found.records:
             self._apply(record)
         clock = self._clock

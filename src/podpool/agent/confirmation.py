@@ -103,7 +103,8 @@ class Confirmation:
         if container is None:
             return False
         blank, report = not pool.adopted, self._config.inherited or own_report(config)
-        alive = report.boot_id == pool.boot_id  # an agent of this boot gave addresses: its sandboxes may run on
+        # who gave addresses in this boot told it, if the NNC was not made anew since; its sandboxes may run on
+        alive = report.boot_id in ("", pool.boot_id)
         others = [each for each in config.status.network_containers if each.assignment_mode == "dynamic"]
         shown = (container, *(each for each in others if each.id not in {container.id, *pool.closed}))
         listed = tuple(grant.name for each in shown for grant in each.ip_assignments)
@@ -111,10 +112,10 @@ class Confirmation:
             if pool.adopted:
                 self._ground.tell(f"container {pool.adopted} was given up: this node goes on with {container.id}")
             self._book.write(Adopted(container=container.id))
-            if listed:
+            if listed or pool.suspect:
                 told = f"the journal knows nothing of container {container.id}'s addresses"
-                self._doubt(told, forgotten=listed if blank and alive else ())
-        elif self._first and (report.version > self._journalled or self._book.damaged):
+                self._doubt(told, forgotten=listed if (blank or pool.suspect) and alive else ())
+        elif self._first and (report.version > self._journalled or pool.suspect):
             told = "the journal is damaged, or older than what this node's agent reported"
             self._doubt(told, forgotten=listed if alive else ())
         self._first = False

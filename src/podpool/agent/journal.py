@@ -2,8 +2,9 @@
 
 What must hold: a record is on its way to the platter once `append` has returned (it survives the process), and there
 once `sync` has (it survives the machine). Whatever byte the process died at, `open` finds every record that was
-appended, in order; a torn tail is cut off, and said. A frame that is whole and wrong is damage, not a torn write: what
-follows it does not count, nor does any segment whose beginning is lost. Damage is told, and the agent starts.
+appended, in order; a torn tail is cut off, and said. A torn write is the beginning of a right frame; whatever else
+cannot be read is damage: what follows it does not count, nor does any segment whose beginning is lost. Damage is told,
+and the agent starts. A frame's length has a checksum of its own, or a wrong one would look like a tail that is torn.
 
 The file grows by segments. To make it short again, the agent goes on in a new segment, writes down what all earlier
 records came to, as the `snapshot`, and then removes the earlier segments; each step leaves everything in place until
@@ -25,7 +26,8 @@ GROUP = 0.02
 SEGMENT = 1 << 20
 """Bytes after which a new segment is begun: some 5,000 ADDs and DELs, read again within 0.1 s."""
 
-_FRAME = struct.Struct("!II")
+_LENGTH, _FRAME = struct.Struct("!I"), struct.Struct("!III")
+"""The length of the payload; and a frame's head: that, its checksum, and the payload's."""
 _SNAPSHOT, _SEGMENT = "snapshot", "segment."
 
 
@@ -177,17 +179,23 @@ def _name(segment: int) -> str:
 
 
 def _frame(payload: bytes) -> bytes:
-    return _FRAME.pack(len(payload), zlib.crc32(payload)) + payload
+    return _FRAME.pack(len(payload), _check(len(payload)), zlib.crc32(payload)) + payload
+
+
+def _check(length: int) -> int:
+    return zlib.crc32(_LENGTH.pack(length))
 
 
 def _payloads(content: bytes) -> Iterator[tuple[bytes, int]]:
     """Go through the frames that are whole and right: each payload, and where it ends."""
     at = 0
     while at + _FRAME.size <= len(content):
-        length, checksum = _FRAME.unpack_from(content, at)
+        length, check, checksum = _FRAME.unpack_from(content, at)
         end = at + _FRAME.size + length
+        if check != _check(length) or end > len(content):
+            return
         payload = content[at + _FRAME.size : end]
-        if end > len(content) or zlib.crc32(payload) != checksum:
+        if zlib.crc32(payload) != checksum:
             return
         yield payload, end
         at = end
@@ -207,8 +215,8 @@ def _read(content: bytes) -> tuple[list[AnyRecord], int]:
 
 
 def _is_damage(tail: bytes) -> bool:
-    """A torn write is the beginning of a frame; a frame of full length that is wrong is something else."""
+    """Tell whether this is not the beginning of a right frame."""
     if len(tail) < _FRAME.size:
         return False
-    length, _ = _FRAME.unpack_from(tail)
-    return bool(_FRAME.size + length <= len(tail))
+    length, check, _ = _FRAME.unpack_from(tail)
+    return bool(check != _check(length) or _FRAME.size + length <= len(tail))

@@ -67,6 +67,8 @@ class Pool:
         self.forgotten: set[str] = set()
         """Grants that sandboxes may have whom the journal has forgotten."""
         self._stopped = False
+        self.suspect = False
+        """The journal was damaged, and it is still to be found out what this boot's sandboxes may have."""
         self._doubted_at: float | None = None
         self._fresh: dict[str, Grant] = {}
         self._used: dict[str, Grant] = {}  # in the order of their last use
@@ -166,7 +168,7 @@ class Pool:
         return (each for each in (*self._fresh.values(), *self._used.values()) if each.id in self.forgotten)
 
     def _sure(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
-        return (each for each in grants.values() if each.id not in self.forgotten)
+        return (each for each in grants.values() if not (self.suspect or each.id in self.forgotten))
 
     def knows(self, grant: str) -> bool:
         """Tell whether a grant is free or in use here: not named, not unknown."""
@@ -205,7 +207,8 @@ class Pool:
             case Assigned() | Released() | Named() | Recalled():
                 self._use(record)
             case Doubted():
-                self.forgotten |= {*record.forgotten} - self._held.keys()
+                self.forgotten |= {*record.forgotten}  # who has one by what is left of a journal may have had it before
+                self.suspect = False
                 self._doubt(at=record.at)
             case Snapshot():
                 self._restore(record)
@@ -227,6 +230,7 @@ class Pool:
         return Snapshot(
             boot_id=self.boot_id,
             stopped=self._stopped,
+            suspect=self.suspect,
             doubted_at=self._doubted_at,
             adopted=self.adopted,
             closed=tuple(sorted(self.closed)),
@@ -244,7 +248,7 @@ class Pool:
     def _restore(self, record: Snapshot) -> None:
         self.boot_id, self.adopted, self.closed = record.boot_id, record.adopted, set(record.closed)
         self.container, self.beside = record.container, {each.id: each for each in record.beside}
-        self._stopped, self._doubted_at = record.stopped, record.doubted_at
+        self._stopped, self.suspect, self._doubted_at = record.stopped, record.suspect, record.doubted_at
         self._fresh, self._used, self._named = (_by_id(each) for each in (record.fresh, record.used, record.named))
         self._held = {each.grant.id: each for each in record.held}
         self._by_owner = {}
@@ -256,6 +260,7 @@ class Pool:
     def _start(self, record: Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
         self.boot_id, clean, self._stopped = record.boot_id, self._stopped, False
+        self.suspect = record.damaged or (self.suspect and not rebooted)
         if rebooted:
             self._count_anew(at=record.boot)
         if record.damaged or (rebooted and not clean and not first):

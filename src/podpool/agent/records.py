@@ -272,6 +272,7 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
 
     boot_id: str = ""
     stopped: bool = False
+    suspect: bool = False
     doubted_at: float | None = None
     adopted: str = ""
     closed: tuple[str, ...] = ()
