@@ -135,6 +135,11 @@ class TwoReplicas:
         self._replicas = [PostgresStore(url, rng=random.SystemRandom()) for _ in range(2)]
         self._turns = itertools.cycle(each for each in self._replicas for _ in range(3))
 
+    @property
+    def first(self) -> PostgresStore:
+        """One of them, which does what it is asked for in that order; the two together do not."""
+        return self._replicas[0]
+
     async def begin(self, mend: Mend) -> None:
         for replica in self._replicas:
             await replica.begin(mend)

@@ -18,6 +18,7 @@ from podpool.ledger.store import Books, Store
 from podpool.ledger.works import Shared, Work, attempts
 from podpool.ledger.writer import ThreadStore
 from tests.ledger.offices import HandClock, Leader, Office, addresses, done, ids, item
+from tests.ledger.stores import TwoReplicas
 
 Test: TypeAlias = Callable[[Store], Coroutine[Any, Any, None]]
 Waiting: TypeAlias = Callable[[Test], None]
@@ -192,4 +193,5 @@ def waiting(books: str, tmp_path: Path) -> Waiting:
 
     if books == "sqlite":
         return lambda test: asyncio.run(on_file(test))
-    return lambda test: done(test(Office().store))
+    store = Office().store
+    return lambda test: done(test(store.first if isinstance(store, TwoReplicas) else store))
