@@ -12,8 +12,7 @@ address of a sandbox is given to nobody else, under whatever name it comes again
 when an address was last used. `apply` is the only way in which anything changes, in the running agent and when the
 journal is read again.
 
-A node has one container of its own, which the fence is about. Others may be shown beside it: they come and go with the
-status.
+A node has one container of its own, which the fence is about. Others beside it come and go with the status.
 """
 
 from collections import Counter
@@ -260,9 +259,9 @@ class Pool:
     def _start(self, record: Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
         self.boot_id, clean, self._stopped = record.boot_id, self._stopped, False
-        self.suspect = record.damaged or (self.suspect and not rebooted)
         if rebooted:
             self._count_anew(at=record.boot)
+        self.suspect = self.suspect or record.damaged
         if record.damaged or (rebooted and not clean and not first):
             self._doubt(at=record.boot)  # the tail that was lost may have used any of them
         for grant in list(self._held) if rebooted else ():
@@ -270,15 +269,14 @@ class Pool:
 
     def _count_anew(self, *, at: float) -> None:
         """A new boot's clock cannot tell for how long an address has rested in the one before: from now on, then."""
-        self._doubted_at, self.forgotten = None, set()
+        self._doubted_at, self.forgotten, self.suspect = None, set(), False
         self._fresh = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._fresh.values())
         self._used = _by_id(grant.in_doubt(at=at) for grant in self._used.values())
         self._named = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._named.values())
         self._gone = dict.fromkeys(self._gone, at)
 
     def _doubt(self, *, at: float) -> None:
-        # what comes later may be what was given and forgotten: it counts as used until now, too
-        self._doubted_at = at
+        self._doubted_at = at  # what comes later may be what was given and forgotten: it, too, counts as used
         free = (*self._used.values(), *self._fresh.values())
         self._fresh, self._used = {}, _by_id(grant.in_doubt(at=at) for grant in free)
         self._named = _by_id(grant.in_doubt(at=at) for grant in self._named.values())

@@ -43,12 +43,15 @@ async def lose_journal(world: World) -> None:
     await world.start()
 
 
-def damage(world: World, record: bytes) -> None:
-    """Spoil the last record that has this in it."""
+async def damage_journal(world: World, record: bytes) -> None:
+    """The next agent of this boot finds that the last record with this in it is spoilt."""
+    await world.kill()
     (segment,) = [each for each in world.disk.names() if each.startswith("segment")]
     content = bytearray(world.disk.written[segment])
     content[content.rindex(record)] ^= 1
     world.disk.written[segment] = bytes(content)
+    world.road.cut = False
+    await world.start()
 
 
 async def behind(world: World, *containers: str) -> list[str]:
@@ -186,10 +189,7 @@ async def test_a_journal_that_is_damaged_is_as_good_as_lost(world: World) -> Non
     await offer(with_slices(world))
     await world.start()
     await run_pod(world, "a", *await behind(world, "a"))
-    await world.kill()
-    damage(world, b"slice-given")
-    world.road.cut = False
-    await world.start()
+    await damage_journal(world, b"slice-given")
     assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
     assert ["10.1.4.2/16"] == await add(world, "c")
@@ -206,11 +206,8 @@ async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(world:
     assert ["10.1.4.1/16"] == await add(world, "b")
     await run_pod(world, "b", "10.1.4.1")
     await asyncio.sleep(1.0)
-    await world.kill()
-    damage(world, b"slice-returned")
-    await world.start()
-    await asyncio.sleep(SOON)
-    await asyncio.sleep(3 * APART)
+    await damage_journal(world, b"slice-returned")
+    await asyncio.sleep(SOON + 3 * APART)
     assert ["10.1.4.2/16"] == await add(world, "c")
     await asyncio.sleep(1.0)
     uid = (await world.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
@@ -226,10 +223,7 @@ async def test_what_is_left_of_a_journal_may_end_before_this_boot(world: World) 
     await world.report_boot("boot-2")
     await world.start()
     await run_pod(world, "b", *await behind(world, "b"))
-    await world.kill()
-    damage(world, b"boot-2")
-    world.road.cut = False
-    await world.start()
+    await damage_journal(world, b"boot-2")
     assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
     assert [["10.1.4.1/16"], ["10.1.4.3/16"]] == [await add(world, each) for each in ("c", "d")]
