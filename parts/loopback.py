@@ -1,7 +1,9 @@
 """Ports on loopback for servers that cannot be handed a socket.
 
 A server that is stopped must find its port free when it starts again: so ports come from below the range that the
-kernel hands to outgoing connections (from 32768 on, by default), and each process begins elsewhere.
+kernel hands to outgoing connections (from 32768 on, by default), and who is handed a port has it for as long as the
+process lives. It holds an abstract socket of the port's name until then, which like the port itself exists once in a
+network namespace.
 """
 
 from __future__ import annotations
@@ -9,25 +11,41 @@ from __future__ import annotations
 import http.client
 import os
 import socket
-from itertools import count
+from itertools import cycle, islice
 
-LOWEST, HIGHEST = 20_000, 32_000
-APART = 16
-_tried = count()
+PORTS = range(20_000, 32_000)
+_held: dict[int, socket.socket] = {}
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that this process hands out once."""
-    begin = os.getpid() * APART
-    while True:
-        port = LOWEST + (begin + next(_tried)) % (HIGHEST - LOWEST)
+    """A port that nobody listens on, and that is handed to nobody else."""
+    return free_ports(1)
+
+
+def free_ports(count: int) -> int:
+    """The first of so many ports in a row that nobody listens on, and that are handed to nobody else."""
+    begin = os.getpid() * 16  # processes seldom look at the same ones
+    for first in islice(cycle(PORTS), begin % len(PORTS), begin % len(PORTS) + len(PORTS)):
+        row = {port: held for port in range(first, first + count) if (held := _hold(port))}
+        if len(row) == count:
+            _held.update(row)
+            return first
+        for held in row.values():
+            held.close()
+    raise OSError(f"no {count} ports in a row are free on loopback from {PORTS.start} to {PORTS.stop}")
+
+
+def _hold(port: int) -> socket.socket | None:
+    held = socket.socket(socket.AF_UNIX)
+    try:
+        held.bind(f"\0podpool-port-{port}")
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        return port
+            probe.bind(("127.0.0.1", port))
+    except OSError:
+        held.close()
+        return None
+    return held
 
 
 def listens(port: int) -> bool:

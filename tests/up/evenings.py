@@ -6,14 +6,13 @@ import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from parts.daemon import dying_with_us
-from parts.loopback import free_port
+from parts.loopback import free_ports
 from parts.polling import PATIENCE, until
 
 if TYPE_CHECKING:
@@ -27,7 +26,7 @@ class Evening:
 
     def __init__(self, home: Path, *, program: Sequence[str] = PODPOOL, env: Mapping[str, str] | None = None) -> None:
         self.home = home
-        self.port = free_ports()
+        self.port = free_ports(4)
         self.log = home.with_suffix(".log")
         self._program = program
         self._env = {**os.environ, **(env or {})}
@@ -129,20 +128,3 @@ def _content(path: Path) -> bytes:
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def free_ports() -> int:
-    """The first of four ports that are free."""
-    while True:
-        first = free_port()
-        if first < 65000 and all(_free(first + place) for place in range(1, 4)):
-            return first
-
-
-def _free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
