@@ -37,11 +37,12 @@ format: .venv/.dev ## put the code into its form
 sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; four minutes
 	@$(BIN)/podpool sim --seeds 1-80 --climate storm
 	@$(BIN)/podpool sim --seeds 1-30 --climate shared
-	@$(BIN)/podpool sim --seeds 1-300 --climate narrow
-	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-meddled
+	@$(BIN)/podpool sim --seeds 1-250 --climate narrow
+	@$(BIN)/podpool sim --seeds 1-150 --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-shared
 	@$(BIN)/podpool sim --seeds 1-100 --climate narrow-spoilt
+	@$(BIN)/podpool sim --seeds 1-100 --climate narrow-underlay
 	@$(BIN)/podpool sim --seeds 1-60 --climate slices
 	@$(BIN)/podpool sim --seeds 1-60 --climate slices-restores
 

@@ -118,9 +118,10 @@ async def test_versions_are_those_of_each_container(world: World) -> None:
 @in_world
 async def test_a_container_that_goes_takes_its_free_addresses_along(world: World) -> None:
     agent = await with_two(world)
-    await addresses(world, "a")
+    given = await addresses(world, "a")
     await world.write_status(version=2, grants=FOUR)
     await asyncio.sleep(SETTLED)
+    assert given == await addresses(world, "a"), "who asks again is answered as before"
     assert 2 == len([each for each in agent.pool.holdings.values() if each.owner.container_id == "a"])
     assert 8 == agent.pool.listed
     assert ["10.0.1.2/16"] == await addresses(world, "b")

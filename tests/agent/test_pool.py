@@ -87,9 +87,8 @@ class TestGiving:
         take(pool, A)
         take(pool, B)
         pool.apply(Released(grant="g1", at=1.0))
-        assert None is pool.holding(A)
-        held = pool.holding(B)
-        assert held
+        assert () == pool.holdings_of(A)
+        (held,) = pool.holdings_of(B)
         assert "g2" == held.grant.id
 
 
@@ -122,8 +121,7 @@ class TestStatuses:
         pool = pool_of(1)
         take(pool, A)
         pool.apply(accepted(status(2, {})))
-        held = pool.holding(A)
-        assert held
+        (held,) = pool.holdings_of(A)
         assert held.dropped
         pool.apply(Released(grant="g1", at=5.0))
         assert None is take(pool, B, now=1000.0)
@@ -161,8 +159,7 @@ class TestStatuses:
         pool.apply(Adopted(container="nc-2"))
         assert {CONTAINER} == pool.closed
         assert None is take(pool, B)
-        held = pool.holding(A)
-        assert held
+        (held,) = pool.holdings_of(A)
         assert held.dropped
         assert pool.accepts(status(0, grants(7), container="nc-2"))
 
@@ -222,14 +219,14 @@ class TestReboots:
         pool = pool_of(1, 2)
         take(pool, A)
         pool.apply(started(at=7.0))
-        assert pool.holding(A)
+        assert pool.holdings_of(A)
         assert "g2" == take(pool, B, now=7.0)
 
     def test_a_reboot_voids_assignments_which_rest_from_then_on(self) -> None:
         pool = pool_of(1, 2)
         take(pool, A)
         after(pool, Stopped(), started(boot_id="boot-2", at=3.0))
-        assert None is pool.holding(A)
+        assert () == pool.holdings_of(A)
         assert "g2" == take(pool, B, now=3.0)
         assert None is take(pool, C, now=32.9)
         assert "g1" == take(pool, C, now=33.0)
@@ -268,7 +265,7 @@ class TestReboots:
         pool = pool_of(1, 2)
         take(pool, A)
         after(pool, *before, Doubted(at=9.0))
-        assert pool.holding(A)
+        assert pool.holdings_of(A)
         assert None is take(pool, B, now=38.9)
         assert "g2" == take(pool, B, now=39.0)
 

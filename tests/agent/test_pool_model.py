@@ -84,9 +84,9 @@ class PoolAgainstModel(RuleBasedStateMachine):
 
     @rule(owner=owners)
     def a_sandbox_ends(self, owner: Owner) -> None:
-        holding = self.pool.holding(owner)
-        assert (holding and holding.grant.id) == (self.held[owner][0] if owner in self.held else None)
-        if holding:
+        holdings = self.pool.holdings_of(owner)
+        assert [each.grant.id for each in holdings] == ([self.held[owner][0]] if owner in self.held else [])
+        for holding in holdings:
             _, address = self.held.pop(owner)
             self.last_use[address] = self.now
             self.apply(Released(grant=holding.grant.id, at=self.now))

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from podpool.core.errors import InvalidInput
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response, Unreachable
 
@@ -73,6 +74,12 @@ def test_a_server_that_is_not_there_is_unreachable() -> None:
 
     with pytest.raises(Unreachable, match="127.0.0.1"):
         asyncio.run(call())
+
+
+@pytest.mark.parametrize("text", ["", "nonsense", "127.0.0.1:7780", "ftp://host", "http://", "http://[::1"])
+def test_what_is_no_address_of_a_server_is_refused_before_anything_is_sent(text: str) -> None:
+    with pytest.raises(InvalidInput, match="write it as http://HOST:PORT"):
+        HttpTransport(text)
 
 
 def test_a_stream_that_breaks_off_is_unreachable_not_ended() -> None:

@@ -46,6 +46,11 @@ def answered_before_the_journal(patch: pytest.MonkeyPatch) -> None:
     _written_late(patch, Assigned, by=LATE)
 
 
+def the_underlay_is_not_asked(patch: pytest.MonkeyPatch) -> None:
+    """Whatever a status shows is given at once."""
+    patch.setattr(Pool, "_works", lambda _pool, _grant: True)
+
+
 def named_before_the_journal(patch: pytest.MonkeyPatch) -> None:
     """A patch that names grants is sent, and the names are written down when it must have been answered."""
     _written_late(patch, Named, by=20.0)

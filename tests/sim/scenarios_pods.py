@@ -55,6 +55,14 @@ async def a_start_on_a_stale_list(story: Story) -> None:
     await story.settled(60)
 
 
+async def pods_are_bound_before_the_underlay_knows(story: Story) -> None:
+    """A node has addresses for six Pods that come at once, and its host takes a while to program them."""
+    story.world.add_host("a")
+    story.bind("a", 6)
+    await story.until(lambda: story.served("a") == 6)
+    await story.settled(30)
+
+
 async def demand_returns_while_a_release_is_under_way(story: Story) -> None:
     """The controller has read the names, its call is on its way to the ledger, and Pods are bound again."""
     await story.joined("a")

@@ -206,6 +206,14 @@ BUGS = (
     ),
     Bug(
         "",
+        "nothing is given that the underlay does not know",
+        planted.the_underlay_is_not_asked,
+        scenarios_pods.pods_are_bound_before_the_underlay_knows,
+        ("programmed",),
+        msgspec.structs.replace(WIDE, underlay=True),
+    ),
+    Bug(
+        "",
         "a cluster that a restored ledger waits for is told so",
         planted_books.only_who_asks_is_told,
         scenarios_restores.a_cluster_without_nodes_is_waited_for,

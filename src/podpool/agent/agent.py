@@ -2,6 +2,7 @@
 
     Pods, Node, NNC, subnet (watches) -> View -> decision -> NNC patch      monitor
     NNC status -> pool -> those who wait                                    config, dynamic
+    what works by now -> pool                                               underlay
     plugin's frame -> pool or networks -> journal -> answer                 plugin, dynamic, networks
     Node and NNC (quorum reads) -> fence                                    confirmation
     Pods that wait in vain -> Node condition, taint, Event                  shortage
@@ -14,6 +15,7 @@ import asyncio
 import math
 import random
 
+from podpool.agent.asking import Asking
 from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
@@ -36,6 +38,7 @@ from podpool.agent.recollection import APART, Recollection
 from podpool.agent.records import Owner, PodName, Recalled
 from podpool.agent.shortage import Shortage
 from podpool.agent.subnets import NAMESPACE, Subnets
+from podpool.agent.underlay import Underlay
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import Numbers
 from podpool.kube.client import KubeClient
@@ -59,7 +62,8 @@ class Agent:
 
     With a `recorder`, which it runs, it writes Events; with `taint` further Pods are kept away from a node whose subnet
     is short. With `pools`, the namespace of Whereabouts' objects, it also serves networks with ranges of their own;
-    `foreign` when plugins of Whereabouts itself may be at work there, on any node.
+    `foreign` when plugins of Whereabouts itself may be at work there, on any node. With an `underlay` nothing is given
+    that it does not know.
     """
 
     def __init__(  # noqa: PLR0913  everything is handed in
@@ -81,6 +85,7 @@ class Agent:
         pools: str = "",
         foreign: bool = True,
         read_file: ReadFile = lambda _path: None,
+        underlay: Underlay | None = None,
     ) -> None:
         self.node = node
         self._boot_id = boot_id
@@ -90,7 +95,8 @@ class Agent:
         self._tell = tell = tell or to_log(node)
         ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell, mode=mode)
         self._ground = ground
-        self._book = Book(disk, clock, fence_limit=numbers.fence)
+        self._book = Book(disk, clock, fence_limit=numbers.fence, underlay=underlay is not None)
+        self._asking = Asking(ground, self._book, underlay) if underlay else None
         self._config = OwnConfig(self._book, clock, tell)
         demand = Demand()
         self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
@@ -202,7 +208,8 @@ class Agent:
         pool, config = self.pool, self._config.newest
         now, rest = self._clock.boot(), self._outlook.rest()
         shown = config.status.network_containers if config else ()
-        resting = sum(1 for _ in pool.not_rested(now=now, rest=rest))
+        resting = {each.id for each in pool.not_rested(now=now, rest=rest)}
+        unprogrammed = {each.id for each in pool.unprogrammed()} - resting
         return Picture(
             containers=shown,
             terms=self._outlook.terms(),
@@ -210,8 +217,9 @@ class Agent:
             primaries=sum(bool(each.primary_ip) for each in shown),
             listed=pool.listed,
             assigned=len(pool.holdings),
-            available=pool.free - resting,
-            resting=resting,
+            available=pool.free - len(resting) - len(unprogrammed),
+            resting=len(resting),
+            unprogrammed=len(unprogrammed),
             named=len(pool.named),
             left_out=len(pool.left_out),
             dropped=sum(each.dropped for each in pool.holdings.values()),
@@ -262,6 +270,8 @@ class Agent:
                 group.create_task(self._recall())
                 if self._networks:
                     group.create_task(self._networks.run())
+                if self._asking:
+                    group.create_task(self._asking.run(self._changed))
         finally:
             self._ended = True
             await self._book.stop()
@@ -316,6 +326,8 @@ class Agent:
         if not self.able.is_set() and self._outlook.not_yet() is None:
             self.able.set()
         self._dynamic.serve()
+        if self._asking:
+            self._asking.changed()
         if self._networks:
             self._networks.changed()
         self._monitor.changed()

@@ -7,19 +7,20 @@ from podpool.agent.journal import Found, Journal
 from podpool.agent.networks.slices import Slices
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
+from podpool.agent.underlay import Programming
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 
 
 class Book:
-    """Pool, slices and fences, as the records have made them."""
+    """Pool, slices and fences, as the records have made them; with an `underlay`, what it has programmed, too."""
 
-    def __init__(self, disk: Disk, clock: Clock, *, fence_limit: float) -> None:
-        self.pool = Pool()
+    def __init__(self, disk: Disk, clock: Clock, *, fence_limit: float, underlay: bool = False) -> None:
+        self.programming = Programming(asked=underlay)
+        self.pool = Pool(programmed=self.programming.covers)
         self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
-        """Records were lost that somebody had been answered on."""
         self._clock = clock
         self._journal = Journal(disk)
 
@@ -59,7 +60,7 @@ class Book:
         await self.sync()
 
     def _apply(self, record: AnyRecord) -> None:
-        for part in (self.pool, self.slices, self.fence, self.node_fence):
+        for part in (self.pool, self.slices, self.fence, self.node_fence, self.programming):
             part.apply(record)
 
     def snapshot(self) -> Snapshot:
@@ -69,4 +70,5 @@ class Book:
             confirmed=self.fence.confirmed,
             node_confirmed=self.node_fence.confirmed,
             slices=self.slices.snapshot(),
+            programmed=dict(self.programming.versions),
         )

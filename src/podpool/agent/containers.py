@@ -3,8 +3,7 @@
 import msgspec
 
 from podpool.agent.records import Grant
-from podpool.cni.messages import Lease
-from podpool.core.addresses import Address, Family, parse_address
+from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.resources.acn import NetworkContainer
@@ -21,7 +20,9 @@ def readable(container: NetworkContainer, *, tag: str, at: float) -> tuple[dict[
         except InvalidInput as error:
             wrong[each.name] = str(error)
         else:
-            usable[each.name] = Grant(id=each.name, address=str(address), since=at, container=tag)
+            usable[each.name] = Grant(
+                id=each.name, address=str(address), since=at, container=tag, version=container.version
+            )
     return usable, wrong
 
 
@@ -31,14 +32,15 @@ def same_grants(container: NetworkContainer, known: NetworkContainer) -> Network
 
 
 def families(container: NetworkContainer) -> tuple[Family, ...]:
-    """Tell which families a container has addresses of: those of its subnets, as far as they can be read."""
-    found: dict[Family, None] = {}
-    for space in (container.subnet_address_space, container.subnet_address_space_v6):
-        try:
-            found[parse_prefix(space, what="subnetAddressSpace").family] = None
-        except InvalidInput:
-            continue
-    return tuple(found)
+    """Tell which families a container has addresses of: those whose subnet can be read."""
+    return tuple(family for family in Family if _has(container, family))
+
+
+def _has(container: NetworkContainer, family: Family) -> bool:
+    try:
+        return subnet_of(container, family).family is family
+    except InvalidInput:
+        return False
 
 
 def subnet_of(container: NetworkContainer, family: Family) -> Prefix:
@@ -48,8 +50,8 @@ def subnet_of(container: NetworkContainer, family: Family) -> Prefix:
     return parse_prefix(space or container.subnet_address_space, what="subnetAddressSpace")
 
 
-def lease_of(container: NetworkContainer, address: Address) -> Lease:
-    """Complete an address with what an interface needs besides; raises `InvalidInput`."""
+def interface_of(container: NetworkContainer | None, text: str) -> tuple[int, str]:
+    """Find what an interface needs besides its address: the length of the prefix, and the gateway."""
+    address, container = parse_address(text), container or NetworkContainer()
     v6 = container.default_gateway_v6 if address.family is Family.V6 else ""
-    gateway = v6 or container.default_gateway
-    return Lease(address=address, prefix=subnet_of(container, address.family).length, gateway=gateway)
+    return subnet_of(container, address.family).length, v6 or container.default_gateway

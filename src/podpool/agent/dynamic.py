@@ -9,7 +9,6 @@ from typing import TypeAlias
 import msgspec
 
 from podpool.agent.book import Book
-from podpool.agent.containers import lease_of
 from podpool.agent.demand import Demand
 from podpool.agent.ground import Ground
 from podpool.agent.modes import Mode
@@ -17,8 +16,6 @@ from podpool.agent.records import Assigned, Holding, Owner, PodName, Released
 from podpool.agent.waiting import Ended, Queue
 from podpool.cni.messages import CniError, Code, Lease
 from podpool.core.addresses import parse_address
-from podpool.core.errors import InvalidInput
-from podpool.resources.acn import NetworkContainer
 
 Holdings: TypeAlias = tuple[Holding, ...]
 """What a sandbox gets: one address of each container and family."""
@@ -81,7 +78,7 @@ class Dynamic:
             holdings = answer
         elif self._ground.mode is not Mode.PODS:
             self._changed()  # these monitors learn of a Pod only now
-        return self._leases(holdings)
+        return tuple(map(_lease, holdings))
 
     def give_back(self, owner: Owner) -> None:
         """Take back what a sandbox has, and end its waiting."""
@@ -116,12 +113,7 @@ class Dynamic:
         )
         return pool.holdings_of(asker.owner)
 
-    def _leases(self, holdings: Holdings) -> tuple[Lease, ...]:
-        try:
-            return tuple(self._lease(each) for each in holdings)
-        except InvalidInput as error:
-            raise CniError(Code.TRY_AGAIN_LATER, f"the node's network container cannot be used: {error}") from error
 
-    def _lease(self, holding: Holding) -> Lease:
-        container = self._book.pool.container_of(holding.grant) or NetworkContainer()
-        return lease_of(container, parse_address(holding.grant.address))
+def _lease(holding: Holding) -> Lease:
+    address = parse_address(holding.grant.address)
+    return Lease(address=address, prefix=holding.prefix, gateway=holding.gateway)

@@ -123,7 +123,7 @@ def azure(now: Picture) -> dict[str, tuple[str, float]]:
         ),
         "expect_available_ips": ("The request less the addresses of Pods", now.requested - now.assigned),
         "max_ips": ("The most addresses of this node", now.terms.maximum if now.terms else 0),
-        "pending_programming_ips": ("Addresses that an underlay must be told of first", 0),
+        "pending_programming_ips": ("Addresses that the underlay does not know yet", now.unprogrammed),
         "pending_release_ips": ("Addresses that were named for release", now.named),
         "primary_ips": ("Addresses that are not for Pods", now.primaries),
         "requested_ips": ("What the node asked for", now.requested),

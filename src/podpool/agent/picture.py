@@ -31,6 +31,8 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     assigned: int
     available: int
     resting: int
+    unprogrammed: int
+    """Addresses that the underlay does not know yet."""
     named: int
     left_out: int
     """Grants that the status lists and nobody can use."""

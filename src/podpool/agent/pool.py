@@ -6,22 +6,23 @@
 | Assigned | held by one sandbox | to Resting, when the sandbox gives it back |
 | Resting | used not long ago | by itself: to Available, when the cooldown in force has passed |
 | PendingRelease | named for release | never, but that a newer status no longer lists it |
+| PendingProgramming | free, but the underlay does not know it yet | by itself: to Available, when it does |
 
 What must hold: a grant is in one state; an owner has one grant of each lane, which is a container and a family; an
 address of a sandbox is given to nobody else, under whatever name it comes again. Resting is not stored: it follows from
-when an address was last used. `apply` is the only way in which anything changes, in the running agent and when the
-journal is read again.
+when an address was last used. Nor is PendingProgramming: `underlay` tells it. `apply` is the only way in which anything
+changes, in the running agent and when the journal is read again.
 
 A node has one container of its own, which the fence is about. Others beside it come and go with the status.
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 
 import msgspec
 
-from podpool.agent.containers import families, readable, same_grants
+from podpool.agent.containers import families, interface_of, readable, same_grants
 from podpool.agent.records import (
     Accepted,
     Adopted,
@@ -47,9 +48,10 @@ LONGEST_REST = 3600.0
 
 
 class Pool:
-    """The grants of one container."""
+    """The grants of one node; `programmed` tells whether the underlay knows what a container had at a version."""
 
-    def __init__(self) -> None:
+    def __init__(self, programmed: Callable[[str, int], bool] = lambda _container, _version: True) -> None:
+        self._programmed = programmed
         self.boot_id = ""
         self.adopted = ""
         """The container that is this node's; only a quorum read decides it."""
@@ -86,7 +88,7 @@ class Pool:
     @property
     def listed(self) -> int:
         """How many grants the last accepted status lists."""
-        return sum(len(each.ip_assignments) for each in self._containers())
+        return sum(len(each.ip_assignments) for each in self.containers)
 
     @property
     def holdings(self) -> Mapping[str, Holding]:
@@ -102,18 +104,10 @@ class Pool:
         """Find what a sandbox has."""
         return tuple(self._held[grant] for grant in self._by_owner.get(owner, ()))
 
-    def holding(self, owner: Owner) -> Holding | None:
-        """Find the first address that a sandbox has."""
-        return next(iter(self.holdings_of(owner)), None)
-
-    def container_of(self, grant: Grant) -> NetworkContainer | None:
-        """Find what the last status said of a grant's container."""
-        return self.beside.get(grant.container) if grant.container else self.container
-
     def next_free(self, *, now: float, rest: float, lane: Lane | None = None) -> Grant | None:
         """Find the address that has been free for longest, of a lane or of all."""
         new, old = (
-            next((each for each in self._sure(grants) if lane in (None, each.lane)), None)
+            next((each for each in self._sure(grants) if lane in (None, each.lane) and self._works(each)), None)
             for grants in (self._fresh, self._used)
         )
         if old is None or old.since + rest > now:
@@ -144,6 +138,10 @@ class Pool:
         """How many are neither in use nor named, resting ones too."""
         return len(self._fresh) + len(self._used)
 
+    def unprogrammed(self) -> Iterator[Grant]:
+        """Go through the free addresses that the underlay does not know yet."""
+        return (grant for grant in (*self._fresh.values(), *self._used.values()) if not self._works(grant))
+
     def not_rested(self, *, now: float, rest: float) -> Iterator[Grant]:
         """Go through the addresses that rest, for whatever reason."""
         return (grant for grant in self._used.values() if grant.since + rest > now)
@@ -165,6 +163,9 @@ class Pool:
     def lost(self) -> Iterator[Grant]:
         """Go through the grants that somebody may have whom nobody remembers."""
         return (each for each in (*self._fresh.values(), *self._used.values()) if each.id in self.forgotten)
+
+    def _works(self, grant: Grant) -> bool:
+        return self._programmed(grant.container or self.adopted, grant.version)
 
     def _sure(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
         return (each for each in grants.values() if not (self.suspect or each.id in self.forgotten))
@@ -315,17 +316,27 @@ class Pool:
     def _known(self, container: str) -> NetworkContainer | None:
         return self.container if container == self.adopted else self.beside.get(container)
 
-    def _containers(self) -> tuple[NetworkContainer, ...]:
+    @property
+    def containers(self) -> tuple[NetworkContainer, ...]:
+        """What the last accepted status said of all of the node's containers, its own first."""
         return ((self.container,) if self.container else ()) + tuple(self.beside.values())
 
     def _look_at_lanes(self) -> None:
-        tags = {each.id: "" if each is self.container else each.id for each in self._containers()}
-        self.lanes = tuple((tags[each.id], family) for each in self._containers() for family in families(each))
+        tags = {each.id: "" if each is self.container else each.id for each in self.containers}
+        self.lanes = tuple((tags[each.id], family) for each in self.containers for family in families(each))
 
     def _assign(self, record: Assigned) -> None:
         for name in (record.grant, *record.more):
             grant = self._fresh.pop(name, None) or self._used.pop(name)
-            self._held[name] = Holding(grant=grant, owner=record.owner, pod=record.pod, network=record.network)
+            prefix, gateway = interface_of(self.beside.get(grant.container, self.container), grant.address)
+            self._held[name] = Holding(
+                grant=grant,
+                owner=record.owner,
+                pod=record.pod,
+                network=record.network,
+                prefix=prefix,
+                gateway=gateway,
+            )
         self._by_owner[record.owner] = (record.grant, *record.more)
 
     def _drop(self, container: str, *, keeping: frozenset[str]) -> None:
@@ -361,7 +372,7 @@ class Pool:
 
     def _listed(self, *, at: float) -> Iterator[Grant]:
         """Go through what the containers list, as far as it can be used."""
-        for container in self._containers():
+        for container in self.containers:
             usable, wrong = readable(container, tag="" if container is self.container else container.id, at=at)
             self.left_out |= wrong
             yield from usable.values()
@@ -374,7 +385,7 @@ class Pool:
         rests = msgspec.structs.replace(holding.grant, since=at, used=True, doubted=False)
         if not holding.dropped:
             self._used[grant] = rests
-        elif any(each.name == grant for one in self._containers() for each in one.ip_assignments):
+        elif any(each.name == grant for one in self.containers for each in one.ip_assignments):
             self._named[grant] = rests  # named by another hand, or dropped and listed again: it goes back
         else:
             self._leave(rests)

@@ -13,6 +13,8 @@ def not_yet(node: str, book: Book, *, numbers: Numbers) -> str | None:
             f"node {node} has no network container yet: see whether podpool's controller runs, and whether "
             f"NodeNetworkConfig kube-system/{node} belongs to this Node and its Node reports boot id {pool.boot_id}"
         )
+    if not book.programming.covers(pool.adopted, 0):
+        return f"the underlay of node {node} does not know container {pool.adopted} yet: see whether it was told of it"
     return None if book.fence.is_open() else fenced(node, book.fence.age(), numbers)
 
 
@@ -24,10 +26,12 @@ def why_none(node: str, book: Book, *, requested: int | None, resting: int, numb
     pool = book.pool
     status = pool.container.status if pool.container else ""
     subnet = pool.container.subnet_name if pool.container else ""
+    behind = sum(1 for _ in pool.unprogrammed())
+    unknown = f", {behind} that the underlay does not know yet" if behind else ""
     asked = "has not asked for more yet" if requested is None else f"asked for {requested}"
     return (
         f"node {node} has no free address: it holds {pool.listed} ({len(pool.holdings)} in use, {resting} resting, "
-        f"{len(pool.named)} being given back) and {asked}; subnet {subnet or 'of this node'} answered "
+        f"{len(pool.named)} being given back{unknown}) and {asked}; subnet {subnet or 'of this node'} answered "
         f"{status or 'nothing yet'}{_advice(status)}"
     )
 

@@ -44,6 +44,8 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """It may have been used: it rests, but nobody's demand stands behind it."""
     container: str = ""
     """Which of the node's further containers it is of; none for the node's own."""
+    version: int = 0
+    """The version of its container at which it came."""
 
     @property
     def lane(self) -> "Lane":
@@ -66,6 +68,10 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pod: PodName = PodName()
     network: str = ""
     """The name of the runtime's network, whose GC it is subject to."""
+    prefix: int = 0
+    """The length of its interface's prefix,"""
+    gateway: str = ""
+    """and the way out: as they were given, whatever becomes of the container."""
     dropped: bool = False
     """The status no longer lists it, or somebody named it for release: kept for its Pod, and for nobody after it."""
 
@@ -113,6 +119,12 @@ class Parted(Record, frozen=True, kw_only=True, tag="parted"):
     """A further container is not shown any more."""
 
     container: str
+
+
+class Programmed(Record, frozen=True, kw_only=True, tag="programmed"):
+    """The underlay has come so far, with each container."""
+
+    versions: dict[str, int]
 
 
 class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
@@ -288,6 +300,7 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     forgotten: tuple[str, ...] = ()
     slices: tuple[SliceState, ...] = ()
     node_confirmed: tuple[float, float] | None = None
+    programmed: dict[str, int] = {}
 
 
 AnyRecord: TypeAlias = (
@@ -297,6 +310,7 @@ AnyRecord: TypeAlias = (
     | Confirmed
     | Accepted
     | Parted
+    | Programmed
     | Assigned
     | Released
     | Named

@@ -9,6 +9,7 @@ from podpool.agent.metrics import Meters
 from podpool.agent.modes import Mode
 from podpool.agent.notices import to_log
 from podpool.agent.socket import listening
+from podpool.agent.underlay import HostAgent
 from podpool.cli.daemons import parse_listen
 from podpool.cni import conflist
 from podpool.core.errors import InvalidInput
@@ -20,7 +21,7 @@ from podpool.resources.access import AGENT
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import serving
+from podpool.runtime.http import HttpTransport, serving
 
 KERNEL = Path("/proc/sys/kernel/random/boot_id")
 
@@ -40,6 +41,7 @@ def run_agent(  # noqa: PLR0913  one for each option
     taint: str,
     whereabouts_namespace: str,
     foreign_plugins: str,
+    underlay: str,
     numbers: str,
     kubeconfig: str,
     boot_id: str,
@@ -52,6 +54,7 @@ def run_agent(  # noqa: PLR0913  one for each option
 
     async def work() -> None:
         api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
+        below = HttpTransport(underlay, connections=1) if underlay else None
         kube, clock, rng = KubeClient(api), SystemClock(), randomness.system()
         disk, late = LocalDisk(Path(state)), LocalDisk(Path(deletes))
         agent = Agent(
@@ -69,6 +72,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             pools=whereabouts_namespace,
             foreign=foreign_plugins == "true",
             read_file=_read_file,
+            underlay=HostAgent(below) if below else None,
         )
         meters = Meters(agent.handle, agent.picture)
         try:
@@ -85,6 +89,8 @@ def run_agent(  # noqa: PLR0913  one for each option
             disk.close()
             late.close()
             await api.close()
+            if below:
+                await below.close()
 
     daemon.run(work)
 

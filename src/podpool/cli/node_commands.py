@@ -36,6 +36,9 @@ AGENT_COMMANDS: Mapping[str, Command] = {
             "foreign-plugins": Option(
                 "true", "plugins of Whereabouts itself may still write the ranges that nodes share", YES_NO
             ),
+            "underlay": Option(
+                "", "the host that must know of an address before it works, as Azure's: http://168.63.129.16"
+            ),
             "numbers": Option("", NUMBERS),
             "kubeconfig": Option("", "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"),
             "boot-id": Option("", "else the kernel's; must be what the kubelet reports"),

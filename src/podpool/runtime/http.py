@@ -10,7 +10,7 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from podpool.core.errors import PodpoolError
+from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
 LARGEST_BODY = 64 * 1024 * 1024
@@ -41,7 +41,7 @@ class HttpTransport:
         connections: int = 32,
         connect_timeout: float = 10.0,
     ) -> None:
-        self.base = URL(base)  # may have a path of its own, behind a gateway
+        self.base = _address(base)
         self._headers = headers
         self._proxy = proxy
         self._server_name = server_name
@@ -88,6 +88,17 @@ class HttpTransport:
                 yield piece
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
+
+
+def _address(text: str) -> URL:
+    """Read where a server is; it may have a path of its own, behind a gateway."""
+    try:
+        address = URL(text)
+    except ValueError:
+        address = URL()
+    if address.scheme not in {"http", "https"} or not address.host:
+        raise InvalidInput("server", text, "not an address of a server: write it as http://HOST:PORT or https://HOST")
+    return address
 
 
 def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:

@@ -100,12 +100,20 @@ class Auditor:
         if not world.office.subnet().frozen:
             _contained(use, world.owners())
         name = use.machine
+        self._programmed(use)
         self._identify(name, world.nodes().get(name), world.configs().get(name))
         boot = world.hosts[name].machine.boot_id
         known = min(self._nodes.get(boot, NO_NODE)[0], self._configs.get(boot, NEVER))
         if use.since - known > world.shape.numbers.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
+
+    def _programmed(self, use: Use) -> None:
+        """Look whether an address that was given works."""
+        fabric, agent = self._world.fabric, self._world.hosts[use.machine].agent
+        if fabric and agent and not fabric.works(agent.pool.adopted, use.address):
+            story = f"{use.machine} gave {use.address} to {use.pod}, and the underlay does not know it"
+            raise Violation("programmed", story)
 
     def _note_words(self) -> None:
         for name, host in self._world.hosts.items():

@@ -65,6 +65,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """Of each Pod, with slices: the second is shared by all nodes, the others are cut."""
     shown: bool = False
     """Whether Pods show their addresses, as kubelets have them do once all images are there."""
+    underlay: bool = False
+    """Whether hosts must program an address before it works."""
     pod_history: bool = False
     """Whether the ledger is told which Pods have which addresses."""
 
@@ -188,6 +190,7 @@ CLIMATES = {
     "narrow-spoilt": msgspec.structs.replace(
         _with(NARROW, SPOILT), shape=msgspec.structs.replace(NARROW.shape, shown=True)
     ),
+    "narrow-underlay": msgspec.structs.replace(NARROW, shape=msgspec.structs.replace(NARROW.shape, underlay=True)),
     "slices": _with(SLICES, SPOILT),
     "slices-restores": _with(SLICES, API_OFTEN_RESTORED),
     "narrow-meddled": _with(NARROW, MEDDLING),

@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from podpool.agent.agent import Agent
+from podpool.agent.underlay import HostAgent
 from podpool.controller.controller import Controller
 from podpool.controller.settings import Settings
 from podpool.kube.client import KubeClient
@@ -24,6 +25,7 @@ from podpool.pocket.kinds import BUILTIN, DEFINITIONS, PODS
 from podpool.pocket.store import PocketStore, Snapshot
 from podpool.resources.crds import manifests
 from podpool.sim import attachments
+from podpool.sim.fabric import Fabric
 from podpool.sim.kubelet import Kubelet, PodNetworks, Shown, Socket
 from podpool.sim.loop import VirtualLoop
 from podpool.sim.machine import Machine, MachineClock, MachineDisk, Process
@@ -71,6 +73,8 @@ class World:
         )
         self.store = PocketStore(clock=self.clock, rng=self.dice("uids"))
         self.api = Service(f"{name}api")
+        self.underlay = Service(f"{name}underlay")
+        self.fabric = Fabric(self.loop, self.dice("fabric")) if self.shape.underlay else None
         self.hosts: dict[str, Host] = {}
         self.controllers: dict[str, Process] = {}
         self.looks: list[Callable[[], None]] = []
@@ -95,6 +99,9 @@ class World:
         if self.shape.slices:
             attachments.define(self.store, self.shape)
         self.start_api()
+        if self.fabric:
+            self.store.written.append(self.fabric.see)
+            self.underlay.serve(self.fabric.handle, self._process(self.underlay.name))
         if self._beside is None:
             await self.office.begin()
             self.loop.create_task(self.office.run())
@@ -198,6 +205,7 @@ class World:
             tell=lambda _: None,
             pools="kube-system" if self.shape.slices else "",
             foreign=False,
+            underlay=HostAgent(self.network.transport(name, self.underlay)) if self.fabric else None,
         )
         host.agent, host.agent_process = agent, process
         host.socket.open(agent, process)
