@@ -1,9 +1,15 @@
 """HTTP under the seam: what a handler answers is what a transport gets."""
 
 import asyncio
+import gc
+import ssl
+import threading
+import warnings
 from collections.abc import AsyncIterator
+from typing import cast
 
 import pytest
+import trustme
 
 from podpool.core.errors import InvalidInput
 from podpool.runtime.http import HttpTransport, serving
@@ -143,3 +149,41 @@ def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
             return [held.status]
 
     assert [200] == asyncio.run(exchange())
+
+
+def test_what_was_given_up_over_tls_does_not_outlive_its_loop() -> None:
+    """A goodbye that the other side does not hear would leave a connection behind, and a warning of it to somebody."""
+    authority = trustme.CA()
+    theirs, ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(theirs)
+    authority.configure_trust(ours)
+    asked, over = threading.Event(), asyncio.Event()
+
+    async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        asked.set()
+        cast("asyncio.Transport", writer.transport).pause_reading()  # it does not hear the goodbye
+        await over.wait()
+        writer.transport.abort()
+
+    async def give_up(port: int) -> None:
+        road = HttpTransport(f"https://127.0.0.1:{port}", tls=ours)
+        asking = asyncio.ensure_future(road.send(Request(method="GET", path="/")))
+        await asyncio.to_thread(asked.wait)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await road.close()
+
+    def ask(port: int) -> list[warnings.WarningMessage]:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            asyncio.run(give_up(port))
+            gc.collect()
+        return [each for each in seen if each.category is ResourceWarning]
+
+    async def story() -> None:
+        server = await asyncio.start_server(silent, "127.0.0.1", 0, ssl=theirs)
+        async with server:
+            assert [] == await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
+            over.set()
+
+    asyncio.run(story())

@@ -1,10 +1,12 @@
 """HTTP under the seam: a transport to a real server, and a server for a handler. The only place that knows aiohttp."""
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import cast
+from weakref import WeakSet
 
 import aiohttp
 from aiohttp import web
@@ -15,6 +17,9 @@ from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
 LARGEST_BODY = 64 * 1024 * 1024
 """A full listing of 5,000 nodes is about a third of it."""
+
+GOODBYE = 100
+"""Turns of the loop in which a connection that is shut gets closed; it takes three."""
 
 Headers = Callable[[], Mapping[str, str]]
 """Headers of every request, asked for each time: a token may have been renewed."""
@@ -50,6 +55,7 @@ class HttpTransport:
         # no limit on a whole exchange: a watch lasts, and callers set their own deadlines
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
+        self._sockets = WeakSet[socket.socket]()
 
     async def send(self, request: Request) -> Response:
         """Send a request and wait for the head of the answer."""
@@ -69,18 +75,32 @@ class HttpTransport:
         return Response(answer.status, headers=headers, stream=self._pieces(answer), close=_closer(answer))
 
     async def close(self) -> None:
-        """Close every connection."""
+        """Close every connection, also those of requests that were given up, which over TLS still say goodbye."""
         if self._session:
             await self._session.close()
             self._session = None
+        for each in tuple(self._sockets):
+            with suppress(OSError):  # it is closed, or the other side has closed it
+                each.shutdown(socket.SHUT_RDWR)
+        for _ in range(GOODBYE):
+            if any(each.fileno() >= 0 for each in self._sockets):
+                await asyncio.sleep(0)
 
     def _opened(self) -> aiohttp.ClientSession:
         if self._session is None:  # a session belongs to the loop that it is made in
-            connector = aiohttp.TCPConnector(limit=self._connections, ssl=self._tls or True)
+            connector = aiohttp.TCPConnector(
+                limit=self._connections, ssl=self._tls or True, socket_factory=self._new_socket
+            )
             self._session = aiohttp.ClientSession(
                 connector=connector, timeout=self._timeout, auto_decompress=True, read_bufsize=256 * 1024
             )
         return self._session
+
+    def _new_socket(self, info: aiohttp.AddrInfoType) -> socket.socket:
+        family, kind, protocol, *_ = info
+        made = socket.socket(family, kind, protocol)
+        self._sockets.add(made)
+        return made
 
     async def _pieces(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
@@ -106,10 +126,8 @@ def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
         # a body that was read to its end gives its connection back; any other must not be used again
         if answer.content.at_eof():
             answer.release()
-            return
-        if answer.connection and answer.connection.transport:
-            answer.connection.transport.abort()  # over TLS a plain close waits for the other side, past the loop's end
-        answer.close()
+        else:
+            answer.close()
 
     return close
 
