@@ -11,7 +11,8 @@ from typing import Any, TypeVar
 import msgspec
 from rich.text import Text
 
-from podpool.cli.desk import NO_LEDGER, Desk
+from podpool.cli.desk import Desk
+from podpool.cli.ledger import NO_LEDGER
 from podpool.cli.mishaps import AWAY, Away
 from podpool.cli.sheets import network_sheet, node_sheet, pod_sheet, slice_sheet, subnet_sheet
 from podpool.cli.telling import BAD, FAINT, GOOD, HEAD, WARNING, Sheet, age, joined

@@ -5,16 +5,16 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from podpool.cli.ledger import token_in, trust
-from podpool.cli.services import NO_LEDGER, transport
+from podpool.cli.ledger import reached
+from podpool.cli.services import transport
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import dashboard_of
 from podpool.kube.client import KubeClient
-from podpool.ledger.client import LedgerClient, Patience
+from podpool.ledger.client import Patience
 from podpool.observe.observer import Observer
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http import serving
 
 _log = logging.getLogger(__name__)
 
@@ -24,15 +24,13 @@ async def observing(
     *, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str
 ) -> AsyncIterator[Observer]:
     """See a cluster and its ledger; whoever runs the observer decides for how long."""
-    api, books = transport(kubeconfig), HttpTransport(ledger, tls=trust(ledger_ca_file))
-    rng = randomness.system()
-    asked = LedgerClient(books, token=token_in(ledger_token_file), patience=Patience(), rng=rng)
-    client = None if ledger == NO_LEDGER else asked
+    api = transport(kubeconfig)
+    books = reached(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, patience=Patience())
     try:
-        yield Observer(KubeClient(api), client, clock=SystemClock(), rng=rng)
+        async with books as client:
+            yield Observer(KubeClient(api), client, clock=SystemClock(), rng=randomness.system())
     finally:
         await api.close()
-        await books.close()
 
 
 def serve_dashboard(

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from podpool.cli.asked import TOKEN_FILE, Asked
-from podpool.cli.ledger import token_in, trust
+from podpool.cli.ledger import reached
 from podpool.cli.ledger_commands import LEDGER
 from podpool.cli.telling import Teller
 from podpool.cli.up.settings import Settings, usual_home
@@ -21,13 +21,10 @@ from podpool.core.errors import InvalidInput
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient, Patience
-from podpool.runtime import randomness
 from podpool.runtime.clock import Clock, SystemClock
-from podpool.runtime.http import HttpTransport
 
 KUBECONFIG = "kubeconfig"
 """How `podpool up` names it, in its own place."""
-NO_LEDGER = "none"
 PATIENCE = Patience(attempts=2)
 """Of somebody who waits in front of a terminal."""
 
@@ -61,15 +58,14 @@ async def opened(asked: Asked) -> AsyncIterator[Desk]:
     if chosen != asked and not _named(asked):
         teller.remark("this is the stage of `podpool up`; --kubeconfig or --context name another cluster")
     api = _api(chosen)
-    books = HttpTransport(chosen.ledger, tls=trust(chosen.ledger_ca_file))
-    rng = randomness.system()
-    client = LedgerClient(books, token=token_in(chosen.ledger_token_file), patience=PATIENCE, rng=rng)
-    ledger = None if chosen.ledger == NO_LEDGER else client
+    books = reached(
+        chosen.ledger, token_file=chosen.ledger_token_file, ca_file=chosen.ledger_ca_file, patience=PATIENCE
+    )
     try:
-        yield Desk(kube=KubeClient(api), server=str(api.base), ledger=ledger, clock=SystemClock(), teller=teller)
+        async with books as ledger:
+            yield Desk(kube=KubeClient(api), server=str(api.base), ledger=ledger, clock=SystemClock(), teller=teller)
     finally:
         await api.close()
-        await books.close()
 
 
 def on_stage(asked: Asked) -> Asked:

@@ -1,10 +1,32 @@
 """The road to a ledger, for whoever types a command: whom to trust, and which token to show."""
 
 import ssl
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput
+from podpool.ledger.client import LedgerClient, Patience
+from podpool.runtime import randomness
+from podpool.runtime.http import HttpTransport
+
+NO_LEDGER = "none"
+"""Where the ledger is, of a cluster that has only slices."""
+
+
+@asynccontextmanager
+async def reached(
+    ledger: str, *, token_file: str, ca_file: str, patience: Patience | None = None
+) -> AsyncIterator[LedgerClient | None]:
+    """Open the road to a ledger, if there is one; nothing is asked of it yet."""
+    if ledger == NO_LEDGER:
+        yield None
+        return
+    road = HttpTransport(ledger, tls=trust(ca_file))
+    try:
+        yield LedgerClient(road, token=token_in(token_file), patience=patience, rng=randomness.system())
+    finally:
+        await road.close()
 
 
 def trust(ca_file: str) -> ssl.SSLContext | None:

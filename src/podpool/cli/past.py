@@ -6,7 +6,8 @@ from datetime import datetime
 from rich.text import Text
 
 from podpool.cli.cluster import need_cluster, see_cluster
-from podpool.cli.desk import NO_LEDGER, Desk
+from podpool.cli.desk import Desk
+from podpool.cli.ledger import NO_LEDGER
 from podpool.cli.mishaps import AWAY, WRONG, Away
 from podpool.cli.sheets import past_sheet
 from podpool.cli.telling import BAD, Sheet

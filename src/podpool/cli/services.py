@@ -7,7 +7,7 @@ from pathlib import Path
 from podpool.cli.certificates import shown_certificate
 from podpool.cli.daemons import parse_listen
 from podpool.cli.flat_file import read_flat_file
-from podpool.cli.ledger import token_in, trust
+from podpool.cli.ledger import NO_LEDGER, reached
 from podpool.controller.controller import Controller
 from podpool.controller.metrics import metered
 from podpool.controller.settings import NO_SUBNET, Settings, parse_scarcity, parse_subnet
@@ -18,18 +18,15 @@ from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.install import install
 from podpool.ledger.authority import Habits, Ledger
-from podpool.ledger.client import LedgerClient
 from podpool.ledger.database import parse_database
 from podpool.ledger.front import admin_token, front
 from podpool.resources.crds import manifests
 from podpool.runtime import daemon, randomness
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http import serving
 
 _log = logging.getLogger(__name__)
 
-NO_LEDGER = "none"
-"""Where the ledger is, of a cluster that has only slices."""
 GRACE = 10.0
 """Seconds in which a ledger that stops finishes what it took."""
 
@@ -101,19 +98,16 @@ def run_controller(  # noqa: PLR0913  one for each option
 
     async def work() -> None:
         api = transport(kubeconfig)
-        books = None if alone else HttpTransport(ledger, tls=trust(ledger_ca_file))
-        client = LedgerClient(books, token=token_in(ledger_token_file)) if books else None
-        controller = Controller(
-            KubeClient(api), client, settings=settings, clock=SystemClock(), rng=randomness.system()
-        )
         try:
-            handler = metered(daemon.health(controller.missing), controller.page)
-            async with serving(handler, host=host, port=port):
-                await controller.run()
+            async with reached(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file) as client:
+                controller = Controller(
+                    KubeClient(api), client, settings=settings, clock=SystemClock(), rng=randomness.system()
+                )
+                handler = metered(daemon.health(controller.missing), controller.page)
+                async with serving(handler, host=host, port=port):
+                    await controller.run()
         finally:
             await api.close()
-            if books:
-                await books.close()
 
     daemon.run(work)
 
