@@ -144,6 +144,15 @@ async def test_a_bad_address_is_reported_and_the_rest_is_used(world: World) -> N
 
 
 @in_world
+async def test_an_address_of_a_further_cidr_is_used_without_neighbours(world: World) -> None:
+    """A subnet that has grown by one shows only its first."""
+    await started(world, {"further": "10.9.0.7", "other": "fd00::7"})
+    answer = json.loads((await world.call("ADD", "a")).stdout)
+    assert [("10.9.0.7/32", "10.0.0.1")] == [(each["address"], each["gateway"]) for each in answer["ips"]]
+    assert any("grant other" in sentence and "no IPv6 addresses" in sentence for sentence in world.told)
+
+
+@in_world
 async def test_an_address_in_use_that_the_status_drops_is_kept_reported_and_given_to_nobody_after(world: World) -> None:
     agent = await with_two(world)
     given = await addresses(world, "a")

@@ -98,7 +98,7 @@ def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Se
 def test_all_containers_of_a_moment_are_one_call() -> None:
     async def story(session: Session, _: Ledger) -> None:
         outcomes = await asyncio.gather(*(session.reconcile(item(f"n{number}")) for number in range(100)))
-        assert [f"n{number}" for number in range(100)] == [each.state.container for each in outcomes]
+        assert [f"n{number}" for number in range(100)] == [each.container for each in outcomes]
 
     ledger, session = run(story)
     assert [(3, 1, 5, 100)] == [(call.term, call.number, call.seen, len(call.items)) for call in ledger.calls]

@@ -5,12 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
+from podpool.controller.scarcity import Offer
 from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
 from podpool.controller.wording import config_for, item_of, status_of, subnet_of, told_already
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
-from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName, SubnetState
+from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName
 from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
 from podpool.resources.builtin import Node
 
@@ -30,19 +31,7 @@ STATE = ContainerState(
     primary="10.0.0.4",
     grants=(Grant(id="g1", address="10.0.0.5"),),
 )
-SUBNET_STATE = SubnetState(
-    subnet=SUBNET,
-    revision=1,
-    timestamp="2027-01-01T00:00:00Z",
-    cidr="10.0.0.0/16",
-    gateway="10.0.0.1",
-    capacity=100,
-    reserved=2,
-    cooldown=30.0,
-    scaler=Scaler(16, 50),
-)
-SCALER = Scaler(8, 25)
-"""What this cluster's agents are told, whatever the ledger says."""
+OFFER = Offer(space="10.0.0.0/16", gateway="10.0.0.1", scaler=Scaler(8, 25), exhausted=False)
 
 
 def config(**parts: Any) -> NodeNetworkConfig:  # noqa: ANN401  a test's own JSON
@@ -82,7 +71,7 @@ def test_a_report_that_cannot_be_read_is_as_if_not_written() -> None:
 
 
 def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
-    shown = written(status_of(STATE, SUBNET_STATE, NODE, SCALER, Numbers())).status
+    shown = written(status_of(STATE, OFFER, NODE, Numbers())).status
     container = shown.network_containers[0]
     assert (8, 25, 125, 250) == (
         shown.scaler.batch_size,
@@ -112,11 +101,18 @@ def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
     ],
 )
 def test_a_status_is_written_again_when_version_or_shortness_differ(state: ContainerState, told: bool) -> None:
-    assert told == told_already(written(status_of(STATE, SUBNET_STATE, NODE, SCALER, Numbers())), state, NODE, SCALER)
+    assert told == told_already(written(status_of(STATE, OFFER, NODE, Numbers())), state, NODE, OFFER)
+
+
+def test_a_subnet_that_has_grown_is_told_again() -> None:
+    """Else agents would go by a prefix that leaves out what is new."""
+    shown = written(status_of(STATE, OFFER, NODE, Numbers()))
+    grown = msgspec.structs.replace(OFFER, space="10.0.0.0/15")
+    assert not told_already(shown, STATE, NODE, grown)
 
 
 def test_a_removed_status_is_written_again() -> None:
-    assert not told_already(config(), STATE, NODE, SCALER)
+    assert not told_already(config(), STATE, NODE, OFFER)
 
 
 def test_a_new_node_asks_for_nothing() -> None:

@@ -16,7 +16,7 @@ def readable(container: NetworkContainer, *, tag: str, at: float) -> tuple[dict[
     for each in container.ip_assignments:
         try:
             address = parse_address(each.ip)
-            subnet_of(container, address.family).offset(address)
+            subnet_of(container, address.family)
         except InvalidInput as error:
             wrong[each.name] = str(error)
         else:
@@ -38,20 +38,28 @@ def families(container: NetworkContainer) -> tuple[Family, ...]:
 
 def _has(container: NetworkContainer, family: Family) -> bool:
     try:
-        return subnet_of(container, family).family is family
+        subnet_of(container, family)
     except InvalidInput:
         return False
+    return True
 
 
 def subnet_of(container: NetworkContainer, family: Family) -> Prefix:
-    """Read the subnet of a container's addresses; raises `InvalidInput`."""
+    """Read the subnet of a container's addresses of a family; raises `InvalidInput`."""
     space = container.subnet_address_space_v6 if family is Family.V6 else container.subnet_address_space
     # a container of IPv6 alone may have its subnet in the plain field
-    return parse_prefix(space or container.subnet_address_space, what="subnetAddressSpace")
+    subnet = parse_prefix(space or container.subnet_address_space, what="subnetAddressSpace")
+    if subnet.family is not family:
+        raise InvalidInput("subnetAddressSpace", str(subnet), f"has no IPv{family} addresses")
+    return subnet
 
 
 def interface_of(container: NetworkContainer | None, text: str) -> tuple[int, str]:
-    """Find what an interface needs besides its address: the length of the prefix, and the gateway."""
+    """Find what an interface needs besides its address: the length of the prefix, and the gateway.
+
+    A subnet may have grown by a further CIDR, which the status has no place for: an address there has no neighbours.
+    """
     address, container = parse_address(text), container or NetworkContainer()
     v6 = container.default_gateway_v6 if address.family is Family.V6 else ""
-    return subnet_of(container, address.family).length, v6 or container.default_gateway
+    space = subnet_of(container, address.family)
+    return space.length if address in space else address.family.bits, v6 or container.default_gateway

@@ -89,10 +89,10 @@ class Gone:
             container=record.state.container,
             gone=True,
         )
-        outcome = await self._session.reconcile(item)
+        state = await self._session.reconcile(item)
         self.braked = False
         _log.warning("node %s (%s) is gone: container %s ends", record.node, record.node_uid, record.state.container)
-        self._books.note(item, outcome.state)
+        self._books.note(item, state)
         self._ground.herald.given_up(record)
         self._ground.metrics.mended.labels("container").inc()
         await self._clear(record)

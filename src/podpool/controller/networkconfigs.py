@@ -13,7 +13,7 @@ import msgspec
 from podpool.controller.books import Books
 from podpool.controller.echoes import Echoes
 from podpool.controller.ground import Ground
-from podpool.controller.session import Outcome, Session
+from podpool.controller.session import Session
 from podpool.controller.subnets import Subnets
 from podpool.controller.wording import item_of, speaks_of, status_of, told_already
 from podpool.ledger.errors import Draining, Invalid, LedgerError, NotFound, SubnetFull, TwoOwners
@@ -72,12 +72,12 @@ class NetworkConfigs:
             item = msgspec.structs.replace(item, boot_id=None)  # words from before a reboot: the server was restored
         if record and node.metadata.name not in self._doubted and self._books.answered(item):
             published = self._subnets.published(subnet.name)
-            if published and told_already(config, record.state, node, published.scaler):
+            if published and told_already(config, record.state, node, published):
                 self._count(node.metadata.name, record.state)
                 return
         await self.tell(node, config, await self.ask_for(node, config, item))
 
-    async def ask_for(self, node: Node, config: NodeNetworkConfig, item: Item) -> Outcome:
+    async def ask_for(self, node: Node, config: NodeNetworkConfig, item: Item) -> ContainerState:
         """Ask the ledger for a node; what it refuses for long is told to people."""
         try:
             return await self.ask(item)
@@ -86,26 +86,24 @@ class NetworkConfigs:
             await self._refuse(node, config, error)
             raise
 
-    async def ask(self, item: Item) -> Outcome:
+    async def ask(self, item: Item) -> ContainerState:
         """Ask the ledger."""
         self._doubted.discard(item.node)
-        outcome = await self._session.reconcile(item)
-        self._books.note(item, outcome.state)
-        return outcome
+        state = await self._session.reconcile(item)
+        self._books.note(item, state)
+        return state
 
-    async def tell(self, node: Node, config: NodeNetworkConfig, outcome: Outcome) -> None:
+    async def tell(self, node: Node, config: NodeNetworkConfig, state: ContainerState) -> None:
         """Write what a node has, if its NNC does not show it."""
-        state, published = outcome.state, self._subnets.published(outcome.state.subnet.name)
+        published = self._subnets.published(state.subnet.name)
         if published is None:
             return  # whoever publishes it has this node looked at again
         self._count(node.metadata.name, state)
-        if told_already(config, state, node, published.scaler):
+        if told_already(config, state, node, published):
             return
         if state.short:
             self._ground.herald.short(node, state)
-        await self._write(
-            config, status_of(state, outcome.subnet, node, published.scaler, self._ground.settings.numbers)
-        )
+        await self._write(config, status_of(state, published, node, self._ground.settings.numbers))
 
     def _count(self, name: str, state: ContainerState) -> None:
         if state.short:

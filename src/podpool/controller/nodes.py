@@ -14,7 +14,6 @@ import msgspec
 from podpool.controller.books import Books
 from podpool.controller.ground import Ground
 from podpool.controller.networkconfigs import NetworkConfigs
-from podpool.controller.session import Outcome
 from podpool.controller.subnets import Subnets
 from podpool.controller.wording import (
     claim_of,
@@ -29,7 +28,7 @@ from podpool.controller.wording import (
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.queue import Again
 from podpool.kube.reflector import fresh
-from podpool.ledger.messages import Item, SubnetName
+from podpool.ledger.messages import ContainerState, Item, SubnetName
 from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig, report_of
 from podpool.resources.builtin import NODES, Node
 
@@ -230,5 +229,5 @@ class Nodes:
     async def _fresh_config(self, name: str) -> NodeNetworkConfig:
         return await fresh(self._kube, NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
 
-    async def _ask(self, item: Item) -> Outcome:
+    async def _ask(self, item: Item) -> ContainerState:
         return await self._served.ask(item)

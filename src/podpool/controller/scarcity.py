@@ -23,9 +23,15 @@ from podpool.resources.acn import SubnetScaler
 
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subnet's nodes are to scale with."""
+    """What a subnet's nodes are told of it."""
+
+    space: str
+    """Its first CIDR, which may have grown,"""
+    gateway: str
+    """and the way out, if there is one."""
 
     scaler: Scaler
+    """What they scale with."""
     exhausted: bool
     pinned: Scaler | None = None
     """What this cluster's nodes will scale with whatever the ledger decides."""
@@ -39,6 +45,8 @@ def offer(state: SubnetState, override: SubnetScaler, *, exhausted_before: bool,
     exhausted = _exhausted(state, before=exhausted_before, settings=settings)
     saving = exhausted and settings.scarcity == "exhaustion"
     decided = Offer(
+        space=state.cidr,
+        gateway=state.gateway or "",
         scaler=usual.exhausted() if saving else usual,
         exhausted=exhausted,
         pinned=None if settings.scarcity == "graded" else usual,
@@ -49,7 +57,7 @@ def offer(state: SubnetState, override: SubnetScaler, *, exhausted_before: bool,
         wanted = _overridden(override, decided.scaler)
     except InvalidInput as error:
         return msgspec.structs.replace(decided, refused=f"spec.scaler is not used: {error}")
-    return Offer(scaler=wanted, exhausted=exhausted, pinned=wanted)
+    return msgspec.structs.replace(decided, scaler=wanted, pinned=wanted)
 
 
 def _exhausted(state: SubnetState, *, before: bool, settings: Settings) -> bool:

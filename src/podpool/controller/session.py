@@ -16,7 +16,7 @@ from podpool.controller.presence import Presence
 from podpool.kube.backoff import backoff
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import LedgerError, ListingWanted, TermEnded, error_of
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Reconcile, ReconcileAnswer, SubnetState
+from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Reconcile, ReconcileAnswer
 from podpool.runtime.transport import Unreachable
 
 GATHER = 0.01
@@ -33,13 +33,6 @@ class Lead(msgspec.Struct, frozen=True):
     cluster: str
     term: int
     seen: int
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """What the ledger says of one container, and of the subnet that it is in."""
-
-    state: ContainerState
-    subnet: SubnetState
 
 
 class Session:
@@ -67,12 +60,12 @@ class Session:
         self._failures = 0
         self._doubt = False
         self._number = 0
-        self._waiting: list[tuple[Item, asyncio.Future[Outcome]]] = []
+        self._waiting: list[tuple[Item, asyncio.Future[ContainerState]]] = []
         self._wanted = asyncio.Event()
 
-    async def reconcile(self, item: Item) -> Outcome:
+    async def reconcile(self, item: Item) -> ContainerState:
         """Bring one container to what it should be, in the next call; raises what the ledger says of it."""
-        outcome: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        outcome: asyncio.Future[ContainerState] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, outcome))
         self._wanted.set()
         return await outcome
@@ -97,7 +90,7 @@ class Session:
                 self._wanted.clear()
             await self._send([(item, outcome) for item, outcome in batch if not outcome.done()])
 
-    async def _send(self, batch: list[tuple[Item, asyncio.Future[Outcome]]]) -> None:
+    async def _send(self, batch: list[tuple[Item, asyncio.Future[ContainerState]]]) -> None:
         if not batch:
             return
         try:
@@ -134,13 +127,12 @@ class Session:
         self.seen = max(self.seen, answer.revision)
         return answer
 
-    def _deal(self, batch: list[tuple[Item, asyncio.Future[Outcome]]], answer: ReconcileAnswer) -> None:
-        subnets = {state.subnet: state for state in answer.subnets}
+    def _deal(self, batch: list[tuple[Item, asyncio.Future[ContainerState]]], answer: ReconcileAnswer) -> None:
         for (item, outcome), result in zip(batch, answer.results, strict=True):
             if outcome.done():
                 continue
-            if result.state is not None and result.state.subnet in subnets:
-                outcome.set_result(Outcome(result.state, subnets[result.state.subnet]))
+            if result.state is not None:
+                outcome.set_result(result.state)
             elif result.error is not None:
                 outcome.set_exception(error_of(result.error))
             else:
@@ -148,7 +140,7 @@ class Session:
         self._hear(answer)
 
 
-def _fail(batch: list[tuple[Item, asyncio.Future[Outcome]]], error: Exception) -> None:
+def _fail(batch: list[tuple[Item, asyncio.Future[ContainerState]]], error: Exception) -> None:
     for _, outcome in batch:
         if not outcome.done():
             outcome.set_exception(error)

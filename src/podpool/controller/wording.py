@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from podpool.controller.scarcity import Offer
 from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName, SubnetState
+from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName
 from podpool.resources.acn import (
     AGENT_ANNOTATION,
     FINALIZER,
@@ -139,11 +140,9 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
     }
 
 
-def status_of(
-    state: ContainerState, subnet: SubnetState, node: Node, scaler: Scaler, numbers: Numbers
-) -> dict[str, Any]:
+def status_of(state: ContainerState, offer: Offer, node: Node, numbers: Numbers) -> dict[str, Any]:
     """Tell what a container has, and what its subnet asks of the node."""
-    gateway = {"defaultGateway": subnet.gateway} if subnet.gateway else {}
+    gateway = {"defaultGateway": offer.gateway} if offer.gateway else {}
     container = {
         "id": state.container,
         "assignmentMode": "dynamic",
@@ -151,7 +150,7 @@ def status_of(
         "primaryIP": state.primary,
         "subnetName": state.subnet.name,
         "vnetID": state.subnet.network,
-        "subnetAddressSpace": subnet.cidr,
+        "subnetAddressSpace": offer.space,
         "ipAssignments": [{"name": grant.id, "ip": grant.address} for grant in state.grants],
         "version": state.version,
         "nodeIP": node.internal_address,
@@ -161,9 +160,9 @@ def status_of(
     return {
         "assignedIPCount": len(state.grants),
         "scaler": {
-            "batchSize": scaler.batch,
-            "requestThresholdPercent": scaler.buffer,
-            "releaseThresholdPercent": scaler.buffer + 100,
+            "batchSize": offer.scaler.batch,
+            "requestThresholdPercent": offer.scaler.buffer,
+            "releaseThresholdPercent": offer.scaler.buffer + 100,
             "maxIPCount": numbers.node_maximum,
         },
         "status": "Updating" if state.short else "Updated",
@@ -171,7 +170,7 @@ def status_of(
     }
 
 
-def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, scaler: Scaler) -> bool:
+def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, offer: Offer) -> bool:
     """Tell whether an NNC's status shows this state.
 
     A scaler that has changed is worth a write only for a foreign agent: ours reads the ClusterSubnet.
@@ -185,7 +184,8 @@ def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, s
         and [each.name for each in shown.ip_assignments] == [grant.id for grant in state.grants]
         and (shown.status == FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
         and shown.node_ip == node.internal_address
-        and (report_of(config) is not None or _scaler(status.scaler) == scaler)
+        and (shown.subnet_address_space, shown.default_gateway) == (offer.space, offer.gateway)
+        and (report_of(config) is not None or _scaler(status.scaler) == offer.scaler)
     )
 
 

@@ -7,7 +7,7 @@ about has changed. And, after the faults, that nothing is leaked, everybody is s
 
 import ipaddress
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextvars import Context
 from typing import TYPE_CHECKING
 
@@ -34,7 +34,6 @@ class Auditor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._network = ipaddress.ip_network(world.shape.cidr)
         self._due = False
         self._held: dict[str, dict[str, str]] = {}
         """What each container had: addresses by grant."""
@@ -145,11 +144,13 @@ class Auditor:
     def _consented(self, *, settled: bool) -> None:
         """What a machine's container has no more was named; what it has is the subnet's to give."""
         records = [record for each in self._world.records().values() for record in each]
+        subnet = self._world.office.subnet()
         held = {each.state.container: {grant.id: grant.address for grant in each.state.grants} for each in records}
         before, self._held = self._held, held
-        kept_back = {self._world.shape.gateway, str(self._network[0]), str(self._network[-1])}
+        networks = [ipaddress.ip_network(each) for each in (subnet.cidr, *subnet.further)]
+        kept_back = {self._world.shape.gateway, *(str(each[edge]) for each in networks for edge in (0, -1))}
         for container, grants in held.items() if settled else ():
-            wrong = [each for each in grants.values() if each in kept_back or not self._inside(each)]
+            wrong = [each for each in grants.values() if each in kept_back or not _inside(each, networks)]
             if wrong:
                 raise Violation("containment", f"container {container} has {wrong[0]}, which is nobody's to have")
         for host in self._world.hosts.values() if settled else ():
@@ -159,8 +160,9 @@ class Auditor:
             if lost and container in held:
                 raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
 
-    def _inside(self, address: str) -> bool:
-        return ipaddress.ip_address(address) in self._network
+
+def _inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+    return any(ipaddress.ip_address(address) in network for network in networks)
 
 
 def _contained(use: Use, owners: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from podpool.ledger.authority import Habits, Ledger
 from podpool.ledger.brake import Brake
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import ContainerRecord, NewSubnet, SubnetName, SubnetState
+from podpool.ledger.messages import ContainerRecord, Growth, NewSubnet, SubnetName, SubnetState
 from podpool.ledger.service import Service as LedgerApi
 from podpool.ledger.witness import MemoryWitness
 from podpool.ledger.writer import InlineStore
@@ -109,6 +109,10 @@ class Office:
             for cluster in _at_once(self._auditor().clusters()).clusters:
                 if cluster.braked:
                     _at_once(self._auditor().confirm_loss(cluster.id))
+
+    def grow(self, cidr: str) -> None:
+        """Be the operator: give the subnet more addresses."""
+        _at_once(self._auditor().grow_subnet(SUBNET, Growth(cidr=cidr)))
 
     # What the books say, looked at from outside: no network, no time
 
