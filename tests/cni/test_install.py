@@ -1,7 +1,9 @@
 """The plugin's place: whole, checked, under any name, and undone."""
 
+import errno
 import importlib.util
 import json
+import os
 import platform
 import shutil
 import stat
@@ -30,6 +32,11 @@ def names(directory: Path) -> list[str]:
     return sorted(each.name for each in directory.iterdir())
 
 
+def written(path: Path, content: str) -> Path:
+    path.write_text(content)
+    return path
+
+
 class TestInstalling:
     def test_under_the_name_of_another_the_other_is_kept_and_comes_back(self, tmp_path: Path) -> None:
         theirs = tmp_path / "whereabouts"
@@ -43,6 +50,34 @@ class TestInstalling:
         assert "#!/bin/sh\n" == theirs.read_text()
         assert ["whereabouts"] == names(tmp_path)
 
+    def test_refused_nothing_is_left_beside_the_other(self, tmp_path: Path) -> None:
+        theirs = written(tmp_path / "whereabouts", "theirs")
+        with pytest.raises(DoesNotRun):
+            install(tmp_path, name="whereabouts", made=b"#!/bin/sh\nexit 1\n")
+        assert "theirs" == theirs.read_text()
+        assert ["whereabouts"] == names(tmp_path)
+
+    def test_that_cannot_be_moved_leaves_nothing_either(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(_path: Path, _target: Path) -> Path:
+            raise OSError(errno.ENOSPC, "no space left on the device")
+
+        theirs, made = written(tmp_path / "whereabouts", "theirs"), place.content()
+        monkeypatch.setattr(Path, "rename", full)
+        with pytest.raises(OSError, match="no space"):
+            install(tmp_path, name="whereabouts", made=made)
+        assert "theirs" == theirs.read_text()
+        assert ["whereabouts"] == names(tmp_path)
+
+    def test_again_over_a_newer_one_of_others_the_newer_one_comes_back(self, tmp_path: Path) -> None:
+        theirs = written(tmp_path / "whereabouts", "theirs")
+        install(tmp_path, name="whereabouts")
+        theirs.unlink()
+        written(theirs, "their upgrade")
+        install(tmp_path, name="whereabouts")
+        uninstall(tmp_path, name="whereabouts")
+        assert "their upgrade" == theirs.read_text()
+        assert ["whereabouts"] == names(tmp_path)
+
     def test_undone_nothing_is_left_and_files_of_others_stay(self, tmp_path: Path) -> None:
         install(tmp_path)
         (tmp_path / "bridge").write_text("theirs")
@@ -50,6 +85,33 @@ class TestInstalling:
         assert None is uninstall(tmp_path)
         assert None is uninstall(tmp_path, name="bridge")
         assert ["bridge"] == names(tmp_path)
+
+    def test_undone_after_others_came_back_theirs_stays_and_that_is_said(
+        self, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        theirs = written(tmp_path / "whereabouts", "theirs")
+        install(tmp_path, name="whereabouts")
+        theirs.unlink()
+        written(theirs, "their upgrade")
+        assert None is uninstall(tmp_path, name="whereabouts")
+        assert "their upgrade" == theirs.read_text()
+        kept = tmp_path / "whereabouts.before-podpool"
+        assert "theirs" == kept.read_text()
+        assert f"{theirs} is not podpool's any more" in caplog.text
+        assert str(kept) in caplog.text
+
+    def test_undone_after_somebody_took_it_away_the_other_comes_back(self, tmp_path: Path) -> None:
+        theirs = written(tmp_path / "whereabouts", "theirs")
+        install(tmp_path, name="whereabouts")
+        theirs.unlink()
+        assert theirs == uninstall(tmp_path, name="whereabouts")
+        assert "theirs" == theirs.read_text()
+
+    def test_undone_after_it_died_on_the_way_only_the_other_is_left(self, tmp_path: Path) -> None:
+        theirs = written(tmp_path / "whereabouts", "theirs")
+        os.link(theirs, tmp_path / "whereabouts.before-podpool")
+        assert None is uninstall(tmp_path, name="whereabouts")
+        assert ["whereabouts"] == names(tmp_path)
 
     def test_one_that_does_not_run_is_not_put_in_place(self, tmp_path: Path) -> None:
         install(tmp_path)
@@ -81,11 +143,13 @@ class TestInstalling:
 
 
 class TestFallbacks:
-    def test_when_zig_fails_the_machines_own_compiler_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        """It stands here for a compiler that works; the first is one that does not."""
-        works = build.compilers(platform.machine())[0]
-        monkeypatch.setattr(build, "compilers", lambda _architecture: [("false",), works])
-        assert build.build(platform.machine()).exists()
+    def test_when_zig_fails_the_machines_own_compiler_is_taken(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (own,) = [each for each in build.compilers(platform.machine()) if "ziglang" not in each]
+        monkeypatch.setattr(build, "compilers", lambda _architecture: [("false",), own])
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        assert list(VERSIONS) == versions(build.build(platform.machine()))
 
     def test_without_any_compiler_the_plugin_is_in_python(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

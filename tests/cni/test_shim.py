@@ -6,98 +6,18 @@ import os
 import platform
 import struct
 import subprocess
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from podpool.agent.socket import listening
-from podpool.cni.build import ARCHITECTURES, NoCompiler, build, compilers
-from podpool.cni.install import install, plain
-from podpool.cni.messages import VERSIONS, Answer, Request, decode_request, encode_answer
+from podpool.cni.build import ARCHITECTURES, NoCompiler, compilers
+from podpool.cni.install import install
+from podpool.cni.messages import VERSIONS, Request, decode_request
+from tests.cni.elf import INTERPRETER, LOADED, Elf
+from tests.cni.plugins import ADD, DEL, Plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
-
-ADD = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "box", "CNI_NETNS": "/run/netns/box", "CNI_IFNAME": "eth0"}
-DEL = {**ADD, "CNI_COMMAND": "DEL"}
-SHORT = "200"
-"""Milliseconds to look for an agent that is not there."""
-
-
-@pytest.fixture(scope="session")
-def shim() -> Path:
-    return build(platform.machine())
-
-
-@pytest.fixture(params=["compiled", "in Python"])
-def program(request: pytest.FixtureRequest, shim: Path, tmp_path: Path) -> Path:
-    if request.param == "compiled":
-        return shim
-    return install(tmp_path / "bin", made=plain())
-
-
-class Plugin:
-    """The process, in a directory of its own."""
-
-    def __init__(self, shim: Path, home: Path) -> None:
-        self.shim = shim
-        self.socket = home / "agent.sock"
-        self.deletes = home / "deletes"
-        self.seen: list[Request] = []
-
-    def environment(self, values: dict[str, str], *, wait: str = SHORT) -> dict[str, str]:
-        place = {"PODPOOL_SOCKET": str(self.socket), "PODPOOL_DELETES": str(self.deletes), "PODPOOL_WAIT_MS": wait}
-        return {**place, **values}
-
-    def run(self, values: dict[str, str], stdin: bytes = b"{}") -> tuple[int, Any]:
-        """Without an agent."""
-        done = subprocess.run(
-            [self.shim], env=self.environment(values), input=stdin, capture_output=True, check=False, timeout=60
-        )
-        return done.returncode, json.loads(done.stdout) if done.stdout else None
-
-    async def start(self, values: dict[str, str], stdin: bytes = b"{}", *, wait: str = "20000") -> tuple[int, bytes]:
-        process = await asyncio.create_subprocess_exec(
-            self.shim,
-            env=self.environment(values, wait=wait),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        stdout, _ = await process.communicate(stdin)
-        return process.returncode or 0, stdout
-
-    async def answer(self, body: bytes) -> bytes:
-        self.seen.append(decode_request(body))
-        return encode_answer(Answer(b'{"ips": []}', 0))
-
-    def with_agent(self, play: Callable[[], Awaitable[None]]) -> None:
-        async def run() -> None:
-            async with asyncio.timeout(60), listening(self.socket, self.answer, tell=lambda _sentence: None):
-                await play()
-
-        asyncio.run(run())
-
-    def with_hostile_agent(self, sent: bytes, values: dict[str, str]) -> tuple[int, bytes]:
-        """An agent that answers with these bytes, whatever is asked, and hangs up."""
-
-        async def hostile(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read(8)
-            writer.write(sent)
-            await writer.drain()
-            writer.close()
-
-        async def run() -> tuple[int, bytes]:
-            server = await asyncio.start_unix_server(hostile, self.socket)
-            async with asyncio.timeout(60), server:
-                return await self.start(values, wait=SHORT)
-
-        return asyncio.run(run())
-
-
-@pytest.fixture
-def plugin(program: Path, tmp_path: Path) -> Plugin:
-    return Plugin(program, tmp_path)
 
 
 class TestWithAnAgent:
@@ -226,12 +146,9 @@ class TestHostileAgents:
 class TestBuilding:
     def test_it_needs_nothing_on_the_host(self, shim: Path) -> None:
         """Its file names no interpreter, which would be the dynamic loader."""
-        content = shim.read_bytes()
-        (start,) = struct.unpack_from("<Q", content, 32)
-        size, count = struct.unpack_from("<HH", content, 54)
-        kinds = [struct.unpack_from("<I", content, start + size * n)[0] for n in range(count)]
-        assert 1 in kinds  # something is loaded
-        assert 3 not in kinds
+        made = Elf(shim.read_bytes())
+        assert LOADED in made.segments
+        assert INTERPRETER not in made.segments
 
     def test_it_is_installed_whole_and_executable(self, tmp_path: Path, shim: Path) -> None:
         installed = install(tmp_path / "bin", name="whereabouts")

@@ -5,12 +5,13 @@ from collections.abc import Mapping
 
 from podpool.cli.command import OUTPUT, Command, Option
 from podpool.cli.ledger_commands import NUMBERS
+from podpool.cni import paths
 
 AGENT_FILE = "/etc/podpool/agent.toml"
 MODES = ("reactive", "idempotent", "pods")
 YES_NO = ("true", "false")
 STATE = Option("/var/lib/podpool", "where the journal is kept")
-BIN_DIR = Option("/opt/cni/bin", "the runtime's plugins")
+BIN_DIR = Option(paths.BIN_DIR, "the runtime's plugins")
 NAME = Option("podpool", "the plugin's name, or several: podpool,whereabouts")
 
 AGENT_COMMANDS: Mapping[str, Command] = {
@@ -22,12 +23,10 @@ AGENT_COMMANDS: Mapping[str, Command] = {
             "node": Option(socket.gethostname(), "the Node's name"),
             "mode": Option("pods", "what the request follows", MODES),
             "state": STATE,
-            "socket": Option("/run/podpool/agent.sock", "where the plugin knocks"),
-            "deletes": Option("/run/podpool/deletes", "where the plugin leaves DELs for later"),
+            "socket": Option(paths.SOCKET, "where the plugin knocks"),
+            "deletes": Option(paths.DELETES, "where the plugin leaves DELs for later"),
             "listen": Option("127.0.0.1:7784", "address and port of /healthz, /readyz and /metrics"),
-            "conf-dir": Option(
-                "/etc/cni/net.d", "where the runtime's configuration appears when it can serve; or none"
-            ),
+            "conf-dir": Option(paths.CONF_DIR, "where the runtime's configuration appears when it can serve; or none"),
             "cni-template": Option("", "a file with that configuration; else ptp"),
             "taint": Option("false", "keep Pods away from the node while its subnet is short", YES_NO),
             "whereabouts-namespace": Option(
@@ -67,7 +66,7 @@ CNI_COMMANDS: Mapping[str, Command] = {
         options={
             "bin-dir": BIN_DIR,
             "name": NAME,
-            "conf-dir": Option("/etc/cni/net.d", "where the runtime's configuration is, which goes too; or none"),
+            "conf-dir": Option(paths.CONF_DIR, "where the runtime's configuration is, which goes too; or none"),
         },
     ),
 }

@@ -17,9 +17,11 @@ from pathlib import Path
 
 from podpool.core.errors import PodpoolError
 
-ARCHITECTURES = ("x86_64", "aarch64")
+ARCHITECTURES = ("x86_64", "aarch64", "armv7l", "ppc64le", "riscv64", "s390x")
 """As `uname -m` spells them."""
 SOURCE = Path(__file__).with_name("shim.c")
+_ZIG = {"armv7l": "arm-linux-musleabihf", "ppc64le": "powerpc64le-linux-musl"}
+"""Those that zig spells otherwise."""
 _log = logging.getLogger(__name__)
 
 FLAGS = ("-std=gnu11", "-static", "-Os", "-s", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
@@ -71,7 +73,8 @@ def compilers(architecture: str) -> list[tuple[str, ...]]:
     """Find what may compile for an architecture: zig, and for this machine's its own compiler."""
     found: list[tuple[str, ...]] = []
     if importlib.util.find_spec("ziglang"):
-        found.append((sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl"))
+        target = _ZIG.get(architecture, f"{architecture}-linux-musl")
+        found.append((sys.executable, "-m", "ziglang", "cc", "-target", target))
     own = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
     if own and architecture == platform.machine():
         found.append((own,))

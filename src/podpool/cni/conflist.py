@@ -10,7 +10,6 @@ import msgspec
 from podpool.cni.place import put_in_place
 from podpool.core.errors import InvalidInput
 
-CONF_DIR = Path("/etc/cni/net.d")
 NAME = "10-podpool.conflist"
 """Runtimes take the first by name."""
 TYPE = "podpool"

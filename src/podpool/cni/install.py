@@ -1,9 +1,10 @@
 """Puts the plugin where the container runtime looks for it, under its own name or under that of a plugin it replaces.
 
 What must hold: a runtime finds a whole plugin at any moment; a plugin that does not run is not put in place; a file of
-others that stood there is kept beside it, and `uninstall` puts it back.
+others that stood there is kept beside it, and `uninstall` puts it back, unless others have come back by themselves.
 """
 
+import logging
 import os
 import platform
 import subprocess
@@ -15,10 +16,10 @@ import msgspec
 from podpool.cni import conflist
 from podpool.cni.build import BuildFailed, NoCompiler, build, plugin_name
 from podpool.cni.messages import VERSIONS
-from podpool.cni.place import put_in_place
+from podpool.cni.paths import BIN_DIR
+from podpool.cni.place import written_beside
 from podpool.core.errors import InvalidInput, PodpoolError
 
-BIN_DIR = Path("/opt/cni/bin")
 BUILT_IN = Path(__file__).with_name("bin")
 """The plugins that a wheel carries; a checkout has none, and builds its own."""
 PLAIN = Path(__file__).with_name("plain.py")
@@ -28,6 +29,8 @@ KEPT = ".before-podpool"
 _MARK = b"podpool's agent is not running on this node"
 """What every plugin of ours can say."""
 _LONGEST_SHEBANG = 120
+
+_log = logging.getLogger(__name__)
 
 
 class DoesNotRun(PodpoolError):
@@ -60,7 +63,7 @@ def plain() -> bytes:
 
 
 def install(
-    bin_dir: Path = BIN_DIR,
+    bin_dir: Path = Path(BIN_DIR),
     *,
     name: str = "podpool",
     architecture: str | None = None,
@@ -70,25 +73,62 @@ def install(
     if not name or "/" in name or name.startswith("."):
         raise InvalidInput("--name", name, "is no name for a plugin")
     told = content(architecture) if made is None else made
-    path, kept = bin_dir / name, bin_dir / f"{name}{KEPT}"
-    foreign = architecture not in (None, platform.machine())
-    check = (lambda _beside: None) if foreign else runs
-    if path.exists() and not ours(path) and not kept.exists():
-        os.link(path, kept)
-    put_in_place(path, told, mode=0o755, check=check)
+    path = bin_dir / name
+    with written_beside(path, told, mode=0o755) as beside:
+        if architecture in (None, platform.machine()):
+            runs(beside)
+        _move(beside, path)
     return path
 
 
-def uninstall(bin_dir: Path = BIN_DIR, *, name: str = "podpool") -> Path | None:
+def _move(beside: Path, path: Path) -> None:
+    """Move a plugin to its place; what others have there is kept, for as long as it is not there any more."""
+    if not path.exists() or ours(path):
+        beside.rename(path)
+        return
+    kept = _kept(path)
+    kept.unlink(missing_ok=True)  # an older one of theirs: what stood there last is what comes back
+    os.link(path, kept)
+    try:
+        beside.rename(path)
+    except OSError:
+        kept.unlink()
+        raise
+
+
+def uninstall(bin_dir: Path = Path(BIN_DIR), *, name: str = "podpool") -> Path | None:
     """Take the plugin away, and put back what stood there; tells what was changed, if anything."""
-    path, kept = bin_dir / name, bin_dir / f"{name}{KEPT}"
+    path = bin_dir / name
+    kept = _kept(path)
+    if path.exists() and not ours(path):
+        _leave(path, kept)
+        return None
     if kept.exists():
         kept.rename(path)
         return path
-    if path.exists() and ours(path):
+    if path.exists():
         path.unlink()
         return path
     return None
+
+
+def _leave(path: Path, kept: Path) -> None:
+    """Leave a plugin of others in its place, and say what becomes of the one that was kept."""
+    if not kept.exists():
+        return
+    if kept.samefile(path):  # an install died before it had moved ours there
+        kept.unlink()
+        return
+    _log.warning(
+        "%s is not podpool's any more, so it stays as it is; what stood there before podpool stays in %s: "
+        "remove that file if nobody needs it",
+        path,
+        kept,
+    )
+
+
+def _kept(path: Path) -> Path:
+    return path.with_name(f"{path.name}{KEPT}")
 
 
 def remove_conflist(conf_dir: Path) -> Path | None:

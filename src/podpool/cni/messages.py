@@ -27,8 +27,6 @@ from podpool.core.errors import InvalidInput, PodpoolError
 PROTOCOL = b"podpool/1"
 LARGEST_BODY = 1 << 20
 """A runtime's configuration is a few kilobytes; the list of all attachments that a GC carries is a few hundred."""
-DEFAULT_SOCKET = "/run/podpool/agent.sock"
-DEFAULT_DELETES = "/run/podpool/deletes"
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 OLDEST = VERSIONS[0]

@@ -105,17 +105,60 @@ def without_agent(command: str, body: bytes, error: Exception) -> int:
 
 
 def leave(body: bytes) -> None:
-    """Write a DEL down for the agent to work through when it is back."""
-    directory = os.environ.get("PODPOOL_DELETES") or "/run/podpool/deletes"
-    os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103  pathlib would double the start
+    """Write a DEL down for the agent to work through when it is back, under the sandbox's name."""
+    path = os.environ.get("PODPOOL_DELETES") or ""
+    if not path:
+        make("/run/podpool")
+        path = "/run/podpool/deletes"
+    make(path)
     container, ifname = os.environ.get("CNI_CONTAINERID") or "none", os.environ.get("CNI_IFNAME") or "none"
     name = f"{container[:200]}-{ifname[:50]}".replace("/", "_")
     name = "_" + name[1:] if name.startswith(".") else name
-    beside = f"{directory}/.{os.getpid()}.new"
-    opened = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with open(opened, "wb") as file:  # noqa: PTH123  a descriptor, not a path
-        file.write(body)
-    os.replace(beside, f"{directory}/{name}")  # noqa: PTH105  as above
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        leave_in(directory, name, body)
+    finally:
+        os.close(directory)
+
+
+def make(path: str) -> None:
+    """Make a directory, unless it is there."""
+    try:  # noqa: SIM105  contextlib is not loaded yet
+        os.mkdir(path, 0o700)  # noqa: PTH102  pathlib would double the start
+    except FileExistsError:
+        pass
+
+
+def leave_in(directory: int, name: str, body: bytes) -> None:
+    """Write into a directory, whose owner must gain nothing by it but the DEL: `shim.c` says how."""
+    beside = f".{os.getpid()}.new"
+    try:  # noqa: SIM105  contextlib is not loaded yet
+        os.unlink(beside, dir_fd=directory)
+    except FileNotFoundError:
+        pass
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    opened = os.open(beside, flags, 0o600, dir_fd=directory)
+    try:
+        with open(opened, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+            file.write(body)
+            file.flush()
+            give(directory, opened)
+        os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except OSError:
+        os.unlink(beside, dir_fd=directory)
+        raise
+
+
+def give(directory: int, file: int) -> None:
+    """Give a DEL to the owner of its directory, who is the agent; without the right to, it stays ours."""
+    owner = os.fstat(directory).st_uid
+    try:
+        if owner == 0:
+            owner = os.stat("..", dir_fd=directory).st_uid
+            os.chown(directory, owner, -1)
+        os.chown(file, owner, -1)
+    except OSError:
+        return
 
 
 def fail(code: int, message: str) -> int:

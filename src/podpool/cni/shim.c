@@ -156,27 +156,49 @@ static enum outcome ask(void) {
     }
 }
 
-/* Write a DEL down for the agent to work through when it is back: the body of the frame, under the sandbox's name. */
+/* Give a DEL to the owner of its directory, who is the agent. A directory that root made, because no agent had been there
+ * to do it, goes to the owner of the one above. Where it cannot be given away it stays ours, and is left all the same. */
+static int give(int directory, int file) {
+    struct stat itself, above;
+    if (fstat(directory, &itself)) return -1;
+    uid_t owner = itself.st_uid;
+    if (owner == 0 && fstatat(directory, "..", &above, 0) == 0 && fchown(directory, above.st_uid, (gid_t)-1) == 0)
+        owner = above.st_uid;
+    return fchown(file, owner, (gid_t)-1);
+}
+
+/* Write the body of the frame into a directory. Its owner must gain nothing by it but the DEL: what is given away is a
+ * file that is new, in the very directory that was looked at. */
+static int leave_in(int directory, const char *name) {
+    char beside[32];
+    snprintf(beside, sizeof beside, ".%d.new", (int)getpid());
+    unlinkat(directory, beside, 0); /* of one that died */
+    int file = openat(directory, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (file < 0) return -1;
+    int wrote = put(file, request + 4, request_size - 4);
+    give(directory, file);
+    if (close(file) == 0 && wrote == 0 && renameat(directory, beside, directory, name) == 0) return 0;
+    unlinkat(directory, beside, 0);
+    return -1;
+}
+
+/* Write a DEL down for the agent to work through when it is back, under the sandbox's name. */
 static int leave(void) {
-    char path[4096], beside[4200], name[256];
-    const char *directory = env("PODPOOL_DELETES", NULL);
-    if (!directory) {
+    char name[256];
+    const char *path = env("PODPOOL_DELETES", NULL);
+    if (!path) {
         mkdir("/run/podpool", 0700);
-        directory = "/run/podpool/deletes";
+        path = "/run/podpool/deletes";
     }
     snprintf(name, sizeof name, "%.200s-%.50s", env("CNI_CONTAINERID", "none"), env("CNI_IFNAME", "none"));
     for (char *each = name; *each; each++)
         if (*each == '/' || (each == name && *each == '.')) *each = '_';
-    if (strlen(directory) + sizeof name + 1 > sizeof path) return -1;
-    mkdir(directory, 0700);
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    snprintf(beside, sizeof beside, "%s/.%d.new", directory, (int)getpid());
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (fd < 0) return -1;
-    int wrote = put(fd, request + 4, request_size - 4);
-    if (close(fd) == 0 && wrote == 0 && rename(beside, path) == 0) return 0;
-    unlink(beside);
-    return -1;
+    mkdir(path, 0700);
+    int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+    if (directory < 0) return -1;
+    int left = leave_in(directory, name);
+    close(directory);
+    return left;
 }
 
 static int without_agent(const char *command, enum outcome why) {

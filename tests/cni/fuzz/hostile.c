@@ -3,7 +3,7 @@
  * Each byte says what the next call of the plugin meets: less than it asked for, an interruption, an error, a clock
  * that has moved on; a script that is over is a machine without an agent. Beside what the sanitizers see, each run is
  * judged: what was sent is the frame of what the runtime said, what is printed is the agent's whole answer or a CNI
- * error, a DEL is left inside its directory or refused, nothing stays open, and it ends in time. */
+ * error, a DEL is left inside its directory, to its owner, or refused, nothing stays open, and it ends in time. */
 #include "hostile.h"
 
 #include <arpa/inet.h>
@@ -14,7 +14,7 @@
 #include <sys/un.h>
 
 enum { LARGEST = 1 << 20, BEYOND = LARGEST + 4096, MS = 1000000, LONGEST_MS = 32000 };
-enum { NAMES = 9, SENT = 6, ARGS = 4, SOCKET = 100, FILE_ = 200, PID = 4711 };
+enum { NAMES = 9, SENT = 6, ARGS = 4, SOCKET = 100, FILE_ = 200, DIRECTORY = 300, PID = 4711, ROOT = 0, AGENT = 1 };
 
 static const char *const NAME[NAMES] = {"CNI_COMMAND",    "CNI_CONTAINERID", "CNI_NETNS",
                                         "CNI_IFNAME",     "CNI_ARGS",        "CNI_PATH",
@@ -31,8 +31,9 @@ static const uint8_t *script, *script_end;
 static char *value[NAMES];
 static struct bytes said, sent, answered, printed, written;
 static int64_t now;
-static int open_sockets, open_files, next_socket;
-static bool parent_made, beside_there, stdin_broken, stdout_broken, left_there, asked;
+static int open_sockets, open_files, open_directories, next_socket;
+static uid_t above_owner, directory_owner, file_owner;
+static bool parent_made, beside_there, not_given, stdin_broken, stdout_broken, left_there, asked;
 
 /* What must hold. */
 #define MUST(rule) ((rule) ? (void)0 : broken(#rule))
@@ -161,18 +162,19 @@ int hostile_close(int fd) {
         MUST(open_files-- == 1);
         return take() == 1 ? refuse(EIO) : 0;
     }
+    if (fd == DIRECTORY) {
+        MUST(open_files == 0 && open_directories-- == 1);
+        return 0;
+    }
     MUST(fd == next_socket && open_sockets-- == 1);
     return 0;
 }
 
 /* Where a file of the plugin's may be: in its directory, not above it and not below. */
-static const char *name_in_directory(const char *path) {
-    const char *directory = told(7, "/run/podpool/deletes");
-    size_t size = strlen(directory);
-    MUST(strncmp(path, directory, size) == 0 && path[size] == '/');
-    const char *name = path + size + 1;
+static bool hidden(int directory, const char *name) {
+    MUST(directory == DIRECTORY && open_directories == 1);
     MUST(*name && !strchr(name, '/') && strlen(name) < 256);
-    return name;
+    return *name == '.';
 }
 
 int hostile_mkdir(const char *path, mode_t mode) {
@@ -182,24 +184,62 @@ int hostile_mkdir(const char *path, mode_t mode) {
     return take() == 1 ? refuse(EACCES) : 0;
 }
 
-int hostile_open(const char *path, int flags, mode_t mode) {
-    MUST(mode == 0600 && (flags & (O_NOFOLLOW | O_CREAT | O_TRUNC)) == (O_NOFOLLOW | O_CREAT | O_TRUNC));
-    MUST(*name_in_directory(path) == '.' && open_files == 0);
+/* The agent may own the directory, or only the one above; a plugin may have died in it over its work. */
+int hostile_open(const char *path, int flags) {
+    MUST((flags & (O_DIRECTORY | O_NOFOLLOW)) == (O_DIRECTORY | O_NOFOLLOW) && open_directories == 0);
+    MUST(strcmp(path, told(7, "/run/podpool/deletes")) == 0);
+    uint8_t kind = take();
+    if (kind == 1) return refuse(ENOTDIR);
+    directory_owner = kind & 2 ? AGENT : ROOT, above_owner = kind & 4 ? AGENT : ROOT;
+    open_directories = 1, beside_there = true;
+    return DIRECTORY;
+}
+
+int hostile_openat(int directory, const char *name, int flags, mode_t mode) {
+    MUST(mode == 0600 && (flags & (O_NOFOLLOW | O_CREAT | O_EXCL)) == (O_NOFOLLOW | O_CREAT | O_EXCL));
+    MUST(hidden(directory, name) && open_files == 0 && !beside_there);
     if (take() == 1) return refuse(EACCES);
     written.size = 0;
-    open_files = 1, beside_there = true;
+    open_files = 1, beside_there = true, file_owner = ROOT;
     return FILE_;
 }
 
-int hostile_rename(const char *from, const char *to) {
-    MUST(*name_in_directory(from) == '.' && *name_in_directory(to) != '.' && open_files == 0 && beside_there);
+int hostile_fstat(int fd, struct stat *found) {
+    MUST(fd == DIRECTORY && open_directories == 1);
+    not_given = take() == 1;
+    found->st_uid = directory_owner;
+    return not_given ? refuse(EIO) : 0;
+}
+
+int hostile_fstatat(int directory, const char *name, struct stat *found, int flags) {
+    MUST(directory == DIRECTORY && open_directories == 1 && strcmp(name, "..") == 0 && flags == 0);
+    not_given = take() == 1;
+    found->st_uid = above_owner;
+    return not_given ? refuse(EACCES) : 0;
+}
+
+/* What is root's goes to the owner of what it is in, and to nobody else. */
+int hostile_fchown(int fd, uid_t owner, gid_t group) {
+    MUST(group == (gid_t)-1 && (fd == FILE_ ? open_files == 1 : fd == DIRECTORY && directory_owner == ROOT));
+    MUST(owner == (fd == FILE_ ? directory_owner : above_owner));
+    if (take() == 1) {
+        not_given = true;
+        return refuse(EPERM);
+    }
+    *(fd == FILE_ ? &file_owner : &directory_owner) = owner;
+    return 0;
+}
+
+int hostile_renameat(int from_directory, const char *from, int to_directory, const char *to) {
+    MUST(hidden(from_directory, from) && !hidden(to_directory, to) && open_files == 0 && beside_there);
+    MUST(not_given || (file_owner == directory_owner && (directory_owner != ROOT || above_owner == ROOT)));
     if (take() == 1) return refuse(EIO);
     beside_there = false, left_there = true;
     return 0;
 }
 
-int hostile_unlink(const char *path) {
-    MUST(*name_in_directory(path) == '.');
+int hostile_unlinkat(int directory, const char *name, int flags) {
+    MUST(hidden(directory, name) && flags == 0);
     beside_there = false;
     return 0;
 }
@@ -302,7 +342,7 @@ static void judge(int code) {
     const char *command = told(0, "");
     bool refused = stdin_broken || said.size > LARGEST;
     MUST(now <= (int64_t)LONGEST_MS * MS);
-    MUST(open_sockets == 0 && open_files == 0 && !beside_there);
+    MUST(open_sockets == 0 && open_files == 0 && open_directories == 0 && !beside_there);
     if (!*command || strcmp(command, "VERSION") == 0) MUST(!asked);
     if (refused) MUST(!asked && !left_there);
     judge_sent();
@@ -323,8 +363,8 @@ static void judge(int code) {
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     script = bytes, script_end = bytes + size;
     said.size = sent.size = answered.size = printed.size = written.size = 0;
-    now = open_sockets = open_files = 0, next_socket = SOCKET;
-    parent_made = beside_there = stdin_broken = stdout_broken = left_there = asked = false;
+    now = open_sockets = open_files = open_directories = 0, next_socket = SOCKET;
+    parent_made = beside_there = not_given = stdin_broken = stdout_broken = left_there = asked = false;
     make_environment();
     judge(plugin_main());
     for (int i = 0; i < NAMES; i++) free(value[i]);

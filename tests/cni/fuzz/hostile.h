@@ -24,9 +24,13 @@ ssize_t hostile_recv(int fd, void *into, size_t size, int flags);
 ssize_t hostile_send(int fd, const void *bytes, size_t size, int flags);
 int hostile_close(int fd);
 int hostile_mkdir(const char *path, mode_t mode);
-int hostile_open(const char *path, int flags, mode_t mode);
-int hostile_rename(const char *from, const char *to);
-int hostile_unlink(const char *path);
+int hostile_open(const char *path, int flags);
+int hostile_openat(int directory, const char *name, int flags, mode_t mode);
+int hostile_renameat(int from_directory, const char *from, int to_directory, const char *to);
+int hostile_unlinkat(int directory, const char *name, int flags);
+int hostile_fstat(int fd, struct stat *found);
+int hostile_fstatat(int directory, const char *name, struct stat *found, int flags);
+int hostile_fchown(int fd, uid_t owner, gid_t group);
 pid_t hostile_getpid(void);
 int plugin_main(void);
 
@@ -44,8 +48,12 @@ int plugin_main(void);
 #define close hostile_close
 #define mkdir hostile_mkdir
 #define open hostile_open
-#define rename hostile_rename
-#define unlink hostile_unlink
+#define openat hostile_openat
+#define renameat hostile_renameat
+#define unlinkat hostile_unlinkat
+#define fstat hostile_fstat
+#define fstatat hostile_fstatat
+#define fchown hostile_fchown
 #define getpid hostile_getpid
 #define main plugin_main
 #endif

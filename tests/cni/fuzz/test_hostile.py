@@ -22,6 +22,8 @@ PLANTED = {
     "a value of one byte more than there is room for": ("- request_size) return", "- request_size + 1) return"),
     "a path of one byte more than there is room for": ("strlen(path) >= sizeof", "strlen(path) > sizeof"),
     "a DEL that is left outside its directory": ("*each == '/' || ", ""),
+    "a DEL that is root's in the agent's directory": ("fchown(file, owner,", "fchown(file, owner & 0,"),
+    "a file of others that is given away": ("O_CREAT | O_EXCL", "O_CREAT | O_TRUNC"),
 }
 """What stands in the plugin, and what takes its place."""
 FOUND = re.compile(r"ERROR: AddressSanitizer|must hold:")
