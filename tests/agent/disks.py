@@ -1,6 +1,6 @@
 """A disk that can die at any byte: the process's death keeps what was written, the machine's only what was synced."""
 
-from errno import ENOSPC
+from errno import EACCES, ENOSPC
 
 
 class DiskDied(Exception):
@@ -78,3 +78,25 @@ class FullDisk(MemoryDisk):
             super().append(name, data[: self.room])
             raise OSError(ENOSPC, "No space left on device")
         super().append(name, data)
+
+
+class ForeignDisk(MemoryDisk):
+    """Another's: `secret` files cannot be read, and nothing can be removed; or not even listed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.secret: set[str] = set()
+        self.listed = True
+
+    def read(self, name: str) -> bytes | None:
+        if name in self.secret:
+            raise PermissionError(EACCES, "Permission denied", name)
+        return super().read(name)
+
+    def remove(self, name: str) -> None:
+        raise PermissionError(EACCES, "Permission denied", name)
+
+    def names(self) -> list[str]:
+        if not self.listed:
+            raise PermissionError(EACCES, "Permission denied")
+        return super().names()

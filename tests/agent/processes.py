@@ -76,7 +76,9 @@ class Cluster:
         environment = {"MORTAL_WRITE": str(dies_at), "PYTHONPATH": ""}
         return await asyncio.create_subprocess_exec(*dying_with_us(), *before, *words, env=environment)
 
-    async def call(self, command: str, sandbox: str, *, version: str = "1.1.0") -> tuple[int, str]:
+    async def call(
+        self, command: str, sandbox: str, *, version: str = "1.1.0", patience: str = PATIENCE
+    ) -> tuple[int, str]:
         """Start the plugin as a runtime does; gives how it ended, and the address or what else it said."""
         environment = {
             "CNI_COMMAND": command,
@@ -85,7 +87,7 @@ class Cluster:
             "CNI_IFNAME": "eth0",
             "PODPOOL_SOCKET": str(self.home / "agent.sock"),
             "PODPOOL_DELETES": str(self.home / "deletes"),
-            "PODPOOL_WAIT_MS": PATIENCE,
+            "PODPOOL_WAIT_MS": patience,
         }
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(self.shim, env=environment, stdin=pipe, stdout=pipe)

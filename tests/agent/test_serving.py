@@ -11,6 +11,7 @@ from podpool.cni.messages import Request, encode_request
 from podpool.core.numbers import Numbers
 from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
 from podpool.resources.builtin import NODES, PODS
+from tests.agent.disks import ForeignDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
 NUMBERS = Numbers()
@@ -164,6 +165,30 @@ class TestDel:
         world.deletes.append("a-eth0", encode_request(left))
         await world.add("b")
         assert ["b"] == [each.owner.container_id for each in agent.pool.holdings.values()]
+
+    @in_world
+    async def test_one_that_cannot_be_read_or_removed_is_told_once_and_holds_up_nobody(self, world: World) -> None:
+        deletes = ForeignDisk()
+        for sandbox in "ab":
+            left = Request(command="DEL", container_id=sandbox, ifname="eth0", stdin=b"{}")
+            deletes.append(f"{sandbox}-eth0", encode_request(left))
+        deletes.secret = {"a-eth0"}
+        agent = await world.start(deletes=deletes)
+        await world.add("c")
+        await asyncio.sleep(60.0)
+        assert ["c"] == [each.owner.container_id for each in agent.pool.holdings.values()]
+        assert ["a-eth0", "b-eth0"] == deletes.names()
+        for name in deletes.names():
+            assert 1 == sum(f"{name}: [Errno 13]" in sentence for sentence in world.told)
+
+    @in_world
+    async def test_where_they_cannot_be_looked_for_it_serves_all_the_same(self, world: World) -> None:
+        deletes = ForeignDisk()
+        deletes.listed = False
+        await world.start(deletes=deletes)
+        await world.add("a")
+        await asyncio.sleep(60.0)
+        assert 1 == sum("cannot be looked for" in sentence for sentence in world.told)
 
 
 class TestRestarts:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,11 +19,12 @@ from podpool.cli.daemons import parser
 from podpool.cli.settings_file import read_settings
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
+from tests.agent.nobody import USER, without_rights
 from tests.agent.processes import cluster
 from tests.agent.statuses import CONTAINER, grants, status
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 
@@ -137,17 +139,36 @@ def test_the_agents_process_has_not_imported_what_it_does_not_need() -> None:
     assert [] == [each for each in ("typer", "rich", "litestar", "asyncpg", "sqlite3", "greenlet") if each in loaded]
 
 
+@pytest.fixture
+def nobodys() -> Iterator[Path]:
+    """A directory of a user without rights, where that one can enter; root's temporary directories are closed."""
+    with TemporaryDirectory(dir="/var/tmp") as made:
+        home = Path(made)
+        home.chmod(0o755)
+        (home / "deletes").mkdir(mode=0o700)
+        for each in (home, home / "deletes"):
+            os.chown(each, USER, USER)
+        yield home
+
+
 @pytest.mark.real
 @pytest.mark.xdist_group("shim")
-def test_it_runs_without_rights_on_the_machine(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """All that it needs is to write its own files: every capability is taken from it."""
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_it_runs_without_rights_on_the_machine_as_another_user_than_the_plugin(nobodys: Path, tmp_path: Path) -> None:
+    """All that it needs is to write its own files. What root's plugin left for it may be root's alone."""
 
-    async def play(home: Path) -> None:
-        async with asyncio.timeout(120), cluster(home) as there:
-            bare: Sequence[str] = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"]
-            agent = await there.agent(before=bare)
+    async def play() -> None:
+        async with asyncio.timeout(120), cluster(nobodys) as there:
+            assert 0 == (await there.call("DEL", "gone", patience="1"))[0]
+            (nobodys / "deletes" / "roots-eth0").touch(mode=0o600)
+            agent = await there.agent(before=without_rights(tmp_path))
             assert 0 == (await there.call("ADD", "box"))[0]
+            assert USER == (nobodys / "agent.sock").stat().st_uid
+            assert (nobodys / "deletes" / "roots-eth0").exists()
+            assert 0 == (await there.call("DEL", "box"))[0]
+            while not (nobodys / "net.d" / "10-podpool.conflist").exists():  # noqa: ASYNC110  another process writes it
+                await asyncio.sleep(0.02)
             agent.terminate()
             assert 0 == await agent.wait()
 
-    asyncio.run(play(tmp_path_factory.mktemp("bare")))
+    asyncio.run(play())

@@ -3,8 +3,9 @@
 A configuration is answered from the node's own pool (`dynamic`), or, where it has ranges, from the node's slices and
 shared ranges (`networks`). The same sandbox and interface get the same addresses again. A DEL of something unknown
 succeeds; a DEL frees what its own sandbox holds and nothing else. DELs that were left in a directory while no agent ran
-are worked through before any ADD. A GC frees what the runtime no longer lists, of its own network. STATUS tells whether
-an ADD could be served, not whether there are addresses: a runtime that is told no has its node's Pods evicted.
+are worked through before any ADD; one that cannot be read or removed stays, and holds up nobody. A GC frees what the
+runtime no longer lists, of its own network. STATUS tells whether an ADD could be served, not whether there are
+addresses: a runtime that is told no has its node's Pods evicted.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -59,6 +60,7 @@ class Plugin:
         self._missing = missing
         self._changed = changed
         self._tell = tell
+        self._kept: set[str] = set()
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
@@ -87,9 +89,18 @@ class Plugin:
 
     def work_through(self) -> None:
         """Do the DELs that were left while nobody answered, before an ADD of the same sandbox is."""
-        names = self._deletes.names() if self._deletes else []
+        if self._deletes is None:
+            return
+        try:
+            names = self._deletes.names()
+        except OSError as error:
+            self._keep("DELs that were left for later cannot be looked for", error)
+            return
         for name in names:
-            self._work(name)
+            try:
+                self._work(self._deletes, name)
+            except OSError as error:
+                self._keep(f"a DEL that was left for later stays where it is: {name}", error)
         if names:
             self._changed()
 
@@ -166,11 +177,9 @@ class Plugin:
             self._tell(f"a DEL of sandbox {owner.container_id} has a configuration that cannot be read: {error}")
             return None
 
-    def _work(self, name: str) -> None:
-        if self._deletes is None:
-            return
+    def _work(self, deletes: Disk, name: str) -> None:
         try:
-            request = decode_request(self._deletes.read(name) or b"")
+            request = decode_request(deletes.read(name) or b"")
             owner = _owner(request)
         except (BadFrame, CniError) as error:
             self._tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
@@ -178,7 +187,13 @@ class Plugin:
             want = self._release(owner, request)
             if self._networks:
                 self._networks.router.release(owner, want)
-        self._deletes.remove(name)
+        deletes.remove(name)
+
+    def _keep(self, sentence: str, error: OSError) -> None:
+        """Say once why something stays: it is tried again every few seconds."""
+        if sentence not in self._kept:
+            self._kept.add(sentence)
+            self._tell(f"{sentence}: {error}")
 
     def _command(self, name: str) -> Command:
         command = self._commands.get(name)
