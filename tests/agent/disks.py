@@ -79,6 +79,11 @@ class FullDisk(MemoryDisk):
             raise OSError(ENOSPC, "No space left on device")
         super().append(name, data)
 
+    async def replace(self, name: str, data: bytes) -> None:
+        if self.room is not None and len(data) > self.room:
+            raise OSError(ENOSPC, "No space left on device")
+        await super().replace(name, data)
+
 
 class ForeignDisk(MemoryDisk):
     """Another's: `secret` files cannot be read, and nothing can be removed; or not even listed."""

@@ -1,13 +1,14 @@
 """The agent's memory survives its death, wherever it struck."""
 
 import asyncio
+from errno import EIO
 from pathlib import Path
 
 import pytest
 
 from podpool.agent import journal as journal_module
 from podpool.agent.book import Book
-from podpool.agent.journal import Journal
+from podpool.agent.journal import Journal, read_journal
 from podpool.agent.records import (
     Accepted,
     Adopted,
@@ -51,6 +52,12 @@ def written(*records: AnyRecord) -> MemoryDisk:
     for record in records:
         journal.append(record)
     return disk
+
+
+def opened(disk: MemoryDisk) -> Journal:
+    journal = Journal(disk)
+    journal.open()
+    return journal
 
 
 def until_death(journal: Journal) -> tuple[AnyRecord, ...]:
@@ -116,6 +123,24 @@ class TestAppending:
             assert found.damaged, offset
             assert HISTORY[: len(found.records)] == found.records
 
+    def test_damage_is_found_again_until_a_record_tells_of_it(self) -> None:
+        """An agent may die, or find no room, between the cut and that record."""
+        disk = written(*HISTORY)
+        disk.written["segment.00000001"] = disk.written["segment.00000001"][:-1] + b"?"
+        assert Journal(disk).open().damaged
+        again = Journal(disk)
+        assert again.open().damaged
+        again.append(HISTORY[-1])
+        assert not Journal(disk).open().damaged
+
+    def test_without_room_to_remember_damage_it_is_not_cut_off(self) -> None:
+        disk = FullDisk()
+        disk.written["segment.00000001"] = spoilt = written(*HISTORY).written["segment.00000001"][:-1] + b"?"
+        disk.room = 0
+        with pytest.raises(OSError, match="No space"):
+            Journal(disk).open()
+        assert spoilt == disk.written["segment.00000001"]
+
     def test_an_empty_disk_is_a_new_beginning(self) -> None:
         found = Journal(MemoryDisk()).open()
         assert ((), 0, False) == (found.records, found.torn, found.damaged)
@@ -147,6 +172,19 @@ class TestSyncing:
         asyncio.run(sync())
         assert (*HISTORY, HISTORY[0]) == records_of(disk.after_reboot())
 
+    def test_what_could_not_be_synced_is_synced_the_next_time(self) -> None:
+        async def sync() -> FailingDisk:
+            disk = FailingDisk()
+            journal = Journal(disk)
+            journal.append(HISTORY[0])
+            with pytest.raises(OSError, match="Input/output"):
+                await journal.sync()
+            disk.failing = False
+            await journal.sync()
+            return disk
+
+        assert HISTORY[:1] == records_of(asyncio.run(sync()).after_reboot())
+
     def test_many_records_share_one_sync(self) -> None:
         async def group() -> MemoryDisk:
             disk = MemoryDisk()
@@ -159,6 +197,17 @@ class TestSyncing:
         disk = asyncio.run(group())
         assert 1 == disk.syncs
         assert HISTORY == records_of(disk.after_reboot())
+
+
+class FailingDisk(MemoryDisk):
+    """Cannot sync while it fails."""
+
+    failing = True
+
+    async def sync(self, name: str) -> None:
+        if self.failing:
+            raise OSError(EIO, "Input/output error")
+        await super().sync(name)
 
 
 class SlowDisk(MemoryDisk):
@@ -212,6 +261,40 @@ class TestCompaction:
         assert all(each in [(*start, *tail) for start in (before, after) for tail in tails] for each in histories)
         assert (*after, *HISTORY[4:6]) == histories[-1]
         assert ["segment.00000002", "snapshot"] == disk.names()
+
+    def test_without_room_for_the_snapshot_everything_stays_as_it_is(self) -> None:
+        disk = FullDisk()
+
+        async def compact() -> None:
+            journal = Journal(disk)
+            journal.open()
+            for record in HISTORY[:4]:
+                journal.append(record)
+            disk.room = 0
+            await journal.compact(Snapshot(boot_id="all so far"))
+            disk.room = None
+            journal.append(HISTORY[4])
+
+        asyncio.run(compact())
+        assert HISTORY[:5] == records_of(disk)
+
+    def test_read_while_its_agent_compacts_it_is_whole(self) -> None:
+        """A look from outside may fall between the new snapshot and the old segments' end."""
+        disk = written(*HISTORY[:4])
+        after = MemoryDisk()
+        after.written = dict(disk.written)
+        asyncio.run(opened(after).compact(Snapshot(boot_id="all so far")))
+        opened(after).append(HISTORY[4])
+
+        class Changing(MemoryDisk):
+            def names(self) -> list[str]:
+                self.written = after.written
+                return super().names()
+
+        changing = Changing()
+        changing.written = disk.written
+        found = read_journal(changing)
+        assert ((Snapshot(boot_id="all so far"), HISTORY[4]), False) == (found.records, found.damaged)
 
     def test_a_damaged_snapshot_is_noticed(self) -> None:
         disk = MemoryDisk()

@@ -36,6 +36,7 @@ from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
 from podpool.agent.recollection import APART, Recollection
 from podpool.agent.records import Owner, PodName, Recalled
+from podpool.agent.refusals import Refusals
 from podpool.agent.shortage import Shortage
 from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.agent.underlay import Underlay
@@ -97,6 +98,7 @@ class Agent:
         self._ground = ground
         self._book = Book(disk, clock, fence_limit=numbers.fence, underlay=underlay is not None)
         self._asking = Asking(ground, self._book, underlay) if underlay else None
+        self._refusals = Refusals(self._book.journal, tell=tell)
         self._config = OwnConfig(self._book, clock, tell)
         demand = Demand()
         self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
@@ -169,6 +171,7 @@ class Agent:
             self._dynamic,
             self._networks,
             deletes=deletes,
+            closed=lambda: None if self._opened else self._refusals.standing,
             missing=outlook.not_yet,
             changed=self._changed,
             tell=tell,
@@ -177,7 +180,8 @@ class Agent:
         self._exhausted: bool | None = None
         self.able = asyncio.Event()
         """Set when it could give addresses of the node's own pool for the first time."""
-        self._opened = asyncio.Event()
+        self._begun = asyncio.Event()
+        self._opened = False
         self._stirred = asyncio.Event()
         self._ended = False
 
@@ -193,6 +197,8 @@ class Agent:
 
     def missing(self) -> str | None:
         """Tell what stands in the way of giving addresses; None when nothing does, but that there may be none left."""
+        if self._refusals.standing:
+            return self._refusals.standing
         if self._networks and self._fence is self._book.node_fence:
             return self._networks.missing()
         return self._outlook.not_yet()
@@ -247,44 +253,58 @@ class Agent:
 
     async def handle(self, frame: bytes) -> bytes:
         """Answer the body of a plugin's frame with the body of the answer; raises `AgentStopped`."""
-        await self._opened.wait()
+        await self._begun.wait()
         if self._ended:
             raise AgentStopped(f"the agent of {self.node} has ended")
         return await self._plugin.handle(frame)
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        self._open()
+        await self._refusals.outlast(self._open)
         try:
             async with asyncio.TaskGroup() as group:
-                for part in (self._book, self._pods, self._own_node, self._own_config, self._subnets):
-                    group.create_task(part.run())
-                group.create_task(self._pods_listed())
-                group.create_task(self._shortage.run())
-                if self._recorder:
-                    group.create_task(self._recorder.run())
-                group.create_task(self._confirmation.run())
-                group.create_task(self._monitor.run())
-                group.create_task(self._serve())
-                group.create_task(self._work_through())
-                group.create_task(self._recall())
-                if self._networks:
-                    group.create_task(self._networks.run())
-                if self._asking:
-                    group.create_task(self._asking.run(self._changed))
+                group.create_task(self._refusals.outlast(self._book.run))
+                group.create_task(self._refusals.outlast(self._work))
         finally:
             self._ended = True
-            await self._book.stop()
+            await self._stop()
 
-    def _open(self) -> None:
-        found = self._book.open(boot_id=self._boot_id)
+    async def _work(self) -> None:
+        self._plugin.work_through()
+        self._changed()
+        async with asyncio.TaskGroup() as group:
+            for part in (self._pods, self._own_node, self._own_config, self._subnets):
+                group.create_task(part.run())
+            group.create_task(self._pods_listed())
+            group.create_task(self._shortage.run())
+            if self._recorder:
+                group.create_task(self._recorder.run())
+            group.create_task(self._confirmation.run())
+            group.create_task(self._monitor.run())
+            group.create_task(self._serve())
+            group.create_task(self._work_through())
+            group.create_task(self._recall())
+            if self._networks:
+                group.create_task(self._networks.run())
+            if self._asking:
+                group.create_task(self._asking.run(self._changed))
+
+    async def _open(self) -> None:
+        try:
+            found = self._book.open(boot_id=self._boot_id)
+        finally:
+            self._begun.set()
+        self._opened = True
         if found.damaged:
             self._tell("the journal is damaged: every address rests once, and Pods' addresses may be forgotten")
         elif found.torn:
             self._tell(f"the journal's last {found.torn} bytes were torn and are cut off: nobody was answered on them")
-        self._plugin.work_through()
-        self._opened.set()
-        self._changed()
+
+    async def _stop(self) -> None:
+        try:
+            await self._book.stop()
+        except OSError as error:
+            self._tell(f"that it ended in good order cannot be written: after a reboot every address rests: {error}")
 
     async def _pods_listed(self) -> None:
         await self._pods.store.synced.wait()

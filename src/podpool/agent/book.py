@@ -30,12 +30,12 @@ class Book:
         return self._journal
 
     def open(self, *, boot_id: str) -> Found:
-        """Read what earlier agents wrote, and go on from there."""
-        found = self._journal.open()
-        for record in found.records:
+        """Read what earlier agents wrote, and go on from there: where the disk refuses, nothing has happened."""
+        found, clock = self._journal.open(), self._clock
+        started = Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=found.damaged)
+        self._journal.append(started)
+        for record in (*found.records, started):
             self._apply(record)
-        clock = self._clock
-        self.write(Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=found.damaged))
         return found
 
     def write(self, record: AnyRecord) -> None:

@@ -12,6 +12,8 @@ misses that one. A node that has never had an NNC needs no more than that.
 import asyncio
 from collections.abc import Callable
 
+import msgspec
+
 from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
 from podpool.agent.fence import own_container, own_report
@@ -20,9 +22,16 @@ from podpool.agent.records import Adopted, Confirmed, Doubted
 from podpool.agent.subnets import NAMESPACE
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, NotFound
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.resources.acn import NETWORK_CONFIGS, NetworkContainer, NodeNetworkConfig
 from podpool.resources.builtin import NODES, Node
 from podpool.runtime.transport import Unreachable
+
+
+class _Doubt(msgspec.Struct, frozen=True):
+    """Why the journal is not believed, and which addresses Pods may have of which it knows nothing."""
+
+    why: str
+    forgotten: tuple[str, ...]
 
 
 class Confirmation:
@@ -44,7 +53,8 @@ class Confirmation:
         self._changed = changed
         self._due = asyncio.Event()
         self._first = True
-        self._journalled = 0
+        self._journalled: int | None = None
+        self._doubt: _Doubt | None = None
 
     def nudge(self) -> None:
         """Look now: something changed that may matter, if the fence is not open as it is."""
@@ -56,7 +66,9 @@ class Confirmation:
 
     async def run(self) -> None:
         """Confirm for ever."""
-        failures, self._journalled = 0, max(self._book.pool.version, 0)  # before any watch adds to it
+        failures = 0
+        if self._journalled is None:
+            self._journalled = max(self._book.pool.version, 0)  # before any watch adds to it
         while True:
             self._due.clear()
             confirmed = await self._confirm()
@@ -102,26 +114,37 @@ class Confirmation:
         container = own_container(node, config, pool=pool)
         if container is None:
             return False
-        blank, report = not pool.adopted, self._config.inherited or own_report(config)
+        former = pool.adopted
+        if former != container.id or self._doubt is None:  # one that could not be written is not looked for again
+            self._doubt = self._doubt_of(container, config)
+        if former != container.id:
+            self._book.write(Adopted(container=container.id))
+            if former:
+                self._ground.tell(f"container {former} was given up: this node goes on with {container.id}")
+        if self._doubt:
+            self._write_down(self._doubt)
+        self._first, self._doubt = False, None
+        return True
+
+    def _doubt_of(self, container: NetworkContainer, config: NodeNetworkConfig) -> _Doubt | None:
+        """Tell whether more may have been given of a container than the journal knows."""
+        pool, report = self._book.pool, self._config.inherited or own_report(config)
         # who gave addresses in this boot told it, if the NNC was not made anew since; its sandboxes may run on
         alive = report.boot_id in ("", pool.boot_id)
         others = [each for each in config.status.network_containers if each.assignment_mode == "dynamic"]
         shown = (container, *(each for each in others if each.id not in {container.id, *pool.closed}))
         listed = tuple(grant.name for each in shown for grant in each.ip_assignments)
         if container.id != pool.adopted:
-            if pool.adopted:
-                self._ground.tell(f"container {pool.adopted} was given up: this node goes on with {container.id}")
-            self._book.write(Adopted(container=container.id))
-            if listed or pool.suspect:
-                told = f"the journal knows nothing of container {container.id}'s addresses"
-                self._doubt(told, forgotten=listed if (blank or pool.suspect) and alive else ())
-        elif self._first and (report.version > self._journalled or pool.suspect):
-            told = "the journal is damaged, or older than what this node's agent reported"
-            self._doubt(told, forgotten=listed if alive else ())
-        self._first = False
-        return True
+            told = f"the journal knows nothing of container {container.id}'s addresses"
+            unknown = (not pool.adopted or pool.suspect) and alive
+            return _Doubt(told, listed if unknown else ()) if listed or pool.suspect else None
+        if self._first and (report.version > (self._journalled or 0) or pool.suspect):
+            return _Doubt(
+                "the journal is damaged, or older than what this node's agent reported", listed if alive else ()
+            )
+        return None
 
-    def _doubt(self, sentence: str, *, forgotten: tuple[str, ...]) -> None:
-        kept = "; none of them is given until no Pod can have it" if forgotten else ""
-        self._ground.tell(f"{sentence}: every address rests once{kept}")
-        self._book.write(Doubted(at=self._ground.clock.boot(), forgotten=forgotten))
+    def _write_down(self, doubt: _Doubt) -> None:
+        self._book.write(Doubted(at=self._ground.clock.boot(), forgotten=doubt.forgotten))
+        kept = "; none of them is given until no Pod can have it" if doubt.forgotten else ""
+        self._ground.tell(f"{doubt.why}: every address rests once{kept}")

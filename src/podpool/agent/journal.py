@@ -4,7 +4,8 @@ What must hold: a record is on its way to the platter once `append` has returned
 once `sync` has (it survives the machine). Whatever byte the process died at, `open` finds every record that was
 appended, in order; a torn tail is cut off, and said. A torn write is the beginning of a right frame; whatever else
 cannot be read is damage: what follows it does not count, nor does any segment whose beginning is lost. Damage is told,
-and the agent starts. A frame's length has a checksum of its own, or a wrong one would look like a tail that is torn.
+and the agent starts; a file `damaged` stands beside the journal from before the damage is cut off until the next record
+tells of it. A frame's length has a checksum of its own, or a wrong one would look like a tail that is torn.
 
 The file grows by segments. To make it short again, the agent goes on in a new segment, writes down what all earlier
 records came to, as the `snapshot`, and then removes the earlier segments; each step leaves everything in place until
@@ -28,7 +29,7 @@ SEGMENT = 1 << 20
 
 _LENGTH, _FRAME = struct.Struct("!I"), struct.Struct("!III")
 """The length of the payload; and a frame's head: that, its checksum, and the payload's."""
-_SNAPSHOT, _SEGMENT = "snapshot", "segment."
+_SNAPSHOT, _SEGMENT, _DAMAGED = "snapshot", "segment.", "damaged"
 
 
 class _Beginning(msgspec.Struct, frozen=True):
@@ -68,13 +69,16 @@ class Journal:
         self._segment = 1
         self._size = 0
         self._unsynced: list[int] = []
+        self._damaged = False
         self._dirty = asyncio.Event()
         self._syncing = asyncio.Lock()
 
     def open(self) -> Found:
         """Read everything, and cut off what is torn; appending goes on behind it."""
         found = read_journal(self._disk)
-        self._segment, self._size = found.segment, found.size
+        self._segment, self._size, self._damaged = found.segment, found.size, found.damaged
+        if found.damaged:
+            self._disk.append(_DAMAGED, b"!")
         if found.torn:
             self._disk.truncate(_name(found.segment), found.size)
         if found.damaged and not found.records:
@@ -96,14 +100,26 @@ class Journal:
         if self._segment not in self._unsynced:
             self._unsynced.append(self._segment)
         self._dirty.set()
+        if self._damaged:
+            self._disk.remove(_DAMAGED)
+            self._damaged = False
 
     async def sync(self) -> None:
         """Bring everything that was appended so far to the platter."""
         async with self._syncing:
             self._dirty.clear()
             segments, self._unsynced = self._unsynced, []
-            for number in segments:
-                await self._disk.sync(_name(number))
+            try:
+                while segments:
+                    await self._disk.sync(_name(segments[0]))
+                    segments.pop(0)
+            finally:
+                self._left_unsynced(segments)
+
+    def _left_unsynced(self, segments: list[int]) -> None:
+        if segments:
+            self._unsynced = [*segments, *(each for each in self._unsynced if each not in segments)]
+            self._dirty.set()
 
     @property
     def size(self) -> int:
@@ -116,12 +132,15 @@ class Journal:
         return self._size >= SEGMENT
 
     async def compact(self, state: Snapshot) -> None:
-        """Begin a new segment; `state` is what everything before it came to."""
+        """Begin a new segment; `state` is what everything before it came to. Without room for that, all of it stays."""
         self._segment += 1
         self._size = 0
         beginning = self._segment
         await self.sync()
-        await self._disk.replace(_SNAPSHOT, _frame(msgspec.json.encode(_Beginning(beginning, state))))
+        try:
+            await self._disk.replace(_SNAPSHOT, _frame(msgspec.json.encode(_Beginning(beginning, state))))
+        except OSError:
+            return
         for number in _segments(self._disk):
             if number < beginning:
                 self._disk.remove(_name(number))
@@ -134,8 +153,16 @@ class Journal:
 
 
 def read_journal(disk: Disk) -> Found:
-    """Read everything, and change nothing: up to the first byte that cannot be read."""
-    beginning, damaged = _beginning(disk)
+    """Read everything, and change nothing, also while its agent writes: up to the first byte that cannot be read."""
+    snapshot = disk.read(_SNAPSHOT)
+    found = _found(disk, snapshot)
+    if disk.read(_SNAPSHOT) != snapshot:
+        return read_journal(disk)  # segments that the earlier one needs may have gone
+    return msgspec.structs.replace(found, damaged=found.damaged or disk.read(_DAMAGED) is not None)
+
+
+def _found(disk: Disk, snapshot: bytes | None) -> Found:
+    beginning, damaged = _beginning(snapshot)
     segment, size = beginning.segment if beginning else 1, 0
     records: list[AnyRecord] = [beginning.state] if beginning else []
     present = [number for number in _segments(disk) if number >= segment]
@@ -158,11 +185,10 @@ def read_journal(disk: Disk) -> Found:
     return Found(records=tuple(records), segment=segment, size=size)
 
 
-def _beginning(disk: Disk) -> tuple[_Beginning | None, bool]:
-    content = disk.read(_SNAPSHOT)
-    if content is None:
+def _beginning(snapshot: bytes | None) -> tuple[_Beginning | None, bool]:
+    if snapshot is None:
         return None, False
-    payloads = list(_payloads(content))
+    payloads = list(_payloads(snapshot))
     try:
         return _BEGINNING.decode(payloads[0][0]), False
     except (IndexError, msgspec.DecodeError):

@@ -50,6 +50,7 @@ class Plugin:
         networks: Networks | None,
         *,
         deletes: Disk | None,
+        closed: Callable[[], str | None],
         missing: Callable[[], str | None],
         changed: Callable[[], None],
         tell: Tell,
@@ -57,6 +58,7 @@ class Plugin:
         self._dynamic = dynamic
         self._networks = networks
         self._deletes = deletes
+        self._closed = closed
         self._missing = missing
         self._changed = changed
         self._tell = tell
@@ -77,14 +79,12 @@ class Plugin:
         except BadFrame as error:
             return encode_answer(result_of_error(CniError(Code.DECODE_FAILURE, str(error)), "1.0.0"))
         try:
-            answer = await self._command(request.command)(request)
+            closed = self._closed()
+            answer = _refused(request, closed) if closed else await self._command(request.command)(request)
         except CniError as error:
             answer = result_of_error(error, stated_version(request.stdin))
         except OSError as error:
-            failed = CniError(
-                Code.IO_FAILURE, "the agent cannot write its journal: look at the node's disk", str(error)
-            )
-            answer = result_of_error(failed, stated_version(request.stdin))
+            answer = _refused(request, str(error))
         return encode_answer(answer)
 
     def work_through(self) -> None:
@@ -201,6 +201,13 @@ class Plugin:
             known = ", ".join(self._commands)
             raise CniError(Code.INVALID_ENVIRONMENT, f"CNI_COMMAND {name!r} is not served here", f"served: {known}")
         return command
+
+
+def _refused(request: Request, why: str) -> Answer:
+    """Say that the journal takes nothing; to who asks for the status, that no address could be given."""
+    code = Code.UNAVAILABLE if request.command == "STATUS" else Code.IO_FAILURE
+    error = CniError(code, "the agent cannot write its journal: look at the node's disk", why)
+    return result_of_error(error, stated_version(request.stdin))
 
 
 def _owner(request: Request) -> Owner:

@@ -93,11 +93,11 @@ class LocalDisk:
 
     def _replace(self, name: str, data: bytes) -> None:
         beside = self.root / f".{name}.new"
-        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
-            file.write(data)
-            file.flush()
-            os.fsync(descriptor)
+        try:
+            _write_synced(beside, data)
+        except OSError:
+            beside.unlink(missing_ok=True)  # half a file would fill a disk that is full already
+            raise
         beside.rename(self.root / name)
         self._sync_root()
         self._forget(name)
@@ -113,3 +113,11 @@ class LocalDisk:
         descriptor = self._open.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+        file.write(data)
+        file.flush()
+        os.fsync(descriptor)
