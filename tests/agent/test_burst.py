@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
-BURST = [f"pod-{number}" for number in range(35)]
+BURST = [f"pod-{number}" for number in range(36)]
 
 
 @pytest.fixture
