@@ -28,9 +28,21 @@ class TestAdd:
     @in_world
     async def test_the_same_sandbox_gets_the_same_address_also_at_once(self, world: World) -> None:
         agent = await world.start()
-        first = await world.add("a")
-        assert {first} == set(await asyncio.gather(*(world.add("a") for _ in range(5))))
+        (first,) = set(await asyncio.gather(*(world.add("a") for _ in range(5))))
+        assert first == await world.add("a")
         assert 1 == len(agent.pool.holdings)
+
+    @in_world
+    async def test_the_same_sandbox_gets_the_same_address_also_when_all_its_adds_wait(self, world: World) -> None:
+        world.capacity = 0
+        agent = await world.start()
+        waiting = asyncio.gather(*(world.add("a") for _ in range(5)), world.add("b"))
+        await asyncio.sleep(1.0)
+        assert not agent.pool.holdings
+        world.capacity = 100
+        *firsts, other = await waiting
+        assert {firsts[0]} == set(firsts) != {other}
+        assert 2 == len(agent.pool.holdings)
 
     @in_world
     async def test_a_new_sandbox_of_the_same_pod_gets_another(self, world: World) -> None:
