@@ -124,6 +124,13 @@ class TestJournal:
             told["torn"],
         )
 
+    def test_one_whose_beginning_cannot_be_read_is_said_to_be_damaged(self, tmp_path: Path) -> None:
+        """Nothing counts that was written after it, so there is nothing to show."""
+        (tmp_path / "snapshot").write_bytes(b"rubbish")
+        lines = typed("agent", "journal", "show", "--state", str(tmp_path)).stdout.splitlines()
+        assert lines[0].startswith("0 records")
+        assert "the journal is damaged" in lines[1]
+
     def test_without_one_it_says_so_and_makes_none(self, tmp_path: Path) -> None:
         done = typed("agent", "journal", "show", "--state", str(tmp_path / "none"))
         assert 2 == done.returncode

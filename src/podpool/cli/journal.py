@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.journal import read_journal
+from podpool.agent.journal import Found, read_journal
 from podpool.agent.networks.slices import Slice, Slices
 from podpool.agent.pool import Pool
 from podpool.cli.asked import Asked
@@ -58,10 +58,16 @@ def show_journal(*, state: str, output: str, no_color: str) -> None:
         f"{len(found.records)} records: container {pool.adopted or '(none)'} at version {told['version']}, "
         f"{pool.listed} grants, {len(pool.holdings)} in use, {pool.free} free or resting, {len(pool.named)} named"
     )
+    lines += _faults(found)
+    Teller(Asked(output=Output(output), no_color=bool(no_color))).answer(told, *lines)
+
+
+def _faults(found: Found) -> Iterator[str]:
     if found.torn:
         what = "damaged" if found.damaged else "torn"
-        lines.append(f"the last {found.torn} bytes are {what}: the next agent cuts them off")
-    Teller(Asked(output=Output(output), no_color=bool(no_color))).answer(told, *lines)
+        yield f"the last {found.torn} bytes are {what}: the next agent cuts them off"
+    if found.damaged:
+        yield "the journal is damaged, and more was written than is shown: with the next agent every address rests once"
 
 
 def _uses(pool: Pool, slices: Slices) -> Iterator[Use]:
