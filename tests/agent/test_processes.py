@@ -158,3 +158,21 @@ def test_the_runtimes_configuration_appears_when_it_can_serve_and_stays(tmp_path
         assert configuration.exists()
 
     play(tmp_path, story)
+
+
+def test_the_runtimes_configuration_appears_when_its_place_can_be_written_at_last(tmp_path: Path) -> None:
+    """An agent that gave up would leave its node without Pods until it is restarted."""
+
+    async def story(there: Cluster) -> None:
+        place = there.home / "net.d"
+        place.write_text("no directory")
+        agent = await there.agent()
+        while (await there.call("STATUS", ""))[0]:  # noqa: ASYNC110  another process becomes able to serve
+            await asyncio.sleep(0.02)
+        place.unlink()
+        while not (place / "10-podpool.conflist").exists():  # noqa: ASYNC110  as above
+            await asyncio.sleep(0.02)
+        agent.terminate()
+        assert 0 == await agent.wait()
+
+    play(tmp_path, story)

@@ -24,6 +24,8 @@ from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import HttpTransport, serving
 
 KERNEL = Path("/proc/sys/kernel/random/boot_id")
+PAUSE = 5.0
+"""Seconds between two tries to write the runtime's configuration."""
 
 _log = logging.getLogger(__name__)
 
@@ -108,7 +110,14 @@ def _read_file(path: str) -> bytes | None:
 async def _configure(agent: Agent, conf_dir: Path, told: bytes) -> None:
     """Let the runtime's configuration appear when the agent can serve: from then on its node is Ready."""
     await agent.able.wait()
-    try:
-        _log.info("the runtime's configuration is %s", conflist.write(conf_dir, told))
-    except OSError as error:
-        _log.warning("the runtime's configuration cannot be written, so this node does not become Ready: %s", error)
+    warned = False
+    while True:
+        try:
+            _log.info("the runtime's configuration is %s", conflist.write(conf_dir, told))
+        except OSError as error:
+            if not warned:
+                _log.warning("the runtime's configuration cannot be written, so this node is not Ready yet: %s", error)
+            warned = True
+            await asyncio.sleep(PAUSE)
+        else:
+            return
