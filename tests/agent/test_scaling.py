@@ -22,6 +22,10 @@ def report(patch: dict[str, Any]) -> dict[str, Any]:
     return told
 
 
+def fail(_body: dict[str, Any]) -> None:
+    raise ApiError("patch", status=500)
+
+
 @in_world
 async def test_the_first_request_is_one_patch_with_everything_in_it(world: World) -> None:
     agent = await world.start()
@@ -222,6 +226,44 @@ class TestNothingIsGuessed:
         await world.scale_by(batch=4, buffer="0.5", exhausted=True)
         await world.start()
         assert [3] == requests(world)
+
+
+class TestPatchesThatFail:
+    """Azure's second monitor keeps its request then; its first panics when they fail for long."""
+
+    @in_world
+    async def test_the_request_stays_and_grows_when_it_can(self, world: World) -> None:
+        await world.start()
+        world.road.on_patch = fail
+        await world.bind(*(f"pod-{n}" for n in range(20)))
+        await asyncio.sleep(600.0)
+        assert 15 == (await world.config()).spec.requested
+        world.road.on_patch = lambda _body: None
+        await asyncio.sleep(20.0)
+        assert 31 == (await world.config()).spec.requested
+
+    @in_world
+    async def test_what_was_named_is_named_again_and_nothing_more(self, world: World) -> None:
+        pods = [f"pod-{n}" for n in range(6)]
+        await world.bind(*pods, *(f"more-{n}" for n in range(14)))
+        agent = await world.start()
+        for pod in pods:
+            await world.add(pod, pod=pod)
+        world.road.on_patch = fail
+        await world.remove(*(f"more-{n}" for n in range(14)))
+        await asyncio.sleep(60.0)
+        names = list(agent.pool.named)
+        assert 16 == len(names)
+        await asyncio.sleep(600.0)
+        assert names == list(agent.pool.named)
+        assert 31 == (await world.config()).spec.requested
+        await world.add("another")
+        world.road.on_patch = lambda _body: None
+        world.road.patches.clear()
+        await asyncio.sleep(20.0)
+        assert sorted(names) == sorted(world.road.patches[0]["spec"]["ipsNotInUse"])
+        assert 15 == (await world.config()).spec.requested
+        assert 15 == agent.pool.listed
 
 
 class TestNames:
