@@ -59,6 +59,15 @@ def test_the_request_and_all_names_are_one_wish(
     assert (request_, names) == (wish.request, named + len(wish.release))
 
 
+def test_once_it_was_asked_there_is_nothing_more_to_say() -> None:
+    """Whatever the request was, one patch brings it into line: repeated, it changes nothing."""
+    for requested in range(251):
+        first = decide(view(demand=20, requested=requested, named=0), Pace(), now=0.0, rhythm=AT_ONCE)
+        asked = first.wish.request if first.wish else requested
+        assert 32 == asked
+        assert None is decide(view(demand=20, requested=asked, named=0), Pace(), now=0.0, rhythm=AT_ONCE).wish
+
+
 def test_where_nothing_differs_nothing_is_said() -> None:
     assert None is decide(view(demand=5, requested=16, named=0), Pace(), now=0.0, rhythm=AT_ONCE).wish
 

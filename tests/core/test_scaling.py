@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from podpool.core.scaling import Holding, Scaler, Step, demand_bound, idempotent_step, surplus, target, thresholds
+from podpool.core.scaling import Holding, Scaler, demand_bound, surplus, target, thresholds
 
 NO_MAXIMUM = 1 << 30
 batches = st.integers(1, 256)
@@ -136,51 +136,18 @@ def test_an_empty_request_has_no_demand_behind_it() -> None:
     assert 0 == demand_bound(requested=0, scaler=Scaler(16, 50), primaries=1)
 
 
-@pytest.mark.parametrize(
-    ("demand", "requested", "named", "step"),
-    [
-        (5, 16, 0, Step(16)),
-        (15, 16, 0, Step(32)),
-        (75, 16, 0, Step(96)),
-        (300, 16, 0, Step(250)),
-        (5, 32, 0, Step(16, 16)),
-        (5, 128, 0, Step(16, 112)),
-        (0, 32, 0, Step(16, 16)),
-        (15, 3, 0, Step(32)),
-        (5, 37, 0, Step(16, 21)),
-        (20, 16, 16, Step(32)),
-        (5, 32, 16, Step(16, 16)),
-    ],
-)
-def test_one_step_from_anywhere(demand: int, requested: int, named: int, step: Step) -> None:
-    """Grown, shrunk, brought back into line after a hand edit, with releases under way: one step each."""
-    wanted = target(demand=demand, scaler=Scaler(16, 50), primaries=0, maximum=250)
-    holding = Holding(requested=requested, held=requested + named, named=named, assigned=demand)
-    assert step == idempotent_step(holding, wanted=wanted, releasable=requested)
-
-
-@given(demands, scalers, st.integers(0, 500), st.integers(0, 500), st.integers(0, 100))
-def test_the_step_converges_in_one_and_is_idempotent(
-    demand: int, scaler: Scaler, requested: int, held: int, named: int
-) -> None:
-    wanted = target(demand=demand, scaler=scaler, primaries=0, maximum=250)
-    holding = Holding(requested=requested, held=held + named, named=named)
-    first = idempotent_step(holding, wanted=wanted, releasable=held)
-    after = Holding(requested=first.request, held=max(held - first.release, first.request))  # what a status will show
-    assert Step(wanted) == Step(first.request)
-    assert Step(wanted) == idempotent_step(after, wanted=wanted, releasable=after.held)
-
-
 def test_surplus_counts_what_is_there_not_what_was_asked_for() -> None:
     """Azure's second monitor would name 16 of the 16 addresses in use here, because it asked for 32."""
     on_its_way = Holding(requested=32, held=16, assigned=5)
-    assert Step(16, 0) == idempotent_step(on_its_way, wanted=16, releasable=11)
+    assert 0 == surplus(on_its_way, wanted=16)
     arrived_late = Holding(requested=16, held=32, assigned=5)
-    assert Step(16, 16) == idempotent_step(arrived_late, wanted=16, releasable=27)
+    assert 16 == surplus(arrived_late, wanted=16)
 
 
-def test_only_what_has_rested_is_named() -> None:
-    assert Step(16, 3) == idempotent_step(Holding(requested=32, held=32), wanted=16, releasable=3)
+@given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
+def test_what_is_named_is_surplus_no_more(held: int, named: int, wanted: int) -> None:
+    extra = surplus(Holding(requested=wanted, held=held, named=named), wanted=wanted)
+    assert 0 == surplus(Holding(requested=wanted, held=held, named=named + extra), wanted=wanted)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))

@@ -12,7 +12,7 @@ import msgspec
 
 from podpool.core.numbers import Numbers
 from podpool.core.pacing import Pace, look
-from podpool.core.scaling import Holding, Step, idempotent_step, reactive_step, target
+from podpool.core.scaling import Holding, Step, reactive_step, surplus, target
 
 TICKS_PER_SECOND = 10
 ANSWER = 1 * TICKS_PER_SECOND
@@ -130,7 +130,7 @@ class _Node:
         )
         self.pace = verdict.pace
         wanted = self.requested if verdict.request is None else verdict.request
-        return idempotent_step(self._holding(), wanted=wanted, releasable=self._free())
+        return Step(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
 
     def _target(self, demand: int) -> int:
         maximum = self.numbers.node_maximum

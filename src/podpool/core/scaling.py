@@ -76,11 +76,6 @@ def surplus(holding: Holding, *, wanted: int) -> int:
     return max(0, holding.held - holding.named - wanted)
 
 
-def idempotent_step(holding: Holding, *, wanted: int, releasable: int) -> Step:
-    """Go to the wanted number at once, from wherever the request is; repeated, it changes nothing."""
-    return Step(request=wanted, release=min(surplus(holding, wanted=wanted), releasable))
-
-
 def thresholds(*, batch: int, buffer: int, max_buffer: int) -> Thresholds:
     """Turn shares of a batch into numbers of addresses, halves rounded up."""
     return Thresholds(grow=(batch * buffer + 50) // 100, shrink=(batch * max_buffer + 50) // 100)
