@@ -63,9 +63,9 @@ class Cluster:
             self.patches.append((json.loads(request.body)["spec"]["requestedIPCount"], answer.status))
         return answer
 
-    async def agent(self, *options: str, dies_at: int = 0, before: Sequence[str] = ()) -> asyncio.subprocess.Process:
-        """Start the agent, which may die at one of its writes; `before` are words before the command."""
-        program: Sequence[str | Path] = [sys.executable, MORTAL] if dies_at else [PODPOOL]
+    async def agent(self, *options: str, dies_in: str = "", before: Sequence[str] = ()) -> asyncio.subprocess.Process:
+        """Start the agent, which may die in a change of its disk (`mortal`); `before` are words before the command."""
+        program: Sequence[str | Path] = [sys.executable, MORTAL] if dies_in else [PODPOOL]
         words = [
             *program,
             *("agent", "run", "--node", NODE, "--boot-id", self.world.boot_id, "--kubeconfig", self.kubeconfig),
@@ -73,7 +73,7 @@ class Cluster:
             *("--socket", self.home / "agent.sock", "--listen", "127.0.0.1:0", "--conf-dir", self.home / "net.d"),
             *("--log-level", "warning", *options),
         ]
-        environment = {"MORTAL_WRITE": str(dies_at), "PYTHONPATH": ""}
+        environment = {"MORTAL": dies_in, "PYTHONPATH": ""}
         return await asyncio.create_subprocess_exec(*dying_with_us(), *before, *words, env=environment)
 
     async def call(

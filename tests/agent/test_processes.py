@@ -3,7 +3,7 @@
 import asyncio
 import random
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -12,8 +12,14 @@ from tests.agent.processes import Cluster, cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 
-DEATHS = range(1, 19)
-"""At which of its writes each life ends: the first few are those of a start, the others those of ADDs and DELs."""
+WRITES = [f"append:{number}:{number % 5 / 4}" for number in range(1, 19)]
+"""In which of its writes each life ends: the first few are those of a start, the others those of ADDs and DELs."""
+OTHERS = [
+    *(f"replace:{number}:{part}" for number in (1, 2) for part in (0, 0.5, 1)),
+    *(f"remove:{number}:{part}" for number in (1, 2) for part in (0, 1)),
+    *(death for part in (0, 1) for death in ("append:9:0.5", f"truncate:1:{part}")),
+]
+"""The same for the changes with which the journal is made short, and with which a start cuts off what is torn."""
 NO_REST = ("--numbers", "cooldown=0,cooldown_floor=0")
 
 
@@ -77,15 +83,19 @@ async def under_churn(there: Cluster, live: Callable[[], Awaitable[None]]) -> Ch
     return churn
 
 
-def test_killed_at_every_write_of_the_journal_nothing_is_lost_and_nothing_given_twice(tmp_path: Path) -> None:
+@pytest.mark.parametrize("deaths", [WRITES, OTHERS], ids=["writes", "others"])
+def test_killed_in_every_change_of_the_journal_nothing_is_lost_and_nothing_given_twice(
+    tmp_path: Path, deaths: Sequence[str]
+) -> None:
     async def story(there: Cluster) -> None:
         async def live() -> None:
-            for dies_at in DEATHS:
-                agent = await there.agent(*NO_REST, dies_at=dies_at)
+            for death in deaths:
+                agent = await there.agent(*NO_REST, dies_in=death)
                 assert -signal.SIGKILL == await agent.wait()
 
         churn = await under_churn(there, live)
         assert churn.held
+        assert (there.home / "journal" / "snapshot").exists() or deaths is WRITES
 
     play(tmp_path, story)
 
