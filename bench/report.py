@@ -48,13 +48,16 @@ def markdown(book: Book, pictures: Iterable[str]) -> str:
 
 
 def summary(results: Iterable[Result]) -> str:
-    """How many goals are met, and by name which are not, and which figures were too noisy."""
+    """How many goals are met, and how many of those in a run that can be believed; by name, which are not."""
     told = ordered(results)
     judged = [result for result in told if result.goal]
     missed = [result.id for result in judged if not met(result.goal, result.value)]
     noisy = [result.id for result in told if result.noisy]
+    believed = sum(not result.noisy for result in judged if result.id not in missed)
+    reached = len(judged) - len(missed)
+    doubt = f", {believed} of them in a run that can be believed" if believed < reached else ""
     named = [f"{what}: {', '.join(ids)}." for what, ids in (("Missed", missed), ("Too noisy", noisy)) if ids]
-    return " ".join([f"{len(judged) - len(missed)} of {len(judged)} goals are met.", *named])
+    return " ".join([f"{reached} of {len(judged)} goals are met{doubt}.", *named])
 
 
 def table(results: Iterable[Result]) -> str:

@@ -71,6 +71,12 @@ def test_a_noisy_result_says_so_on_the_page_and_in_the_terminal(make_result: Mak
     assert remarks([noisy]) == ["a: too noisy, its spread of 31.0% is above 20%. Run it again when nothing else does."]
 
 
+def test_a_goal_that_only_a_noisy_run_meets_is_not_counted_among_those_to_be_believed(make_result: MakeResult) -> None:
+    results = [make_result("a", value=6.0, noisy=True), make_result("b", value=6.0)]
+    told = "2 of 2 goals are met, 1 of them in a run that can be believed. Too noisy: a."
+    assert told == summary(results)
+
+
 def test_an_exponent_is_said_in_words(exponent: Result) -> None:
     assert remarks([exponent]) == ["take-growth-exponent: cost grows as size^0.0312"]
 
