@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 PODPOOL = Path(sys.executable).parent / "podpool"
 MORTAL = Path(__file__).with_name("mortal.py")
 PATIENCE = "60000"
-"""Milliseconds for which the plugin looks for its agent, on a machine that is busy with other tests."""
+"""Milliseconds for which the plugin looks for its agent, on a machine that is busy with other tests.
+
+By itself it waits for 5 s, and an agent is there in half a second (`agent-start-seconds` of the benchmarks): the tests
+of restarts pass with 5000 here too, at a load of 6 on 2 cores. What they show must not depend on that.
+"""
 
 
 class Cluster:
