@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from podpool.controller.scarcity import Offer
 from podpool.controller.wording import status_of
 from podpool.core.numbers import Numbers
 from podpool.core.scaling import target
@@ -123,7 +124,7 @@ class Stage:
         config = {
             "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: told}},
             "spec": {"requestedIPCount": item.wanted},
-            "status": status_of(state, subnet, node, subnet.scaler, NUMBERS),
+            "status": status_of(state, _offer(subnet), node, NUMBERS),
         }
         self.mirrors.configs.apply(msgspec.convert(config, NodeNetworkConfig))
         uses = []
@@ -200,3 +201,7 @@ class Stage:
 
 def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tuple[str, int]]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
+
+
+def _offer(subnet: SubnetState) -> Offer:
+    return Offer(space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted)
