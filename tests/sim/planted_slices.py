@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from podpool.agent.networks.keeper import Keeper
 from podpool.agent.networks.leases import OwnLeases, Signed
 from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.hearing import Hearing
@@ -17,6 +18,11 @@ from podpool.resources.builtin import Lease
 def a_holder_does_not_matter(patch: pytest.MonkeyPatch) -> None:
     """What is not wanted is taken back, whoever holds it."""
     patch.setattr(Claim, "held", property(lambda _: False))
+
+
+def a_slice_keeps_its_first_range(patch: pytest.MonkeyPatch) -> None:
+    """What the definition's range has become since a slice was taken is nothing to its agent."""
+    patch.setattr(Keeper, "_range", lambda *_: None)
 
 
 def deleted_at_any_version(patch: pytest.MonkeyPatch) -> None:

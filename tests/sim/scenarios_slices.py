@@ -44,6 +44,23 @@ async def a_definition_is_deleted_under_running_pods(story: Story) -> None:
     await story.until(lambda: not pools(story.world), within=60)
 
 
+async def a_range_is_made_larger_and_smaller(story: Story) -> None:
+    """Under running Pods: the slices stay, and serve the range as it is; who lost its slice to it gets another."""
+    world, red = story.world, network(story)
+    await joined(story, "a", "b", "c")
+    await story.grown("a", 2)
+    for changed in (red.larger, red, red.smaller):
+        attachments.write(world.store, changed)
+        await story.watch(5)
+        story.bind("a", 1)
+        await story.watch(GONE)
+        check_slices(world)
+    attachments.write(world.store, red)
+    await story.watch(GONE)
+    assert 5 == story.served("a")
+    check_slices(world)
+
+
 async def a_slice_is_taken_while_it_is_withdrawn(story: Story) -> None:
     """Nobody had taken it when the leader decided; by the time its word arrives somebody has."""
     world = story.world

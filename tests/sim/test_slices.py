@@ -38,6 +38,12 @@ BUGS = (
         ("consent",),
     ),
     Bug(
+        "a slice is of the range that its IPPool names",
+        planted_slices.a_slice_keeps_its_first_range,
+        scenarios_slices.a_range_is_made_larger_and_smaller,
+        ("everybody served",),
+    ),
+    Bug(
         "what is deleted is what was looked at",
         planted_slices.deleted_at_any_version,
         scenarios_slices.a_slice_is_taken_while_it_is_withdrawn,

@@ -251,8 +251,23 @@ class SliceSigned(Record, frozen=True, kw_only=True, tag="slice-signed"):
     lease: str
 
 
+class SliceRanged(Record, frozen=True, kw_only=True, tag="slice-ranged"):
+    """It is of another range from now on: somebody made that larger or smaller, and the slice stayed."""
+
+    lease: str
+    range: str
+
+
 SliceRecord: TypeAlias = (
-    SliceTaken | SliceGiven | SliceReturned | SliceSettled | SliceClosed | SliceForgotten | SliceRecalled | SliceSigned
+    SliceTaken
+    | SliceGiven
+    | SliceReturned
+    | SliceSettled
+    | SliceClosed
+    | SliceForgotten
+    | SliceRecalled
+    | SliceSigned
+    | SliceRanged
 )
 
 

@@ -40,9 +40,20 @@ class Attached(msgspec.Struct, frozen=True):
         """The name of the IPPool that all nodes share."""
         return f"{self.name}-{self.range.replace('/', '-')}"
 
+    @property
+    def larger(self) -> "Attached":
+        """It, with a range of twice the addresses."""
+        return msgspec.structs.replace(self, range=str(ipaddress.ip_network(self.range).supernet()))
+
+    @property
+    def smaller(self) -> "Attached":
+        """It, with half of its range."""
+        return msgspec.structs.replace(self, range=str(next(ipaddress.ip_network(self.range).subnets())))
+
     def has(self, address: str) -> bool:
-        """Tell whether an address is one of its own."""
-        return ipaddress.ip_address(address) in ipaddress.ip_network(self.range)
+        """Tell whether an address is one of its own, also of what somebody may make of its range."""
+        widest = self if self.shared else self.larger
+        return ipaddress.ip_address(address) in ipaddress.ip_network(widest.range)
 
 
 def networks(shape: Shape) -> tuple[Attached, ...]:
@@ -69,8 +80,8 @@ def define(store: PocketStore, shape: Shape) -> None:
 
 def write(store: PocketStore, network: Attached, size: str = SIZES[0]) -> None:
     """Write a definition, or write it anew."""
-    cut = {} if network.shared else {"node_slice_size": size}
-    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **cut}
+    sized = {} if network.shared else {"node_slice_size": size}
+    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **sized}
     config = {"cniVersion": "1.0.0", "name": network.name, "type": "macvlan", "ipam": ipam}
     spec = {"config": json.dumps(config)}
     if network.key in _stored(store):
@@ -86,10 +97,10 @@ def delete(store: PocketStore, network: Attached) -> None:
         store.delete(_served(store), network.key)
 
 
-def size(store: PocketStore, network: Attached) -> str:
-    """Tell the size of a slice now; empty without a definition."""
-    found = _stored(store).get(network.key)
-    return json.loads(found["spec"]["config"])["ipam"]["node_slice_size"] if found else ""
+def cut(store: PocketStore, network: Attached) -> tuple[str, int]:
+    """Tell the range by its definition now, and the length of a slice."""
+    ipam = json.loads(_stored(store)[network.key]["spec"]["config"])["ipam"]
+    return ipam["range"], int(ipam["node_slice_size"].removeprefix("/"))
 
 
 def is_defined(store: PocketStore, network: Attached) -> bool:

@@ -132,6 +132,7 @@ SLICED = {
     "replace": 3,
     "delete-attachment": 3,
     "resize": 2,
+    "change-range": 3,
     "foreign-entry": 3,
     "foreign-removal": 3,
     "foreign-pod": 3,

@@ -34,6 +34,14 @@ class SliceActs(Acts):
             self._attach(network, attachments.SIZES[1])
             self._after(event.amount, lambda: self._attach(network))
 
+    def change_range(self, event: Event) -> None:
+        """Somebody makes a range larger or smaller, perhaps the slices too, and changes it back."""
+        network = self._dice.choice(attachments.sliced(self._world.shape))
+        if attachments.is_defined(self._world.store, network):
+            changed = self._dice.choice((network.larger, network.smaller))
+            self._attach(changed, self._dice.choice(attachments.SIZES))
+            self._after(event.amount, lambda: self._attach(network))
+
     def _attach(self, network: Attached, size: str = attachments.SIZES[0]) -> None:
         attachments.write(self._world.store, network, size)
 

@@ -186,7 +186,7 @@ def _check_cut(world: World, network: Attached) -> None:
         key: each for key, each in pools(world).items() if _notes(each).get(NETWORK_ANNOTATION) == network.name
     }
     for key, pool in of_network.items():
-        _belongs(world, network, key, pool)
+        _belongs(world, network, key, of_network)
         found.setdefault(_notes(pool)[NODE_ANNOTATION], []).append(pool)
     staying = list(filter(_stays, of_network.values()))  # beside one that is asked back, and in use
     if len({_notes(each)[NODE_ANNOTATION] for each in staying}) != len(staying):
@@ -197,20 +197,31 @@ def _check_cut(world: World, network: Attached) -> None:
     _shown(world, network, found)
 
 
-def _belongs(world: World, network: Attached, key: str, pool: Object) -> None:
+def _belongs(world: World, network: Attached, key: str, found: Mapping[str, Object]) -> None:
     """A pool is of a Node that there is, with a Lease that its agent holds; asked back only while in use."""
+    pool, lease = found[key], leases(world).get(key)
     node = world.nodes().get(_notes(pool)[NODE_ANNOTATION])
-    lease = leases(world).get(key)
     if node is None or pool["metadata"]["labels"][NODE_UID_LABEL] != node["metadata"]["uid"]:
         raise Violation("nothing leaked", f"{key} is of no Node that there is")
     if lease is None or not _holder(lease) or not (_agreed(lease) or _is_kept_by_another(world, pool)):
         raise Violation("agreement", f"nobody holds {key}")
-    fits = pool["spec"]["range"].endswith(attachments.size(world.store, network))
-    leaves = LEAVE_ANNOTATION in _notes(pool)
-    if fits is leaves and not (leaves and world.restores):  # one that was lost may come back beside another
+    fits, leaves = _fits(world, network, pool), not _stays(pool)
+    beside = [each for each in found.values() if _stays(each) and _is_of_one_node(each, pool)]
+    if fits is leaves and not (leaves and beside):  # the range was another meanwhile, or a copy was restored
         raise Violation("agreement", f"{key} {'fits, and is' if fits else 'does not fit, and is not'} asked back")
     if leaves and not pool["spec"]["allocations"]:
         raise Violation("agreement", f"{key} is asked back and not in use")
+
+
+def _fits(world: World, network: Attached, pool: Object) -> bool:
+    """Tell whether a pool is of a slice as the definition has them cut."""
+    range_, length = attachments.cut(world.store, network)
+    slice_ = ipaddress.ip_network(pool["spec"]["range"])
+    return slice_.prefixlen == length and slice_.overlaps(ipaddress.ip_network(range_))
+
+
+def _is_of_one_node(one: Object, other: Object) -> bool:
+    return _notes(one)[NODE_ANNOTATION] == _notes(other)[NODE_ANNOTATION]
 
 
 def _is_kept_by_another(world: World, pool: Object) -> bool:
@@ -222,8 +233,8 @@ def _is_kept_by_another(world: World, pool: Object) -> bool:
 
 def _holds(world: World, network: Attached, name: str, found: Mapping[str, Object]) -> None:
     """A node without a slice waits, and waits in vain only when none is free."""
-    length = int(attachments.size(world.store, network)[1:])
-    count = ipaddress.ip_network(network.range).num_addresses >> (32 - length)
+    range_, length = attachments.cut(world.store, network)
+    count = ipaddress.ip_network(range_).num_addresses >> (32 - length)
     moving = any(LEAVE_ANNOTATION in _notes(each) for each in found.values())
     held = any(_notes(each)[NODE_ANNOTATION] == name for each in found.values())
     if not held and len(found) < count and not moving:
@@ -254,20 +265,29 @@ def _served(world: World, name: str) -> None:
 
 
 def _room(world: World, network: Attached, name: str) -> int:
-    """Count what a node's slice has left."""
+    """Count what a node's slice has left to give to Pods of the network as it is now."""
+    range_ = ipaddress.ip_network(attachments.cut(world.store, network)[0])
     for pool in sorted(pools(world).values(), key=_stays, reverse=True):
         notes = _notes(pool)
-        if notes.get(NODE_ANNOTATION) == name and notes.get(NETWORK_ANNOTATION) == network.name:
+        of_range = range_.overlaps(ipaddress.ip_network(pool["spec"]["range"]))
+        if of_range and notes.get(NODE_ANNOTATION) == name and notes.get(NETWORK_ANNOTATION) == network.name:
             return ipaddress.ip_network(pool["spec"]["range"]).num_addresses - 2 - len(pool["spec"]["allocations"])
     return 0
 
 
 def _shown(world: World, network: Attached, found: Mapping[str, list[Object]]) -> None:
-    """The NodeSlicePool shows who has which slice."""
+    """The NodeSlicePool shows who has which slice of the range as it is now."""
+    range_ = ipaddress.ip_network(attachments.cut(world.store, network)[0])
     tables = world.store.objects(SLICE_POOLS.group, SLICE_POOLS.plural)
     listed = tables.get(f"kube-system/{network.name}", {}).get("status", {}).get("allocations", [])
     shown = {each["nodeName"]: each["sliceRange"] for each in listed if each["nodeName"]}
-    held = {name: pool["spec"]["range"] for name, each in found.items() for pool in sorted(each, key=_stays)}
+    slices = {name: [pool["spec"]["range"] for pool in sorted(each, key=_stays)] for name, each in found.items()}
+    held = {
+        name: slice_
+        for name, each in slices.items()
+        for slice_ in each
+        if range_.overlaps(ipaddress.ip_network(slice_))
+    }
     if shown != held:
         raise Violation("agreement", f"the NodeSlicePool shows {shown}, and nodes have {held}")
 

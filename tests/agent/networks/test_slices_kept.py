@@ -1,6 +1,8 @@
 """A slice's life beside its ADDs: taken, written behind, meddled with, handed back, lost; restarts and reboots."""
 
 import asyncio
+import json
+from typing import ClassVar
 
 import pytest
 
@@ -25,6 +27,7 @@ from tests.agent.networks.slice_world import (
     lease_of,
     offer,
     pool_of,
+    ranged,
     refused,
     shown,
     with_slices,
@@ -264,6 +267,92 @@ class TestHandingBack:
         world.store.restore(copy)
         await asyncio.sleep(60.0)
         assert "other/1" == await holder(world, name)
+
+
+class TestAnotherRange:
+    """The definition's range was made larger or smaller: the controller names the new one on the slices that fit."""
+
+    WIDER: ClassVar = {**IPAM, "range": "10.0.0.0/15"}
+
+    @in_world
+    async def test_a_slice_that_fits_serves_the_range_as_it_is_now(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await ranged(world, name, "10.0.0.0/15")
+        await asyncio.sleep(1.0)
+        assert ["10.1.4.2/15"] == await add(world, "b", self.WIDER)
+        assert ["10.1.4.1/15"] == await add(world, "a", self.WIDER)
+
+    @in_world
+    async def test_and_nobody_who_asks_for_another(self, world: World) -> None:
+        """A definition that was refused, whose range has the slice too, gets nothing of it."""
+        name = await offer(with_slices(world))
+        await world.start()
+        await ranged(world, name, "10.0.0.0/15")
+        await asyncio.sleep(1.0)
+        assert "has no slice of 10.1.0.0/16" in (await refused(world, "ADD", "a"))["msg"]
+
+    @in_world
+    async def test_also_after_a_restart_out_of_reach(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await ranged(world, name, "10.0.0.0/15")
+        await asyncio.sleep(1.0)
+        world.road.cut = True
+        await world.kill()
+        await world.start()
+        assert ["10.1.4.1/15"] == await add(world, "a", self.WIDER)
+
+    @in_world
+    async def test_who_waits_is_served_when_it_is_told(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        asked = asyncio.create_task(add(world, "a", self.WIDER))
+        await asyncio.sleep(1.0)
+        await ranged(world, name, "10.0.0.0/15")
+        assert ["10.1.4.1/15"] == await asyncio.wait_for(asked, 1.0)
+
+    @in_world
+    async def test_one_that_is_asked_back_serves_until_there_is_another(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await ranged(world, name, "10.0.0.0/15", "10.0.0.0/15 is cut into slices of /29 now")
+        await asyncio.sleep(1.0)
+        assert ["10.1.4.2/15"] == await add(world, "b", self.WIDER)
+        await offer(world, "10.0.8.0/29", range_="10.0.0.0/15")
+        await asyncio.sleep(1.0)
+        assert ["10.0.8.1/15"] == await add(world, "c", self.WIDER)
+
+    @in_world
+    async def test_only_addresses_of_the_smaller_range_are_given(self, world: World) -> None:
+        smaller = {**IPAM, "range": "10.1.4.8/29", "node_slice_size": "/30"}
+        name = await offer(with_slices(world))
+        await world.start()
+        await add(world, "a")
+        await ranged(world, name, "10.1.4.8/29", "10.1.4.8/29 is cut into slices of /30 now")
+        await asyncio.sleep(1.0)
+        assert ["10.1.4.9/29"] == await add(world, "b", smaller)
+        assert ["10.1.4.10/29"] == await add(world, "a", smaller)
+
+    @in_world
+    async def test_a_check_goes_by_what_the_sandbox_was_given(self, world: World) -> None:
+        """The runtime asks with the configuration of the ADD, whatever the definition says by now."""
+        name = await offer(with_slices(world))
+        await world.start()
+        given = (await call(world, "ADD", "a")).stdout
+        await ranged(world, name, "10.0.0.0/15")
+        await asyncio.sleep(1.0)
+        assert 0 == (await call(world, "CHECK", "a", prevResult=json.loads(given))).exit_code
+
+    @in_world
+    async def test_a_range_that_cannot_be_read_changes_nothing(self, world: World) -> None:
+        name = await offer(with_slices(world))
+        await world.start()
+        await ranged(world, name, "nonsense")
+        await asyncio.sleep(1.0)
+        assert ["10.1.4.1/16"] == await add(world, "a")
 
 
 class TestRestarts:

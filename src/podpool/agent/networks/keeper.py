@@ -17,7 +17,7 @@ from podpool.agent.networks.leases import OwnLeases, Signed
 from podpool.agent.networks.pool_writer import PoolWriter, tenant_of
 from podpool.agent.networks.pools import OwnPools
 from podpool.agent.networks.slices import Slice
-from podpool.agent.records import SliceClosed, SliceForgotten, SliceSettled, SliceSigned, SliceTaken
+from podpool.agent.records import SliceClosed, SliceForgotten, SliceRanged, SliceSettled, SliceSigned, SliceTaken
 from podpool.core.ranges import Prefix
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict
@@ -301,6 +301,7 @@ class Keeper:
             told = f"IPPool {slice_.name} is gone: waiting for the controller to make it again"
             self._tell_once(f"{slice_.lease} pool", told)
             return None
+        self._range(slice_, pool)
         since = self._behind.pop(slice_.name, None)
         try:
             pool = await self._writer.written(slice_, pool)
@@ -320,6 +321,13 @@ class Keeper:
             return None
         rested = slice_.rests_until(rest=cooldown)
         return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, BEHIND))
+
+    def _range(self, slice_: Slice, pool: IPPool) -> None:
+        """Have a slice be of the range that its IPPool names: one that was made larger or smaller may still have it."""
+        told = pool.metadata.annotations.get(RANGE_ANNOTATION, str(slice_.range))
+        if told != str(slice_.range) and self._writer.entries(pool):
+            self._book.write(SliceRanged(lease=slice_.lease, range=told))
+            self._changed()
 
     def _tell_once(self, key: str, sentence: str) -> None:
         if key not in self._told:

@@ -23,6 +23,7 @@ from podpool.agent.records import (
     SliceClosed,
     SliceForgotten,
     SliceGiven,
+    SliceRanged,
     SliceRecalled,
     SliceReturned,
     SliceSettled,
@@ -263,11 +264,11 @@ class Slices:
         return self._by_owner.get(owner, ())
 
     def holds(self, owner: Owner, *, network: str, range_: Prefix) -> Address | None:
-        """Find what a sandbox has of a network's range."""
+        """Find what a sandbox has of a network's range, whatever range its slice was of at the time, or is by now."""
         for slot in self.slots_of(owner):
-            slice_ = self._slices[slot.lease]
-            if slice_.network == network and slice_.range == range_:
-                return parse_address(slot.address)
+            address = parse_address(slot.address)
+            if self._slices[slot.lease].network == network and address in range_:
+                return address
         return None
 
     def tenants(self) -> Iterator[tuple[Slot, Tenant]]:
@@ -296,7 +297,7 @@ class Slices:
                 self._return(record.slots, at=record.at)
             case SliceSettled():
                 self._settle(record.slots)
-            case SliceClosed() | SliceRecalled() | SliceSigned() | SliceForgotten():
+            case SliceClosed() | SliceRecalled() | SliceSigned() | SliceRanged() | SliceForgotten():
                 self._turn(self._slices[record.lease], record)
             case Snapshot():
                 self._restore(record)
@@ -360,7 +361,9 @@ class Slices:
             if left:
                 self._by_owner[tenant.owner] = left
 
-    def _turn(self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceSigned | SliceForgotten) -> None:
+    def _turn(
+        self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceSigned | SliceRanged | SliceForgotten
+    ) -> None:
         match record:
             case SliceClosed():
                 slice_.close()
@@ -369,6 +372,8 @@ class Slices:
                 slice_.doubt(at=record.at)
             case SliceSigned():
                 slice_.signed = True
+            case SliceRanged():
+                slice_.range = parse_prefix(record.range)
             case SliceForgotten():
                 del self._slices[record.lease]
 

@@ -21,13 +21,18 @@ def why_no_slice(node: str, pools: OwnPools, *, network: str, wanted: WantedRang
             return f"{what} any more: IPPool {name} is being handed back ({reason}), and no other was offered yet"
         lease = pools.lease(name)
         held = lease.spec.holder_identity if lease else None
-        told = f"its Lease is held by {held}" if held else "its Lease could not be taken yet"
-        return f"{what}: IPPool {name} was offered, but {told}"
+        return f"{what}: IPPool {name} was offered, but {_why_not_taken(node, held or '')}"
     return (
         f"{what}: if the network's NodeSlicePool in {pools.namespace} does not list the node, there are more nodes "
         "than slices, so use a larger range or smaller slices; if there is no such object, see whether podpool's "
         "controller runs, and what its Events on the NetworkAttachmentDefinition say"
     )
+
+
+def _why_not_taken(node: str, held: str) -> str:
+    if held.startswith(f"{node}/"):
+        return "the controller has not agreed yet that its Lease is this node's"
+    return f"its Lease is held by {held}" if held else "its Lease could not be taken yet"
 
 
 def _is_of(pool: IPPool, network: str, wanted: WantedRange) -> bool:
