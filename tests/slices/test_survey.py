@@ -54,6 +54,25 @@ class TestDuplicates:
             "10.0.0.1 of default/b net1 in ippool/10.0.0.0-28"
         )
 
+    def test_ranges_that_are_to_overlap_have_addresses_of_their_own(self) -> None:
+        """Where `enable_overlapping_ranges` is false, each pool's address is another, and needs its own entry."""
+        found = survey(
+            Surveyed(
+                pools=[
+                    pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"))),
+                    pool("10.0.0.0-28", spec("10.0.0.0/28", at1=entry("b"), at2=entry("c"))),
+                ],
+                pods=[pod("a"), pod("b"), pod("c"), pod("d", wide="10.0.0.2")],
+                attachments=[
+                    attachment("wide", range="10.0.0.0/24", enable_overlapping_ranges=False),
+                    attachment("narrow", range="10.0.0.0/28", enable_overlapping_ranges=False),
+                ],
+            )
+        )
+        assert ["pod/default/d: 10.0.0.2 on net1 (default/wide) has no entry in any pool"] == told(
+            found, Trouble.UNRECORDED
+        )
+
     def test_another_network_has_addresses_of_its_own(self) -> None:
         found = survey(
             Surveyed(

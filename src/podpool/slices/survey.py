@@ -121,11 +121,12 @@ def survey(objects: Surveyed) -> Survey:
         if not _asking(place, objects.attachments):
             told = "no network attachment asks for its range"
             findings.append(Finding(trouble=Trouble.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
-    findings += _duplicates(records)
+    apart = _apart(records, objects.attachments)
+    findings += _duplicates(records, apart)
     findings += _leaks(records, objects.pods)
     findings += _disallowed(records, objects.attachments)
     findings += _lone_reservations(records, objects.reservations)
-    unrecorded = tuple(_unrecorded(records, objects))
+    unrecorded = tuple(_unrecorded(records, objects, apart))
     findings += map(_told_unrecorded, unrecorded)
     return Survey(
         pools=len(objects.pools),
@@ -160,10 +161,23 @@ def _strays(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[Findi
         yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
 
 
-def _duplicates(records: Sequence[_Record]) -> Iterator[Finding]:
-    holders: defaultdict[tuple[str, Address], list[_Record]] = defaultdict(list)
+def _apart(records: Sequence[_Record], attachments: Sequence[Attachment]) -> frozenset[PoolPlace]:
+    """Find the pools whose addresses are their own, whichever other ranges have them: all who ask want it so."""
+    asked = {place: _asking(place, attachments) for place in {record.place for record in records} if not place.node}
+    return frozenset(
+        place for place, asking in asked.items() if asking and not any(each.config.overlap_checked for each in asking)
+    )
+
+
+def _realm(place: PoolPlace, apart: Collection[PoolPlace]) -> PoolPlace | str:
+    """Tell within what an address has one owner: the pool, or its whole network."""
+    return place if place in apart else place.network
+
+
+def _duplicates(records: Sequence[_Record], apart: Collection[PoolPlace]) -> Iterator[Finding]:
+    holders: defaultdict[tuple[PoolPlace | str, Address], list[_Record]] = defaultdict(list)
     for record in records:
-        holders[record.place.network, record.entry.address].append(record)
+        holders[_realm(record.place, apart), record.entry.address].append(record)
     for (_, address), held in holders.items():
         if len({each.entry.owned_by for each in held}) > 1:
             told = f"{address} has {len(held)} owners: {'; '.join(each.told for each in held)}"
@@ -212,9 +226,12 @@ def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reserv
             yield Finding(trouble=Trouble.LONE_RESERVATION, where=where, told=told)
 
 
-def _unrecorded(records: Sequence[_Record], objects: Surveyed) -> Iterator[Lent]:
-    held = {(record.place.network, record.entry.address) for record in records}
-    return (each for each in _lent(objects) if (each.network, each.address) not in held)
+def _unrecorded(records: Sequence[_Record], objects: Surveyed, apart: Collection[PoolPlace]) -> Iterator[Lent]:
+    held = {(_realm(record.place, apart), record.entry.address) for record in records}
+    for each in _lent(objects):
+        place = PoolPlace(range=each.wanted.prefix, network=each.network)
+        if (_realm(place, apart), each.address) not in held:
+            yield each
 
 
 def _told_unrecorded(lent: Lent) -> Finding:

@@ -306,11 +306,27 @@ class TestOverlap:
     @in_commons
     async def test_and_never_where_it_forbids(self, commons: Commons) -> None:
         node = commons.node("a")
-        first = network("10.0.0.0/24", enable_overlapping_ranges=False)
-        second = network("10.0.0.0/28", enable_overlapping_ranges=False)
-        await node.add(sandbox("p"), first)
-        await node.add(sandbox("q"), second)
+        first = network("192.168.33.0/24", enable_overlapping_ranges=False)
+        second = network("192.168.33.0/28", enable_overlapping_ranges=False)
+        assert ("192.168.33.1",) == await node.add(sandbox("p"), first)
+        assert ("192.168.33.1",) == await node.add(sandbox("q"), second)
         assert {} == await commons.reservations()
+
+    @in_commons
+    async def test_who_forbids_it_and_who_does_not_may_ask_at_once(self, commons: Commons) -> None:
+        """Each goes by its own configuration, in one pool."""
+        await commons.fill("10.0.0.0/24", (1, sandbox("p")))
+        node, forbidding = commons.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
+        given = await asyncio.gather(node.add(sandbox("q"), NARROW), node.add(sandbox("r"), forbidding))
+        assert [("10.0.0.2",), ("10.0.0.1",)] == given
+
+    @in_commons
+    async def test_who_forbids_it_keeps_its_own_when_the_pool_has_lost_it(self, commons: Commons) -> None:
+        node, forbidding = commons.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
+        copy = commons.server.store.snapshot()
+        await node.add(sandbox("p"), forbidding)
+        commons.server.store.restore(copy)
+        assert ("10.0.0.2",) == await node.add(sandbox("q"), forbidding)
 
 
 class TestLease:

@@ -46,13 +46,14 @@ class PuttingBack:
         """Look now: the API server was restored."""
         self._due.set()
 
-    def lent(self, network: str) -> dict[Address, ReservationSpec]:
-        """Find what this node's sandboxes have in a network, whatever the pools show."""
+    def lent(self, place: PoolPlace, *, everywhere: bool) -> dict[Address, ReservationSpec]:
+        """Find what this node's sandboxes have of a pool, or everywhere in its network, whatever the pools show."""
         return {
             parse_address(address): ReservationSpec(podref=each.podref, ifname=each.sandbox.ifname)
             for each in self._living()
-            if each.network_name == network
-            for address in each.addresses
+            if each.network_name == place.network
+            for range_, address in zip(each.ranges, each.addresses, strict=False)
+            if everywhere or range_ == str(place.range)
         }
 
     def _living(self) -> Iterator[Lending]:

@@ -5,7 +5,8 @@ next goes on. What was half done is found in the pool and done again.
 
 Entry first, then reservation, as Whereabouts does it, and back the other way: whoever goes on after a crash finds the
 entry. An address is given when both are stored. Where another has reserved it the entry is taken out again, and the
-next address is tried. The entries of pools that overlap count as taken too: reservations may be missing.
+next address is tried. The entries of pools that overlap count as taken too: reservations may be missing. Whoever says
+`enable_overlapping_ranges: false` looks at its own pool alone.
 
 | the others are | reservations | the `whereabouts` Lease |
 |---|---|---|
@@ -22,6 +23,7 @@ import random
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from typing import Protocol
 
 from podpool.agent.networks.classic_objects import SharedObjects, overlapping, with_changes
 from podpool.core.addresses import Address
@@ -45,6 +47,12 @@ NOBODY = ReservationSpec()
 
 Lead = Callable[[LeaderTimes, Callable[[], Awaitable[None]]], Awaitable[None]]
 Kept = Mapping[Address, ReservationSpec]
+
+
+class Lent(Protocol):
+    """Find what this node's sandboxes have of a pool, or everywhere in its network."""
+
+    def __call__(self, place: PoolPlace, *, everywhere: bool) -> Kept: ...
 
 
 class SandboxDeleted(PodpoolError):
@@ -73,10 +81,10 @@ class Ask:
 class Rests:
     """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given.
 
-    And those that they have, by network, which are given to nobody else even where a pool does not show them.
+    And those that they have, of a pool and of its network, which are given to nobody else even where no pool shows them.
     """
 
-    def __init__(self, clock: Clock, *, cooldown: float, lent: Callable[[str], Kept]) -> None:
+    def __init__(self, clock: Clock, *, cooldown: float, lent: Lent) -> None:
         self.lent = lent
         self._clock = clock
         self._cooldown = cooldown
@@ -194,7 +202,8 @@ class Lane:
             return
         taken_out, spec = _taken_out(asks, pool.spec)
         going = {change.address: NOBODY for changes in taken_out.values() for change in changes}
-        put_in = self._put_in(asks, spec, {**self._kept(pools), **going}, again=bool(going))
+        kept = {checked: {**self._kept(pools, checked=checked), **going} for checked in (True, False)}
+        put_in = self._put_in(asks, spec, kept, again=bool(going))
         returned = {ask: changes for ask, changes in taken_out.items() if ask.wanted is None}
         await all_of(
             *(self._unreserve(each) for ask in returned for each in returned[ask] if ask.config.overlap_checked)
@@ -233,16 +242,21 @@ class Lane:
             self._rests.end(self._place.network, change.address)
             ask.finish(change.address)
 
-    def _put_in(self, asks: Sequence[Ask], spec: IPPoolSpec, kept: Kept, *, again: bool) -> dict[Ask, Change]:
-        """Choose an address for everybody who wants one; who cannot have any is told so, or looks `again`."""
-        groups: defaultdict[WantedRange, list[Ask]] = defaultdict(list)
+    def _put_in(
+        self, asks: Sequence[Ask], spec: IPPoolSpec, kept: Mapping[bool, Kept], *, again: bool
+    ) -> dict[Ask, Change]:
+        """Choose an address for everybody who wants one; who cannot have any is told so, or looks `again`.
+
+        What is `kept` from who looks at overlapping ranges is not all kept from who does not.
+        """
+        groups: defaultdict[tuple[WantedRange, bool], list[Ask]] = defaultdict(list)
         for ask in asks:
             if ask.wanted:
-                groups[ask.wanted].append(ask)
+                groups[ask.wanted, ask.config.overlap_checked].append(ask)
         chosen: dict[Ask, Change] = {}
-        for wanted, group in groups.items():
+        for (wanted, checked), group in groups.items():
             try:
-                changes = self._choose(spec, wanted, [each.owner for each in group], kept)
+                changes = self._choose(spec, wanted, [each.owner for each in group], kept[checked])
             except InvalidInput as error:
                 changes = (error,) * len(group)
             for ask, change in zip(group, changes, strict=True):
@@ -263,12 +277,15 @@ class Lane:
             return assign_all(spec, wanted.allocation, owners, reserved=kept)
         return changes
 
-    def _kept(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
-        """Find what others have through other ranges, as far as it can be seen."""
+    def _kept(self, pools: Mapping[str, IPPool], *, checked: bool) -> Kept:
+        """Find what others have that the pool does not show: through other ranges too, if these are to be checked."""
+        lent = self._rests.lent(self._place, everywhere=checked)
+        if not checked:
+            return lent
         now = self._clock.boot()
         self._clashes = {each: noted for each, noted in self._clashes.items() if noted[0] > now}
         clashes = {each: reservation for each, (_, reservation) in self._clashes.items()}
-        return {**clashes, **self._rests.lent(self._place.network), **self._elsewhere(pools)}
+        return {**clashes, **lent, **self._elsewhere(pools)}
 
     def _elsewhere(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
         """Find what pools have that overlap: reservations may be missing."""
