@@ -54,6 +54,11 @@ class TestAttachments:
             assert read is not None
             assert "blue" == read.pool_name
 
+    def test_one_for_the_nodes_own_pool_is_none_whatever_the_flat_file_says(self) -> None:
+        """As on the nodes, whose agents give such a Pod an address of the pool."""
+        own = json.dumps({"name": "own", "type": "ptp", "ipam": {"type": "podpool"}})
+        assert read_attachment(definition("own", own), flat='{"range": "10.0.0.0/8", "node_slice_size": "/24"}') is None
+
     def test_a_flat_file_counts_as_on_the_nodes(self) -> None:
         read = read_attachment(definition("blue", network(range="10.0.0.0/8")), flat='{"node_slice_size": "/24"}')
         assert read is not None

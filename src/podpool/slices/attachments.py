@@ -5,8 +5,9 @@ import msgspec
 from podpool.core.errors import InvalidInput
 from podpool.resources.multus import NetworkAttachmentDefinition
 from podpool.slices.config import IpamConfig, WantedRange, config_of
-from podpool.slices.document import read_network
+from podpool.slices.document import read_network, read_struct
 from podpool.slices.names import slice_pool_name
+from podpool.slices.written import Written, is_own_pool
 
 
 class Attachment(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,14 +25,14 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_attachment(definition: NetworkAttachmentDefinition, *, flat: str | bytes | None = None) -> Attachment | None:
-    """Read a definition; None when it asks others for addresses, or nobody; raises `InvalidInput`.
+    """Read a definition; None when it asks others for addresses, or the nodes' own pools; raises `InvalidInput`.
 
     Without a name in its configuration it goes by its own, as Multus has it. A flat file counts as on the nodes.
     """
     if not definition.spec.config:
         return None
     network = read_network(definition.spec.config)
-    if not network.ours:
+    if not network.ours or is_own_pool(read_struct(network.ipam or {}, Written, at="ipam")):
         return None
     config = config_of(network, flat=flat)
     name = config.name or definition.metadata.name

@@ -109,6 +109,14 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+def is_own_pool(inline: Written) -> bool:
+    """Tell whether it is for the node's own pool: it calls us by our name, and names no range.
+
+    A range in the flat file does not count: that file is for those who configure Whereabouts' networks.
+    """
+    return inline.type == "podpool" and not inline.read_ranges()
+
+
 def flat_files(inline: Written) -> tuple[str, ...]:
     """Name the places of a flat file, in the order in which they are looked at."""
     return (*filter(None, [inline.configuration_path]), *FLAT_FILES)

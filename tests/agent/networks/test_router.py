@@ -106,6 +106,17 @@ class TestWhoseItIs:
         assert found
         assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
 
+    def test_but_makes_no_range_of_the_nodes_own_pool(self) -> None:
+        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
+        stdin = b'{"ipam": {"type": "podpool", "ipRanges": []}}'
+        assert router(read_file=flat.get).want(request(stdin), PodName()) is None
+
+    def test_an_empty_flat_file_is_refused_as_one_that_is_no_json(self) -> None:
+        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b""}
+        with pytest.raises(CniError, match="flat file") as caught:
+            router(read_file=flat.get).want(request(ONE), PodName())
+        assert Code.INVALID_CONFIG is caught.value.code
+
     def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
         def directory(path: str) -> bytes | None:
             raise InvalidInput("configuration_path", path, "is a directory")

@@ -50,9 +50,10 @@ Kept = Mapping[Address, ReservationSpec]
 
 
 class Lent(Protocol):
-    """Find what this node's sandboxes have of a pool, or everywhere in its network."""
+    """What this node's sandboxes have."""
 
-    def __call__(self, place: PoolPlace, *, everywhere: bool) -> Kept: ...
+    def __call__(self, place: PoolPlace, *, everywhere: bool) -> Kept:
+        """Find what they have of a pool, or everywhere in its network."""
 
 
 class SandboxDeleted(PodpoolError):
@@ -81,7 +82,7 @@ class Ask:
 class Rests:
     """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given.
 
-    And those that they have, of a pool and of its network, which are given to nobody else even where no pool shows them.
+    And those that they have, of a pool or its network, which are given to nobody else even where no pool shows them.
     """
 
     def __init__(self, clock: Clock, *, cooldown: float, lent: Lent) -> None:

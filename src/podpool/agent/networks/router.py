@@ -20,7 +20,7 @@ from podpool.runtime.clock import Clock
 from podpool.slices.arguments import Arguments, Owner, parse_arguments
 from podpool.slices.config import IpamConfig, WantedRange, config_of
 from podpool.slices.document import read_network, read_struct
-from podpool.slices.written import Written, flat_files
+from podpool.slices.written import Written, flat_files, is_own_pool
 
 REMEMBERED = 64
 """Configurations that need not be read again."""
@@ -47,7 +47,7 @@ class Router:
             return None
         owner, asked = _told(request, pod)
         try:
-            flat = next(filter(None, map(self._read_file, files)), None)
+            flat = next((each for each in map(self._read_file, files) if each is not None), None)
             config = _config(request.stdin, flat, asked)
         except InvalidInput as error:
             raise CniError(Code.INVALID_CONFIG, str(error)) from error
@@ -114,8 +114,7 @@ def _flat_files_of(stdin: bytes) -> tuple[str, ...] | None:
     if not network.ours:
         return None
     inline = read_struct(network.ipam or {}, Written, at="ipam")
-    is_own_pool = inline.type == "podpool" and not inline.read_ranges()
-    return None if is_own_pool else flat_files(inline)
+    return None if is_own_pool(inline) else flat_files(inline)
 
 
 @lru_cache(maxsize=REMEMBERED)
