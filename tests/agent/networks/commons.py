@@ -1,6 +1,7 @@
 """Nodes that share ranges, on one API server in process: our agents' sources, and plugins of the foreign kind."""
 
 import asyncio
+import json
 import random
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -46,11 +47,13 @@ R = TypeVar("R")
 
 
 class Road:
-    """A way to the API server that takes its time, loses some answers if told, and can be cut."""
+    """A way to the API server that takes its time, loses some answers if told, refuses what it is told, can be cut."""
 
     def __init__(self, server: PocketApi, rng: random.Random) -> None:
         self.cut = False
         self.lossy = False
+        self.refuse: Callable[[Request], int | None] = lambda _request: None
+        """The status with which a request is refused, instead of being carried out."""
         self.sent: list[tuple[str, str]] = []
         self._server = server
         self._rng = rng
@@ -60,7 +63,8 @@ class Road:
             raise Unreachable("the API server", "cut")
         self.sent.append((request.method, request.path))
         await asyncio.sleep(self._rng.uniform(0.001, 0.03))
-        answer = await self._server.send(request)
+        status = self.refuse(request)
+        answer = _refusal(status) if status else await self._server.send(request)
         await asyncio.sleep(self._rng.uniform(0.001, 0.03))
         if self._loses():
             raise Unreachable("the API server", "the answer was lost")
@@ -72,6 +76,11 @@ class Road:
     def calls(self, method: str, part: str = "") -> int:
         """Count what was sent."""
         return sum(verb == method and part in path for verb, path in self.sent)
+
+
+def _refusal(status: int) -> Response:
+    said = {"kind": "Status", "status": "Failure", "reason": "", "code": status, "message": "not now"}
+    return Response(status, json.dumps(said).encode(), headers={"content-type": "application/json"})
 
 
 class Commons:

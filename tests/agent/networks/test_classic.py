@@ -82,16 +82,23 @@ class TestAdd:
         await asyncio.sleep(1)
         assert "c-r" not in (await holders(commons)).values()
 
-    @in_commons
-    async def test_what_cannot_be_stored_is_not_told_as_success(self, commons: Commons) -> None:
+    @pytest.mark.parametrize("status", [422, 500])
+    def test_what_is_not_stored_is_not_told_as_success(self, status: int) -> None:
         """Whereabouts answers with the address although its patch failed, when only the reservation went well."""
-        node = commons.node("a")
-        adding = asyncio.get_running_loop().create_task(node.add(sandbox("p"), ONE))
-        await asyncio.sleep(0.01)
-        node.road.cut = True
-        error = await refused(adding)
-        assert Code.TRY_AGAIN_LATER == error.code
-        assert "the API server" in error.message
+
+        @in_commons
+        async def story(commons: Commons) -> None:
+            await commons.fill("10.0.0.0/24")
+            node = commons.node("a")
+            node.road.refuse = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
+            error = await refused(node.add(sandbox("p"), ONE))
+            assert Code.TRY_AGAIN_LATER == error.code
+            assert f"not now ({status}" in error.message
+            assert node.road.calls("PATCH", "ippools") > 1
+            assert {} == await commons.entries()
+            assert {} == await commons.reservations()
+
+        story()
 
     @in_commons
     async def test_while_the_api_server_is_away_an_add_says_so_within_its_deadline(self, commons: Commons) -> None:
