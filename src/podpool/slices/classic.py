@@ -26,7 +26,7 @@ LARGEST_OBJECT = 1_500_000
 """Bytes that etcd takes in one request, 1.5 MiB, less what surrounds the entries."""
 MANAGED = 57
 """Bytes that the API server adds to each entry, to tell who wrote it."""
-_ROOMY = 2_500
+ROOMY = 2_500
 """Entries that fit, however long the names of their Pods are."""
 
 
@@ -91,7 +91,7 @@ def assign_all(
                 changes.append(RangeFull(allowed, taken=len(entries.listed), reserved=len(kept)))
                 continue
             change = _new(entries, Address(family, value), owner)
-            room -= _size(change)
+            room -= size_of(change.key, entry_of(owner))
             if room < 0:
                 changes.append(PoolTooLarge(entries.prefix, len(spec.allocations)))
                 continue
@@ -163,12 +163,15 @@ def _ascending(members: RangeSet, taken: Collection[int]) -> Iterator[int]:
 
 
 def _room(spec: IPPoolSpec, *, more: int) -> float:
-    """Tell how many bytes of entries still fit into the object."""
-    count = len(spec.allocations)
-    if count + more <= _ROOMY:
-        return math.inf
-    return LARGEST_OBJECT - len(msgspec.json.encode(spec.allocations)) - MANAGED * count
+    """Tell how many bytes of entries still fit into the object, if that needs to be known."""
+    return math.inf if len(spec.allocations) + more <= ROOMY else room_beside(spec.allocations)
 
 
-def _size(change: Change) -> int:
-    return len(msgspec.json.encode({change.key: change.after})) - 1 + MANAGED  # a comma instead of two braces
+def room_beside(entries: Mapping[str, Allocation]) -> int:
+    """Tell how many bytes of entries fit into an IPPool beside these."""
+    return LARGEST_OBJECT - len(msgspec.json.encode(entries)) - MANAGED * len(entries)
+
+
+def size_of(key: str, entry: Allocation) -> int:
+    """Tell how many bytes an entry takes."""
+    return len(msgspec.json.encode({key: entry})) - 1 + MANAGED  # a comma instead of two braces

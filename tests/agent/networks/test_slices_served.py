@@ -8,7 +8,7 @@ import pytest
 
 from podpool.cni.messages import Request, encode_request
 from podpool.core.numbers import Numbers
-from podpool.resources.whereabouts import BOOT_ANNOTATION
+from podpool.resources.whereabouts import BOOT_ANNOTATION, Allocation
 from tests.agent.networks.slice_world import (
     DUAL,
     IPAM,
@@ -26,6 +26,15 @@ from tests.agent.networks.slice_world import (
 from tests.agent.worlds import NODE, SETTLED, World, in_world
 
 NUMBERS = Numbers()
+LARGE = "10.1.16.0/20"
+
+
+def crowd(count: int, *, longest: int) -> dict[str, Allocation]:
+    """As many entries, of Pods with names as long."""
+    return {
+        str(key): Allocation(id=f"{key}".zfill(64), podref=f"default/{'x' * longest}", ifname="net1")
+        for key in range(1, count + 1)
+    }
 
 
 class TestAdd:
@@ -137,6 +146,20 @@ class TestAdd:
             assert 7 == error["code"]
         await offer(world)
         assert ["10.1.4.1/16"] == await add(world, "a")
+
+    @in_world
+    async def test_what_fits_into_no_object_is_refused_with_the_cure(self, world: World) -> None:
+        """By the entries that there are, however short the name of who asks is."""
+        name = await offer(with_slices(world), LARGE, entries=crowd(2800, longest=400))
+        await world.start()
+        told = f"the IPPool {name} has as many entries as fit into one object: use a smaller node_slice_size"
+        assert told == (await refused(world, "ADD", "a"))["msg"]
+
+    @in_world
+    async def test_what_fits_is_given_however_long_the_name_of_who_asks(self, world: World) -> None:
+        await offer(with_slices(world), LARGE, entries=crowd(4000, longest=1))
+        await world.start()
+        assert ["10.1.31.161/16"] == await add(world, "a" * 400)
 
     @in_world
     async def test_the_nodes_own_pool_is_served_beside_it(self, world: World) -> None:

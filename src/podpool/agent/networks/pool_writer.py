@@ -56,7 +56,7 @@ class PoolWriter:
                 return None
             pool = fresh
             self._believe(slice_, self._foreign(slice_, entries))
-        wanted = {entries.key(slice_.address(value)): _entry(tenant) for value, tenant in slice_.held.items()}
+        wanted = {entries.key(slice_.address(value)): allocation_of(tenant) for value, tenant in slice_.held.items()}
         shown = {each.key: each.allocation for each in entries.listed}
         changes: dict[str, Allocation | None] = {key: each for key, each in wanted.items() if shown.get(key) != each}
         changes |= {key: None for key in shown if key not in wanted}
@@ -70,7 +70,7 @@ class PoolWriter:
         found: dict[int, Allocation] = {}
         for each in entries.listed:
             value, past = each.address.value, slice_.used.get(each.address.value)
-            if value in slice_.held or (past and _entry(past.tenant) == each.allocation):
+            if value in slice_.held or (past and allocation_of(past.tenant) == each.allocation):
                 continue
             found[value] = each.allocation
         return found
@@ -109,5 +109,6 @@ def tenant_of(entry: Allocation) -> Tenant:
     return Tenant(owner=owner, podref=entry.podref, found=True)
 
 
-def _entry(tenant: Tenant) -> Allocation:
+def allocation_of(tenant: Tenant) -> Allocation:
+    """Write an entry for who has an address."""
     return Allocation(id=tenant.owner.container_id, podref=tenant.podref, ifname=tenant.owner.ifname)

@@ -12,6 +12,7 @@ from functools import lru_cache
 from podpool.agent.book import Book
 from podpool.agent.ground import Ground
 from podpool.agent.monitor import TICK
+from podpool.agent.networks.pool_writer import allocation_of
 from podpool.agent.networks.slices import Slice
 from podpool.agent.networks.source import Want
 from podpool.agent.reasons import fenced
@@ -22,12 +23,10 @@ from podpool.cni.messages import CniError, Code
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
-from podpool.slices.classic import LARGEST_OBJECT, MANAGED
+from podpool.slices.classic import ROOMY, room_beside, size_of
 from podpool.slices.config import WantedRange
+from podpool.slices.entries import entry_of
 from podpool.slices.table import members_of
-
-ENTRY = 80
-"""Bytes of an entry beside the names of container, interface and Pod."""
 
 Usable = Callable[[Slice], bool]
 """Tell whether new addresses of a slice may be given, as far as its objects in the API server say."""
@@ -234,7 +233,9 @@ def _members(wanted: WantedRange, slice_: Prefix) -> RangeSet:
 
 
 def _has_room(slice_: Slice, want: Want) -> bool:
-    """Tell whether an IPPool of so many entries can be written."""
-    owner = want.owner
-    entry = ENTRY + MANAGED + len(owner.podref) + len(owner.container) + len(owner.ifname)
-    return (len(slice_.held) + 1) * entry <= LARGEST_OBJECT
+    """Tell whether an IPPool can be written that has an entry more."""
+    if len(slice_.held) < ROOMY:
+        return True
+    whole = slice_.prefix.range
+    entries = {str(value - whole.first): allocation_of(tenant) for value, tenant in slice_.held.items()}
+    return size_of(str(whole.size), entry_of(want.owner)) <= room_beside(entries)
