@@ -158,10 +158,21 @@ class TestLowestFree:
         with pytest.raises(InvalidInput, match="has no usable address"):
             assign(spec(range_), allowed(range_), owner("a"))
 
-    def test_80_81_a_pod_gets_one_of_each_range_in_order(self) -> None:
-        read = config(range="abcd::1/64", ipRanges=[{"range": "192.168.10.1/24"}])
+    @pytest.mark.parametrize(
+        ("ipam", "expected"),
+        [
+            (
+                {"ipRanges": [{"range": "192.168.10.1/24"}, {"range": "abcd::1/64"}]},
+                ["192.168.10.1/24", "abcd::1/64"],
+            ),
+            ({"ipRanges": [{"range": "192.168.10.1/24"}], "range": "abcd::1/64"}, ["abcd::1/64", "192.168.10.1/24"]),
+        ],
+        ids=["80", "81"],
+    )
+    def test_80_81_a_pod_gets_one_of_each_range_in_order(self, ipam: dict[str, object], expected: list[str]) -> None:
+        read = config(**ipam)
         chosen = [assign(spec(str(each.prefix)), each.allocation, owner("a")).address for each in read.ranges]
-        assert ["abcd::1/64", "192.168.10.1/24"] == [str(each) for each in read.given(chosen)]
+        assert expected == [str(each) for each in read.given(chosen)]
 
     @given(st.sets(st.integers(1, 62)), st.sets(st.integers(1, 62)), st.integers(1, 70))
     def test_it_is_the_lowest_that_nobody_has(self, taken: set[int], reserved: set[int], count: int) -> None:

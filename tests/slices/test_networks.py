@@ -37,8 +37,8 @@ class TestAttachments:
             '{"name": "list", "plugins": []}',
         ],
     )
-    def test_those_of_others_are_passed_over(self, text: str) -> None:
-        """Neither do they block anybody, as one host-local attachment once did."""
+    def test_98_those_of_others_are_passed_over(self, text: str) -> None:
+        """Nothing is told of them, and they block nobody, as one host-local attachment once did."""
         assert read_attachment(definition("other", text)) is None
 
     def test_one_that_cannot_be_read_is_refused(self) -> None:

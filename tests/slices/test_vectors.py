@@ -2,7 +2,7 @@
 
 Others of their kind stand where their subject is: 40 to 54 in `tests/core`, 1 to 33 in `test_config` and
 `test_given`, 58 to 86 in `test_classic`, 69 and 70 in `test_names`, 88 and 89 in `test_table`, 90 to 97 in
-`test_cleanup`, 98 in `test_networks`.
+`test_cleanup`, 98 in `test_networks` and, for a node that is not there, in `tests/agent/networks/test_slices_kept`.
 """
 
 import pytest

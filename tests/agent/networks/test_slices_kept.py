@@ -417,6 +417,18 @@ class TestRestarts:
 
 class TestTheNode:
     @in_world
+    async def test_98_an_agent_whose_node_is_not_there_gives_nothing_and_names_it(self, world: World) -> None:
+        """Theirs does not start; ours goes on as soon as its Node is registered."""
+        with_slices(world)
+        await world.kube.delete(NODES, NODE)
+        await world.start()
+        error = await refused(world, "ADD", "a")
+        assert (11, True) == (error["code"], NODE in error["msg"])
+        await world.register_node()
+        await offer(world)
+        assert ["10.1.4.1/16"] == await add(world, "a")
+
+    @in_world
     async def test_without_a_network_container_it_is_ready_and_confirms_itself(self, world: World) -> None:
         """A cluster of slices alone: no NNC, no ledger, no subnet."""
         await world.kube.delete(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
