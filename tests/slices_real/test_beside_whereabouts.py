@@ -1,11 +1,12 @@
 """Our agents and the real Whereabouts 0.9.4 at work on the same ranges at the same time, each call a real process.
 
-16 processes of theirs and 16 of ours on four agents, again and again: no address twice, no entry and no reservation of
-anybody lost, and when all Pods are gone nothing is left.
+16 processes of theirs and 16 of ours on four agents, again and again, ADD beside ADD and ADD beside DEL: no address
+twice, no entry and no reservation of anybody lost, and when all Pods are gone nothing is left.
 """
 
 from __future__ import annotations
 
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,14 +49,15 @@ class Pods:
         self._ranges = ranges
         self._configs = {each: sharing.theirs.config(each) for each in ranges}
 
-    def call(self, command: str, numbers: Iterable[int]) -> dict[str, str]:
+    def call(self, *, add: Iterable[int] = (), delete: Iterable[int] = ()) -> dict[str, str]:
         """Start a plugin for each at once, and again where it says later, as runtimes do; tells who got what."""
         told: dict[str, str] = {}
-        left = [*numbers]
+        coming, leaving = [*add], [*delete]
+        left = [(command, number) for each in zip_longest(coming, leaving) for command, number in _commands(*each)]
         for _ in range(ATTEMPTS):
-            told |= outcomes({f"pod-{number}": self._start(command, number) for number in left})
-            left = [number for number in left if LATER in told[f"pod-{number}"]]
-        return told
+            told |= outcomes({f"pod-{number}": self._start(command, number) for command, number in left})
+            left = [each for each in left if LATER in told[f"pod-{each[1]}"]]
+        return {f"pod-{number}": told[f"pod-{number}"] for number in coming}
 
     def _start(self, command: str, number: int) -> subprocess.Popen[bytes]:
         node = NODES[number // 2 % len(NODES)] if number % 2 else ""
@@ -77,19 +79,24 @@ class Pods:
         return self._ranges[number // 2 % len(self._ranges)]
 
 
+def _commands(add: int | None, delete: int | None) -> Iterator[tuple[str, int]]:
+    """An ADD and a DEL in turn, so that neither kind is done before the other begins."""
+    if add is not None:
+        yield "ADD", add
+    if delete is not None:
+        yield "DEL", delete
+
+
 @pytest.mark.parametrize("ranges", [(WIDE,), (WIDE, NARROW)], ids=["one pool", "two pools that overlap"])
 def test_everybody_gets_an_address_of_their_own_and_nothing_is_lost(sharing: Sharing, ranges: tuple[str, ...]) -> None:
     pods = Pods(sharing, ranges)
-    running = pods.call("ADD", range(2 * EACH))
+    running = pods.call(add=range(2 * EACH))
     pods.agree(running)
-    again = pods.call("ADD", range(1, 2 * EACH, 2))
+    again = pods.call(add=range(1, 2 * EACH, 2))
     assert again == {pod: running[pod] for pod in again}
-    leaving, coming = range(EACH), range(2 * EACH, 3 * EACH)
-    gone = pods.call("DEL", leaving)
-    running = {pod: address for pod, address in running.items() if pod not in gone}
-    running |= pods.call("ADD", coming)
-    pods.agree(running)
-    pods.call("DEL", [*range(EACH, 3 * EACH)])
+    came = pods.call(delete=range(EACH), add=range(2 * EACH, 3 * EACH))
+    pods.agree({f"pod-{number}": running[f"pod-{number}"] for number in range(EACH, 2 * EACH)} | came)
+    pods.call(delete=range(EACH, 3 * EACH))
     pods.agree({})
 
 
