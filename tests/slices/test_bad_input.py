@@ -12,7 +12,7 @@ from podpool.resources.whereabouts import Allocation, IPPoolSpec
 from podpool.slices.attachments import read_attachment
 from podpool.slices.config import IpamConfig, read_config
 from podpool.slices.entries import read_entries
-from podpool.slices.names import PoolPlace, read_pool_name, read_reservation_name
+from podpool.slices.names import PoolPlace, read_pool_name
 from podpool.slices.networks import plan_networks
 from podpool.slices.written import Written
 from tests.slices.builders import attachment, definition
@@ -95,6 +95,5 @@ def test_pools(range_: str, allocations: dict[str, Allocation]) -> None:
 @given(st.text(max_size=30), st.lists(texts), st.lists(texts))
 def test_names(name: str, nodes: list[str], networks: list[str]) -> None:
     range_ = parse_prefix("10.0.0.0/24")
-    read_reservation_name(name, networks=networks)
     read = read_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
     assert isinstance(read, PoolPlace)

@@ -169,7 +169,7 @@ class TestLowestFree:
         ],
         ids=["80", "81"],
     )
-    def test_80_81_a_pod_gets_one_of_each_range_in_order(self, ipam: dict[str, object], expected: list[str]) -> None:
+    def test_80_81_a_pod_gets_one_of_each_range_in_order(self, ipam: dict[str, Any], expected: list[str]) -> None:
         read = config(**ipam)
         chosen = [assign(spec(str(each.prefix)), each.allocation, owner("a")).address for each in read.ranges]
         assert expected == [str(each) for each in read.given(chosen)]

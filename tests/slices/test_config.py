@@ -12,7 +12,7 @@ from podpool.core.errors import InvalidInput
 from podpool.slices.config import IpamConfig, LeaderTimes, WantedRange, read_config
 from podpool.slices.document import read_struct
 from podpool.slices.written import FLAT_FILES, Dns, Written, flat_files
-from tests.slices.builders import KUBECONFIG, config, network
+from tests.slices.builders import config, network
 
 
 def bounds(wanted: WantedRange) -> str:
@@ -116,16 +116,10 @@ class TestRanges:
 
 
 class TestFlatFile:
-    def test_2_without_one_a_complete_configuration_is_enough(self) -> None:
-        """Whereabouts demands the file in any case."""
-        assert KUBECONFIG["kubeconfig"] == config(range="10.0.0.0/24").need_kubeconfig()
-
     @pytest.mark.parametrize("flat", [None, {}])
-    def test_2_32_who_needs_a_kubeconfig_and_finds_none_is_told(self, flat: dict[str, Any] | None) -> None:
-        """Whereabouts refuses the configuration; here only who has no road of their own to the API server does."""
-        read = config(flat, range="10.0.0.0/24", kubernetes={})
-        with pytest.raises(InvalidInput, match="^kubernetes.kubeconfig '': is set neither in .* nor in a flat file"):
-            read.need_kubeconfig()
+    def test_2_32_without_one_a_range_is_enough(self, flat: dict[str, Any] | None) -> None:
+        """Whereabouts demands the file in any case, and a kubeconfig in one of the two; the agent has its own."""
+        assert ["10.0.0.0/24"] == ranges(config(flat, range="10.0.0.0/24", kubernetes={}))
 
     @pytest.mark.parametrize("inline", [True, False])
     def test_4_5_overlap_is_decided_inline(self, *, inline: bool) -> None:
@@ -143,30 +137,22 @@ class TestFlatFile:
             "gateway": "10.9.0.1",
             "addresses": [{"address": "10.8.0.1/24"}],
             "sleep_for_race": 3,
-            "log_level": "verbose",
             "network_name": "blue",
             "leader_retry_period": 700,
             "dns": {"nameservers": ["10.0.0.53"], "domain": "flat"},
-            "kubernetes": {"kubeconfig": "/flat"},
         }
-        read = config(flat, range="", sleep_for_race=0, dns={"domain": "inline"}, kubernetes={"k8s_api_root": "x"})
+        read = config(flat, range="", sleep_for_race=0, dns={"domain": "inline"})
         assert ["10.9.0.0/24"] == ranges(read)
         assert ("10.9.0.1", ["10.8.0.1/24"]) == (str(read.gateway), [str(each) for each in read.addresses])
-        assert (3, "verbose", "blue", 700) == (
-            read.sleep_for_race,
-            read.log_level,
-            read.network_name,
-            read.leader.retry,
-        )
+        assert (3, "blue", 700) == (read.sleep_for_race, read.network_name, read.leader.retry)
         assert Dns(nameservers=("10.0.0.53",), domain="inline") == read.dns
-        assert "/flat" == read.kubeconfig
 
     def test_it_changes_nothing_that_is_written_inline(self) -> None:
-        flat = {"range": "10.9.0.0/24", "exclude": ["10.0.0.2"], "log_file": "/flat", "kubernetes": {"kubeconfig": "x"}}
-        read = config(flat, range="10.0.0.0/24", exclude=["10.0.0.1"], log_file="/inline")
+        flat = {"range": "10.9.0.0/24", "exclude": ["10.0.0.2"], "network_name": "flat"}
+        read = config(flat, range="10.0.0.0/24", exclude=["10.0.0.1"], network_name="inline")
         assert ["10.0.0.0/24"] == ranges(read)
         assert ("10.0.0.1",) == read.ranges[0].exclude, "lists are not joined"
-        assert ("/inline", KUBECONFIG["kubeconfig"]) == (read.log_file, read.kubeconfig)
+        assert "inline" == read.network_name
 
     def test_24_its_exclusions_are_for_range_alone(self) -> None:
         read = config({"exclude": ["10.9.0.0/30"]}, range="10.9.0.0/24", ipRanges=[{"range": "10.8.0.0/24"}])
@@ -175,7 +161,6 @@ class TestFlatFile:
     def test_33_it_is_looked_for_where_the_configuration_says_first(self) -> None:
         assert ("/mine.conf", *FLAT_FILES) == flat_files(Written(configuration_path="/mine.conf"))
         assert FLAT_FILES == flat_files(Written())
-        assert "/mine.conf" == config({}, configuration_path="/mine.conf").configuration_path
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "5"])
     def test_one_that_is_no_object_is_refused_by_its_name(self, text: str) -> None:
@@ -213,8 +198,10 @@ class TestKeys:
         with pytest.raises(InvalidInput, match=f"^ipam.type '{kind}': is not ours: use 'whereabouts' or 'podpool'"):
             config(type=kind)
 
-    def test_12_the_cron_expression_is_kept(self) -> None:
-        assert "30 4 * * *" == config({"reconciler_cron_expression": "30 4 * * *"}).reconciler_cron
+    def test_12_the_cron_expression_is_read(self) -> None:
+        """And not used: what is left behind is released all the time, not by the clock."""
+        read = read_struct({"reconciler_cron_expression": "30 4 * * *"}, Written)
+        assert "30 4 * * *" == read.reconciler_cron_expression
 
     @pytest.mark.parametrize("text", ['{"ipam": {asdf}}', "", "{", '"x"', "5", b"\xff"])
     def test_14_what_is_no_json_object_is_refused(self, text: str | bytes) -> None:

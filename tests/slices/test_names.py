@@ -11,7 +11,6 @@ from podpool.slices.names import (
     PoolPlace,
     range_text,
     read_pool_name,
-    read_reservation_name,
     reservation_name,
     slice_pool_name,
 )
@@ -57,7 +56,6 @@ def test_69_70_pools_and_leases(pool: PoolPlace, name: str, lease: str) -> None:
 )
 def test_70_reservations(address: str, network: str, name: str) -> None:
     assert name == reservation_name(parse_address(address), network=network)
-    assert (network, parse_address(address)) in read_reservation_name(name, networks=["net1"])
 
 
 @pytest.mark.parametrize("range_", ["::/126", "::/64"])
@@ -128,23 +126,6 @@ class TestBack:
 
     def test_a_name_of_another_range_says_nothing(self) -> None:
         assert read_pool_name("10.0.0.0-24", range_=parse_prefix("10.0.0.0/25"), nodes=[]) is None
-
-    @given(addresses, st.one_of(st.just(""), labels))
-    def test_a_reservation_may_mean_what_it_was_made_of(self, address: Address, network: str) -> None:
-        try:
-            name = reservation_name(address, network=network)
-        except InvalidInput:
-            assert str(address).startswith(":"), "no name begins with a dash"
-            return
-        shown = parse_address(str(address))
-        assert (network, shown) in read_reservation_name(name, networks=[network] if network else [])
-
-    def test_a_name_may_mean_two_things(self) -> None:
-        read = read_reservation_name("abcd-1--2", networks=["abcd", "x"])
-        assert (("", parse_address("abcd:1::2")), ("abcd", parse_address("1::2"))) == read
-
-    def test_a_name_may_mean_nothing(self) -> None:
-        assert () == read_reservation_name("my-own-object", networks=["blue"])
 
 
 def test_a_range_is_written_without_what_names_cannot_have() -> None:

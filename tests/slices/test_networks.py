@@ -254,7 +254,7 @@ class TestRefusals:
             ),
             (
                 {"ipRanges": [{"range": "10.0.0.0/8"}, {"range": "11.0.0.0/8", "node_slice_size": "/24"}]},
-                "node_slice_size '': not a prefix length",
+                "node_slice_size '': is missing for 10.0.0.0/8, and other ranges have one",
             ),
         ],
     )

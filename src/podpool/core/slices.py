@@ -8,7 +8,7 @@ Slices are numbered, not listed: cutting fd00::/16 into /64s costs nothing, and 
 """
 
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 import msgspec
@@ -101,11 +101,6 @@ class SliceTable:
         """The nodes beyond the last slice, longest waiting first."""
         return tuple(self._waiting)
 
-    @property
-    def misfits(self) -> tuple[str, ...]:
-        """The nodes that still have a slice of an earlier cut."""
-        return tuple(node for node, slice_ in self._held.items() if not self.cut.has(slice_))
-
     def join(self, node: str) -> Prefix | None:
         """Give a node its slice, the lowest that is free; the same again when it has one; none when none is left."""
         if node not in self._held:
@@ -137,14 +132,6 @@ class SliceTable:
         else:
             self._taken = self._blocked()  # rare: something else may block the same numbers
         return self._serve()
-
-    def recut(self, cut: Cut, *, in_use: Collection[str]) -> "SliceTable":
-        """Divide anew. Who uses its slice keeps it, and who has one that still fits; the rest move, in order."""
-        kept = {node: slice_ for node, slice_ in self._held.items() if node in in_use or cut.has(slice_)}
-        table = SliceTable(cut, held=kept)  # what was closed was closed by its number in the old cut
-        for node in (*self._held, *self._waiting):
-            table.join(node)
-        return table
 
     def _serve(self) -> tuple[str, ...]:
         """Give what is free to those who wait, in order."""

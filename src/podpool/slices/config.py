@@ -89,7 +89,6 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     gateway: Address | None = None
     routes: tuple[dict[str, Any], ...] = ()
     dns: Dns = Dns()
-    arguments: Arguments = Arguments()
     sliced: bool = False
     fast_ipam: bool = False
     overlap_checked: bool = True
@@ -98,11 +97,6 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """and this was written, not left at its default."""
     leader: LeaderTimes = LeaderTimes()
     sleep_for_race: int = 0
-    kubeconfig: str = ""
-    configuration_path: str = ""
-    log_file: str = ""
-    log_level: str = ""
-    reconciler_cron: str = ""
 
     def given(self, chosen: Sequence[Address]) -> tuple[GivenAddress, ...]:
         """Tell what a Pod gets: an address from each range, in order, and then those that are handed on.
@@ -118,12 +112,12 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
             *self.addresses,
         )
 
-    def need_kubeconfig(self) -> str:
-        """Name the kubeconfig, for who has no road of their own to the API server."""
-        if not self.kubeconfig:
-            reason = "is set neither in the configuration nor in a flat file: add it, or write whereabouts.conf"
-            raise InvalidInput("kubernetes.kubeconfig", self.kubeconfig, reason)
-        return self.kubeconfig
+    def check_sizes(self) -> None:
+        """Refuse ranges with slices beside ranges without: a network is of the one kind or of the other."""
+        bare = [str(each.prefix) for each in self.ranges if not each.slice_size]
+        if self.sliced and bare:
+            reason = f"is missing for {', '.join(bare)}, and other ranges have one: set it beside ipRanges, for all"
+            raise InvalidInput("node_slice_size", "", reason)
 
 
 def read_config(text: str | bytes, *, flat: str | bytes | None = None, arguments: str = "") -> IpamConfig:
@@ -136,8 +130,8 @@ def config_of(network: Network, *, flat: str | bytes | None = None, arguments: A
     written = read_struct(check_type(network), Written, at="ipam")
     if flat is not None:
         written = merged(written, read_struct(read_object(flat, what="flat file"), Written, at="flat file"))
-    given = arguments or Arguments()
-    addresses = _statics(written.read_addresses(), given)
+    written.read_kubernetes()  # nobody uses it, and a wrong type is refused all the same
+    addresses = _statics(written.read_addresses(), arguments or Arguments())
     _check_room(addresses, network.cni_version)
     ranges = _ranges(written)
     return IpamConfig(
@@ -148,7 +142,6 @@ def config_of(network: Network, *, flat: str | bytes | None = None, arguments: A
         gateway=parse_address(written.gateway, what="gateway", leading_zeros=True) if written.gateway else None,
         routes=tuple(_route(each, at=at) for at, each in enumerate(written.routes)),
         dns=written.read_dns(),
-        arguments=given,
         sliced=any(each.slice_size for each in ranges),
         fast_ipam=written.fast_ipam is True,
         overlap_checked=written.enable_overlapping_ranges is not False,
@@ -159,11 +152,6 @@ def config_of(network: Network, *, flat: str | bytes | None = None, arguments: A
             retry=written.leader_retry_period or LeaderTimes().retry,
         ),
         sleep_for_race=written.sleep_for_race,
-        kubeconfig=written.read_kubernetes().kubeconfig,
-        configuration_path=written.configuration_path,
-        log_file=written.log_file,
-        log_level=written.log_level,
-        reconciler_cron=written.reconciler_cron_expression,
     )
 
 

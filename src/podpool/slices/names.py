@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from podpool.core.addresses import Address, parse_address
+from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 
@@ -81,20 +81,6 @@ def read_pool_name(
         if network in networks:  # the slice of a node that is gone
             return PoolPlace(range=range_, network=network, node=node)
     return PoolPlace(range=range_, network=owner)
-
-
-def read_reservation_name(name: str, *, networks: Collection[str] = ()) -> tuple[tuple[str, Address], ...]:
-    """Tell every network and address that a reservation's name may mean, unnamed first."""
-    texts = [("", name), *((each, name.removeprefix(f"{each}-")) for each in networks if name.startswith(f"{each}-"))]
-    read = ((network, _read_address(text)) for network, text in texts)
-    return tuple((network, address) for network, address in read if address)
-
-
-def _read_address(text: str) -> Address | None:
-    try:
-        return parse_address(text.replace("-", ":"))
-    except InvalidInput:
-        return None
 
 
 def _checked(name: str, network: str, *, key: str = "network_name") -> str:

@@ -89,6 +89,7 @@ def _refusal(attachment: Attachment, accepted: Sequence[Attachment]) -> Refusal 
 def _check(attachment: Attachment) -> None:
     """Refuse what could not serve a single Pod."""
     _ = attachment.pool_name
+    attachment.config.check_sizes()
     for wanted in attachment.config.ranges:
         _ = wanted.cut, wanted.allocation.members
     for one, other in combinations(attachment.config.ranges, 2):

@@ -39,7 +39,7 @@ class WrittenAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kubernetes(msgspec.Struct, frozen=True, kw_only=True):
-    """The road to the API server."""
+    """The plugin's road to the API server; the agent has its own."""
 
     kubeconfig: str = ""
     k8s_api_root: str = ""
@@ -126,7 +126,6 @@ def merged(inline: Written, flat: Written) -> Written:
     """Fill what the inline configuration leaves empty."""
     return msgspec.structs.replace(
         _filled(inline, flat),
-        kubernetes=msgspec.to_builtins(_filled(inline.read_kubernetes(), flat.read_kubernetes())),
         dns=msgspec.to_builtins(_filled(inline.read_dns(), flat.read_dns())),
         enable_overlapping_ranges=inline.enable_overlapping_ranges,
     )

@@ -200,7 +200,7 @@ class SharingNode:
 
     def want(self, owner: Owner, settings: IpamConfig) -> Want:
         deadline = self.clock.boot() + PATIENCE
-        return Want(config=settings, ranges=settings.ranges, owner=owner, deadline=deadline)
+        return Want(config=settings, owner=owner, deadline=deadline)
 
     async def add(self, owner: Owner, settings: IpamConfig) -> tuple[str, ...]:
         """Raises `AgentDied` when it does."""

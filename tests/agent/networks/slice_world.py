@@ -97,9 +97,8 @@ async def ask_to_leave(world: World, name: str, reason: str = "the range changed
 
 async def ranged(world: World, name: str, range_: str, reason: str | None = None) -> None:
     """Let a slice be of another range, as the controller does, and perhaps ask it back."""
-    notes = {RANGE_ANNOTATION: range_, LEAVE_ANNOTATION: reason}
-    for kind in (IP_POOLS, LEASES):
-        await world.kube.merge(kind, name, {"metadata": {"annotations": notes}}, namespace=SYSTEM)
+    change = {"metadata": {"annotations": {RANGE_ANNOTATION: range_, LEAVE_ANNOTATION: reason}}}
+    await world.kube.merge(IP_POOLS, name, change, namespace=SYSTEM)
 
 
 async def call(

@@ -325,7 +325,7 @@ class TestOverlap:
         await commons.fill("10.0.0.0/24", (1, sandbox("p")))
         node, forbidding = commons.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
         given = await asyncio.gather(node.add(sandbox("q"), NARROW), node.add(sandbox("r"), forbidding))
-        assert [("10.0.0.2",), ("10.0.0.1",)] == given
+        assert [("10.0.0.2",), ("10.0.0.1",)] == [*given]
 
     @in_commons
     async def test_who_forbids_it_keeps_its_own_when_the_pool_has_lost_it(self, commons: Commons) -> None:

@@ -1,4 +1,4 @@
-"""Which source is asked for what, and that one ADD over several is all or nothing."""
+"""Which source is asked for what."""
 
 from collections.abc import Callable
 
@@ -19,21 +19,19 @@ MIXED = b"""{"name": "net", "ipam": {"type": "podpool", "ipRanges": [
     {"range": "10.1.0.0/16", "node_slice_size": "/24"}, {"range": "10.2.0.0/16"},
     {"range": "fd00::/64", "node_slice_size": "/120"}]}}"""
 
+SLICED = b'{"name": "net", "ipam": {"type": "podpool", "range": "10.1.0.0/16", "node_slice_size": "/24"}}'
 ONE = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
 
 
 class Fountain:
-    """A source that has the first address of every range, as long as it is told to."""
+    """A source that has the first address of every range."""
 
     def __init__(self) -> None:
-        self.works = True
         self.held: dict[Sandbox, tuple[Address, ...]] = {}
         self.collected: list[str] = []
         self.looked_at: list[str] | None = None
 
     async def give(self, want: Want) -> tuple[Address, ...]:
-        if not self.works:
-            raise CniError(Code.TRY_AGAIN_LATER, "none left")
         self.held[want.sandbox] = tuple(each.prefix.at(1) for each in want.ranges)
         return self.held[want.sandbox]
 
@@ -43,9 +41,6 @@ class Fountain:
     def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
         self.held.pop(sandbox, None)
         self.looked_at = [str(each.prefix) for each in want.ranges] if want else None
-
-    def has(self, sandbox: Sandbox) -> bool:
-        return sandbox in self.held
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         if want.sandbox not in self.held:
@@ -152,39 +147,41 @@ class TestWhoseItIs:
         assert router().want(request(ONE, command="DEL", args=args), PodName())
 
 
-class TestSeveralSources:
+class TestSources:
     @in_loop
-    async def test_addresses_come_in_the_order_of_the_ranges(self) -> None:
-        sliced, shared = Fountain(), Fountain()
-        given = await router(sliced, shared).give(wanted(MIXED))
-        assert ["10.1.0.1", "10.2.0.1", "fd00::1"] == list(map(str, given))
-        assert given == await router(sliced, shared).check(wanted(MIXED))
-
-    @in_loop
-    async def test_when_one_fails_the_other_gives_back(self) -> None:
-        sliced, shared = Fountain(), Fountain()
-        shared.works = False
-        with pytest.raises(CniError):
-            await router(sliced, shared).give(wanted(MIXED))
-        assert not sliced.held
-
-    @in_loop
-    async def test_but_not_what_the_sandbox_had_before(self) -> None:
-        sliced, shared = Fountain(), Fountain()
-        await router(sliced, shared).give(wanted(MIXED))
-        shared.works = False
-        with pytest.raises(CniError):
-            await router(sliced, shared).give(wanted(MIXED))
-        assert sliced.held
-
-    @in_loop
-    async def test_a_del_and_a_gc_go_to_both(self) -> None:
+    async def test_a_size_makes_it_the_slices_and_none_the_shared_ranges(self) -> None:
         sliced, shared = Fountain(), Fountain()
         both = router(sliced, shared)
-        await both.give(wanted(MIXED))
-        await both.give_back(Sandbox(container_id="a", ifname="net1"), wanted(MIXED))
+        assert ["10.1.0.1"] == list(map(str, await both.give(wanted(SLICED))))
+        assert ["10.1.0.1"] == list(map(str, await both.check(wanted(SLICED))))
+        assert not shared.held
+        assert ["10.0.0.1"] == list(map(str, await both.give(wanted(ONE))))
+        assert shared.held
+
+    @in_loop
+    async def test_ranges_of_both_kinds_are_refused_with_the_key(self) -> None:
+        """As by the controller, which gives such a definition no slices."""
+        sliced, shared = Fountain(), Fountain()
+        both = router(sliced, shared)
+        for call in (both.give, both.check):
+            with pytest.raises(CniError, match="^node_slice_size '': is missing for 10.2.0.0/16") as caught:
+                await call(wanted(MIXED))
+            assert Code.INVALID_CONFIG is caught.value.code
         assert not sliced.held
         assert not shared.held
-        assert ["10.2.0.0/16"] == shared.looked_at
-        await both.collect("net", frozenset())
-        assert ["net"] == sliced.collected == shared.collected
+
+    @pytest.mark.parametrize(("stdin", "looked_at"), [(ONE, ["10.0.0.0/8"]), (SLICED, None), (MIXED, None)])
+    def test_a_del_and_a_gc_go_to_both(self, stdin: bytes, looked_at: list[str] | None) -> None:
+        @in_loop
+        async def story() -> None:
+            sliced, shared = Fountain(), Fountain()
+            both, sandbox = router(sliced, shared), Sandbox(container_id="a", ifname="net1")
+            sliced.held[sandbox] = shared.held[sandbox] = ()
+            await both.give_back(sandbox, wanted(stdin))
+            assert not sliced.held
+            assert not shared.held
+            assert looked_at == shared.looked_at
+            await both.collect("net", frozenset())
+            assert ["net"] == sliced.collected == shared.collected
+
+        story()

@@ -13,4 +13,4 @@ def want(container: str, *ranges: str, ifname: str = "net1", name: str = "net", 
     written = {"type": "podpool", "ipRanges": [{"range": each} for each in ranges], "node_slice_size": "28", **ipam}
     config = config_of(Network(name=name, ipam=written))
     owner = Owner(podref=f"default/pod-of-{container}", container=container, ifname=ifname)
-    return Want(config=config, ranges=config.ranges, owner=owner, deadline=1e9)
+    return Want(config=config, owner=owner, deadline=1e9)

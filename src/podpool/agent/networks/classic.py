@@ -133,10 +133,6 @@ class ClassicSource:
         if lending:
             self._leave(lending)
 
-    def has(self, sandbox: Sandbox) -> bool:
-        """Tell whether this agent gave a sandbox anything that it may still have."""
-        return sandbox in self._lendings.all
-
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the sandbox has in each range; raises `CniError`."""
         try:

@@ -1,14 +1,12 @@
-"""Which source answers for which range, and one answer for all of them.
+"""Which source answers for which configuration.
 
-A configuration without ranges is for the node's own pool, unless it calls us `whereabouts`. Each range of another is
-of the node's slice, or shared by all nodes. One ADD over both is all or nothing; a DEL and a GC go to both, whatever
-the configuration has become since the ADD.
+One without ranges is for the node's own pool, unless it calls us `whereabouts`. The ranges of another are all of the
+node's slices, or all shared by the nodes. A DEL and a GC go to both sources, whatever the configuration has become
+since the ADD.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import lru_cache
-
-import msgspec
 
 from podpool.agent.networks.source import Source, Want
 from podpool.agent.records import Owner as Sandbox
@@ -18,7 +16,7 @@ from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.runtime.clock import Clock
 from podpool.slices.arguments import Arguments, Owner, parse_arguments
-from podpool.slices.config import IpamConfig, WantedRange, config_of
+from podpool.slices.config import IpamConfig, config_of
 from podpool.slices.document import read_network, read_struct
 from podpool.slices.written import Written, flat_files, is_own_pool
 
@@ -52,42 +50,38 @@ class Router:
         except InvalidInput as error:
             raise CniError(Code.INVALID_CONFIG, str(error)) from error
         deadline = self._clock.boot() + PATIENCE
-        return Want(config=config, ranges=config.ranges, owner=owner, pod=pod, deadline=deadline)
+        return Want(config=config, owner=owner, pod=pod, deadline=deadline)
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give an address of each range, or nothing."""
-        sliced, shared = _parted(want)
-        had = self._sliced.has(want.sandbox)
-        of_slices = await self._sliced.give(sliced) if sliced.ranges else ()
-        try:
-            of_all = await self._shared.give(shared) if shared.ranges else ()
-        except BaseException:
-            if not had:
-                self._sliced.release(want.sandbox)
-            raise
-        return _in_order(want.ranges, of_slices, of_all)
+        return await self._source(want).give(want) if want.ranges else ()
 
     async def give_back(self, sandbox: Sandbox, want: Want | None) -> None:
         """Take back what a sandbox's interface has, and look for it in shared ranges of the want."""
         await self._sliced.give_back(sandbox)
-        await self._shared.give_back(sandbox, want and _parted(want)[1])
+        await self._shared.give_back(sandbox, _shared(want))
 
     def release(self, sandbox: Sandbox, want: Want | None) -> None:
         """See that this is done."""
         self._sliced.release(sandbox)
-        self._shared.release(sandbox, want and _parted(want)[1])
+        self._shared.release(sandbox, _shared(want))
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the sandbox's interface has; `NOT_AS_ADDED` when that is not one of each range."""
-        sliced, shared = _parted(want)
-        of_slices = await self._sliced.check(sliced) if sliced.ranges else ()
-        of_all = await self._shared.check(shared) if shared.ranges else ()
-        return _in_order(want.ranges, of_slices, of_all)
+        return await self._source(want).check(want) if want.ranges else ()
 
     async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
         """Take back what sandboxes have in a network that are not valid any more."""
         await self._sliced.collect(network, valid)
         await self._shared.collect(network, valid)
+
+    def _source(self, want: Want) -> Source:
+        """Find who answers; a configuration of both kinds is refused, by the controller too."""
+        try:
+            want.config.check_sizes()
+        except InvalidInput as error:
+            raise CniError(Code.INVALID_CONFIG, str(error)) from error
+        return self._sliced if want.config.sliced else self._shared
 
 
 def refuse_ranges(stdin: bytes) -> None:
@@ -136,14 +130,6 @@ def _told(request: Request, pod: PodName) -> tuple[Owner, Arguments]:
     return owner, Arguments(addresses=arguments.addresses, gateways=arguments.gateways)
 
 
-def _parted(want: Want) -> tuple[Want, Want]:
-    sliced = tuple(each for each in want.ranges if each.slice_size)
-    shared = tuple(each for each in want.ranges if not each.slice_size)
-    return msgspec.structs.replace(want, ranges=sliced), msgspec.structs.replace(want, ranges=shared)
-
-
-def _in_order(
-    ranges: Iterable[WantedRange], of_slices: tuple[Address, ...], of_all: tuple[Address, ...]
-) -> tuple[Address, ...]:
-    sliced, shared = iter(of_slices), iter(of_all)
-    return tuple(next(sliced) if each.slice_size else next(shared) for each in ranges)
+def _shared(want: Want | None) -> Want | None:
+    """Tell where a sandbox may have something of shared ranges, by its configuration."""
+    return None if want is None or want.config.sliced else want

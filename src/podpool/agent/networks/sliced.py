@@ -93,10 +93,6 @@ class SliceSource:
             self._ground.tell(f"{told}: its addresses of slices rest")
             self.release(sandbox)
 
-    def has(self, sandbox: Sandbox) -> bool:
-        """Tell whether a sandbox's interface has anything."""
-        return bool(self._book.slices.slots_of(sandbox))
-
     def release(self, sandbox: Sandbox, _want: Want | None = None) -> None:
         """Take back everything that a sandbox's interface has, of whichever range, and end its waiting."""
         self.put_back(self._book.slices.slots_of(sandbox))

@@ -1,8 +1,8 @@
 """Where a Pod's further addresses come from, and how they are asked for.
 
-One configuration has one range or several; each is of the node's slice, or shared by all nodes. Each kind is a source.
-A source answers for those of its own ranges that a want names, all or nothing: what it took it gives back when it
-cannot give the rest. The same owner gets the same addresses again. To give back what nobody has is a success.
+One configuration has one range or several, all of the node's slices, or all shared by the nodes. Each kind is a source.
+A source answers for all ranges of a want, or for none: what it took it gives back when it cannot give the rest. The
+same owner gets the same addresses again. To give back what nobody has is a success.
 """
 
 from typing import Protocol
@@ -20,12 +20,15 @@ class Want(msgspec.Struct, frozen=True, kw_only=True):
     """One interface of one sandbox, and what it wants addresses of."""
 
     config: IpamConfig
-    ranges: tuple[WantedRange, ...]
-    """Those of the configuration that are the asked source's, in the configuration's order."""
     owner: Owner
     pod: PodName = PodName()
     deadline: float = 0.0
     """Until when it is worth waiting, on the boot clock."""
+
+    @property
+    def ranges(self) -> tuple[WantedRange, ...]:
+        """What an address is wanted of each."""
+        return self.config.ranges
 
     @property
     def sandbox(self) -> Sandbox:
@@ -44,9 +47,6 @@ class Source(Protocol):
 
     def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
         """See that the same is done, without waiting for anybody: once this has returned, it will be."""
-
-    def has(self, sandbox: Sandbox) -> bool:
-        """Tell whether a sandbox's interface is known to have anything."""
 
     async def check(self, want: Want) -> tuple[Address, ...]:
         """Tell what the owner has, in the order of the ranges; `NOT_AS_ADDED` when one has nothing."""
