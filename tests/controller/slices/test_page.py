@@ -6,25 +6,28 @@ import pytest
 
 from parts.control_plane import ControlPlane
 from parts.namespaces import Namespaces
-from parts.pages import commands_of, run_commands, within_reach
+from parts.pages import commands_of, register, run_commands, within_reach
 from podpool.resources.crds import DEFINITIONS, multus_manifest
+
+BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
-    """With a Node that is called one, on a cluster that has Multus."""
+    """With a Node that is called one, on a cluster that has Multus: from the definition to a Pod's address."""
     with within_reach(control_plane, namespaces, tmp_path):
         admin = control_plane.admin
         for node in admin.get("/api/v1/nodes")["items"]:
             admin.delete(f"/api/v1/nodes/{node['metadata']['name']}")
-        admin.post("/api/v1/nodes", {"metadata": {"name": "one"}})
+        register(control_plane, "one", boot_id=BOOT.read_text().strip())
         known = [each["metadata"]["name"] for each in admin.get(DEFINITIONS.path())["items"]]
         if multus_manifest()["metadata"]["name"] not in known:
             admin.post(DEFINITIONS.path(), multus_manifest())
         commands = commands_of("docs/slices.md")
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
+        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
     assert 0 == told.returncode, told.stdout
     assert '{"nodeName":"one","sliceRange":"10.60.0.0/24"}' in told.stdout
     assert "ippool.whereabouts.cni.cncf.io/red-one-10.60.0.0-24" in told.stdout
+    assert '"address":"10.60.0.1/16"' in told.stdout
     assert "forbidden" not in told.stdout.lower()
