@@ -1,8 +1,9 @@
-"""Histories that went wrong once, as docs/simulator.md tells them: seeds of plans as they are drawn now."""
+"""Histories that went wrong once, as docs/simulator.md tells them: seeds of plans as they are or were drawn."""
 
+import msgspec
 import pytest
 
-from podpool.sim.plan import CLIMATES, draw
+from podpool.sim.plan import CLIMATES, Climate, draw
 from podpool.sim.search import play
 
 FOUND = {
@@ -12,8 +13,16 @@ FOUND = {
     "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121, 12325),
 }
 
+SINCE = ("change-range",)
+"""What happens only since: each kind of event more makes other plans of all seeds."""
+
+
+def as_it_was(climate: Climate) -> Climate:
+    weights = {kind: weight for kind, weight in climate.weights.items() if kind not in SINCE}
+    return msgspec.structs.replace(climate, weights=weights)
+
 
 @pytest.mark.parametrize(("climate", "seed"), [(name, seed) for name, seeds in FOUND.items() for seed in seeds])
 def test_they_go_well_now(climate: str, seed: int) -> None:
-    run = play(seed, draw(seed, CLIMATES[climate]), CLIMATES[climate])
+    run = play(seed, draw(seed, as_it_was(CLIMATES[climate])), CLIMATES[climate])
     assert run.error is None, run.state
