@@ -38,6 +38,12 @@ class Telling:
         """There are more nodes than slices."""
         self._recorder.tell(reference(ATTACHMENTS, definition), reason=SHORT, action="Divide", note=why, warning=True)
 
+    def kept_back(self, definition: NetworkAttachmentDefinition, why: str) -> None:
+        """Slices are nobody's because of addresses in use from before the range was cut."""
+        self._recorder.tell(
+            reference(ATTACHMENTS, definition), reason="SlicesKeptBack", action="Divide", note=why, warning=True
+        )
+
     def waits(self, node: Node, key: TableKey) -> None:
         """A node has no slice."""
         self._recorder.tell(
