@@ -192,7 +192,11 @@ class TestShared:
     """Addresses that Pods have from the range as it was shared by all nodes, before it was cut."""
 
     cut = plan("10.0.0.0/24", 26)
-    taken = (holding("", "10.0.0.1/32", uid=""), holding("", "10.0.0.2/32", uid=""), holding("", "10.0.0.200/32", uid=""))
+    taken = (
+        holding("", "10.0.0.1/32", uid=""),
+        holding("", "10.0.0.2/32", uid=""),
+        holding("", "10.0.0.200/32", uid=""),
+    )
 
     def test_a_slice_with_such_an_address_is_given_to_nobody_and_not_listed_as_free(self) -> None:
         table = next_table(self.cut, nodes=nodes("a", "b", "c"), in_use=self.taken)

@@ -40,7 +40,9 @@ class TestCutting:
             assert [POOL] == await site.shut()
             (told,) = await site.told("SlicesKeptBack")
             assert "red" == told.regarding.name
-            assert "1 addresses of 10.1.0.0/24 are in use from before it was cut: 1 slices with them" in (told.note or "")
+            assert "1 addresses of 10.1.0.0/24 are in use from before it was cut: 1 slices with them" in (
+                told.note or ""
+            )
             await site.join("n2")
             await site.join("n3")
             await site.join("n4")

@@ -74,7 +74,9 @@ class SharedPools:
                 continue
             self._searched.discard(place)
             if pool.spec.allocations:
-                await self._note(pool, {CUT_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version)
+                await self._note(
+                    pool, {CUT_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version
+                )
             else:
                 await self._delete(pool)
 

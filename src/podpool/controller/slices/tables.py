@@ -5,7 +5,7 @@ another's. What a node may be using is told by claims, never by a table: that on
 who waits, longest waiting first, which a new leader reads where the last one wrote it.
 
 A NodeSlicePool is written before the slices in it are offered, so that whoever leads next goes on with the same ones.
-Before all that the pools that all nodes share are shut: slices with addresses that somebody has from those are nobody's.
+Before that the pools that all nodes share are shut: slices with addresses that somebody has from those are nobody's.
 
 A claim that a table foresaw is no news to it, or each of thousands of nodes that join would have everything decided on
 anew, several times.

@@ -89,8 +89,8 @@ def kept_back(key: TableKey, table: Table) -> str:
     if not table.kept_back:
         return ""
     return (
-        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.kept_back} slices with "
-        "them are given to nobody until those Pods are gone"
+        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.kept_back} slices"
+        " with them are given to nobody until those Pods are gone"
     )
 
 
