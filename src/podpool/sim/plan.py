@@ -130,6 +130,7 @@ SLICED = {
     "replace": 3,
     "delete-attachment": 3,
     "resize": 2,
+    "share": 2,
     "foreign-entry": 3,
     "foreign-removal": 3,
     "foreign-pod": 3,
