@@ -11,7 +11,6 @@ from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.hearing import Hearing
 from podpool.controller.slices.lost import Lost
 from podpool.controller.slices.mirrors import Latest
-from podpool.controller.slices.offers import Offers
 from podpool.controller.slices.shared import SharedPools
 from podpool.kube.client import KubeClient
 from podpool.resources.builtin import Lease
@@ -24,17 +23,12 @@ def a_holder_does_not_matter(patch: pytest.MonkeyPatch) -> None:
 
 def deleted_at_any_version(patch: pytest.MonkeyPatch) -> None:
     """A Lease is deleted by its name."""
-    delete = KubeClient.delete
 
-    async def by_name(kube: KubeClient, *words: Any, **others: Any) -> None:  # noqa: ANN401  passed on
-        await delete(kube, *words, **{**others, "uid": None, "resource_version": None})
+    async def by_name(latest: Latest[Any], kube: KubeClient, obj: Any) -> None:  # noqa: ANN401  of any kind
+        await kube.delete(latest._mirror.kind, obj.metadata.name, namespace=obj.metadata.namespace)
+        latest.gone(obj)
 
-    async def end(offers: Offers, kind: Any, latest: Latest[Any], obj: Any) -> None:  # noqa: ANN401  of any kind
-        if obj is not None:
-            await by_name(offers._kube, kind, obj.metadata.name, namespace=obj.metadata.namespace)
-            latest.gone(obj)
-
-    patch.setattr(Offers, "_end", end)
+    patch.setattr(Latest, "end", by_name)
 
 
 def a_cache_tells_who_is_gone(patch: pytest.MonkeyPatch) -> None:

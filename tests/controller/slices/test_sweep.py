@@ -116,7 +116,9 @@ class TestSharedPools:
                 await site.pool_of_all(range_, name=name)
             await site.use("10.1.0.0-64", "1", "gone")
             await site.use("10.1.0.0-24", "300", "gone")
-            nobodys: dict[str, Any] = {"spec": {"allocations": {"1": {"id": "x", "podref": "nobody", "ifname": "net1"}}}}
+            nobodys: dict[str, Any] = {
+                "spec": {"allocations": {"1": {"id": "x", "podref": "nobody", "ifname": "net1"}}}
+            }
             await site.client.merge(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
             meta = {"name": "10.1.0.1", "namespace": site.namespace}
             await site.client.create(RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})

@@ -8,6 +8,7 @@ from podpool.kube.store import Store
 from podpool.resources.builtin import Node
 from podpool.resources.whereabouts import NodeSlicePool
 from podpool.slices.attachments import Attachment, read_attachment, size_that_fits
+from podpool.slices.names import PoolPlace
 from podpool.slices.networks import Networks, Refusal, TableKey, plan_networks
 from podpool.slices.places import NETWORK_ANNOTATION, KnownNames
 
@@ -51,9 +52,14 @@ class Plans:
             self._hint(attachment)
         return self.networks
 
-    def known(self, network: str) -> KnownNames:
-        """Tell which names pools may have in them."""
-        return KnownNames(nodes=set(self._nodes), networks={network, *self.names})
+    def known(self, *networks: str) -> KnownNames:
+        """Tell which names pools may have in them, beside networks that no definition names any more."""
+        return KnownNames(nodes=set(self._nodes), networks={*networks, *self.names})
+
+    def has_slice(self, place: PoolPlace) -> bool:
+        """Tell whether a range is a part of one that is cut in its network."""
+        keys = (plan.key for plan in self.networks.plans if plan.key.network == place.network)
+        return any(key.range != place.range and key.range.range.overlaps(place.range.range) for key in keys)
 
     def _tell(self, refusal: Refusal) -> None:
         for named in refusal.attachments:

@@ -78,7 +78,7 @@ class SharedPools:
                     pool, {CUT_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version
                 )
             else:
-                await self._delete(pool)
+                await self._claims.pools.end(self._kube, pool)
 
     async def _shut(self, place: PoolPlace) -> None:
         """See that the pool of a whole range is there, and marked."""
@@ -113,14 +113,6 @@ class SharedPools:
         patch = {"metadata": {"annotations": dict(notes)}}
         name, namespace = pool.metadata.name, self._ground.namespace
         self._claims.pools.note(await self._kube.merge(IP_POOLS, name, patch, namespace=namespace, precondition=at))
-
-    async def _delete(self, pool: IPPool) -> None:
-        meta = pool.metadata
-        with suppress(NotFound):
-            await self._kube.delete(
-                IP_POOLS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
-        self._claims.pools.gone(pool)
 
 
 def network_of(pool: IPPool) -> str | None:

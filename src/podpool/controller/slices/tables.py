@@ -24,7 +24,6 @@ from podpool.controller.slices.shared import SharedPools
 from podpool.controller.slices.wording import Offer, kept_back, shortage, shown_table, shows, waiting_in
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
-from podpool.kube.errors import NotFound
 from podpool.resources.builtin import Node
 from podpool.resources.multus import NetworkAttachmentDefinition
 from podpool.resources.whereabouts import SLICE_POOLS, NodeSlicePool
@@ -188,17 +187,7 @@ class Tables:
             if was is None or was.network != network or shown.metadata.name in self._plans.networks.slice_pools:
                 continue
             if not any(was.range.range.overlaps(each.range) for each in slices):
-                await self._delete(shown)
-
-    async def _delete(self, pool: NodeSlicePool) -> None:
-        meta = pool.metadata
-        try:
-            await self._kube.delete(
-                SLICE_POOLS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
-        except NotFound:
-            return
-        self._shown.gone(pool)
+                await self._shown.end(self._kube, shown)
 
     def _tell(self, plan: TablePlan, table: Table, before: Table | None, nodes: dict[str, Node]) -> None:
         """Say who waits, and who shares addresses, when that is news."""

@@ -51,7 +51,7 @@ class SliceWork:
             ground, self._claims, known=self._plans.known, may_open=lambda: self._hearing.is_over
         )
         self._tables = Tables(ground, self._plans, self._claims, self._offers, shared=self._shared, shown=self._shown)
-        self._lost = Lost(ground, self._claims, self._offers)
+        self._lost = Lost(ground, self._claims, self._offers, self._plans)
         self._sweep = Sweep(ground, self._claims)
 
     def meters(self) -> dict[tuple[str, str], SliceMeter]:
