@@ -138,6 +138,20 @@ class TestCutting:
         tell(story)
 
 
+class TestRefused:
+    def test_who_shares_what_another_has_cut_is_told_that_it_gets_no_new_addresses(self, tell: Tell) -> None:
+        async def story(site: SliceSite) -> None:
+            await site.taken()
+            await site.attach("red-too", **SHARED)
+            told = await site.told("SlicesRefused", 2)
+            name = f"{site.namespace}/red-too"
+            assert {True} == {
+                (each.note or "").startswith(f"{name} gets no new addresses: {name} and") for each in told
+            }
+
+        tell(story)
+
+
 class TestSharingAgain:
     def test_it_is_shut_until_the_last_slice_is_handed_back(self, tell: Tell) -> None:
         async def story(site: SliceSite) -> None:

@@ -15,12 +15,13 @@ class Telling:
         self._recorder = recorder
 
     def refused(self, definition: NetworkAttachmentDefinition, refusal: Refusal) -> None:
-        """A definition gets no slices, perhaps because of another, which is told too."""
+        """A definition gets no slices, perhaps because of another, which is told too; or shares what that has cut."""
+        lacks = "slices" if refusal.sliced else "new addresses"
         self._recorder.tell(
             reference(ATTACHMENTS, definition),
             reason="SlicesRefused",
             action="Plan",
-            note=f"{refusal.refused} gets no slices: {refusal.reason}",
+            note=f"{refusal.refused} gets no {lacks}: {refusal.reason}",
             warning=True,
         )
 
