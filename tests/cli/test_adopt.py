@@ -19,7 +19,7 @@ from podpool.kube.install import install
 from podpool.resources.builtin import LEASES, NODES, PODS
 from podpool.resources.crds import multus_manifest
 from podpool.resources.multus import ATTACHMENTS
-from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
+from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, SLICE_POOLS
 from podpool.runtime.http import serving
 from tests.agent.networks.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
 from tests.ledger.offices import HandClock
@@ -190,10 +190,43 @@ class TestBack:
         assert () == (await cluster.mover().back()).steps
 
     @in_cluster
+    async def test_they_come_off_node_slice_pools_and_nodes_too(self, cluster: Cluster) -> None:
+        notes = {"podpool.io/network": "fast", "podpool.io/waiting": "two", "kept": "yes"}
+        meta = {"name": "fast", "namespace": SYSTEM, "annotations": notes}
+        table = {"metadata": meta, "spec": {"range": SLICES, "sliceSize": "/24"}, "status": {"allocations": []}}
+        await cluster.kube.create(SLICE_POOLS, table)
+        talk = {"podpool.io/slices-asked": "word", "podpool.io/slices": "{}", "podpool.io/mine": "yes"}
+        await cluster.kube.merge(NODES, "one", {"metadata": {"annotations": talk}})
+        assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.mover().back()).steps]
+        assert (await cluster.mover().back(apply=True)).sound
+        fast = await cluster.kube.get(SLICE_POOLS, "fast", namespace=SYSTEM)
+        assert {"kept": "yes"} == fast.metadata.annotations
+        assert {"podpool.io/mine": "yes"} == (await cluster.kube.get(NODES, "one")).metadata.annotations
+
+    @in_cluster
+    async def test_not_while_an_agent_that_holds_a_slice_answers(self, cluster: Cluster) -> None:
+        await self.take(cluster)
+
+        async def agent() -> None:
+            while True:
+                await asyncio.sleep(0.5)
+                asked = (await cluster.kube.get(NODES, "one")).metadata.annotations.get("podpool.io/slices-asked")
+                if asked:
+                    told = json.dumps({"listed": asked})
+                    await cluster.kube.merge(NODES, "one", {"metadata": {"annotations": {"podpool.io/slices": told}}})
+
+        working = asyncio.get_running_loop().create_task(agent())
+        with pytest.raises(InvalidInput, match="'one': still answer: stop them first"):
+            await cluster.mover().back(apply=True)
+        working.cancel()
+        pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
+        assert NODE_UID_LABEL in pool.metadata.labels
+
+    @in_cluster
     async def test_not_while_our_controller_is_at_work(self, cluster: Cluster) -> None:
         meta = {"name": "podpool-controller", "namespace": SYSTEM}
         await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "host-1"}})
-        with pytest.raises(InvalidInput, match="stop the controller and the agents first"):
+        with pytest.raises(InvalidInput, match="stop the agents and then the controller first"):
             await cluster.mover().back(apply=True)
 
     @in_cluster

@@ -4,13 +4,15 @@ from typing import Any
 
 import pytest
 
+from podpool.agent.networks.classic_lane import Lane
 from podpool.agent.networks.keeper import Keeper
 from podpool.agent.networks.leases import OwnLeases, Signed
+from podpool.controller.slices import tables
 from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.hearing import Hearing
 from podpool.controller.slices.lost import Lost
 from podpool.controller.slices.mirrors import Latest
-from podpool.controller.slices.offers import Offers
+from podpool.controller.slices.shared import SharedPools
 from podpool.kube.client import KubeClient
 from podpool.resources.builtin import Lease
 
@@ -27,17 +29,12 @@ def a_slice_keeps_its_first_range(patch: pytest.MonkeyPatch) -> None:
 
 def deleted_at_any_version(patch: pytest.MonkeyPatch) -> None:
     """A Lease is deleted by its name."""
-    delete = KubeClient.delete
 
-    async def by_name(kube: KubeClient, *words: Any, **others: Any) -> None:  # noqa: ANN401  passed on
-        await delete(kube, *words, **{**others, "uid": None, "resource_version": None})
+    async def by_name(latest: Latest[Any], kube: KubeClient, obj: Any) -> None:  # noqa: ANN401  of any kind
+        await kube.delete(latest._mirror.kind, obj.metadata.name, namespace=obj.metadata.namespace)
+        latest.gone(obj)
 
-    async def end(offers: Offers, kind: Any, latest: Latest[Any], obj: Any) -> None:  # noqa: ANN401  of any kind
-        if obj is not None:
-            await by_name(offers._kube, kind, obj.metadata.name, namespace=obj.metadata.namespace)
-            latest.gone(obj)
-
-    patch.setattr(Offers, "_end", end)
+    patch.setattr(Latest, "end", by_name)
 
 
 def a_cache_tells_who_is_gone(patch: pytest.MonkeyPatch) -> None:
@@ -75,3 +72,22 @@ def an_offer_is_enough(patch: pytest.MonkeyPatch) -> None:
         return leases._signed.get(lease.metadata.uid) if leases.is_pending(lease) else None
 
     patch.setattr(OwnLeases, "agreed", agreed)
+
+
+def what_is_shared_does_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """Slices are given whatever Pods have from the range as all nodes shared it."""
+    patch.setattr(tables, "shared_in_use", lambda _: ())
+
+
+def no_pool_is_shut(patch: pytest.MonkeyPatch) -> None:
+    """Ranges are cut while others may write the pools of all nodes."""
+
+    async def nothing(*_: Any) -> None:  # noqa: ANN401  whatever was to be shut
+        return
+
+    patch.setattr(SharedPools, "shut", nothing)
+
+
+def a_mark_does_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """An agent gives of the pool that all nodes share, also where it is marked."""
+    patch.setattr(Lane, "_let_in", lambda _lane, asks, _pools: list(asks))

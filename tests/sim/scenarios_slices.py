@@ -3,7 +3,7 @@
 from functools import partial
 
 from podpool.resources.builtin import LEASES
-from podpool.resources.whereabouts import IP_POOLS, SLICE_POOLS
+from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, SLICE_POOLS
 from podpool.sim import attachments
 from podpool.sim.attachments import Attached
 from podpool.sim.network import Fits
@@ -31,6 +31,11 @@ def holders(story: Story, node: str) -> list[str]:
     """List the slices that a node's agent holds, by the names of their Leases."""
     found = leases(story.world).items()
     return [key for key, each in found if each.get("spec", {}).get("holderIdentity", "").startswith(f"{node}/")]
+
+
+def slices(story: Story) -> list[str]:
+    """List the slices that are any node's, by the names of their IPPools."""
+    return [key for key, each in pools(story.world).items() if NODE_UID_LABEL in each["metadata"].get("labels", {})]
 
 
 async def a_definition_is_deleted_under_running_pods(story: Story) -> None:
@@ -109,7 +114,7 @@ async def a_new_leader_with_an_old_picture(story: Story) -> None:
         story.hold(watches(kind, second), most=None, answers=True)
     await joined(story, "a", "b")
     world.remove_host("a")
-    await story.until(lambda: len(pools(world)) == 1, within=GONE)
+    await story.until(lambda: len(slices(story)) == 1, within=GONE)
     await joined(story, "c")
     world.controllers[first].kill()
     world.store.delete(world.store.kinds.find(SLICE_POOLS.group, SLICE_POOLS.version, SLICE_POOLS.plural), TABLE)
@@ -208,6 +213,72 @@ async def an_old_offer_is_shown_again(story: Story) -> None:
     await story.watch(4 * GONE)
     assert (0, 6) == (story.served("a"), story.served("b"))
     check_slices(world)
+
+
+async def shared_by(story: Story, *names: str) -> None:
+    """Let all nodes share the range, and machines join one after the other."""
+    attachments.write(story.world.store, network(story), "")
+    for name in names:
+        story.world.add_host(name)
+        await story.watch(3)
+
+
+async def a_shared_range_is_cut_under_running_pods(story: Story) -> None:
+    """They keep what they have; another node, which joined before theirs, gets a slice that has nothing of it.
+
+    When they are gone the slice that they were in is given too.
+    """
+    world = story.world
+    await shared_by(story, "b", "a")
+    pods = await story.grown("a", 3)
+    attachments.write(world.store, network(story))
+    story.bind("b", 4)
+    story.bind("a", 2)
+    await story.until(lambda: (story.served("a"), story.served("b")) == (5, 4))
+    await story.watch(2)
+    check_slices(world)
+    await joined(story, "c")
+    world.add_host("d")
+    await story.watch(10)
+    assert not holders(story, "d")
+    story.delete(pods)
+    await story.until(lambda: holders(story, "d"))
+    await story.watch(GONE)
+    check_slices(world)
+
+
+async def an_entry_is_on_its_way_while_its_range_is_cut(story: Story) -> None:
+    """An agent has looked at the pool that all nodes share, and its patch arrives when another has a slice."""
+    world = story.world
+    await shared_by(story, "b", "a")
+    story.delete(await story.grown("a", 1))
+    await story.watch(5)
+    patch = story.hold(writes(IP_POOLS.plural, "a"))
+    story.bind("a", 1)
+    await story.until(lambda: patch.caught)
+    attachments.write(world.store, network(story))
+    story.bind("b", 6)
+    await story.until(lambda: story.served("b") == 6, within=15)
+    patch.let_go()
+    await story.until(lambda: story.served("a") == 1)
+    await story.watch(GONE)
+    check_slices(world)
+
+
+async def a_range_is_shared_again_under_running_pods(story: Story) -> None:
+    """One node has Pods, and so its slice; the other has handed its own back, and waits until all have."""
+    world = story.world
+    await joined(story, "a", "b")
+    pods = await story.grown("a", 3)
+    attachments.write(world.store, network(story), "")
+    await story.until(lambda: not holders(story, "b"))
+    await story.watch(5)
+    story.bind("b", 2)
+    await story.watch(20)
+    assert (3, 0) == (story.served("a"), story.served("b"))
+    story.delete(pods)
+    await story.until(lambda: story.served("b") == 2, within=GONE)
+    assert not slices(story)
 
 
 def watches(plural: str, source: str) -> Fits:

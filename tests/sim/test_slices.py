@@ -79,6 +79,24 @@ BUGS = (
         scenarios_slices.an_old_offer_is_shown_again,
         ("one owner",),
     ),
+    Bug(
+        "a slice with an address of the range as it was shared is nobody's",
+        planted_slices.what_is_shared_does_not_matter,
+        scenarios_slices.a_shared_range_is_cut_under_running_pods,
+        ("one owner",),
+    ),
+    Bug(
+        "pools that all nodes share are shut before their range is cut",
+        planted_slices.no_pool_is_shut,
+        scenarios_slices.an_entry_is_on_its_way_while_its_range_is_cut,
+        ("one owner",),
+    ),
+    Bug(
+        "an agent gives nothing of a pool that is shut",
+        planted_slices.a_mark_does_not_matter,
+        scenarios_slices.a_range_is_shared_again_under_running_pods,
+        ("one owner",),
+    ),
 )
 
 

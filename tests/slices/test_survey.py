@@ -119,6 +119,20 @@ def _garbled(broken: AddressedPod) -> AddressedPod:
     return msgspec.structs.replace(broken, metadata=garbled)
 
 
+class TestShared:
+    def test_entries_of_a_shared_pool_under_a_range_that_is_cut(self) -> None:
+        cut = attachment("red", network_name="red", range="10.0.0.0/24", node_slice_size="/26")
+        pools = [
+            pool("red-10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"), at70=entry("b"))),
+            pool("red-node1-10.0.0.128-26", spec("10.0.0.128/26", at1=entry("c")), node="node1", network_name="red"),
+            pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("d"))),
+        ]
+        pods = [pod(each) for each in "abcd"]
+        found = survey(Surveyed(pools=pools, pods=pods, attachments=[cut, RANGE], nodes=["node1"]))
+        (shared,) = told(found, Trouble.SHARED)
+        assert shared.startswith("ippool/red-10.0.0.0-24: 2 of its addresses are of a range that is cut: slices with")
+
+
 class TestOutside:
     def test_a_key_that_leads_out_of_the_pools_range(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at256=entry("a"), atx=entry("b")))

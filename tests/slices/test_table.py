@@ -188,6 +188,35 @@ class TestInUse:
         assert {"a": "10.0.0.0/24", "b": "10.0.0.0/25", "c": "10.0.2.0/24"} == held(table)
 
 
+class TestShared:
+    """Addresses that Pods have from the range as it was shared by all nodes, before it was cut."""
+
+    cut = plan("10.0.0.0/24", 26)
+    taken = (
+        holding("", "10.0.0.1/32", uid=""),
+        holding("", "10.0.0.2/32", uid=""),
+        holding("", "10.0.0.200/32", uid=""),
+    )
+
+    def test_a_slice_with_such_an_address_is_given_to_nobody_and_not_listed_as_free(self) -> None:
+        table = next_table(self.cut, nodes=nodes("a", "b", "c"), in_use=self.taken)
+        assert {"a": "10.0.0.64/26", "b": "10.0.0.128/26"} == held(table)
+        assert (("c",), 2) == (table.waiting, table.kept_back)
+        assert ["10.0.0.64/26 a", "10.0.0.128/26 b"] == shown(table)
+
+    def test_it_goes_to_who_waits_as_soon_as_its_last_such_address_is_free(self) -> None:
+        before = next_table(self.cut, nodes=nodes("a", "b", "c"), in_use=self.taken)
+        table = next_table(self.cut, nodes=nodes("a", "b", "c"), in_use=self.taken[2:], previous=before)
+        assert {"a": "10.0.0.64/26", "b": "10.0.0.128/26", "c": "10.0.0.0/26"} == held(table)
+        assert 1 == table.kept_back
+
+    def test_who_uses_its_slice_keeps_it_and_is_named(self) -> None:
+        mine = holding("a", "10.0.0.0/26")
+        table = next_table(self.cut, nodes=nodes("a"), in_use=(mine, *self.taken))
+        assert {"a": "10.0.0.0/26"} == held(table)
+        assert [(mine, self.taken[0]), (mine, self.taken[1])] == [*table.disputed]
+
+
 class TestBarren:
     @pytest.mark.parametrize(
         ("able", "runs"),

@@ -5,9 +5,12 @@ are, and those of slices are taken over by the controller and each node's agent,
 to write down the addresses of running Pods that no pool knows of, which Whereabouts would give again. Leaks stay: the
 controller releases what is of no Pod any more, after two looks.
 
-Back is the same: entries are where Whereabouts looks for them. With `--apply` our marks come off IPPools and Leases.
+Back is the same: entries are where Whereabouts looks for them. With `--apply` our marks come off IPPools, Leases,
+NodeSlicePools and Nodes, once nobody of ours is at work: a controller renews its Lease, and an agent that holds a slice
+answers a question on its Node.
 """
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -23,10 +26,22 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, Invalid, NotFound
-from podpool.resources.builtin import ADDRESSED_PODS, LEASES, NODES, Lease
+from podpool.resources.builtin import ADDRESSED_PODS, LEASES, NODES, Lease, Node
 from podpool.resources.meta import Kind, Meta, Object, T
 from podpool.resources.multus import ATTACHMENTS, NetworkAttachmentDefinition
-from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, RESERVATIONS, Allocation, IPPool, IPPoolSpec
+from podpool.resources.whereabouts import (
+    ASKED_ANNOTATION,
+    IP_POOLS,
+    NODE_ANNOTATION,
+    NODE_UID_LABEL,
+    RESERVATIONS,
+    SLICE_POOLS,
+    TOLD_ANNOTATION,
+    Allocation,
+    IPPool,
+    IPPoolSpec,
+    slice_report_of,
+)
 from podpool.runtime.clock import Clock
 from podpool.slices.attachments import Attachment, read_attachment
 from podpool.slices.entries import Change, patch_of, read_entries
@@ -38,6 +53,8 @@ Marked = TypeVar("Marked", bound=Object)
 ADOPTED = "adopted"
 """Stands for the container in entries that are written here: nobody knows it any more."""
 CONTROLLER = "podpool-controller"
+ANSWERED = 5.0
+"""Seconds within which an agent answers: it watches its Node."""
 OURS = "podpool.io/"
 LARGEST_KEY = 1 << 63
 """What Whereabouts reads is below."""
@@ -109,8 +126,11 @@ class Mover:
         objects, unreadable = await self._look()
         found = survey(objects)
         leases = await self._all(LEASES, labels=NODE_UID_LABEL)
+        tables = await self._all(SLICE_POOLS)
         steps = [await self._unmark(IP_POOLS, each, apply=apply) for each in objects.pools if _marks(each)]
         steps += [await self._unmark(LEASES, each, apply=apply) for each in leases]
+        steps += [await self._unmark(SLICE_POOLS, each, apply=apply) for each in tables if _marks(each)]
+        steps += [await self._hush(each, apply=apply) for each in await self._everywhere(NODES) if _talks(each)]
         findings = (*found.findings, *_too_far(objects.pools))
         return _report(
             msgspec.structs.replace(found, findings=findings),
@@ -155,12 +175,29 @@ class Mover:
         return True
 
     async def _nobody_at_work(self) -> None:
-        """Refuse to take marks off that would be put back at once."""
+        """Refuse to take marks off that would be put back at once, or that an agent gives addresses by."""
         with suppress(NotFound):
             lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
             if lease.spec.holder_identity and not _ended(lease, at=self._clock.wall()):
-                rule = "still leads: stop the controller and the agents first, then try again"
+                rule = "still leads: stop the agents and then the controller first, then try again"
                 raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
+        answering = await self._answering()
+        if answering:
+            raise InvalidInput("agents", ", ".join(answering), "still answer: stop them first, then try again")
+
+    async def _answering(self) -> list[str]:
+        """Ask the agents that hold slices, as the controller does, and tell on which nodes they are at work."""
+        leases = await self._all(LEASES, labels=NODE_UID_LABEL)
+        held = {each.metadata.annotations.get(NODE_ANNOTATION, "") for each in leases if each.spec.holder_identity}
+        asked = [each.metadata.name for each in await self._everywhere(NODES) if each.metadata.name in held]
+        question = f"back-{self._clock.wall():.3f}"
+        for name in asked:
+            with suppress(NotFound):
+                await self._kube.merge(NODES, name, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}})
+        await asyncio.sleep(ANSWERED if asked else 0.0)
+        nodes = await self._everywhere(NODES) if asked else ()
+        reports = {each.metadata.name: slice_report_of(each) for each in nodes}
+        return sorted(name for name, report in reports.items() if report and report.listed == question)
 
     async def _unmark(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> Step:
         meta = obj.metadata
@@ -173,6 +210,13 @@ class Mover:
             await self._kube.merge(kind, meta.name, patch, namespace=self._namespace, precondition=version)
         where = f"{kind.kind.lower()}/{meta.name}"
         return Step(where=where, told="our labels and annotations come off", done=apply)
+
+    async def _hush(self, node: Node, *, apply: bool) -> Step:
+        """Take question and answer off a Node; what else is there of ours is people's."""
+        name = node.metadata.name
+        if apply:
+            await self._kube.merge(NODES, name, {"metadata": {"annotations": dict.fromkeys(_talks(node))}})
+        return Step(where=f"node/{name}", told="our annotations about slices come off", done=apply)
 
 
 def as_text(report: Report, *, back: bool = False) -> str:
@@ -268,6 +312,10 @@ def _read(
         else:
             attachments += [attachment] if attachment else []
     return tuple(attachments), tuple(wrong)
+
+
+def _talks(node: Node) -> list[str]:
+    return [each for each in (ASKED_ANNOTATION, TOLD_ANNOTATION) if each in node.metadata.annotations]
 
 
 def _marks(obj: Object) -> list[str]:

@@ -79,9 +79,9 @@ def define(store: PocketStore, shape: Shape) -> None:
 
 
 def write(store: PocketStore, network: Attached, size: str = SIZES[0]) -> None:
-    """Write a definition, or write it anew."""
-    sized = {} if network.shared else {"node_slice_size": size}
-    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **sized}
+    """Write a definition, or write it anew; without a size all nodes share its range."""
+    cut = {} if network.shared or not size else {"node_slice_size": size}
+    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **cut}
     config = {"cniVersion": "1.0.0", "name": network.name, "type": "macvlan", "ipam": ipam}
     spec = {"config": json.dumps(config)}
     if network.key in _stored(store):
@@ -101,6 +101,12 @@ def cut(store: PocketStore, network: Attached) -> tuple[str, int]:
     """Tell the range by its definition now, and the length of a slice."""
     ipam = json.loads(_stored(store)[network.key]["spec"]["config"])["ipam"]
     return ipam["range"], int(ipam["node_slice_size"].removeprefix("/"))
+
+
+def size(store: PocketStore, network: Attached) -> str:
+    """Tell the size of a slice now; empty without a definition, or where all nodes share the range."""
+    found = _stored(store).get(network.key)
+    return json.loads(found["spec"]["config"])["ipam"].get("node_slice_size", "") if found else ""
 
 
 def is_defined(store: PocketStore, network: Attached) -> bool:

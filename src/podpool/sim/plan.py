@@ -133,6 +133,7 @@ SLICED = {
     "delete-attachment": 3,
     "resize": 2,
     "change-range": 3,
+    "share": 2,
     "foreign-entry": 3,
     "foreign-removal": 3,
     "foreign-pod": 3,

@@ -42,6 +42,13 @@ class SliceActs(Acts):
             self._attach(changed, self._dice.choice(attachments.SIZES))
             self._after(event.amount, lambda: self._attach(network))
 
+    def share(self, event: Event) -> None:
+        """Somebody takes the size of slices out of a definition, so that all nodes share its range, for a while."""
+        network = self._dice.choice(attachments.sliced(self._world.shape))
+        if attachments.is_defined(self._world.store, network):
+            self._attach(network, "")
+            self._after(event.amount, lambda: self._attach(network))
+
     def _attach(self, network: Attached, size: str = attachments.SIZES[0]) -> None:
         attachments.write(self._world.store, network, size)
 
@@ -49,7 +56,9 @@ class SliceActs(Acts):
         """The API server goes back to its copy, and people write again what is missing in it."""
         super().restore_api(event)
         for network in attachments.networks(self._world.shape):
-            if not attachments.is_defined(self._world.store, network):
+            store = self._world.store
+            whole = attachments.is_defined(store, network) and (network.shared or attachments.size(store, network))
+            if not whole:
                 self._after(event.amount, lambda network=network: self._attach(network))  # type: ignore[misc]  # its default is an Attached
 
     def delete_pool(self, event: Event) -> None:

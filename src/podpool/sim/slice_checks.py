@@ -41,7 +41,9 @@ class SliceAuditor:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._shared = [each for each in attachments.networks(world.shape) if each.shared]
+        self._networks = attachments.networks(world.shape)
+        self._was_shared: set[str] = set()
+        """Addresses that were last given when all nodes shared their range."""
         self._nodes: dict[str, float] = {}
         """When a Node last had each boot id, and each UID."""
         self._held: dict[str, Object] = {}
@@ -49,14 +51,21 @@ class SliceAuditor:
         self._agreed_at: dict[str, float] = {}
         """and when the last signature on each was agreed to."""
         world.truth.given.append(self._look_at)
-        world.truth.restless = self._is_shared
+        world.truth.restless = self._need_not_rest
         world.truth.excused = self._is_forgotten
         world.looks.append(self._look)
         world.store.written.append(self._written)
 
     def _is_shared(self, address: str) -> bool:
-        """Tell whether an address is of a range that all nodes share: there is no rest in those, and no fence."""
-        return any(each.has(address) for each in self._shared)
+        """Tell whether somebody has an address of a range that all nodes share, or did when it was not cut yet.
+
+        There is no fence in those.
+        """
+        of = (each for each in self._networks if each.has(address))
+        return any(each.shared or address in shared_entries(self._world, each) for each in of)
+
+    def _need_not_rest(self, address: str) -> bool:
+        return address in self._was_shared or self._is_shared(address)
 
     def _is_forgotten(self, address: str) -> bool:
         """Tell whether an entry may have been lost by a restored server, and not be put back yet."""
@@ -151,7 +160,9 @@ class SliceAuditor:
         """
         name, world = use.machine, self._world
         if self._is_shared(use.address):
+            self._was_shared.add(use.address)
             return
+        self._was_shared.discard(use.address)
         self._identify(name, world.nodes().get(name))
         found = (*leases(world).values(), *(self._held.values() if world.restores else ()))
         places = [each for each in found if _notes(each).get(NODE_ANNOTATION) == name]
@@ -170,12 +181,10 @@ class SliceAuditor:
 def check_slices(world: World) -> None:
     """Look at a world that has had time without faults."""
     for network in attachments.networks(world.shape):
-        if network.shared:
-            shared = pools(world).get(f"kube-system/{network.pool}")
-            if not world.restores:
-                _written_down(world, network, "", [shared] if shared else [])
-        else:
+        if not network.shared:
             _check_cut(world, network)
+        elif not world.restores:
+            _written_down(world, network, "", [])
     for name in world.nodes():
         _served(world, name)
 
@@ -183,7 +192,9 @@ def check_slices(world: World) -> None:
 def _check_cut(world: World, network: Attached) -> None:
     found: dict[str, list[Object]] = {}
     of_network = {
-        key: each for key, each in pools(world).items() if _notes(each).get(NETWORK_ANNOTATION) == network.name
+        key: each
+        for key, each in pools(world).items()
+        if _notes(each).get(NETWORK_ANNOTATION) == network.name and NODE_ANNOTATION in _notes(each)
     }
     for key, pool in of_network.items():
         _belongs(world, network, key, of_network)
@@ -237,12 +248,17 @@ def _holds(world: World, network: Attached, name: str, found: Mapping[str, Objec
     count = ipaddress.ip_network(range_).num_addresses >> (32 - length)
     moving = any(LEAVE_ANNOTATION in _notes(each) for each in found.values())
     held = any(_notes(each)[NODE_ANNOTATION] == name for each in found.values())
-    if not held and len(found) < count and not moving:
-        raise Violation("everybody served", f"{name} has no slice, and {count - len(found)} are free")
+    shared = {ipaddress.ip_network(f"{each}/{length}", strict=False) for each in shared_entries(world, network)}
+    free = count - len({*shared, *(ipaddress.ip_network(each["spec"]["range"]) for each in found.values())})
+    if not held and free > 0 and not moving:
+        raise Violation("everybody served", f"{name} has no slice, and {free} are free")
 
 
 def _written_down(world: World, network: Attached, name: str, held: list[Object]) -> None:
-    """An IPPool has the addresses that are in use, on a node or on all of them, and what a foreign hand wrote."""
+    """An IPPool has the addresses that are in use, on a node or on all of them, and what a foreign hand wrote.
+
+    The one that all nodes share has what was given when its range was not cut, and nothing of Pods that are gone.
+    """
     trying = {pod for host in world.hosts for pod in world.waiting_on(host)}
     uses = [use for use in world.truth.uses() if name in ("", use.machine) and network.has(use.address)]
     used = {use.address: use.pod for use in uses if use.pod not in trying}
@@ -251,6 +267,9 @@ def _written_down(world: World, network: Attached, name: str, held: list[Object]
         base = ipaddress.ip_network(pool["spec"]["range"])[0]
         entries: Mapping[str, Any] = pool["spec"]["allocations"]
         told |= {str(base + int(key)): each["podref"] for key, each in entries.items() if each["id"] != FOREIGN}
+    everywhere = {use.address for use in world.truth.uses()}
+    entered = shared_entries(world, network).items()
+    told |= {address: pod for address, pod in entered if address in used or address not in everywhere}
     shown = {address: pod for address, pod in told.items() if pod not in trying}
     if used != shown:
         raise Violation("agreement", f"{name or network.name}: {used} are in use, and IPPools show {shown}")
@@ -290,6 +309,13 @@ def _shown(world: World, network: Attached, found: Mapping[str, list[Object]]) -
     }
     if shown != held:
         raise Violation("agreement", f"the NodeSlicePool shows {shown}, and nodes have {held}")
+
+
+def shared_entries(world: World, network: Attached) -> dict[str, str]:
+    """Tell which Pod has which address of a network's range through the IPPool that all nodes share."""
+    pool = pools(world).get(f"kube-system/{network.pool}")
+    base = ipaddress.ip_network(network.range)[0]
+    return {str(base + int(key)): each["podref"] for key, each in pool["spec"]["allocations"].items()} if pool else {}
 
 
 def pools(world: World) -> Mapping[str, Object]:

@@ -51,6 +51,15 @@ class PoolTooLarge(PodpoolError):
         super().__init__(f"the IPPool of {prefix} has {entries} entries, as many as fit into one object: {cure}")
 
 
+class RangeCut(PodpoolError):
+    """A range is cut into slices: nobody who shares it is given anything new of it."""
+
+    def __init__(self, prefix: Prefix, by: str) -> None:
+        cure = "set node_slice_size in this configuration too, or another range or network_name"
+        gone = "if it is to be shared again, wait until every node has handed its slice back"
+        super().__init__(f"{prefix} is cut into slices of nodes, says {by}: {cure}; {gone}")
+
+
 def assign(
     spec: IPPoolSpec,
     allowed: Allowed,

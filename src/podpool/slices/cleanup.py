@@ -7,7 +7,7 @@ what the API server shows of it may lag.
 A look reads pools and reservations before Pods: whatever it finds was there when the Pods were looked for.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -44,6 +44,13 @@ class Release(msgspec.Struct, frozen=True, kw_only=True):
     change: Change
 
 
+def named_pods(pools: Iterable[IPPool], reservations: Iterable[Reservation]) -> frozenset[str]:
+    """List the Pods whose entries and reservations could be released, were the Pods gone."""
+    entered = (entry.allocation.podref for pool in pools for entry in _readable(pool))
+    reserved = (each.spec.podref for each in reservations)
+    return frozenset(podref for podref in (*entered, *reserved) if _names_a_pod(podref))
+
+
 def releases(first: Look, second: Look) -> tuple[Release, ...]:
     """Find the entries that the controller may release: in pools that all nodes share, of Pods that are gone."""
     return tuple(
@@ -76,19 +83,26 @@ def _entries_of_both(first: Look, second: Look) -> Iterator[tuple[str, Entry]]:
         before = first.pools.get(name)
         if before is None or before.metadata.uid != pool.metadata.uid:
             continue
-        try:
-            entries = read_entries(pool.spec).listed
-        except InvalidInput:
-            continue
-        for entry in entries:
+        for entry in _readable(pool):
             if before.spec.allocations.get(entry.key) == entry.allocation:
                 yield name, entry
+
+
+def _readable(pool: IPPool) -> tuple[Entry, ...]:
+    try:
+        return read_entries(pool.spec).listed
+    except InvalidInput:
+        return ()
+
+
+def _names_a_pod(podref: str) -> bool:
+    return "/" in podref
 
 
 def _gone(podref: str, first: Look, second: Look) -> bool:
     """Tell whether a Pod is absent or finished, both times; an entry that names none is nobody's to judge."""
     seen = [look.pods.get(podref) for look in (first, second)]
-    return "/" in podref and all(pod is None or pod.finished for pod in seen)
+    return _names_a_pod(podref) and all(pod is None or pod.finished for pod in seen)
 
 
 def _removal(entry: Entry) -> Change:

@@ -36,11 +36,13 @@ class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an attachment gets no slices; told on all that are named."""
+    """Why an attachment gets no slices, or nothing new of a range that is cut; told on all that are named."""
 
     refused: str
     attachments: tuple[str, ...]
     reason: str
+    sliced: bool = True
+    """It asks for slices; else it shares its range."""
 
 
 class Networks(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +84,8 @@ def _refusal(attachment: Attachment, accepted: Sequence[Attachment]) -> Refusal 
     for other in accepted:
         reason = _clash(attachment, other)
         if reason:
-            return Refusal(refused=attachment.key, attachments=(other.key, attachment.key), reason=reason)
+            named, sliced = (other.key, attachment.key), attachment.config.sliced
+            return Refusal(refused=attachment.key, attachments=named, reason=reason, sliced=sliced)
     return None
 
 

@@ -6,8 +6,9 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import parse_prefix
-from podpool.resources.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, IPPool
+from podpool.core.ranges import Prefix, parse_prefix
+from podpool.resources.whereabouts import CUT_ANNOTATION, NODE_ANNOTATION, NODE_UID_LABEL, IPPool
+from podpool.slices.entries import read_entries
 from podpool.slices.names import PoolPlace, read_pool_name
 from podpool.slices.table import Holding
 
@@ -33,6 +34,8 @@ def place_of(pool: IPPool, known: KnownNames) -> PoolPlace | None:
     notes = pool.metadata.annotations
     if NODE_ANNOTATION in notes:
         return PoolPlace(range=range_, network=notes.get(NETWORK_ANNOTATION, ""), node=notes[NODE_ANNOTATION])
+    if CUT_ANNOTATION in notes:
+        return PoolPlace(range=range_, network=notes.get(NETWORK_ANNOTATION, ""))
     return read_pool_name(pool.metadata.name, range_=range_, nodes=known.nodes, networks=known.networks)
 
 
@@ -50,3 +53,24 @@ def slices_in_use(
             uid = pool.metadata.labels.get(NODE_UID_LABEL, "")
             found[place.network].append(Holding(place.range, place.node, uid))
     return {network: tuple(sorted(each)) for network, each in found.items()}
+
+
+def shared_pools(
+    pools: Iterable[IPPool], *, network: str, ranges: Collection[Prefix], known: KnownNames
+) -> tuple[IPPool, ...]:
+    """Find the pools that all nodes share and that have addresses of ranges of a network."""
+    found = ((pool, place_of(pool, known)) for pool in pools)
+    return tuple(
+        pool
+        for pool, place in found
+        if place
+        and not place.node
+        and place.network == network
+        and any(place.range.range.overlaps(each.range) for each in ranges)
+    )
+
+
+def shared_in_use(pools: Iterable[IPPool]) -> tuple[Holding, ...]:
+    """Find the single addresses that somebody has through pools that all nodes share: they are no node's to give."""
+    listed = (entry.address for pool in pools for entry in read_entries(pool.spec).listed)
+    return tuple(Holding(Prefix(each.family, each.value, each.family.bits), node="") for each in listed)

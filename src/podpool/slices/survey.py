@@ -5,7 +5,7 @@ to everybody (a leak), or is about to be given twice.
 """
 
 import enum
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 
@@ -37,6 +37,8 @@ class Trouble(enum.Enum):
     UNKNOWN = "unknown"
     """A pool that no attachment asks for, or that cannot be read."""
     LONE_RESERVATION = "reservation without entry"
+    SHARED = "shared"
+    """Addresses of a range that is cut into slices are in use from the pool that all nodes share."""
     UNRECORDED = "unrecorded"
     """A running Pod's address has no entry: it would be given to another."""
 
@@ -125,6 +127,7 @@ def survey(objects: Surveyed) -> Survey:
     findings += _duplicates(records, apart)
     findings += _leaks(records, objects.pods)
     findings += _disallowed(records, objects.attachments)
+    findings += _under_slices(records, objects.attachments)
     findings += _lone_reservations(records, objects.reservations)
     unrecorded = tuple(_unrecorded(records, objects, apart))
     findings += map(_told_unrecorded, unrecorded)
@@ -210,6 +213,25 @@ def _disallowed(records: Sequence[_Record], attachments: Sequence[Attachment]) -
         if asking and not any(value in allowed for each in asking for allowed in members[each.key]):
             told = f"{record.told} is outside of what {', '.join(each.key for each in asking)} may give"
             yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{record.pool}", told=told)
+
+
+def _under_slices(records: Sequence[_Record], attachments: Sequence[Attachment]) -> Iterator[Finding]:
+    """Count, pool by pool, what is shared of ranges that are cut."""
+    cut = [
+        (each.config.network_name, wanted.prefix)
+        for each in attachments
+        for wanted in each.config.ranges
+        if wanted.slice_size
+    ]
+    shared = Counter(
+        record.pool
+        for record in records
+        if not record.place.node
+        and any(network == record.place.network and record.entry.address in range_ for network, range_ in cut)
+    )
+    for pool, count in shared.items():
+        told = f"{count} of its addresses are of a range that is cut: slices with them wait until their Pods are gone"
+        yield Finding(trouble=Trouble.SHARED, where=f"ippool/{pool}", told=told)
 
 
 def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reservation]) -> Iterator[Finding]:

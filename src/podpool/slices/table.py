@@ -33,7 +33,10 @@ class LiveNode(msgspec.Struct, frozen=True, order=True):
 
 
 class Holding(msgspec.Struct, frozen=True, order=True):
-    """A slice that a node may be using: its agent took it and has not handed it back, and the node is not gone."""
+    """A slice that a node may be using: its agent took it and has not handed it back, and the node is not gone.
+
+    Or, without a node, a single address that somebody has from a range that all nodes shared.
+    """
 
     slice: Prefix
     node: str
@@ -58,6 +61,18 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
     def misfits(self) -> tuple[str, ...]:
         """The nodes that still have a slice of an earlier range or size."""
         return tuple(node for node, slice_ in self.held.items() if not self.cut.has(slice_))
+
+    @property
+    def shared(self) -> tuple[Prefix, ...]:
+        """The addresses that somebody has from the range as all nodes shared it; slices with them are nobody's."""
+        return tuple(each.slice for each in self.left_behind if not each.node)
+
+    @property
+    def kept_back(self) -> int:
+        """How many slices nobody gets because of those."""
+        covered = (self.cut.covered(each) for each in self.shared)
+        numbers = {run[0] for run in covered if run}
+        return len(numbers - {run[0] for run in map(self.cut.covered, self.held.values()) if run})
 
 
 def next_table(
@@ -147,10 +162,11 @@ def members_of(allowed: Allocation, slice_: Prefix) -> RangeSet:
 def listing(table: Table) -> tuple[SliceAllocation, ...]:
     """Write a table for a NodeSlicePool: every slice, or, when that is too much for an object, those that are held.
 
-    A slice that a node left behind is listed under its name until another node has the name.
+    A slice that a node left behind is listed under its name until another node has the name; one that nobody may have
+    because of addresses that are shared is not listed.
     """
     present = {*table.held, *table.waiting}
-    left = {each.slice: "" if each.node in present else each.node for each in table.left_behind}
+    left = {each.slice: "" if each.node in present else each.node for each in table.left_behind if each.node}
     owners = left | {slice_: node for node, slice_ in table.held.items()}
     size = table.cut.count * LISTED + sum(map(len, table.held))
     free = _free(table, owners) if size <= LARGEST_LIST else ()
@@ -159,7 +175,7 @@ def listing(table: Table) -> tuple[SliceAllocation, ...]:
 
 
 def _free(table: Table, owners: Mapping[Prefix, str]) -> Iterable[Prefix]:
-    covered = [table.cut.covered(slice_) for slice_ in owners]
+    covered = [table.cut.covered(slice_) for slice_ in (*owners, *table.shared)]
     taken = {number for run in covered if run for number in range(run[0], run[1] + 1)}
     return (table.cut.slice(number) for number in range(table.cut.count) if number not in taken)
 

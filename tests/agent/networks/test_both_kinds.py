@@ -44,9 +44,10 @@ class TestAfterTheConfigurationChanged:
 
     @in_world
     async def test_a_gc_finds_both(self, world: World) -> None:
-        name = await offer(with_slices(world))
-        await world.start()
+        await with_slices(world).start()
         await add(world, "a", SHARED)
+        name = await offer(world)
+        await asyncio.sleep(1.0)
         await add(world, "b")
         for ipam in (IPAM, SHARED):
             valid: dict[str, Any] = {"cni.dev/valid-attachments": []}
@@ -63,6 +64,45 @@ class TestAfterTheConfigurationChanged:
         await world.start()
         assert [] == world.deletes.names()
         assert {} == await shown(world, POOL)
+
+
+class TestOneAddress:
+    """A range is cut that was shared, or shared that was cut, and nobody has marked its pool."""
+
+    over = "10.1.0.0/28"
+
+    @in_world
+    async def test_what_a_shared_range_gave_no_slice_gives(self, world: World) -> None:
+        await with_slices(world).start()
+        assert ["10.1.0.1/16"] == await add(world, "a", SHARED)
+        await offer(world, self.over)
+        await asyncio.sleep(1.0)
+        told = "slice 10.1.0.0/28 gives nothing yet, a Pod of this node has an address of it from before"
+        assert told in (await refused(world, "ADD", "b"))["msg"]
+        assert 0 == (await call(world, "DEL", "a", SHARED)).exit_code
+        assert ["10.1.0.1/16"] == await add(world, "b")
+
+    @in_world
+    async def test_what_a_slice_gave_no_shared_range_gives(self, world: World) -> None:
+        await offer(with_slices(world), self.over)
+        await world.start()
+        assert ["10.1.0.1/16"] == await add(world, "a")
+        error = await refused(world, "ADD", "b", SHARED)
+        assert 11 == error["code"]
+        assert (
+            "10.1.0.0/16 is cut into slices of nodes, says slice 10.1.0.0/28 of this node: set node_slice_size"
+            in (error["msg"])
+        )
+        other = {**SHARED, "network_name": "other"}
+        assert ["10.1.0.1/16"] == await add(world, "b", other)
+
+    @in_world
+    async def test_who_had_an_address_of_the_shared_range_has_it_again(self, world: World) -> None:
+        await with_slices(world).start()
+        given = await add(world, "a", SHARED)
+        await offer(world, self.over)
+        await asyncio.sleep(1.0)
+        assert given == await add(world, "a", SHARED)
 
 
 @in_world

@@ -8,7 +8,7 @@ import pytest
 from podpool.cni.messages import CniError, Code
 from podpool.core.addresses import parse_address
 from podpool.resources.builtin import LEASES
-from podpool.resources.whereabouts import IP_POOLS, ReservationSpec
+from podpool.resources.whereabouts import CUT_ANNOTATION, IP_POOLS, ReservationSpec
 from tests.agent.networks.commons import PATIENCE, SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
 
 ONE, DUAL = network("10.0.0.0/24"), network("10.0.0.0/24", "fd00::/64")
@@ -145,6 +145,55 @@ class TestAdd:
         await asyncio.sleep(1)
         await node.delete(sandbox("p"), ONE)
         assert "the sandbox was deleted" in (await refused(adding)).message
+
+
+class TestCutIntoSlices:
+    """The controller has marked a pool: nodes have slices of its range."""
+
+    @in_commons
+    async def test_nothing_new_is_given_and_the_error_names_the_cure(self, commons: Commons) -> None:
+        node = commons.node("a")
+        given = await node.add(sandbox("p"), WIDE)
+        await shut(commons, "10.0.0.0-24")
+        error = await refused(node.add(sandbox("q"), WIDE))
+        assert Code.TRY_AGAIN_LATER == error.code
+        assert "10.0.0.0/24 is cut into slices of nodes, says IPPool 10.0.0.0-24: set node_slice_size" in error.message
+        assert {given[0]: "c-p"} == await holders(commons)
+
+    @in_commons
+    async def test_nor_through_a_range_that_overlaps_also_where_its_pool_is_not_there(self, commons: Commons) -> None:
+        await commons.fill("10.0.0.0/24")
+        await shut(commons, "10.0.0.0-24")
+        error = await refused(commons.node("a").add(sandbox("p"), NARROW))
+        assert "10.0.0.0/28 is cut into slices of nodes, says IPPool 10.0.0.0-24" in error.message
+        assert ["10.0.0.0-24"] == [each.metadata.name for each in (await commons.kube.list(IP_POOLS)).items]
+
+    @in_commons
+    async def test_who_has_an_entry_gets_it_again_and_gives_it_back(self, commons: Commons) -> None:
+        node = commons.node("a")
+        given = await node.add(sandbox("p"), WIDE)
+        await shut(commons, "10.0.0.0-24")
+        assert given == await node.add(sandbox("p", container="next"), WIDE)
+        await node.delete(sandbox("p", container="next"), WIDE)
+        assert {} == await holders(commons)
+
+    @in_commons
+    async def test_who_had_looked_before_the_mark_stores_nothing(self, commons: Commons) -> None:
+        """Its patch fits only the version that it looked at."""
+        node = commons.node("a")
+        await commons.fill("10.0.0.0/24")
+        adding = asyncio.get_running_loop().create_task(
+            node.add(sandbox("p"), network("10.0.0.0/24", sleep_for_race=1))
+        )
+        await asyncio.sleep(0.5)
+        await shut(commons, "10.0.0.0-24")
+        assert "is cut into slices" in (await refused(adding)).message
+        assert {} == await holders(commons)
+
+
+async def shut(commons: Commons, name: str) -> None:
+    """Mark a pool as the controller does."""
+    await commons.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {CUT_ANNOTATION: "word"}}}, namespace=SYSTEM)
 
 
 class TestDel:

@@ -23,6 +23,7 @@ from podpool.resources.meta import Kind, T
 from podpool.resources.multus import ATTACHMENTS
 from podpool.resources.whereabouts import (
     BOOT_ANNOTATION,
+    CUT_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
@@ -236,8 +237,14 @@ class SliceSite:
         )
 
     async def pools(self) -> list[str]:
-        """The names of all IPPools, of which each that is a node's must have a Lease."""
-        return sorted(each.metadata.name for each in (await self.client.list(IP_POOLS, namespace=self.namespace)).items)
+        """The names of all IPPools that give addresses, of which each that is a node's must have a Lease."""
+        found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
+        return sorted(each.metadata.name for each in found if CUT_ANNOTATION not in each.metadata.annotations)
+
+    async def shut(self) -> list[str]:
+        """The names of the IPPools of whole ranges that give none, because those are cut."""
+        found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
+        return sorted(each.metadata.name for each in found if CUT_ANNOTATION in each.metadata.annotations)
 
     async def leases(self) -> list[str]:
         found = (await self.client.list(LEASES, namespace=self.namespace, labels=NODE_UID_LABEL)).items

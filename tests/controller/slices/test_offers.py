@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from podpool.resources.builtin import LEASES
 from podpool.resources.meta import Condition
 from podpool.resources.whereabouts import NODE_UID_LABEL
 from tests.controller.slices.sites import SliceSite
@@ -184,6 +185,35 @@ class TestGone:
             await site.until(lambda: site.lease("red-n1-10.1.0.64-26"), "it has a slice of its own")
             await site.take("red-n1-10.1.0.64-26", boot="another")
             await site.comes("red-n1-10.1.0.64-26")
+
+        tell(story)
+
+    def test_a_pool_of_whereabouts_own_slices_goes_with_its_lease_when_it_is_empty_and_its_node_is_gone(
+        self, tell: Tell
+    ) -> None:
+        """One with entries stays, and one whose node has a Pod bound to it, and pools that all share."""
+
+        async def story(site: SliceSite) -> None:
+            gone, full, bound = (f"red-{node}-10.1.0.{at}-26" for node, at in (("x", 64), ("y", 128), ("z", 192)))
+            for name, range_ in ((gone, "10.1.0.64/26"), (full, "10.1.0.128/26"), (bound, "10.1.0.192/26")):
+                await site.pool_of_all(range_, name=name)
+            await site.pool_of_all("10.1.0.128/26", name="blue-10.1.0.128-26")
+            await site.client.create(LEASES, {"metadata": {"name": gone, "namespace": site.namespace}, "spec": {}})
+            await site.use(full, "1", "web")
+            await site.bind("web", "z")
+            await site.attach("blue", network_name="blue", range="10.1.0.128/26")
+            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
+            await site.join("n1")
+            site.start()
+            left = sorted([full, bound, "blue-10.1.0.128-26", "red-n1-10.1.0.0-26"])
+
+            async def deleted() -> bool:
+                return left == await site.pools()
+
+            await site.until(deleted, "it is deleted")
+            assert await site.lease(gone) is None
+            await asyncio.sleep(4.0)  # the gone time four times over
+            assert left == await site.pools()
 
         tell(story)
 

@@ -27,7 +27,7 @@ async def at_once(_: Request) -> None:
 async def owners(site: SliceSite) -> dict[str, str]:
     """Tell who has which slice by the IPPools; none may be two nodes'."""
     found: dict[str, str] = {}
-    for pool in (await site.client.list(IP_POOLS, namespace=site.namespace)).items:
+    for pool in (await site.client.list(IP_POOLS, namespace=site.namespace, labels=NODE_UID_LABEL)).items:
         network = pool.metadata.annotations["podpool.io/network"]
         key, node = f"{network} {pool.spec.range}", pool.metadata.annotations[NODE_ANNOTATION]
         assert found.setdefault(key, node) == node

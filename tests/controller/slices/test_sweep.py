@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from podpool.controller.slices import sweep
+from podpool.resources.whereabouts import IP_POOLS, RESERVATIONS
 from podpool.runtime.transport import Request
 from podpool.slices import cleanup
 from podpool.slices.entries import Change, patch_of
@@ -104,5 +105,29 @@ class TestSharedPools:
             site.road.sent.clear()
             await asyncio.sleep(4.0)
             assert [] == [each.path for each in site.road.sent if each.path.endswith("/pods") and not each.body]
+
+        tell(story)
+
+    def test_what_nobody_can_judge_is_no_reason_to_look_again_and_again(self, tell: Tell) -> None:
+        """Entries and reservations that name no Pod, entries that are none, and pools of no range."""
+
+        async def story(site: SliceSite) -> None:
+            for name, range_ in (("10.1.0.0-24", "10.1.0.0/24"), ("10.1.0.0-64", "10.1.0.0/64")):
+                await site.pool_of_all(range_, name=name)
+            await site.use("10.1.0.0-64", "1", "gone")
+            await site.use("10.1.0.0-24", "300", "gone")
+            nobodys: dict[str, Any] = {
+                "spec": {"allocations": {"1": {"id": "x", "podref": "nobody", "ifname": "net1"}}}
+            }
+            await site.client.merge(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
+            meta = {"name": "10.1.0.1", "namespace": site.namespace}
+            await site.client.create(RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})
+            site.start()
+            await asyncio.sleep(3.0)
+            site.road.sent.clear()
+            await asyncio.sleep(6.0)
+            quorum = [each for each in site.road.sent if "resourceVersion" not in each.query and not each.body]
+            assert [] == [each.path for each in quorum if each.path.endswith(("/ippools", "/pods"))]
+            assert ["1", "300"] == await entries(site, "10.1.0.0-24")
 
         tell(story)

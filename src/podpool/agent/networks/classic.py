@@ -32,7 +32,7 @@ from podpool.resources.whereabouts import IPPool
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
 from podpool.slices.arguments import Owner
-from podpool.slices.classic import PoolTooLarge, RangeFull, release
+from podpool.slices.classic import PoolTooLarge, RangeCut, RangeFull, release
 from podpool.slices.config import IpamConfig, LeaderTimes
 from podpool.slices.names import CLASSIC_LEASE, PoolPlace
 
@@ -43,16 +43,29 @@ LATER = 30.0
 
 _AWAY = (ApiError, Unreachable, TimeoutError)
 _LATER = (*_AWAY, InvalidInput)  # an IPPool that cannot be read may be mended
-_NOTHING_STORED = (RangeFull, PoolTooLarge, InvalidInput)
+_NOTHING_STORED = (RangeFull, RangeCut, PoolTooLarge, InvalidInput)
+
+Sliced = Callable[[str, Prefix], str]
+"""Tell which slice of this node has addresses of a network's range; empty when none does."""
 
 
 class ClassicSource:
     """One node's part in the ranges that all share. `foreign` when plugins of Whereabouts itself may write them too."""
 
-    def __init__(self, ground: Ground, disk: Disk, *, namespace: str, foreign: bool = True, boot_id: str = "") -> None:
+    def __init__(
+        self,
+        ground: Ground,
+        disk: Disk,
+        *,
+        namespace: str,
+        foreign: bool = True,
+        boot_id: str = "",
+        sliced: Sliced = lambda *_: "",
+    ) -> None:
         self._ground = ground
         self._namespace = namespace
         self._foreign = foreign
+        self._sliced = sliced
         self._objects = SharedObjects(ground.kube, namespace=namespace)
         self._lendings = Lendings(disk, tell=ground.tell)
         self._boot_id = boot_id
@@ -99,6 +112,7 @@ class ClassicSource:
 
     async def give(self, want: Want) -> tuple[Address, ...]:
         """Give one address of each range, or nothing; raises `CniError`."""
+        self._refuse_sliced(want)
         lending = _lending(want)
         self._lendings.keep(lending)
         given: list[Address] = []
@@ -116,6 +130,20 @@ class ClassicSource:
         given_now = msgspec.structs.replace(lending, addresses=tuple(addresses.values()), boot_id=self._boot_id)
         self._lendings.keep(given_now)
         return tuple(given)
+
+    def _refuse_sliced(self, want: Want) -> None:
+        """Refuse what this node has slices of, whatever the API server shows; who has an address gets it again."""
+        known = self._lendings.all.get(want.sandbox)
+        for wanted in () if known and known.addresses else want.ranges:
+            slice_ = self._sliced(want.config.network_name, wanted.prefix)
+            if slice_:
+                raise _told(RangeCut(wanted.prefix, f"slice {slice_} of this node"))
+
+    def has_of(self, network: str, prefix: Prefix) -> bool:
+        """Tell whether a sandbox of this node has an address of a prefix through a range that all share."""
+        return any(
+            each in prefix for each in self._back.lent(PoolPlace(range=prefix, network=network), everywhere=True)
+        )
 
     def restored(self) -> None:
         """See that the API server knows what it has given, now that it went back to an older copy."""

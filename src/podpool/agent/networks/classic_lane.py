@@ -13,6 +13,9 @@ next address is tried. The entries of pools that overlap count as taken too: res
 | our agents only | where ranges overlap after the entry was stored, or the configuration insists | never |
 | also foreign plugins | always, unless the configuration forbids | for an ADD where ranges overlap |
 
+A range that the controller has cut into slices gives nothing new here: its pool, or one that overlaps it, is marked. A
+patch that was decided on before the mark does not fit any more.
+
 Why after: whoever makes an overlapping pool later looks later, and finds the entry. Foreign plugins look only at
 reservations, and delete whichever has the name: between their look and their write nobody else may reserve. Where such
 a pool appears meanwhile, all is looked at again with the Lease before anybody is told.
@@ -31,11 +34,11 @@ from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.election import LeadLost
 from podpool.kube.errors import ApiError, Forbidden
-from podpool.resources.whereabouts import IPPool, IPPoolSpec, ReservationSpec
+from podpool.resources.whereabouts import CUT_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 from podpool.slices.arguments import Owner
-from podpool.slices.classic import RangeFull, assign_all, release, reserves
+from podpool.slices.classic import RangeCut, RangeFull, assign_all, release, reserves
 from podpool.slices.config import IpamConfig, LeaderTimes, WantedRange
 from podpool.slices.entries import Change, read_entries
 from podpool.slices.names import PoolPlace, reservation_name
@@ -194,6 +197,7 @@ class Lane:
     async def _try(self, asks: Sequence[Ask], pools: Mapping[str, IPPool], *, led: bool) -> None:
         """Serve all of them with one patch; who is not done afterwards is tried again."""
         pool = pools.get(self._place.name)
+        asks = self._let_in(asks, pools)
         if pool is None:
             for each in asks:
                 if each.wanted is None:
@@ -216,6 +220,17 @@ class Lane:
                 self._rests.begin(self._place.network, change)
             ask.finish()
         await self._settle(put_in, led=led)
+
+    def _let_in(self, asks: Sequence[Ask], pools: Mapping[str, IPPool]) -> list[Ask]:
+        """Tell those who want something new of a range that is cut into slices; the others go on."""
+        pool = pools.get(self._place.name)
+        around = [*filter(None, [pool]), *(other for _, other in overlapping(pools, self._place))]
+        shut = next((each.metadata.name for each in around if CUT_ANNOTATION in each.metadata.annotations), None)
+        owned = {entry.owned_by for entry in read_entries(pool.spec).listed} if pool and shut else set()
+        for each in asks if shut else ():
+            if each.wanted and (each.owner.podref, each.owner.ifname) not in owned:
+                each.finish(RangeCut(self._place.range, f"IPPool {shut}"))
+        return [each for each in asks if not each.done]
 
     async def _settle(self, stored: Mapping[Ask, Change], *, led: bool) -> None:
         """Reserve what was stored, where that is needed, see that it is nobody else's, and tell who asked."""

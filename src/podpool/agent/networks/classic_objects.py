@@ -17,8 +17,8 @@ from podpool.kube.errors import AlreadyExists, Conflict, NotFound
 from podpool.resources.meta import Meta
 from podpool.resources.whereabouts import (
     IP_POOLS,
-    NODE_UID_LABEL,
     RESERVATIONS,
+    SHARED,
     IPPool,
     IPPoolSpec,
     OverlappingRangeIPReservation,
@@ -28,9 +28,6 @@ from podpool.slices.arguments import Owner
 from podpool.slices.classic import blocks, may_unreserve
 from podpool.slices.entries import Change, patch_of
 from podpool.slices.names import PoolPlace
-
-SHARED = f"!{NODE_UID_LABEL}"
-"""Selects the pools that are no node's own, of which there are as many as nodes."""
 
 
 class SharedObjects:

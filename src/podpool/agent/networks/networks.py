@@ -15,17 +15,20 @@ from podpool.agent.networks.classic import ClassicSource
 from podpool.agent.networks.keeper import Keeper
 from podpool.agent.networks.router import ReadFile, Router
 from podpool.agent.networks.sliced import SliceSource
+from podpool.agent.networks.slices import Slice
 from podpool.agent.networks.strays import Pods, Strays
 from podpool.agent.networks.unsure import Unsure, shown_tenants
-from podpool.agent.networks.words import why_no_slice
+from podpool.agent.networks.words import why_kept_back, why_no_slice
 from podpool.agent.picture import SlicePicture
 from podpool.agent.reasons import fenced
 from podpool.agent.recollection import APART
 from podpool.agent.records import SliceGiven, SliceRecalled, SliceReturned
+from podpool.core.ranges import Prefix
 from podpool.kube.errors import ApiError
 from podpool.resources.builtin import ADDRESSED_PODS, AddressedPod, Node
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
+from podpool.slices.config import WantedRange
 
 LOOK = 15.0
 """Seconds between two looks at Pods whose addresses the journal has forgotten."""
@@ -55,11 +58,13 @@ class Networks:
         self.sliced = SliceSource(
             ground,
             book,
-            usable=self._keeper.usable,
-            why=lambda network, wanted: why_no_slice(ground.node, self._keeper.pools, network=network, wanted=wanted),
+            usable=self._usable,
+            why=self._why,
             touched=self._keeper.touched,
         )
-        self._shared = ClassicSource(ground, disk, namespace=namespace, foreign=foreign, boot_id=boot_id)
+        self._shared = ClassicSource(
+            ground, disk, namespace=namespace, foreign=foreign, boot_id=boot_id, sliced=self._slice_over
+        )
         self._keeper.pools.restored = self._shared.restored
         self.router = Router(sliced=self.sliced, shared=self._shared, clock=ground.clock, read_file=read_file)
 
@@ -76,6 +81,21 @@ class Networks:
         """Give to those who wait; take what is offered, now that the Node is confirmed."""
         self._keeper.look_if_barred()
         self.sliced.serve()
+
+    def _usable(self, slice_: Slice) -> bool:
+        """Tell whether a slice may give: none with an address that a sandbox has through the range as all share it."""
+        return self._keeper.usable(slice_) and not self._shared.has_of(slice_.network, slice_.prefix)
+
+    def _why(self, network: str, wanted: WantedRange) -> str:
+        """Say why no slice gives an address of a range."""
+        for each in self._book.slices.of(network, wanted.prefix):
+            if self._shared.has_of(network, each.prefix):
+                return why_kept_back(each.prefix)
+        return why_no_slice(self._ground.node, self._keeper.pools, network=network, wanted=wanted)
+
+    def _slice_over(self, network: str, range_: Prefix) -> str:
+        over = (each for each in self._book.slices if each.network == network)
+        return next((str(each.prefix) for each in over if each.prefix.range.overlaps(range_.range)), "")
 
     def missing(self) -> str | None:
         """Tell what stands in the way of giving addresses, but that there may be no slice."""

@@ -1,6 +1,7 @@
 """Why a node has no slice, in words that a person can act on."""
 
 from podpool.agent.networks.pools import OwnPools
+from podpool.core.ranges import Prefix
 from podpool.resources.whereabouts import LEAVE_ANNOTATION, IPPool
 from podpool.slices.config import WantedRange
 from podpool.slices.places import NETWORK_ANNOTATION, RANGE_ANNOTATION
@@ -27,6 +28,12 @@ def why_no_slice(node: str, pools: OwnPools, *, network: str, wanted: WantedRang
         "than slices, so use a larger range or smaller slices; if there is no such object, see whether podpool's "
         "controller runs, and what its Events on the NetworkAttachmentDefinition say"
     )
+
+
+def why_kept_back(slice_: Prefix) -> str:
+    """Say that a slice gives nothing because of an address that was given when all nodes shared the range."""
+    told = "a Pod of this node has an address of it from before the range was cut"
+    return f"slice {slice_} gives nothing yet, {told}: it does when that Pod is gone"
 
 
 def _why_not_taken(node: str, held: str) -> str:

@@ -93,17 +93,20 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Changed = Callable[[Claim | None, Claim | None], None]
+Strange = Callable[[IPPool | None, IPPool | None], None]
 
 
 class Claims:
     """All claims, by name, by network and by node; in step with what is known of the objects."""
 
-    def __init__(self, mirrors: SliceMirrors, *, changed: Changed) -> None:
+    def __init__(self, mirrors: SliceMirrors, *, changed: Changed, strange: Strange) -> None:
         self.pools = Latest(mirrors.pools, changed=self.refresh)
         self.leases = Latest(mirrors.leases, changed=self.refresh)
         self.strangers: dict[str, IPPool] = {}
         """Pools by name that belong to no node, or to one that nobody has labelled them with."""
         self._changed = changed
+        self._strange = strange
+        """Whom to tell that a stranger has changed."""
         self._told: dict[str, Claim] = {}
         """What agents have lost, as they say;"""
         self._claims: dict[str, Claim] = {}
@@ -164,10 +167,7 @@ class Claims:
         """Look at one again, and have it told when it is another now."""
         pool = self.pools.get(name)
         old, new = self._claims.get(name), _read(pool, self.leases.get(name), self._told.get(name))
-        if pool is not None and not _ours(pool):
-            self.strangers[name] = pool
-        else:
-            self.strangers.pop(name, None)
+        self._look_at_stranger(name, pool if pool is not None and not _ours(pool) else None)
         if old == new:
             return new
         for by, key in ((self._networks, "network"), (self._nodes, "node")):
@@ -181,6 +181,13 @@ class Claims:
             self._claims[name] = new
         self._changed(old, new)
         return new
+
+    def _look_at_stranger(self, name: str, now: IPPool | None) -> None:
+        before = self.strangers.pop(name, None)
+        if now is not None:
+            self.strangers[name] = now
+        if before != now:
+            self._strange(before, now)
 
 
 def undisputed(claims: Iterable[Claim]) -> list[Claim]:

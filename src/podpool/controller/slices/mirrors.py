@@ -4,6 +4,7 @@ import asyncio
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Generic
 
 import msgspec
@@ -155,6 +156,15 @@ class Latest(Generic[T]):
         """Know that an object was deleted."""
         self._know(obj.metadata.name, None, obj.metadata.uid)
         asyncio.get_running_loop().call_later(PATIENCE, self._changed, obj.metadata.name)
+
+    async def end(self, kube: KubeClient, obj: T) -> None:
+        """Delete what was looked at, and nothing else."""
+        meta, namespace = obj.metadata, self._mirror.namespace
+        with suppress(NotFound):
+            await kube.delete(
+                self._mirror.kind, meta.name, namespace=namespace, uid=meta.uid, resource_version=meta.resource_version
+            )
+        self.gone(obj)
 
     def forget(self, name: str) -> None:
         """Know no better than the watch."""

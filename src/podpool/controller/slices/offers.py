@@ -8,7 +8,6 @@ has. Whatever is deleted is what was looked at, by its UID and version.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
 
 from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.ground import SliceGround
@@ -103,7 +102,7 @@ class Offers:
             await self._drop(claim)
             return None
         if claim.spent:
-            await self._end(LEASES, self._claims.leases, self._claims.leases.get(claim.name))
+            await self._end(self._claims.leases, self._claims.leases.get(claim.name))
         await self._dress(offer)
         if claim.held or self._may_give():
             await self._make(offer)
@@ -236,24 +235,18 @@ class Offers:
     async def withdraw(self, claim: Claim, *, still: Callable[[], Awaitable[bool]] | None = None) -> bool:
         """End a slice: first the Lease, so that nobody takes it any more, and the IPPool if it is still to be so."""
         pool = self._claims.pools.get(claim.name)
-        await self._end(LEASES, self._claims.leases, self._claims.leases.get(claim.name))
+        await self._end(self._claims.leases, self._claims.leases.get(claim.name))
         if still is not None and not await still():
             return False
-        await self._end(IP_POOLS, self._claims.pools, pool)
+        await self._end(self._claims.pools, pool)
         return True
 
-    async def _end(self, kind: Kind[T], latest: Latest[T], obj: T | None) -> None:
-        """Delete what was looked at, and nothing else."""
+    async def _end(self, latest: Latest[T], obj: T | None) -> None:
         if obj is None:
             return
-        meta = obj.metadata
-        self.ended.add(meta.uid)
-        asyncio.get_running_loop().call_later(LATELY, self.ended.discard, meta.uid)
-        with suppress(NotFound):
-            await self._kube.delete(
-                kind, meta.name, namespace=self._ground.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
-        latest.gone(obj)
+        self.ended.add(obj.metadata.uid)
+        asyncio.get_running_loop().call_later(LATELY, self.ended.discard, obj.metadata.uid)
+        await latest.end(self._kube, obj)
 
 
 def _has(obj: Object, labels: Mapping[str, str], notes: Mapping[str, str | None]) -> bool:

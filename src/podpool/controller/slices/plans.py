@@ -8,8 +8,9 @@ from podpool.kube.store import Store
 from podpool.resources.builtin import Node
 from podpool.resources.whereabouts import NodeSlicePool
 from podpool.slices.attachments import Attachment, read_attachment, size_that_fits
+from podpool.slices.names import PoolPlace
 from podpool.slices.networks import Networks, Refusal, TableKey, plan_networks
-from podpool.slices.places import NETWORK_ANNOTATION
+from podpool.slices.places import NETWORK_ANNOTATION, KnownNames
 
 
 class Plans:
@@ -24,6 +25,8 @@ class Plans:
         self._flat_file = flat_file
         self.networks = Networks()
         """As of the last look,"""
+        self.names: frozenset[str] = frozenset()
+        """and the names of all networks, cut or not,"""
         self.looked = False
         """if there was one."""
 
@@ -42,11 +45,21 @@ class Plans:
                 attachments.append(attachment)
         published = {pool.metadata.name: key for pool in self._mirrors.tables.store.values() if (key := key_of(pool))}
         self.networks, self.looked = plan_networks(attachments, published=published), True
+        self.names = frozenset(each.config.network_name for each in attachments)
         for refusal in (*unreadable, *self.networks.refusals):
             self._tell(refusal)
         for attachment in attachments:
             self._hint(attachment)
         return self.networks
+
+    def known(self, *networks: str) -> KnownNames:
+        """Tell which names pools may have in them, beside networks that no definition names any more."""
+        return KnownNames(nodes=set(self._nodes), networks={*networks, *self.names})
+
+    def has_slice(self, place: PoolPlace) -> bool:
+        """Tell whether a range is a part of one that is cut in its network."""
+        keys = (plan.key for plan in self.networks.plans if plan.key.network == place.network)
+        return any(key.range != place.range and key.range.range.overlaps(place.range.range) for key in keys)
 
     def _tell(self, refusal: Refusal) -> None:
         for named in refusal.attachments:

@@ -14,7 +14,7 @@ from podpool.core.errors import PodpoolError
 from podpool.kube.errors import Conflict, Invalid, NotFound
 from podpool.resources.builtin import FINISHED, PODS
 from podpool.resources.whereabouts import IP_POOLS, RESERVATIONS
-from podpool.slices.cleanup import APART, Look, Release, SeenPod, releases, reservations_to_delete
+from podpool.slices.cleanup import APART, Look, Release, SeenPod, named_pods, releases, reservations_to_delete
 from podpool.slices.entries import patch_of
 
 _log = logging.getLogger(__name__)
@@ -56,10 +56,9 @@ class Sweep:
             await self._unreserve(reservation.metadata.name, reservation.metadata.uid)
 
     async def _is_suspicious(self) -> bool:
-        """Tell whether there is an entry or a reservation whose Pod is not to be seen."""
-        named = {entry.podref for pool in self._claims.strangers.values() for entry in pool.spec.allocations.values()}
+        """Tell whether there is an entry or a reservation that could be released, and whose Pod is not to be seen."""
         reserved = await self._kube.list(RESERVATIONS, namespace=self._ground.namespace, cached=True)
-        named.update(each.spec.podref for each in reserved.items)
+        named = named_pods(self._claims.strangers.values(), reserved.items)
         if not named:
             return False
         pods = (await self._kube.list(PODS, cached=True)).items

@@ -5,6 +5,7 @@ another's. What a node may be using is told by claims, never by a table: that on
 who waits, longest waiting first, which a new leader reads where the last one wrote it.
 
 A NodeSlicePool is written before the slices in it are offered, so that whoever leads next goes on with the same ones.
+Before that the pools that all nodes share are shut: slices with addresses that somebody has from those are nobody's.
 
 A claim that a table foresaw is no news to it, or each of thousands of nodes that join would have everything decided on
 anew, several times.
@@ -19,15 +20,16 @@ from podpool.controller.slices.ground import SliceGround
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
 from podpool.controller.slices.plans import Plans, key_of
-from podpool.controller.slices.wording import Offer, shortage, shown_table, shows, waiting_in
+from podpool.controller.slices.shared import SharedPools
+from podpool.controller.slices.wording import Offer, kept_back, shortage, shown_table, shows, waiting_in
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
-from podpool.kube.errors import NotFound
 from podpool.resources.builtin import Node
+from podpool.resources.multus import NetworkAttachmentDefinition
 from podpool.resources.whereabouts import SLICE_POOLS, NodeSlicePool
 from podpool.slices.names import PoolPlace
 from podpool.slices.networks import TableKey, TablePlan
-from podpool.slices.places import KnownNames, slices_in_use
+from podpool.slices.places import shared_in_use, slices_in_use
 from podpool.slices.table import Holding, LiveNode, Table, next_table, read_table
 
 _log = logging.getLogger(__name__)
@@ -37,13 +39,21 @@ class Tables:
     """Brings the tables of one network in step, by its name."""
 
     def __init__(
-        self, ground: SliceGround, plans: Plans, claims: Claims, offers: Offers, shown: Latest[NodeSlicePool]
+        self,
+        ground: SliceGround,
+        plans: Plans,
+        claims: Claims,
+        offers: Offers,
+        *,
+        shared: SharedPools,
+        shown: Latest[NodeSlicePool],
     ) -> None:
         self._ground = ground
         self._kube = ground.kube
         self._plans = plans
         self._claims = claims
         self._offers = offers
+        self._shared = shared
         self._shown = shown
         self._tables: dict[TableKey, Table] = {}
         self._contested: set[str] = set()
@@ -68,7 +78,8 @@ class Tables:
     async def reconcile(self, network: str) -> bool:
         """Decide anew who has which slice, write it down, and have it offered, unless something came in between."""
         networks = self._plans.networks
-        plans = [plan for plan in networks.plans if plan.key.network == network]
+        plans = self._planned(network)
+        await self._shared.shut(network, self._cut(network))
         claims = self._claims.of_network(network)
         kept = undisputed(claims)
         nodes, in_use = self._joined(network), self._in_use(network, kept)
@@ -96,8 +107,18 @@ class Tables:
         if not self._still(network, in_use):
             return False
         self._offers.want(network, offers)
+        await self._shared.open(network, but=self._cut(network))
         await self._clear(network, tables)
         return True
+
+    def _planned(self, network: str) -> list[TablePlan]:
+        return [plan for plan in self._plans.networks.plans if plan.key.network == network]
+
+    def _cut(self, network: str) -> list[Prefix]:
+        """List the ranges of which nodes have slices, or are to have some."""
+        planned = (plan.key.range for plan in self._planned(network))
+        claimed = (range_ for claim in self._claims.of_network(network) for range_ in (claim.range, claim.slice))
+        return _widest((*planned, *claimed))
 
     def _still(self, network: str, in_use: Collection[Holding]) -> bool:
         """Tell whether what was in use is, and nothing else but what the tables have."""
@@ -131,10 +152,9 @@ class Tables:
         ours = [claim.holding(nodes.get(claim.node)) for claim in claims]
         if not self._claims.strangers:
             return ours
-        planned = (plan.key.network for plan in self._plans.networks.plans)
-        known = KnownNames(nodes=set(nodes), networks={network, *planned})
-        theirs = slices_in_use(self._claims.strangers.values(), leased=(), known=known)
-        return [*ours, *theirs.get(network, ())]
+        theirs = slices_in_use(self._claims.strangers.values(), leased=(), known=self._plans.known(network))
+        shared = self._shared.of(network, [plan.key.range for plan in self._planned(network)])
+        return [*ours, *theirs.get(network, ()), *shared_in_use(shared)]
 
     def _before(self, plan: TablePlan, names: Collection[str]) -> Table | None:
         """Find the table as it was: the last one, or what a NodeSlicePool shows, perhaps of another range or size."""
@@ -167,38 +187,33 @@ class Tables:
             if was is None or was.network != network or shown.metadata.name in self._plans.networks.slice_pools:
                 continue
             if not any(was.range.range.overlaps(each.range) for each in slices):
-                await self._delete(shown)
-
-    async def _delete(self, pool: NodeSlicePool) -> None:
-        meta = pool.metadata
-        try:
-            await self._kube.delete(
-                SLICE_POOLS, meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-            )
-        except NotFound:
-            return
-        self._shown.gone(pool)
+                await self._shown.end(self._kube, shown)
 
     def _tell(self, plan: TablePlan, table: Table, before: Table | None, nodes: dict[str, Node]) -> None:
         """Say who waits, and who shares addresses, when that is news."""
         waited = before.waiting if before else ()
         if table.waiting and table.waiting != waited:
-            for key in plan.attachments:
-                definition = self._ground.mirrors.attachments.get(key)
-                if definition:
-                    self._ground.telling.short(definition, shortage(plan.key, table))
+            for definition in self._definitions(plan):
+                self._ground.telling.short(definition, shortage(plan.key, table))
             for name in [each for each in table.waiting if each not in waited]:
                 self._ground.telling.waits(nodes[name], plan.key)
+        if table.kept_back > (before.kept_back if before else 0):
+            for definition in self._definitions(plan):
+                self._ground.telling.kept_back(definition, kept_back(plan.key, table))
         if before is None or table.disputed != before.disputed:
             for one, other in table.disputed:
                 self._say_disputed(plan.key, one, other)
                 self._say_disputed(plan.key, other, one)
 
+    def _definitions(self, plan: TablePlan) -> list[NetworkAttachmentDefinition]:
+        return list(filter(None, map(self._ground.mirrors.attachments.get, plan.attachments)))
+
     def _say_disputed(self, key: TableKey, one: Holding, other: Holding) -> None:
         names = [PoolPlace(range=each.slice, network=key.network, node=each.node).name for each in (one, other)]
-        pool = self._claims.pools.get(names[0])
+        pool = self._claims.pools.get(names[0]) if one.node else None
         if pool is not None:
-            self._ground.telling.disputed(pool, names[1])
+            shared = f"{other.slice.at(0)} in a pool that all nodes share"
+            self._ground.telling.disputed(pool, names[1] if other.node else shared)
 
 
 def _offers(key: TableKey, table: Table, nodes: dict[str, Node]) -> list[Offer]:
@@ -215,6 +230,15 @@ def _offers(key: TableKey, table: Table, nodes: dict[str, Node]) -> list[Offer]:
         for node, slice_ in table.held.items()
     )
     return [offer for offer in offers if _can_be_named(offer.place)]
+
+
+def _widest(ranges: Iterable[Prefix]) -> list[Prefix]:
+    """Leave out what is within another: slices within their range."""
+    widest: list[Prefix] = []
+    for each in sorted(set(ranges)):
+        if not widest or not widest[-1].range.overlaps(each.range):
+            widest.append(each)
+    return widest
 
 
 def _can_be_named(place: PoolPlace) -> bool:

@@ -15,12 +15,13 @@ class Telling:
         self._recorder = recorder
 
     def refused(self, definition: NetworkAttachmentDefinition, refusal: Refusal) -> None:
-        """A definition gets no slices, perhaps because of another, which is told too."""
+        """A definition gets no slices, perhaps because of another, which is told too; or shares what that has cut."""
+        lacks = "slices" if refusal.sliced else "new addresses"
         self._recorder.tell(
             reference(ATTACHMENTS, definition),
             reason="SlicesRefused",
             action="Plan",
-            note=f"{refusal.refused} gets no slices: {refusal.reason}",
+            note=f"{refusal.refused} gets no {lacks}: {refusal.reason}",
             warning=True,
         )
 
@@ -37,6 +38,12 @@ class Telling:
     def short(self, definition: NetworkAttachmentDefinition, why: str) -> None:
         """There are more nodes than slices."""
         self._recorder.tell(reference(ATTACHMENTS, definition), reason=SHORT, action="Divide", note=why, warning=True)
+
+    def kept_back(self, definition: NetworkAttachmentDefinition, why: str) -> None:
+        """Slices are nobody's because of addresses in use from before the range was cut."""
+        self._recorder.tell(
+            reference(ATTACHMENTS, definition), reason="SlicesKeptBack", action="Divide", note=why, warning=True
+        )
 
     def waits(self, node: Node, key: TableKey) -> None:
         """A node has no slice."""

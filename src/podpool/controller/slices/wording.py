@@ -77,9 +77,20 @@ def shortage(key: TableKey, table: Table) -> str:
     """Say that there are more nodes than slices, and what to do; nothing when there are enough."""
     if not table.waiting:
         return ""
+    cure = kept_back(key, table) or "use a larger range or a smaller node_slice_size"
     return (
-        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.held)}: use a larger range "
-        f"or a smaller node_slice_size; the annotation {WAITING_ANNOTATION} of the NodeSlicePool names them"
+        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.held)}: {cure}; "
+        f"the annotation {WAITING_ANNOTATION} of the NodeSlicePool names them"
+    )
+
+
+def kept_back(key: TableKey, table: Table) -> str:
+    """Say that slices are nobody's because of addresses that Pods have from the whole range; nothing without any."""
+    if not table.kept_back:
+        return ""
+    return (
+        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.kept_back} slices"
+        " with them are given to nobody until those Pods are gone"
     )
 
 

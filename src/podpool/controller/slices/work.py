@@ -11,11 +11,13 @@ from podpool.controller.slices.lost import Lost
 from podpool.controller.slices.mirrors import Latest
 from podpool.controller.slices.offers import Offers
 from podpool.controller.slices.plans import Plans, key_of
+from podpool.controller.slices.shared import SharedPools, network_of
 from podpool.controller.slices.sweep import Sweep
 from podpool.controller.slices.tables import Tables
 from podpool.kube.queue import Again, WorkQueue, work
 from podpool.resources.builtin import Node
 from podpool.resources.meta import Object
+from podpool.resources.whereabouts import IPPool
 from podpool.slices.networks import TableKey
 
 GATHER = 0.2
@@ -36,7 +38,7 @@ class SliceWork:
         self.queues = {name: WorkQueue(rng=ground.rng) for name in ("plans", "networks", "slices")}
         self._ground = ground
         mirrors = ground.mirrors
-        self._claims = Claims(mirrors, changed=self._claim_changed)
+        self._claims = Claims(mirrors, changed=self._claim_changed, strange=self._stranger_changed)
         self._shown = Latest(mirrors.tables, changed=self._table_changed)
         self._plans = Plans(mirrors, ground.nodes, ground.telling, flat_file=ground.settings.flat_file)
         self._hearing = Hearing(
@@ -45,8 +47,11 @@ class SliceWork:
         self._offers = Offers(
             ground, self._claims, look=self.queues["slices"].add, may_give=lambda: self._hearing.is_over
         )
-        self._tables = Tables(ground, self._plans, self._claims, self._offers, self._shown)
-        self._lost = Lost(ground, self._claims, self._offers)
+        self._shared = SharedPools(
+            ground, self._claims, known=self._plans.known, may_open=lambda: self._hearing.is_over
+        )
+        self._tables = Tables(ground, self._plans, self._claims, self._offers, shared=self._shared, shown=self._shown)
+        self._lost = Lost(ground, self._claims, self._offers, self._plans)
         self._sweep = Sweep(ground, self._claims)
 
     def meters(self) -> dict[tuple[str, str], SliceMeter]:
@@ -93,7 +98,7 @@ class SliceWork:
         after = self._plans.look()
         shown = (key.network for pool in self._ground.mirrors.tables.store.values() if (key := key_of(pool)))
         planned = (plan.key.network for networks in (before, after) for plan in networks.plans)
-        self._look_at((*planned, *shown, *self._claims.networks()), now=True)
+        self._look_at((*planned, *shown, *self._claims.networks(), *_shut(self._claims.strangers.values())), now=True)
         self._look_at_all()
         self._hearing.stir()
 
@@ -142,6 +147,13 @@ class SliceWork:
         shown = key_of(pool) if pool else None
         self._look_at(each.network for each in (key, shown) if each)
 
+    def _stranger_changed(self, old: IPPool | None, new: IPPool | None) -> None:
+        """Look at the network in which a pool is shut; where one comes or goes, at all: it may have anything."""
+        shut = _shut(filter(None, (old, new)))
+        if not shut and (old is None or new is None):
+            shut = [plan.key.network for plan in self._plans.networks.plans]
+        self._look_at(shut)
+
     def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
         vanished = old is not None and old.taken and old.sure and old.lease != (new.lease if new else "")
         if old is not None and vanished and old.lease not in self._offers.ended:
@@ -151,3 +163,8 @@ class SliceWork:
                 self.queues["slices"].add(claim.name)
                 if not (new and self._tables.foresaw(claim)):
                     self._look_at([claim.network])
+
+
+def _shut(pools: Iterable[IPPool]) -> list[str]:
+    """List the networks in which pools are shut."""
+    return [network for pool in pools if (network := network_of(pool)) is not None]
