@@ -175,3 +175,17 @@ def test_nothing_is_set_aside_for_one_that_goes_in_the_same_call(office: Office)
     assert first.state is not None
     assert second.state is not None
     assert (True, 0) == (first.state.closed, second.state.short)
+
+
+def test_the_same_words_again_change_nothing(office: Office) -> None:
+    """A report counts those who waited when it was written: what was given since is not asked for twice."""
+    leader = Leader(office)
+    hog, guest = crowd(leader, "hog", "guest")
+    let_go(leader, hog, 2)
+    assert 4 == ask(leader, "guest", guest, 6, waiting=3)
+    state = office.state()
+    assert (1, 3) == (state.waiting, state.wishing)
+    assert 4 == ask(leader, "guest", guest, 6, waiting=3)
+    assert state == office.state()
+    assert 4 == ask(leader, "guest", guest, 6, waiting=4)
+    assert (4, 0) == (office.state().waiting, office.state().wishing), "another report is news"

@@ -240,7 +240,7 @@ class Seating:
         if row is None:
             raise AssertionError(f"node {seat.item.node} has no container that could be short")
         waiting = row.report.waiting if row.report else max(0, (row.load.demand if row.load else 0) - seat.secondaries)
-        need = max(0, min(seat.short, waiting) - given)
+        need = max(0, min(seat.short, waiting, self._left(seat, waiting)) - given)
         wish = max(0, seat.short - given - need)
         return replace(
             row,
@@ -249,6 +249,12 @@ class Seating:
             wish=wish,
             wish_since=_since(row.wish_since, self.holdings.now) if wish else None,
         )
+
+    def _left(self, seat: Seat, waiting: int) -> int:
+        """Tell how many of those who wait are left: the same report again counts none who was given something since."""
+        before, row = seat.before, seat.row
+        known = before and row and before.report and before.report == row.report and before.epoch == row.epoch
+        return before.need if before and known else waiting
 
     def _write(self, seat: Seat) -> None:
         row = seat.row
