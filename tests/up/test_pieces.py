@@ -16,12 +16,14 @@ from podpool.cli.up.settings import Home, Settings
 from podpool.cli.up.stage import NodePicture, Picture, surely
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.numbers import read_numbers
+from podpool.core.scaling import Scaler
 from podpool.kube.errors import NotFound
+from podpool.ledger.messages import SubnetName, SubnetState
 from podpool.runtime.transport import Unreachable
 
 
-def node(name: str, *, alive: bool = True) -> NodePicture:
-    return NodePicture(name=name, alive=alive, running=3, waiting=1, held=15, requested=15, batch=16)
+def node(name: str, *, alive: bool = True, served: bool = True, held: int = 15) -> NodePicture:
+    return NodePicture(name=name, alive=alive, running=3, waiting=1, served=served, held=held, requested=held, batch=16)
 
 
 PICTURE = Picture(nodes=(node("node-1"), node("node-2", alive=False)), subnet=None)
@@ -56,6 +58,22 @@ class TestScreen:
         last = captured.get().rpartition("line 39")[2]
         assert "the page is there" in last
         assert "node-2" in last
+
+
+def test_a_node_that_has_its_primary_is_served_and_nobody_is_while_the_ledger_is_away() -> None:
+    bare, nothing = node("node-1", held=0), node("node-2", held=0, served=False)
+    there = SubnetState(
+        subnet=SubnetName(network="vnet", name="pods"),
+        revision=1,
+        timestamp="",
+        cidr="10.77.0.0/24",
+        capacity=253,
+        reserved=1,
+        cooldown=6.0,
+        scaler=Scaler(1, 0),
+    )
+    assert ["node-2"] == Picture(nodes=(bare, nothing), subnet=there).unserved
+    assert ["node-1", "node-2"] == Picture(nodes=(bare, nothing), subnet=None).unserved
 
 
 class TestHome:

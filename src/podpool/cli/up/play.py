@@ -83,10 +83,10 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
         await asyncio.gather(stage.register(), cluster.start(boots=stage.boot_of))
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(stage.run()), group.create_task(_draw(stage, screen))]
-            ready = await stage.until(lambda: not _without(stage), within=SETTLING)
+            ready = await stage.until(lambda: not stage.picture().unserved, within=SETTLING)
             seconds = asyncio.get_running_loop().time() - begun
             again = "ready again" if going_on else "ready"
-            lacking = "" if ready else f"; {', '.join(_without(stage))} still without addresses"
+            lacking = "" if ready else f"; {', '.join(stage.picture().unserved)} still without addresses"
             screen.tell(f"{again} after {seconds:.1f} s: {settings.nodes} nodes, {settings.subnet}{lacking}")
             for line in _ways_in(cluster):
                 screen.pin(line)
@@ -99,12 +99,6 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
     finally:
         await cluster.close()
         api.stop()
-
-
-def _without(stage: Stage) -> list[str]:
-    """Name the nodes that have been given nothing; all of them while the ledger is away."""
-    picture = stage.picture()
-    return [each.name for each in picture.nodes if not (each.held and picture.subnet)]
 
 
 async def _story(stage: Stage, screen: Screen) -> bool:

@@ -46,6 +46,8 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     running: int
     waiting: int
+    served: bool
+    """Whether it was given anything: on the bare rung a primary is all that it needs."""
     held: int
     requested: int
     batch: int
@@ -67,6 +69,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
     def idle(self) -> int:
         """Addresses that nodes hold and no Pod has, resting ones among them."""
         return sum(max(0, each.held - each.running) for each in self.nodes)
+
+    @property
+    def unserved(self) -> list[str]:
+        """The nodes that have been given nothing; all of them while the ledger is away."""
+        return [each.name for each in self.nodes if not (each.served and self.subnet)]
 
     @property
     def batch(self) -> int:
@@ -213,6 +220,7 @@ class Stage:
                 alive=name in self.alive,
                 running=running[name],
                 waiting=waiting[name],
+                served=bool((config := configs.get(name)) and config.status.network_containers),
                 **_of_config(configs.get(name)),
             )
             for name in self.settings.node_names
