@@ -23,7 +23,7 @@ class PluginHook(BuildHookInterface[Any]):
             return
         for architecture in ARCHITECTURES:
             try:
-                built = build(architecture)
+                built = build(architecture, portable=True)
             except NoCompiler as error:
                 self.app.display_warning(str(error))
             else:

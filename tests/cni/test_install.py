@@ -81,11 +81,30 @@ class TestInstalling:
 
 
 class TestFallbacks:
-    def test_when_zig_fails_the_machines_own_compiler_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_when_a_compiler_fails_the_next_is_taken(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """It stands here for a compiler that works; the first is one that does not."""
         works = build.compilers(platform.machine())[0]
-        monkeypatch.setattr(build, "compilers", lambda _architecture: [("false",), works])
+        monkeypatch.setattr(build, "compilers", lambda _architecture, **_: [("false",), works])
         assert build.build(platform.machine()).exists()
+
+    def test_for_this_machine_its_own_compiler_comes_first_and_for_a_wheel_zig(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Zig needs a minute when it is first used."""
+        monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}" if name == "cc" else None)
+        own, zig = ("/usr/bin/cc",), "ziglang"
+        first, second = build.compilers(platform.machine())
+        assert own == first
+        assert zig in second
+        assert [second, first] == build.compilers(platform.machine(), portable=True)
+
+    def test_who_ends_the_compiler_does_not_want_another(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ended = tmp_path / "cc"
+        ended.write_text("#!/bin/sh\nkill -INT $$\n")
+        ended.chmod(0o755)
+        monkeypatch.setattr(build, "compilers", lambda _architecture, **_: [(str(ended),), ("true",)])
+        with pytest.raises(build.Interrupted, match="was interrupted"):
+            build.build(platform.machine())
 
     def test_without_any_compiler_the_plugin_is_in_python(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -39,17 +39,23 @@ class BuildFailed(PodpoolError):
     """The compiler refused."""
 
 
+class Interrupted(BuildFailed):
+    """Somebody ended the compiler: another one is not wanted either."""
+
+
 def plugin_name(architecture: str) -> str:
     """Name the plugin of an architecture among the others."""
     return f"podpool-{architecture}"
 
 
-def build(architecture: str) -> Path:
+def build(architecture: str, *, portable: bool = False) -> Path:
     """Make the plugin, unless it was made before, with the first compiler that can; tells where it is."""
-    *others, last = compilers(architecture)
+    *others, last = compilers(architecture, portable=portable)
     for compiler in others:
         try:
             return _built(compiler, architecture)
+        except Interrupted:
+            raise
         except BuildFailed as error:
             _log.warning("%s; trying the next compiler", error)
     return _built(last, architecture)
@@ -67,14 +73,17 @@ def _built(compiler: tuple[str, ...], architecture: str) -> Path:
     return made
 
 
-def compilers(architecture: str) -> list[tuple[str, ...]]:
-    """Find what may compile for an architecture: zig, and for this machine's its own compiler."""
+def compilers(architecture: str, *, portable: bool = False) -> list[tuple[str, ...]]:
+    """Find what may compile for an architecture: for this machine's its own compiler, and zig.
+
+    Zig needs a minute when it is first used. What it makes is the same everywhere: `portable` puts it first.
+    """
     found: list[tuple[str, ...]] = []
     if importlib.util.find_spec("ziglang"):
         found.append((sys.executable, "-m", "ziglang", "cc", "-target", f"{architecture}-linux-musl"))
     own = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
     if own and architecture == platform.machine():
-        found.append((own,))
+        found.insert(len(found) if portable else 0, (own,))
     if not found:
         raise NoCompiler(architecture)
     return found
@@ -82,6 +91,8 @@ def compilers(architecture: str) -> list[tuple[str, ...]]:
 
 def _compile(command: tuple[str, ...], architecture: str) -> None:
     compiled = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  a compiler we chose
+    if compiled.returncode < 0:
+        raise Interrupted(f"making the CNI plugin for {architecture} was interrupted")
     if compiled.returncode:
         raise BuildFailed(f"the CNI plugin for {architecture} does not compile: {compiled.stderr.strip()}")
 

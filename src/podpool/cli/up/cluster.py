@@ -20,7 +20,7 @@ from podpool.cli.up.networks import attachments_kind
 from podpool.cli.up.processes import DoesNotStart, Process, Ready, Supervisor
 from podpool.cli.up.settings import LOCK, NETWORK, SUBNET, Home, Settings
 from podpool.cni.build import BuildFailed, NoCompiler
-from podpool.cni.install import content, install, plain, plugin
+from podpool.cni.install import install, plain, plugin
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import read_numbers
 from podpool.kube import config
@@ -36,6 +36,8 @@ from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"
 NAMES = {"pocket": "API server", "dashboard": "page"}
+AT_ONCE = 0.5
+"""Seconds in which a plugin that was made before is there."""
 Tell = Callable[[str], None]
 
 
@@ -213,14 +215,16 @@ async def _knocked(path: Path) -> bool:
     return True
 
 
-def the_plugin(home: Home, tell: Tell) -> Path:
+async def the_plugin(home: Home, tell: Tell) -> Path:
     """Have the plugin: the small one where a compiler is, else the one in Python, which says so."""
+    telling = asyncio.get_running_loop().call_later(AT_ONCE, tell, "compiling the plugin, once: this may take a minute")
     try:
-        plugin()
-        made = content()
+        made = (await asyncio.to_thread(plugin)).read_bytes()
     except (NoCompiler, BuildFailed) as error:
         tell(f"{error}; until then Pods are connected by the plugin in Python, which is slower")
         made = plain()
+    finally:
+        telling.cancel()
     return install(home.file("bin", "podpool").parent, made=made)
 
 

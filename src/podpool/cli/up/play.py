@@ -75,7 +75,7 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
     begun = asyncio.get_running_loop().time()
     server = "kube-apiserver" if settings.api == "real" else "pocket"
     screen.tell(f"starting an API server ({server}), a ledger, a controller and the agents of {settings.nodes} nodes")
-    plugin = the_plugin(home, screen.tell)
+    plugin = await the_plugin(home, screen.tell)
     api = await api_server(settings, home, supervisor)
     cluster = Cluster(settings, home, supervisor, api=api, tell=screen.tell)
     try:
