@@ -209,7 +209,12 @@ class Kubelets:
         pipe = asyncio.subprocess.PIPE
         async with self._turns[pod.spec.node_name, command]:
             process = await asyncio.create_subprocess_exec(self._plugin, env=environment, stdin=pipe, stdout=pipe)
-            told, _ = await process.communicate(config)
+            try:
+                told, _ = await process.communicate(config)
+            finally:
+                if process.returncode is None:  # the stage ends, and it waits for an address
+                    process.kill()
+                    await process.wait()
         return process.returncode or 0, told
 
     def _teller(self, component: str) -> Recorder:
