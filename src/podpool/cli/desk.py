@@ -38,6 +38,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     kube: KubeClient
     server: str
     """Where the cluster's API server is."""
+    namespace: str = "default"
+    """Of Pods that are named without one."""
     ledger: LedgerClient | None
     clock: Clock
     teller: Teller
@@ -66,7 +68,14 @@ async def opened(asked: Asked) -> AsyncIterator[Desk]:
     client = LedgerClient(books, token=token_in(chosen.ledger_token_file), patience=PATIENCE, rng=rng)
     ledger = None if chosen.ledger == NO_LEDGER else client
     try:
-        yield Desk(kube=KubeClient(api), server=str(api.base), ledger=ledger, clock=SystemClock(), teller=teller)
+        yield Desk(
+            kube=KubeClient(api),
+            server=str(api.base),
+            namespace=_namespace(chosen),
+            ledger=ledger,
+            clock=SystemClock(),
+            teller=teller,
+        )
     finally:
         await api.close()
         await books.close()
@@ -102,6 +111,11 @@ def _held(lock: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def _namespace(asked: Asked) -> str:
+    named = [Path(asked.kubeconfig)] if asked.kubeconfig else []
+    return config.namespace_of(*named, context=asked.context or None)
 
 
 def _api(asked: Asked) -> config.Connection:
