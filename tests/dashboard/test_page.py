@@ -74,6 +74,7 @@ def test_it_follows_what_happens(browser: Browser) -> None:
             await show.page.until("document.getElementById('news-list').textContent.includes('Node node-99 joined')")
             stage.bind("lonely", "node-01")
             await stage.later(1)
+            await stage.later(3)
             await show.page.until(
                 "document.getElementById('headline').textContent === '1 Pod waits for an address on 1 node.'"
             )

@@ -88,7 +88,26 @@ def test_a_subnet_that_runs_short_is_told_in_words() -> None:
         assert "Every Pod has its address." == stage.scene.headline
         await stage.play({"b": 60})
         await stage.later(1)
+        await stage.later(3)
         assert stage.scene.headline.endswith("Pods wait for an address on 1 node.")
+
+    staged(story())
+
+
+def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
+    """Or every Deployment would turn the page red, and be read aloud."""
+
+    async def story() -> None:
+        stage = Stage()
+        await stage.open()
+        await stage.play({"a": 3})
+        await stage.later(1)
+        stage.bind("new", "a")
+        await stage.later(1)
+        assert ("Every Pod has its address.", 0) == (stage.scene.headline, stage.scene.picture(at=0.0).waiting)
+        await stage.later(3)
+        assert "1 Pod waits for an address on 1 node." == stage.scene.headline
+        assert 1 == stage.scene.picture(at=0.0).waiting
 
     staged(story())
 

@@ -27,6 +27,7 @@ from podpool.runtime.http import HttpTransport
 
 KUBECONFIG = "kubeconfig"
 """How `podpool up` names it, in its own place."""
+STAGE = "this is the stage of `podpool up`"
 NO_LEDGER = "none"
 PATIENCE = Patience(attempts=2)
 """Of somebody who waits in front of a terminal."""
@@ -61,7 +62,7 @@ async def opened(asked: Asked) -> AsyncIterator[Desk]:
     teller = Teller(asked)
     chosen = on_stage(asked)
     if chosen != asked and not _named(asked):
-        teller.remark("this is the stage of `podpool up`; --kubeconfig or --context name another cluster")
+        teller.remark(f"{STAGE}; --kubeconfig or --context name another cluster")
     api = _api(chosen)
     books = HttpTransport(chosen.ledger, tls=trust(chosen.ledger_ca_file))
     rng = randomness.system()
