@@ -68,8 +68,8 @@ def scarcity(told: str) -> Sequence[str]:
 
 
 def slices(_: str) -> Sequence[str]:
-    given = f"{WIDE_PODS * INTERFACES} of 762 addresses used"
-    return [tells("#network-list", f"{NODES} of 256 slices taken"), tells("#network-list", given)]
+    given = f"{WIDE_PODS * INTERFACES} of {NODES * 62} addresses used"
+    return [tells("#network-list", f"{NODES} of 1\u202f024 slices taken"), tells("#network-list", given)]
 
 
 def loss(told: str) -> Sequence[str]:
