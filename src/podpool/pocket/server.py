@@ -18,8 +18,8 @@ _LEFT_OUT: Mapping[str, str] = {
     "/apis/authorization.k8s.io": "who may do what (RBAC)",
     "/apis/rbac.authorization.k8s.io": "who may do what (RBAC)",
     "/apis/authentication.k8s.io": "who asks (authentication)",
-    "/apis/admissionregistration.k8s.io": "admission: webhooks and policies",
-    "/openapi/v2": "OpenAPI v2; there is v3 at /openapi/v3",
+    "/apis/admissionregistration.k8s.io": "admission (by webhooks and policies)",
+    "/openapi/v2": "OpenAPI v2 (there is v3, at /openapi/v3)",
 }
 
 
