@@ -35,8 +35,8 @@ class Portrait(msgspec.Struct, frozen=True, kw_only=True):
 
 
 PICTURES = {
-    "dashboard.png": Portrait(colours="light", begins="content", height=1180),
-    "dashboard-dark.png": Portrait(colours="dark", begins="nodes", height=900),
+    "dashboard.png": Portrait(colours="light", begins="content", height=1250),
+    "dashboard-dark.png": Portrait(colours="dark", begins="nodes", height=620),
 }
 
 

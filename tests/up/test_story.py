@@ -131,6 +131,7 @@ def test_after_each_act_the_audit_is_clean_and_the_page_shows_it(
                 (pictures / f"act-{number}.png").write_bytes(await page.picture())
                 evening.press_enter()
             await asyncio.to_thread(evening.until_said, "The story is over")
+            await page.until(f"{ACT}.hidden")
             assert [] == page.complaints
 
     try:
