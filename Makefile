@@ -5,7 +5,7 @@ BIN := .venv/bin
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs site lock clean
+.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs pictures site lock clean
 
 help: ## this list
 	@echo "podpool: addresses for Pods, from subnets that are running out"; echo
@@ -73,6 +73,9 @@ bench-%: .venv/.dev
 docs: .venv/.dev ## the pictures and tables in docs/, made again from their sources
 	@$(BIN)/python -m tools.docs
 	@$(BIN)/python -m bench --report-only
+
+pictures: .venv/.dev ## the page's pictures in README and docs/, taken anew from a real `podpool up`; needs Chromium
+	@$(BIN)/python -m tools.portraits
 
 site: .venv/.dev ## docs/ as a site, in site/: works without a network
 	@$(BIN)/python -m tools.site

@@ -46,7 +46,7 @@ def test_without_a_ledger_the_status_tells_what_kubernetes_knows(world: SmallWor
     code, lines, remark = told(world, cluster.status)
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  ?         32        4     26    ?        ?     16     ok" in lines
-    assert "ledger      does not answer" in lines
+    assert "ledger      cannot be asked" in lines
     assert remark.startswith("podpool: the ledger cannot be reached: no answer within 10 s: shown is what Kubernetes")
 
 
@@ -60,15 +60,32 @@ def test_without_an_api_server_the_ledger_is_still_asked(world: SmallWorld) -> N
         told(world, cluster.nodes, names=[], waiting=False)
 
 
-def test_a_cluster_that_cannot_be_seen_is_told_in_red(world: SmallWorld) -> None:
+def painted_status(world: SmallWorld) -> tuple[int, str]:
+    """The exit code of `status`, and what it paints in a terminal."""
+
     async def coloured(desk: Desk) -> int:
         painted = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
         return await cluster.status(msgspec.structs.replace(desk, teller=Teller(Asked(), out=painted, err=painted)))
 
     out = io.StringIO()
+    return told(world, coloured)[0], out.getvalue()
+
+
+def test_a_cluster_that_cannot_be_seen_is_told_in_red(world: SmallWorld) -> None:
     world.network.cut("person", "api")
-    assert 3 == told(world, coloured)[0]
-    assert out.getvalue().startswith("\x1b[1;31mThe cluster cannot be seen.")
+    code, shown = painted_status(world)
+    assert 3 == code
+    assert shown.startswith("\x1b[1;31mThe cluster cannot be seen.")
+
+
+def test_a_subnet_that_is_short_and_a_node_that_is_gone_are_told_in_yellow() -> None:
+    with small_world() as world:
+        for _ in range(45):
+            world.bind("one")
+        world.loop.run_until_complete(world.settle())
+        assert painted_status(world)[1].startswith("\x1b[33mEvery Pod has its address, and vnet.pods is short.")
+        world.store.delete(world.store.kinds.find("", "v1", "nodes"), "two")
+        assert "nodes       2, 1 gone" in told(world, cluster.status)[1]
 
 
 def test_wide_has_more_columns(world: SmallWorld) -> None:
@@ -82,10 +99,18 @@ def test_wide_has_more_columns(world: SmallWorld) -> None:
 
 
 def test_pods_are_chosen_by_node_and_by_who_waits(world: SmallWorld) -> None:
-    _, lines, _ = told(world, cluster.pods, namespace="default", node="two", waiting=False)
+    _, lines, _ = told(world, cluster.pods, names=[], namespace="default", node="two", waiting=False)
     pod = world.pods[3]
     assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  served"] == lines
-    assert 1 == len(told(world, cluster.pods, namespace="", node="", waiting=True)[1])
+    assert 1 == len(told(world, cluster.pods, names=[], namespace="", node="", waiting=True)[1])
+
+
+def test_pods_are_named_as_in_kubectl(world: SmallWorld) -> None:
+    pod = world.pods[3]
+    for name in (pod, pod.partition("/")[2]):
+        assert 2 == len(told(world, cluster.pods, names=[name], namespace="", node="", waiting=False)[1])
+    with pytest.raises(InvalidInput, match="POD 'other/none': is not there; `podpool pods` lists them"):
+        told(world, cluster.pods, names=["none"], namespace="other", node="", waiting=False)
 
 
 def test_programs_are_told_every_field(world: SmallWorld) -> None:
@@ -111,7 +136,7 @@ def test_full_means_that_pods_wait_and_why_says_so() -> None:
         world.loop.run_until_complete(world.settle())
         code, lines, _ = told(world, cluster.status)
         assert (0, "25 Pods wait for an address on 1 node.") == (code, lines[0])
-        waiting = told(world, cluster.pods, namespace="", node="", waiting=True)[1]
+        waiting = told(world, cluster.pods, names=[], namespace="", node="", waiting=True)[1]
         code, lines, _ = told(world, past.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]

@@ -58,6 +58,7 @@ def test_bash_offers_what_may_follow(line: str) -> None:
     assert ASKED[line] == tabbed(line)
 
 
+@pytest.mark.real
 @pytest.mark.parametrize("line", ASKED)
 def test_kubectl_offers_the_same(line: str) -> None:
     """As its completion scripts ask it, whatever the shell."""

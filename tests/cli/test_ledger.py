@@ -65,7 +65,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 
 def test_it_starts_without_configuration_and_stops_when_told(served: Served) -> None:
     assert 0o600 == (served.home / "ledger.db.admin-token").stat().st_mode & 0o777
-    assert "vnet/pods: 10.0.0.0/24 with 254 addresses" in served.type("subnet", "create", "vnet.pods", "10.0.0.0/24")
+    assert "vnet.pods: 10.0.0.0/24 with 254 addresses" in served.type("subnet", "create", "vnet.pods", "10.0.0.0/24")
     assert json.loads(served.type("subnet", "list", "--output", "json"))["subnets"][0]["capacity"] == 254
     served.daemon.stop()
     lines = [json.loads(line) for line in served.log.read_text().splitlines()]
@@ -94,7 +94,7 @@ def test_what_is_refused_is_told_in_words(served: Served) -> None:
     assert "cannot be read" in served.type("subnet", "list", by="none", status=2)
     (served.home / "wrong").write_text("podpool_0_0")
     assert "no good token" in served.type("subnet", "list", by="wrong", status=1)
-    assert "there is no subnet vnet/none" in served.type("subnet", "show", "vnet.none", status=1)
+    assert "there is no subnet vnet.none" in served.type("subnet", "show", "vnet.none", status=1)
     assert "not waited for" in served.type("recovery", "excuse", "nobody", status=1)
     assert "no two owners" in _settle(served)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from podpool.cli import past
@@ -16,13 +17,14 @@ from podpool.ledger.forms import PodReport, PodUse
 from tests.cli.small_world import small_world, told
 
 if TYPE_CHECKING:
+    from podpool.cli.desk import Desk
     from tests.cli.small_world import SmallWorld
 
 
 def test_who_has_an_address_and_since_when(world: SmallWorld) -> None:
     code, lines, _ = told(world, past.who, address="10.0.0.4", at="")
     assert (0, f"10.0.0.4 is Pod {world.pods[3]}'s, on node two.") == (code, lines[0])
-    assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet/pods  two   2027-"] == [each[:32] for each in lines[2:]]
+    assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet.pods  two   2027-"] == [each[:32] for each in lines[2:]]
     assert ["10.0.0.63 is no node's in this cluster."] == told(world, past.who, address="10.0.0.63", at="")[1]
     assert "is idle on node two" in told(world, past.who, address="10.0.0.5", at="")[1][0]
 
@@ -33,6 +35,8 @@ def test_who_had_an_address_is_the_ledgers_to_tell(world: SmallWorld) -> None:
     assert [f"10.0.0.4: nothing is known of that moment, {before}; the past is kept for 720 h."] == lines
     with pytest.raises(InvalidInput, match="--at 'yesterday': no moment: write it as"):
         told(world, past.who, address="10.0.0.4", at="yesterday")
+    with pytest.raises(InvalidInput, match="--at '2020-01-01': does not say in which time zone"):
+        told(world, past.who, address="10.0.0.4", at="2020-01-01")
     with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
         told(world, past.who, address="10.0.0", at="")
     world.network.cut("person", "ledger")
@@ -45,6 +49,13 @@ def test_why_a_pod_has_what_it_has(world: SmallWorld) -> None:
     assert (0, [f"{world.pods[3]}: It has 10.0.0.4 on node two."]) == (code, lines)
     code, lines, _ = told(world, past.explain, pod="other/pod-9", namespace="default")
     assert (1, "other/pod-9: There is no such Pod.") == (code, lines[0])
+
+
+def test_without_a_namespace_the_contexts_is_meant(world: SmallWorld) -> None:
+    async def elsewhere(desk: Desk) -> int:
+        return await past.explain(msgspec.structs.replace(desk, namespace="shop"), pod="web", namespace="")
+
+    assert "shop/web: There is no such Pod." == told(world, elsewhere)[1][0]
 
 
 def test_an_address_of_a_further_network_is_its_pods(world: SmallWorld) -> None:
@@ -76,7 +87,7 @@ class TestHistory:
         assert lines == told(world, past.of_pod, pod=world.pods[3], namespace="x", at="")[1]
         assert 16 == len(told(world, past.of_node, node="two", at="")[1]) - 1
         (_, line) = told(world, past.of_address, address="10.0.0.4", at="")[1]
-        assert line.startswith("10.0.0.4  vnet/pods  two ")
+        assert line.startswith("10.0.0.4  vnet.pods  two ")
 
     def test_nothing_is_an_answer(self, world: SmallWorld) -> None:
         code, lines, _ = told(world, past.of_pod, pod="none", namespace="default", at="")

@@ -151,6 +151,27 @@ class TestFallbacks:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert list(VERSIONS) == versions(build.build(platform.machine()))
 
+    def test_who_waits_gets_that_of_the_own_compiler_until_there_is_a_better_one(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Zig needs a minute when it is first used."""
+        (own,) = [each for each in build.compilers(platform.machine()) if "ziglang" not in each]
+        better = (*own, "-O1")
+        monkeypatch.setattr(build, "compilers", lambda _architecture: [better, own])
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        soon = build.build(platform.machine(), soon=True)
+        best = build.build(platform.machine())
+        assert soon != best
+        assert best == build.build(platform.machine(), soon=True)
+
+    def test_who_ends_the_compiler_does_not_want_another(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        ended = tmp_path / "cc"
+        ended.write_text("#!/bin/sh\nkill -INT $$\n")
+        ended.chmod(0o755)
+        monkeypatch.setattr(build, "compilers", lambda _architecture: [(str(ended),), ("true",)])
+        with pytest.raises(build.Interrupted, match="was interrupted"):
+            build.build(platform.machine())
+
     def test_without_any_compiler_the_plugin_is_in_python(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

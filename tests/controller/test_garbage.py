@@ -34,7 +34,7 @@ class TestGone:
             await until(lambda: no_config(site), "its NNC is gone")
             (told,) = await until(lambda: site.events("NodeGone"), "it is told")
             assert ("Node", "n1") == (told.regarding.kind, told.regarding.name)
-            assert "with 15 addresses goes back to subnet vnet/pods" in told.note
+            assert "with 15 addresses goes back to subnet vnet.pods" in told.note
             assert b'podpool_controller_garbage_mended_total{kind="container"} 1.0' in controller.page()
 
     @in_loop

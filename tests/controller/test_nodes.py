@@ -155,7 +155,7 @@ class TestSubnets:
             await site.join("n1", podpool_io__subnet="vnet.later")
             await site.joined("n2")
             (told,) = await until(lambda: site.events("AddressesRefused"), "it is told")
-            assert "there is no subnet vnet/later" in told.note
+            assert "there is no subnet vnet.later" in told.note
             await site.subnet("10.1.0.0/24", name="later")
             await site.served("n1")
 
@@ -168,7 +168,7 @@ class TestSubnets:
             await site.joined("n1")
             await site.join("n2", podpool_io__subnet="other.pods")
             (told,) = await until(lambda: site.events("AddressesRefused"), "it is told")
-            assert "subnet other/pods has the name of subnet vnet/pods" in told.note
+            assert "subnet other.pods has the name of subnet vnet.pods" in told.note
             assert await site.config("n2") is None
 
 

@@ -115,7 +115,7 @@ class TestShort:
             )
             (told,) = await until(lambda: site.events("SubnetShort"), "it is told")
             assert ("Node", "n2", "Warning") == (told.regarding.kind, told.regarding.name, told.type)
-            assert "subnet vnet/pods gave 3 of 8 addresses" in told.note
+            assert "subnet vnet.pods gave 3 of 8 addresses" in told.note
             await site.request("n1", 1, names=tuple(names(first)[1:]))
             await site.holding("n2", 8)
             config = await site.config("n2")

@@ -74,10 +74,29 @@ def test_it_follows_what_happens(browser: Browser) -> None:
             await show.page.until("document.getElementById('news-list').textContent.includes('Node node-99 joined')")
             stage.bind("lonely", "node-01")
             await stage.later(1)
+            await stage.later(3)
             await show.page.until(
                 "document.getElementById('headline').textContent === '1 Pod waits for an address on 1 node.'"
             )
             await show.page.until("document.querySelector('.hero').dataset.mood === 'bad'")
+
+    staged(story())
+
+
+def test_what_is_open_beside_the_page_follows_too(browser: Browser) -> None:
+    async def story() -> None:
+        stage = await filled()
+        async with shown(browser, stage) as show:
+            await show.page.run("document.getElementById('search').focus()")
+            await show.page.write("node-03")
+            await show.page.until("document.querySelectorAll('#matches [role=option]').length > 0")
+            await show.page.press("Enter")
+            told = "document.getElementById('detail-body').textContent"
+            await show.page.until(f"{DRAWER} && {told}.includes('6 of them in use')")
+            await show.play({"node-03": 9})
+            await asyncio.sleep(2)
+            await stage.later(1)
+            await show.page.until(f"{told}.includes('9 of them in use')")
 
     staged(story())
 

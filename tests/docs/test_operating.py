@@ -47,9 +47,9 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
     assert 0 == told.returncode, told.stdout
     assert "the books are consistent: 1 subnets, 2 containers" in told.stdout
     assert "restored revision" in told.stdout
-    assert "vnet/pods waits for the list of cluster 1b4e" in told.stdout
+    assert "vnet.pods waits for the list of cluster 1b4e" in told.stdout
     assert "\nnothing to recover\n" in told.stdout
-    assert "vnet/pods: 10.50.0.0/24, 10.50.1.0/26 with" in told.stdout
+    assert "vnet.pods: 10.50.0.0/24, 10.50.1.0/26 with" in told.stdout
     assert "podpool_agent_fenced 0.0" in told.stdout
     assert "1 containers closed, 16 addresses rest, 1 tokens revoked" in told.stdout
 

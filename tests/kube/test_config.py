@@ -15,7 +15,7 @@ import trustme
 from parts.control_plane import ControlPlane
 from podpool.core.errors import InvalidInput
 from podpool.kube.client import KubeClient
-from podpool.kube.config import connect, from_file, from_kubeconfig, in_cluster
+from podpool.kube.config import connect, from_file, from_kubeconfig, in_cluster, namespace_of
 from podpool.kube.errors import Forbidden
 from podpool.resources.builtin import NAMESPACES
 from podpool.runtime.http import serving
@@ -47,6 +47,16 @@ class TestKubeconfig:
             """
         )
         assert "http://127.0.0.1:1" == str(from_kubeconfig(path).base).rstrip("/")
+
+    @pytest.mark.parametrize(("said", "meant"), [({"namespace": "shop"}, "shop"), ({}, "default")])
+    def test_names_are_looked_for_in_the_contexts_namespace(
+        self, tmp_path: Path, said: dict[str, str], meant: str
+    ) -> None:
+        path = kubeconfig(tmp_path / "config", cluster={"server": "http://x"}, user={})
+        config = json.loads(path.read_text())
+        config["contexts"][0]["context"] |= said
+        path.write_text(json.dumps(config))
+        assert meant == namespace_of(path) == namespace_of(environ={"KUBECONFIG": str(path)})
 
     def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
         path = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})

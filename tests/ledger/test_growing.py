@@ -104,10 +104,10 @@ def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
     office = Office()
     office.subnet("10.0.0.0/28")
     office.subnet("10.0.0.16/28", name="other")
-    with pytest.raises(Conflict, match="vnet/other"):
+    with pytest.raises(Conflict, match="vnet.other"):
         grow(office, "10.0.0.0/27")
     grow(office, "10.2.0.0/28")
-    with pytest.raises(Conflict, match="10.2.0.0/28 of subnet vnet/pods"):
+    with pytest.raises(Conflict, match="10.2.0.0/28 of subnet vnet.pods"):
         office.subnet("10.2.0.0/24", name="third")
 
 

@@ -14,7 +14,7 @@ def test_the_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -
     """In a network and a /var/lib of their own: usual ports and usual places."""
     told = run_commands(commands_of("docs/ledger.md"), namespaces=namespaces, home=tmp_path)
     assert 0 == told.returncode, told.stdout
-    assert "vnet/pods: 10.50.0.0/25, 10.60.0.0/26 with 179 addresses" in told.stdout
+    assert "vnet.pods: 10.50.0.0/25, 10.60.0.0/26 with 179 addresses" in told.stdout
     assert '"capacity":179,"reserved":0' in told.stdout
     assert re.search("10.50.0.11 .* one .* now .*default/web$", told.stdout, re.MULTILINE)
     assert '"namespace":"default","name":"web"' in told.stdout

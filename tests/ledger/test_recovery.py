@@ -350,7 +350,7 @@ class TestAListThatIsNotWanted:
         for leader in (first, second):
             leader.moved_to(restored).lead()
         second.list_all(listed("n1", states[1]))
-        with pytest.raises(NotFound, match="vnet/late"):
+        with pytest.raises(NotFound, match="vnet.late"):
             first.list_all(listed("n1", states[0]), listed("n2", lost))
         restored.subnet("10.0.1.0/24", name="late")
         assert "frozen" == second.problem(item("n9", subnet=late)).error

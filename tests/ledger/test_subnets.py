@@ -106,7 +106,7 @@ def test_another_subnet_of_the_same_name_is_refused() -> None:
 def test_an_overlap_in_a_network_is_refused_with_the_name_of_the_other(cidr: str) -> None:
     office = Office()
     office.subnet("10.0.0.0/24", name="first")
-    with pytest.raises(Conflict, match="vnet/first"):
+    with pytest.raises(Conflict, match="vnet.first"):
         office.subnet(cidr, name="second")
 
 

@@ -3,6 +3,7 @@
 import math
 import random
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -47,8 +48,18 @@ def test_what_stands_still_is_not_filling_up() -> None:
     assert (Outlook.STEADY, None, None) == (told.outlook, told.likely, told.early)
 
 
+@pytest.mark.parametrize("slope", [0.0, -0.5])
+def test_what_rose_and_has_been_flat_or_falling_for_a_minute_is_not_filling_up(slope: float) -> None:
+    ramp = walk(count=120, drift=2.0)
+    end, top = ramp[-1]
+    plateau = [(end + second, top + slope * second) for second in range(1, 61)]
+    told = forecast([*ramp, *plateau], capacity=top + 20)
+    assert (Outlook.STEADY, None, None) == (told.outlook, told.likely, told.early)
+    assert Outlook.FILLING is forecast([*ramp, *plateau[:10]], capacity=top + 20).outlook
+
+
 def test_what_shrinks_with_noise_may_still_fill_up_by_chance() -> None:
-    told = forecast(walk(drift=-0.01, noise=5.0), capacity=130)
+    told = forecast(walk(drift=-0.01, noise=5.0, seed=6), capacity=130)
     assert Outlook.STEADY is told.outlook
     assert told.early is not None
 
@@ -82,7 +93,7 @@ def test_early_comes_before_likely_and_that_before_late(values: list[int], capac
 
 def test_uneven_samples_are_read_at_even_distances() -> None:
     """A pause in which nothing was seen counts as time, not as one step."""
-    samples = [*walk(count=60, drift=1.0), (600.0, 159.0)]
-    told = forecast(samples, capacity=259)
+    samples = [*walk(count=60, drift=1.0), (600.0, 199.0)]
+    told = forecast(samples, capacity=299)
     assert told.likely is not None
     assert told.likely > 500

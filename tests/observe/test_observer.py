@@ -137,7 +137,7 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
             await site.kube.merge(SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
             await site.seen(lambda observer: observer.scene.subnets and observer.scene.subnets["vnet.pods"].exhausted)
             shown = site.observer.scene.subnets["vnet.pods"]
-            assert (0, 3, 2, 8, 50) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
+            assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
             assert {} == site.observer.scene.troubles
 
     asyncio.run(story())

@@ -11,11 +11,12 @@ import pytest
 from podpool.core.errors import InvalidInput
 from podpool.ledger.client import LedgerClient
 from podpool.observe.address_map import address_map
-from podpool.observe.news import headline
+from podpool.observe.news import headline, news_of
 from podpool.observe.questions import Questions, find
 from podpool.observe.scene import NEWS_KEPT, ON_THE_WAY
 from podpool.observe.views import NodeView, SubnetView
 from podpool.observe.why import why
+from podpool.resources.builtin import Event
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.dashboard.stages import CLUSTER, Stage
 
@@ -88,9 +89,43 @@ def test_a_subnet_that_runs_short_is_told_in_words() -> None:
         assert "Every Pod has its address." == stage.scene.headline
         await stage.play({"b": 60})
         await stage.later(1)
+        await stage.later(3)
         assert stage.scene.headline.endswith("Pods wait for an address on 1 node.")
 
     staged(story())
+
+
+def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
+    """Or every Deployment would turn the page red, and be read aloud."""
+
+    async def story() -> None:
+        stage = Stage()
+        await stage.open()
+        await stage.play({"a": 3})
+        await stage.later(1)
+        stage.bind("new", "a")
+        await stage.later(1)
+        assert ("Every Pod has its address.", 0) == (stage.scene.headline, stage.scene.picture(at=0.0).waiting)
+        await stage.later(3)
+        assert "1 Pod waits for an address on 1 node." == stage.scene.headline
+        assert 1 == stage.scene.picture(at=0.0).waiting
+
+    staged(story())
+
+
+def test_what_an_event_is_about_is_said_once() -> None:
+    note = "node one has no free address"
+    event = msgspec.convert(
+        {
+            "reportingController": "podpool-agent",
+            "regarding": {"kind": "Node", "name": "one"},
+            "note": note,
+        },
+        Event,
+    )
+    told = news_of(event)
+    assert told
+    assert ("Node one", "has no free address") == (told.about, told.words)
 
 
 def test_a_short_subnet_is_in_the_headline_even_when_nobody_waits() -> None:

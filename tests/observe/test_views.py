@@ -107,7 +107,7 @@ def test_a_subnet_scales_as_the_controller_decided_whatever_the_ledger_would() -
     undecided, decided = (msgspec.convert({"status": each}, ClusterSubnet) for each in ({}, status))
     assert short == as_decided(short, None) == as_decided(short, undecided)
     view = subnet_view(as_decided(short, decided), None, [])
-    assert (8, 25, False) == (view.batch, view.buffer, view.exhausted)
+    assert (8, 0.25, False) == (view.batch, view.buffer, view.exhausted)
 
 
 def test_what_no_node_of_this_cluster_has_is_other_clusters() -> None:

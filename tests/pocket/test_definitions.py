@@ -138,6 +138,12 @@ class TestNamesOfOurOwnKinds:
         manifest["spec"]["versions"][0]["name"] = version
         return manifest
 
+    async def end(self, guest: Guest, name: str) -> None:
+        """Delete a definition, and wait until the next one may have its name."""
+        await guest.client.delete(DEFINITIONS, name)
+        while (await said(guest, "GET", DEFINITIONS.path(name=name)))[0] != 404:
+            pass  # the server takes its time for each answer
+
     @in_loop
     @pytest.mark.parametrize("annotations", [{}, {APPROVED: "yes"}], ids=str)
     async def test_a_group_of_kubernetes_needs_an_approval(self, cluster: Cluster, annotations: dict[str, str]) -> None:
@@ -163,5 +169,5 @@ class TestNamesOfOurOwnKinds:
                 code, _ = await said(guest, "GET", "/apis/coordination.k8s.io/v9/leases")
                 assert 404 == code
             finally:
-                await guest.client.delete(DEFINITIONS, manifest["metadata"]["name"])
+                await self.end(guest, manifest["metadata"]["name"])
             assert 200 == (await said(guest, "GET", f"{mine}/a"))[0], "a Lease outlives the definition"

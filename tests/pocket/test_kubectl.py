@@ -291,12 +291,25 @@ class TestWhatIsLeftOut:
     ) -> None:
         assert sentence in Kubectl(pocket.kubeconfig, tmp_path, "default").say(*words, manifest=LEASE)
 
+    @pytest.mark.parametrize("verb", ["create", "apply"])
+    def test_a_webhook_is_refused_with_a_sentence(self, pocket: Pocket, tmp_path: Path, verb: str) -> None:
+        """Kubectl would say that there is no such kind; there is, and it would do nothing here."""
+        kubectl = Kubectl(pocket.kubeconfig, tmp_path, "default")
+        sentence = "admission (by webhooks and policies) is not spoken by this API server (podpool pocket)"
+        assert sentence in kubectl.say(verb, "-f", "-", manifest=WEBHOOK)
+
     def test_rules_in_definitions_are_kept_and_warned_of(self, pocket: Pocket, tmp_path: Path) -> None:
         kubectl = Kubectl(pocket.kubeconfig, tmp_path, "default")
         ruled = RULED.replace("GROUP", f"x{next(_count)}.dev")
         assert "not evaluated" in kubectl.say("create", "-f", "-", manifest=ruled)
 
 
+WEBHOOK = """
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: strict}
+webhooks: []
+"""
 RULED = """
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition

@@ -3,25 +3,29 @@
 import asyncio
 import platform
 import re
+import shlex
+import shutil
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from podpool.cli.up.acts import full_at
-from podpool.cli.up.play import run_up
+from podpool.cli.up.play import farewell, run_up
 from podpool.cli.up.pods import NETWORKS, StagedAnnotations, StagedMeta, StagedPod, network_status
 from podpool.cli.up.screen import Screen, drawn
-from podpool.cli.up.settings import Home, Settings
+from podpool.cli.up.settings import Home, Settings, usual_home
 from podpool.cli.up.stage import NodePicture, Picture, surely
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.numbers import read_numbers
+from podpool.core.scaling import Scaler
 from podpool.kube.errors import NotFound
+from podpool.ledger.messages import SubnetName, SubnetState
 from podpool.runtime.transport import Unreachable
 
 
-def node(name: str, *, alive: bool = True) -> NodePicture:
-    return NodePicture(name=name, alive=alive, running=3, waiting=1, held=15, requested=15, batch=16)
+def node(name: str, *, alive: bool = True, served: bool = True, held: int = 15) -> NodePicture:
+    return NodePicture(name=name, alive=alive, running=3, waiting=1, served=served, held=held, requested=held, batch=16)
 
 
 PICTURE = Picture(nodes=(node("node-1"), node("node-2", alive=False)), subnet=None)
@@ -56,6 +60,42 @@ class TestScreen:
         last = captured.get().rpartition("line 39")[2]
         assert "the page is there" in last
         assert "node-2" in last
+
+
+def test_a_node_that_has_its_primary_is_served_and_nobody_is_while_the_ledger_is_away() -> None:
+    bare, nothing = node("node-1", held=0), node("node-2", held=0, served=False)
+    there = SubnetState(
+        subnet=SubnetName(network="vnet", name="pods"),
+        revision=1,
+        timestamp="",
+        cidr="10.77.0.0/24",
+        capacity=253,
+        reserved=1,
+        cooldown=6.0,
+        scaler=Scaler(1, 0),
+    )
+    assert ["node-2"] == Picture(nodes=(bare, nothing), subnet=there).unserved
+    assert ["node-1", "node-2"] == Picture(nodes=(bare, nothing), subnet=None).unserved
+
+
+class TestFarewell:
+    def test_what_it_says_to_try_is_for_this_stage_and_starts_it(self, tmp_path: Path) -> None:
+        home = tmp_path / "a place"
+        said = farewell(Settings(port=17780, nodes=3, subnet="10.1.0.0/25"), home)
+        commands = [shlex.split(line) for line in said if " up " in line and line.startswith("  ")]
+        stage = ["--home", str(home), "--port", "17780", "--nodes", "3", "--subnet", "10.1.0.0/25"]
+        assert 3 == len(commands)
+        assert all(stage == words[2:10] for words in commands)
+
+    def test_as_usual_it_fits_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+        said = farewell(Settings(), usual_home())
+        assert "  podpool up --story none" in said
+        assert max(map(len, said)) <= 80
+
+    def test_a_password_is_not_said(self, tmp_path: Path) -> None:
+        said = farewell(Settings(database="postgresql://me:s3cret@host/books"), tmp_path)
+        assert "s3cret" not in "".join(said)
 
 
 class TestHome:

@@ -68,8 +68,8 @@ def scarcity(told: str) -> Sequence[str]:
 
 
 def slices(_: str) -> Sequence[str]:
-    given = f"{WIDE_PODS * INTERFACES} of 762 addresses used"
-    return [tells("#network-list", f"{NODES} of 256 slices taken"), tells("#network-list", given)]
+    given = f"{WIDE_PODS * INTERFACES} of {NODES * 62} addresses used"
+    return [tells("#network-list", f"{NODES} of 1\u202f024 slices taken"), tells("#network-list", given)]
 
 
 def loss(told: str) -> Sequence[str]:
@@ -131,6 +131,7 @@ def test_after_each_act_the_audit_is_clean_and_the_page_shows_it(
                 (pictures / f"act-{number}.png").write_bytes(await page.picture())
                 evening.press_enter()
             await asyncio.to_thread(evening.until_said, "The story is over")
+            await page.until(f"{ACT}.hidden")
             assert [] == page.complaints
 
     try:

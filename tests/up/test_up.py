@@ -98,6 +98,15 @@ def test_the_next_start_goes_on_with_the_next_act_unless_it_is_fresh(evening: Ev
     assert 0 == evening.close(), evening.said
 
 
+def test_after_the_story_the_next_start_leaves_the_stage_as_it_was(evening: Evening) -> None:
+    words = ("--nodes", "1", "--subnet", "10.77.0.0/25", "--story", "short")
+    assert 0 == evening.ask(*words, "--once")[0]
+    evening.open(*words, until_said="--fresh plays it again")
+    assert "ready again after" in evening.said
+    assert "Act " not in evening.said
+    assert 0 == evening.close(), evening.said
+
+
 def test_ctrl_c_in_the_middle_of_an_act_leaves_nothing_and_the_act_is_played_again(evening: Evening) -> None:
     evening.open(*SMALL, "--story", "full", until_said="Act 1 of")
     assert 0 == evening.close(), evening.said
@@ -143,6 +152,23 @@ class TestTheStageIsYours:
         assert 0 == evening.close(signal.SIGTERM), evening.said
         assert evening.said.startswith("starting an API server")
         assert "stopping" in evening.said
+
+    def test_kubectl_describes_nodes_and_why_pods_wait(self, evening: Evening, tmp_path: Path) -> None:
+        evening.open("--nodes", "1", "--subnet", "10.77.0.0/28", "--story", "none", until_said=YOURS)
+        kubectl = Kubectl(evening.kubeconfig, tmp_path / "kubectl", "default")
+        node = kubectl.say("describe", "node", "node-1")
+        assert re.search(r"HolderIdentity: +node-1", node), node
+        assert re.search(r"pods: +250", node), node
+        assert not re.search(r"-[0-9]{9}|0001|Failed", node), node
+        for number in range(14):  # more than there are addresses
+            kubectl.say("run", f"many-{number}", "--image=none.invalid/none")
+        until(lambda: "FailedCreatePodSandBox" in kubectl.say("get", "events"), "a Pod is told why it waits")
+        kubectl.say("cordon", "node-1")
+        kubectl.say("run", "late", "--image=none.invalid/none")
+        until(lambda: "FailedScheduling" in kubectl.say("describe", "pod", "late"), "it is told that no node takes it")
+        kubectl.say("uncordon", "node-1")
+        until(lambda: "node-1/" in kubectl.say("describe", "pod", "late"), "it is placed")
+        assert 0 == evening.close(), evening.said
 
     @pytest.mark.xdist_group("postgres")
     def test_a_real_api_server_and_a_real_postgresql_do_as_well(self, evening: Evening, postgres: Postgres) -> None:

@@ -22,12 +22,12 @@ from podpool.observe.networks import NetworkView
 from podpool.observe.news import News, headline
 from podpool.observe.objects import SeenPod
 from podpool.observe.observer import CLUSTER, LEDGER, Observer
-from podpool.observe.pods import pod_news, pod_view
+from podpool.observe.pods import PodView, pod_news, pod_view
 from podpool.observe.scene import Scene
 from podpool.observe.views import NodeView, SubnetView, View
 from podpool.runtime import randomness
 
-V = TypeVar("V", SubnetView, NodeView, NetworkView)
+V = TypeVar("V", SubnetView, NodeView, NetworkView, PodView)
 
 LOOK = 0.5
 """Seconds between two looks of `watch`."""
@@ -52,14 +52,14 @@ async def status(desk: Desk) -> int:
         "nodes": len(nodes),
         "nodes_short": sum(each.short for each in nodes),
         "nodes_unserved": sum(not each.subnet for each in nodes),
+        "nodes_gone": sum(each.gone for each in nodes),
         "pods": sum(each.assigned for each in nodes),
         "pods_waiting": sum(each.waiting for each in nodes),
         "networks": scene.networks,
         "controller": seen.leader,
         "troubles": scene.troubles,
     }
-    mood = BAD if figures["pods_waiting"] or scene.troubles else GOOD
-    parts: list[Sheet | str | Text] = [Text(seen.headline, style=mood), ""]
+    parts: list[Sheet | str | Text] = [Text(seen.headline, style=_mood(figures)), ""]
     if seen.subnets:
         parts += [subnet_sheet(seen.subnets), ""]
     cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(scene)}
@@ -71,8 +71,16 @@ async def status(desk: Desk) -> int:
     return _troubled(desk, scene)
 
 
+def _mood(figures: dict[str, Any]) -> str:
+    if figures["pods_waiting"] or figures["troubles"]:
+        return BAD
+    short = any(each.exhausted or each.frozen for each in figures["subnets"])
+    return WARNING if short or figures["nodes_gone"] else GOOD
+
+
 def _nodes(figures: dict[str, Any]) -> str:
-    more = [f"{figures[f'nodes_{word}']} {word}" for word in ("short", "unserved") if figures[f"nodes_{word}"]]
+    words = ("short", "unserved", "gone")
+    more = [f"{figures[f'nodes_{word}']} {word}" for word in words if figures[f"nodes_{word}"]]
     return ", ".join([str(figures["nodes"]), *more])
 
 
@@ -96,7 +104,7 @@ def _controller(seen: Glance, *, at: float) -> str:
 def _ledger(scene: Scene, desk: Desk) -> str:
     if desk.ledger is None:
         return "none"
-    return "does not answer" if LEDGER in scene.troubles else "answers"
+    return "cannot be asked" if LEDGER in scene.troubles else "answers"
 
 
 async def subnets(desk: Desk, *, names: Sequence[str]) -> int:
@@ -116,11 +124,13 @@ async def nodes(desk: Desk, *, names: Sequence[str], waiting: bool) -> int:
     return 0
 
 
-async def pods(desk: Desk, *, namespace: str, node: str, waiting: bool) -> int:
+async def pods(desk: Desk, *, names: Sequence[str], namespace: str, node: str, waiting: bool) -> int:
     """Tell which Pod has which address."""
     at = desk.clock.wall()
     scene = await see_cluster(desk)
-    shown = sorted((pod_view(each) for each in scene.mirrors.pods.values()), key=lambda each: each.name)
+    views = (pod_view(each) for each in scene.mirrors.pods.values())
+    keys = [each if "/" in each else f"{namespace or desk.namespace}/{each}" for each in names]
+    shown = _named(sorted(views, key=lambda each: each.name), keys, what="POD", found_by="`podpool pods` lists them")
     found = [
         each
         for each in shown
@@ -231,10 +241,10 @@ def _troubled(desk: Desk, scene: Scene) -> int:
     return AWAY if scene.troubles else 0
 
 
-def _named(found: Iterable[V], names: Sequence[str], *, what: str) -> list[V]:
+def _named(found: Iterable[V], names: Sequence[str], *, what: str, found_by: str = "") -> list[V]:
     """Pick by name; all of them when none is named."""
     by_name = {each.name: each for each in found}
     for name in names:
         if name not in by_name:
-            raise InvalidInput(what, name, f"is not there; there are {joined(by_name)}")
+            raise InvalidInput(what, name, f"is not there; {found_by or f'there are {joined(by_name)}'}")
     return [by_name[name] for name in names] if names else list(by_name.values())

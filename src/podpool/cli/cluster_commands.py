@@ -10,7 +10,7 @@ from podpool.cli.asked import Asked, Everyday
 from podpool.cli.command import EXIT_CODES, LOOK
 from podpool.core.quantities import parse_duration
 
-NAMESPACE = Annotated[str, typer.Option("--namespace", "-n", help="the Pod's namespace")]
+NAMESPACE = Annotated[str, typer.Option("--namespace", "-n", help="the Pod's namespace; else the context's")]
 WAITING = Annotated[bool, typer.Option("--waiting", help="only where somebody waits")]
 
 
@@ -58,13 +58,14 @@ def nodes(
 
 def pods(
     ctx: typer.Context,
+    names: Annotated[list[str] | None, typer.Argument(metavar="POD", help="names, or NAMESPACE/NAME; else all")] = None,
     *,
     namespace: Annotated[str, typer.Option("--namespace", "-n", help="of this namespace; else of all")] = "",
     node: Annotated[str, typer.Option(help="on this node; else on all")] = "",
     waiting: WAITING = False,
 ) -> None:
     """Tell which Pod has which address."""
-    _run(ctx, "cluster:pods", namespace=namespace, node=node, waiting=waiting)
+    _run(ctx, "cluster:pods", names=names or [], namespace=namespace, node=node, waiting=waiting)
 
 
 def slices(
@@ -87,7 +88,7 @@ def who(
 def pod_history(
     ctx: typer.Context,
     pod: Annotated[str, typer.Argument(help="a Pod's name, or NAMESPACE/NAME")],
-    namespace: NAMESPACE = "default",
+    namespace: NAMESPACE = "",
     at: AT = "",
 ) -> None:
     """Tell which addresses a Pod had, on which node and in which network."""
@@ -109,7 +110,7 @@ def address_history(
 def why(
     ctx: typer.Context,
     pod: Annotated[str, typer.Argument(help="a Pod's name, or NAMESPACE/NAME")],
-    namespace: NAMESPACE = "default",
+    namespace: NAMESPACE = "",
 ) -> None:
     """Tell why a Pod has no address, from what is known, and what to do about it."""
     _run(ctx, "past:explain", pod=pod, namespace=namespace)

@@ -25,6 +25,7 @@ from podpool.runtime.clock import Clock, SystemClock
 
 KUBECONFIG = "kubeconfig"
 """How `podpool up` names it, in its own place."""
+STAGE = "this is the stage of `podpool up`"
 PATIENCE = Patience(attempts=2)
 """Of somebody who waits in front of a terminal."""
 
@@ -35,6 +36,8 @@ class Desk(msgspec.Struct, frozen=True, kw_only=True):
     kube: KubeClient
     server: str
     """Where the cluster's API server is."""
+    namespace: str = "default"
+    """Of Pods that are named without one."""
     ledger: LedgerClient | None
     clock: Clock
     teller: Teller
@@ -56,14 +59,21 @@ async def opened(asked: Asked) -> AsyncIterator[Desk]:
     teller = Teller(asked)
     chosen = on_stage(asked)
     if chosen != asked and not _named(asked):
-        teller.remark("this is the stage of `podpool up`; --kubeconfig or --context name another cluster")
+        teller.remark(f"{STAGE}; --kubeconfig or --context name another cluster")
     api = _api(chosen)
     books = reached(
         chosen.ledger, token_file=chosen.ledger_token_file, ca_file=chosen.ledger_ca_file, patience=PATIENCE
     )
     try:
         async with books as ledger:
-            yield Desk(kube=KubeClient(api), server=str(api.base), ledger=ledger, clock=SystemClock(), teller=teller)
+            yield Desk(
+                kube=KubeClient(api),
+                server=str(api.base),
+                namespace=_namespace(chosen),
+                ledger=ledger,
+                clock=SystemClock(),
+                teller=teller,
+            )
     finally:
         await api.close()
 
@@ -98,6 +108,11 @@ def _held(lock: Path) -> bool:
     except OSError:
         return False
     return False
+
+
+def _namespace(asked: Asked) -> str:
+    named = [Path(asked.kubeconfig)] if asked.kubeconfig else []
+    return config.namespace_of(*named, context=asked.context or None)
 
 
 def _api(asked: Asked) -> config.Connection:

@@ -8,6 +8,7 @@ import msgspec
 
 from podpool.cli.asked import Asked
 from podpool.cli.command import Output
+from podpool.cli.desk import STAGE, on_stage
 from podpool.cli.ledger import token_in, trust
 from podpool.cli.sheets import past_sheet
 from podpool.cli.telling import Sheet, Teller
@@ -36,16 +37,27 @@ class Desk(msgspec.Struct, frozen=True):
 
     def ask(self, question: Callable[[LedgerClient], Awaitable[T]], tell: Callable[[T], Parts]) -> None:
         """Ask, and tell the answer."""
-        answer = asyncio.run(self._ask(question))
-        Teller(Asked(output=Output(self.output), no_color=bool(self.no_color))).answer(answer, *tell(answer))
+        asked = Asked(
+            ledger=self.ledger,
+            ledger_token_file=self.token_file,
+            ledger_ca_file=self.ca_file,
+            output=Output(self.output),
+            no_color=bool(self.no_color),
+        )
+        teller, chosen = Teller(asked), on_stage(asked)
+        if chosen != asked:
+            teller.remark(f"{STAGE}; --ledger names another ledger")
+        answer = asyncio.run(_asked(chosen, question))
+        teller.answer(answer, *tell(answer))
 
-    async def _ask(self, question: Callable[[LedgerClient], Awaitable[T]]) -> T:
-        road = HttpTransport(self.ledger, tls=trust(self.ca_file))
-        rng = randomness.system()
-        try:
-            return await question(LedgerClient(road, token=token_in(self.token_file), patience=Patience(), rng=rng))
-        finally:
-            await road.close()
+
+async def _asked(asked: Asked, question: Callable[[LedgerClient], Awaitable[T]]) -> T:
+    road = HttpTransport(asked.ledger, tls=trust(asked.ledger_ca_file))
+    token, rng = token_in(asked.ledger_token_file), randomness.system()
+    try:
+        return await question(LedgerClient(road, token=token, patience=Patience(), rng=rng))
+    finally:
+        await road.close()
 
 
 def create_subnet(*, network_subnet: str, cidr: str, gateway: str, keep_back: str, numbers: str, **desk: str) -> None:

@@ -22,6 +22,8 @@ from podpool.observe.why import why
 from podpool.resources.builtin import NAMESPACES
 from podpool.runtime.transport import Unreachable
 
+EXAMPLE = "2026-11-16T02:30:00Z"
+
 
 async def who(desk: Desk, *, address: str, at: str) -> int:
     """Tell who has an address, and who had it."""
@@ -59,7 +61,7 @@ def _whose(now: AddressNow, uses: Sequence[ReportedUse]) -> str:
 
 async def explain(desk: Desk, *, pod: str, namespace: str) -> int:
     """Tell why a Pod has no address, and what to do; of one that is gone what it had."""
-    key = _key(pod, namespace)
+    key = _key(pod, namespace or desk.namespace)
     scene = (await glance(desk.kube, desk.ledger, at=desk.clock.wall())).scene
     need_cluster(scene)
     reason = why(scene, key)
@@ -87,7 +89,7 @@ async def of_node(desk: Desk, *, node: str, at: str) -> int:
 
 async def of_pod(desk: Desk, *, pod: str, namespace: str, at: str) -> int:
     """Tell what a Pod had, also one that is gone."""
-    key = _key(pod, namespace)
+    key = _key(pod, namespace or desk.namespace)
     space, _, name = key.partition("/")
     return await _tell(desk, f"Pod {key}", lambda ledger: ledger.pod_history(name, namespace=space, at=at), at=at)
 
@@ -102,10 +104,7 @@ async def _tell(
 ) -> int:
     if desk.ledger is None:
         raise InvalidInput("--ledger", NO_LEDGER, "only the ledger knows the past: name it")
-    try:
-        datetime.fromisoformat(at or "2026-11-16T02:30:00Z")
-    except ValueError:
-        raise InvalidInput("--at", at, "no moment: write it as 2026-11-16T02:30:00Z") from None
+    _check_moment(at or EXAMPLE)
     try:
         past = await asking(desk.ledger)
     except Unreachable as error:
@@ -114,6 +113,15 @@ async def _tell(
     nothing = f"{what}: nothing is known {when}; the past is kept for {past.kept / 3600:g} h."
     desk.teller.answer(past, past_sheet(past.tenures, past.uses) if past.tenures or past.uses else nothing)
     return 0
+
+
+def _check_moment(at: str) -> None:
+    try:
+        zone = datetime.fromisoformat(at).tzinfo
+    except ValueError:
+        raise InvalidInput("--at", at, f"no moment: write it as {EXAMPLE}") from None
+    if zone is None:
+        raise InvalidInput("--at", at, f"does not say in which time zone: write it as {EXAMPLE}")
 
 
 def _key(pod: str, namespace: str) -> str:

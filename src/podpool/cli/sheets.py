@@ -33,7 +33,7 @@ def subnet_sheet(subnets: Iterable[SubnetView]) -> Sheet:
             each.primaries,
             each.others,
             each.pods_waiting,
-            f"{each.buffer / 100:g}",
+            f"{each.buffer:g}",
             each.kept_back,
         )
         for each in subnets

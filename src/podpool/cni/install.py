@@ -37,11 +37,11 @@ class DoesNotRun(PodpoolError):
     """A plugin was made, and this machine does not run it."""
 
 
-def plugin(architecture: str | None = None) -> Path:
+def plugin(architecture: str | None = None, *, soon: bool = False) -> Path:
     """Find the plugin for a machine, this one unless told; builds it where it did not come with the package."""
     architecture = architecture or platform.machine()
     carried = BUILT_IN / plugin_name(architecture)
-    return carried if carried.exists() else build(architecture)
+    return carried if carried.exists() else build(architecture, soon=soon)
 
 
 def content(architecture: str | None = None) -> bytes:

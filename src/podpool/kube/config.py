@@ -7,7 +7,7 @@ import base64
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput
@@ -26,12 +26,25 @@ Connection = HttpTransport | PluginTransport
 
 def connect(environ: Mapping[str, str] = os.environ, *, context: str | None = None) -> Connection:
     """Find the API server as kubectl does: `KUBECONFIG`, then the Pod's own account, then `~/.kube/config`."""
+    files = _files(environ, context)
+    return from_kubeconfig(*files, context=context, environ=environ) if files else in_cluster(environ)
+
+
+def namespace_of(*paths: Path, environ: Mapping[str, str] = os.environ, context: str | None = None) -> str:
+    """Find where kubectl looks for names that come without a namespace: in the context's, or the Pod's own."""
+    files = paths or _files(environ, context)
+    own = ACCOUNT / "namespace"
+    told = choose(files, context=context).namespace if files else own.read_text().strip() if own.exists() else ""
+    return told or "default"
+
+
+def _files(environ: Mapping[str, str], context: str | None) -> Sequence[Path]:
+    """Find the kubeconfigs; none inside a Pod, which has an account of its own."""
     if environ.get("KUBECONFIG"):
-        named = [Path(each) for each in environ["KUBECONFIG"].split(os.pathsep) if each]
-        return from_kubeconfig(*named, context=context, environ=environ)
+        return [Path(each) for each in environ["KUBECONFIG"].split(os.pathsep) if each]
     if environ.get("KUBERNETES_SERVICE_HOST") and not context:
-        return in_cluster(environ)
-    return from_kubeconfig(Path.home() / ".kube" / "config", context=context, environ=environ)
+        return []
+    return [Path.home() / ".kube" / "config"]
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = ACCOUNT) -> HttpTransport:

@@ -66,6 +66,7 @@ class Context(_Part, frozen=True, kw_only=True):
 
     cluster: str
     user: str
+    namespace: str = ""
 
 
 class _NamedCluster(_Part, frozen=True, kw_only=True):
@@ -97,6 +98,8 @@ class Chosen(msgspec.Struct, frozen=True, kw_only=True):
 
     cluster: Cluster
     user: User
+    namespace: str = ""
+    """Where names are looked for that come without one; empty when the context does not say."""
 
 
 def choose(paths: Sequence[Path], *, context: str | None = None) -> Chosen:
@@ -116,6 +119,7 @@ def choose(paths: Sequence[Path], *, context: str | None = None) -> Chosen:
     return Chosen(
         cluster=_find(paths, "cluster", chosen.cluster, clusters),
         user=_find(paths, "user", chosen.user, users),
+        namespace=chosen.namespace,
     )
 
 

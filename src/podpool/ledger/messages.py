@@ -30,7 +30,7 @@ class SubnetName(Message, frozen=True, kw_only=True):
     name: str
 
     def __str__(self) -> str:
-        return f"{self.network}/{self.name}"
+        return f"{self.network}.{self.name}"
 
 
 class Grant(Message, frozen=True, kw_only=True):

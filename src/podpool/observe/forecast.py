@@ -4,7 +4,8 @@ What is followed is what no node could give back (`SubnetView.occupied`), becaus
 before anybody is refused. From equal steps with mean change d and standard deviation s, n of them, the occupation
 after h more steps is `now + d*h`, give or take `z * s * sqrt(h * (1 + h/n))`: the walk's own noise, and what n steps
 leave unknown of the drift. The edges of that cone say from when on the subnet may be full, and by when it surely is;
-z = 1.2816 leaves one chance in ten on either side. Nothing is told beyond a few times what was seen.
+z = 1.2816 leaves one chance in ten on either side. Nothing is told beyond a few times what was seen; and when nothing
+was gained lately, only that time counts.
 """
 
 import enum
@@ -20,6 +21,8 @@ FEWEST = 12
 """and in so many at least."""
 SHORTEST = 60.0
 """Seconds that must have been seen."""
+LATELY = 0.25
+"""The part of it, though never less than that, which must have seen a rise for the rest to count."""
 REACH = 20.0
 """How many times the time seen may be looked ahead."""
 Z = 1.2816
@@ -57,11 +60,11 @@ def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Fore
         return Forecast(outlook=Outlook.FULL, likely=0.0, early=0.0, late=0.0, seen=seen)
     if seen < SHORTEST or len(samples) <= FEWEST:
         return Forecast(outlook=Outlook.UNKNOWN, seen=seen)
-    count = min(STEPS, len(samples) - 1)
-    changes = _changes(samples, count)
+    step = seen / min(STEPS, len(samples) - 1)
+    changes = _telling(_changes(samples, min(STEPS, len(samples) - 1)), step=step)
+    count = len(changes)
     drift = sum(changes) / count
     spread = math.sqrt(sum((each - drift) ** 2 for each in changes) / (count - 1))
-    step = seen / count
 
     def edge(z: float) -> float | None:
         def short(steps: float) -> float:
@@ -73,6 +76,12 @@ def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Fore
     likely, early, late = edge(0.0), edge(Z), edge(-Z)
     outlook = Outlook.STEADY if likely is None else Outlook.FILLING
     return Forecast(outlook=outlook, likely=likely, early=early, late=late, seen=seen)
+
+
+def _telling(changes: list[float], *, step: float) -> list[float]:
+    """Leave out what is over: where nothing was gained lately, how it rose before tells nothing of what comes."""
+    lately = max(FEWEST, int(SHORTEST / step), math.ceil(len(changes) * LATELY))
+    return changes if sum(changes[-lately:]) > 0 else changes[-lately:]
 
 
 def _changes(samples: Sequence[tuple[float, float]], count: int) -> list[float]:

@@ -30,11 +30,16 @@ def news_of(event: Event) -> News | None:
     return News(
         at=at,
         about=f"{event.regarding.kind} {event.regarding.name}".strip(),
-        words=event.note,
+        words=_without(f"{event.regarding.kind} {event.regarding.name} ", event.note),
         warning=event.type == "Warning",
         count=series.count if series else 1,
         key=event.metadata.uid or event.key,
     )
+
+
+def _without(about: str, note: str) -> str:
+    """Leave out what a note is about where it begins with that: it is told beside it."""
+    return note[len(about) :] if note.lower().startswith(about.lower()) else note
 
 
 def subnet_news(before: SubnetView, after: SubnetView, *, at: str) -> Iterable[News]:

@@ -37,6 +37,8 @@ from podpool.resources.whereabouts import IPPool, NodeSlicePool
 NEWS_KEPT = 200
 STEP = 1.0
 """Seconds between two samples, at first."""
+PATIENCE = 3.0
+"""Seconds after which a node's Pods without an address wait: before that they are being started."""
 ON_THE_WAY = 5.0
 """Seconds in which a node shows what it was given."""
 _MANY = 5
@@ -60,6 +62,8 @@ class Delta(View, frozen=True, kw_only=True):
 
     at: float
     headline: str = ""
+    waiting: int = 0
+    """Pods that the headline tells of."""
     troubles: Mapping[str, str] = {}
     subnets: tuple[SubnetView, ...] = ()
     lost_subnets: tuple[str, ...] = ()
@@ -73,7 +77,7 @@ class Delta(View, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """Nothing happened."""
-        return self == Delta(at=self.at, headline=self.headline, troubles=self.troubles)
+        return self == Delta(at=self.at, headline=self.headline, waiting=self.waiting, troubles=self.troubles)
 
 
 class Picture(View, frozen=True, kw_only=True):
@@ -81,6 +85,7 @@ class Picture(View, frozen=True, kw_only=True):
 
     at: float
     headline: str
+    waiting: int
     troubles: Mapping[str, str]
     subnets: tuple[SubnetView, ...]
     nodes: tuple[NodeView, ...]
@@ -112,6 +117,8 @@ class Scene:
         self._states: dict[str, SubnetState] = {}
         self._made: dict[str, NewSubnet] = {}
         self._touched: dict[str, None] = {}
+        self._waits_since: dict[str, float] = {}
+        self._at = 0.0
         self._redivided = True
         self._fresh: list[News] = []
         self._first = True
@@ -148,6 +155,9 @@ class Scene:
         """Bring everything up to date; tell what changed since the last look."""
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         nodes, lost_nodes, told = self._look_at_nodes(moment)
+        self._at = at
+        waiting = (name for name, node in self.nodes.items() if node.waiting)
+        self._waits_since = {name: min(at, self._waits_since.get(name, at)) for name in waiting}
         subnets, lost_subnets = self._look_at_subnets(moment, at=at)
         networks = self._look_at_networks()
         samples = {
@@ -164,6 +174,7 @@ class Scene:
         return Delta(
             at=at,
             headline=self.headline,
+            waiting=sum(each.waiting for each in self._held_up()),
             troubles=dict(self.troubles),
             subnets=subnets,
             lost_subnets=lost_subnets,
@@ -180,6 +191,7 @@ class Scene:
         return Picture(
             at=at,
             headline=self.headline,
+            waiting=sum(each.waiting for each in self._held_up()),
             troubles=dict(self.troubles),
             subnets=tuple(self.subnets.values()),
             nodes=tuple(self.nodes.values()),
@@ -194,7 +206,12 @@ class Scene:
         """Say in a sentence how it is."""
         if not self.subnets and (self._booked or not self.nodes):
             return "Nothing has been seen yet."
-        return headline(tuple(self.subnets.values()), tuple(self.nodes.values()))
+        return headline(tuple(self.subnets.values()), self._held_up())
+
+    def _held_up(self) -> tuple[NodeView, ...]:
+        """The nodes on which Pods have been waiting for longer than it takes to start one."""
+        long = (name for name, since in self._waits_since.items() if self._at - since >= PATIENCE)
+        return tuple(self.nodes[name] for name in long if name in self.nodes)
 
     def _look_at_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[News]]:
         touched, self._touched = self._touched, {}

@@ -80,8 +80,8 @@ class SubnetView(View, frozen=True, kw_only=True):
     batch: int = 0
     full_batch: int = 0
     """The batch when nothing is scarce."""
-    buffer: int = 0
-    """In hundredths of a batch."""
+    buffer: float = 0.0
+    """A share of the batch."""
     upper: int = 0
     lower: int = 0
     """Thresholds, in hundredths of the capacity."""
@@ -163,7 +163,7 @@ def subnet_view(state: SubnetState, made: NewSubnet | None, nodes: Iterable[Node
         pods_waiting=sum(each.waiting for each in here),
         batch=state.scaler.batch,
         full_batch=made.batch if made else state.scaler.batch,
-        buffer=state.scaler.buffer,
+        buffer=state.scaler.buffer / 100,
         upper=made.upper if made else 0,
         lower=made.lower if made else 0,
         cooldown=state.cooldown,
@@ -203,7 +203,7 @@ def unbooked_views(
             nodes=len(here),
             pods_waiting=sum(each.waiting for each in here),
             batch=(status.scaler.batch or 0) if status else 0,
-            buffer=int((status.scaler.buffer or 0) * 100) if status else 0,
+            buffer=float(status.scaler.buffer or 0) if status else 0.0,
             exhausted=bool(status and status.exhausted),
         )
 

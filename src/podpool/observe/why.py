@@ -27,9 +27,7 @@ def why(scene: Scene, key: str) -> Reason:
     if content := _content(pod):
         return Reason(pod=key, told=content)
     if not pod.spec.node_name:
-        return Reason(
-            pod=key, waits=True, told="It is on no node yet.", todo=f"Ask the scheduler: `kubectl describe pod` {key}."
-        )
+        return Reason(pod=key, waits=True, told="It is on no node yet.", todo=f"Ask the scheduler: {_describe(pod)}.")
     told, todo = _on_node(scene, pod)
     return Reason(pod=key, waits=True, told=told, todo=todo)
 
@@ -70,7 +68,7 @@ def _on_node(scene: Scene, pod: SeenPod) -> Words:
             f"Node {name} has {_addresses(view.idle)} at hand: the Pod's sandbox is being made, its status is on its "
             f"way, or the plugin does not reach the agent."
         )
-        return told, f"If it lasts, look at `kubectl describe pod` {pod.key} and at the agent's log on {name}."
+        return told, f"If it lasts, look at {_describe(pod)} and at the agent's log on {name}."
     subnet = scene.subnets.get(view.subnet)
     if not scene.subnets or (subnet and not subnet.capacity):
         told = f"Node {name} uses all {view.assigned} of its addresses, and the ledger cannot be asked how full"
@@ -114,6 +112,10 @@ def _used_up(view: NodeView, subnet: SubnetView) -> Words:
         return told, "If it lasts, see whether controller and ledger answer: `podpool status`."
     told = " and has not asked for more."
     return told, f"See whether its agent runs, or the node is at its maximum: `kubectl describe node {view.name}`."
+
+
+def _describe(pod: SeenPod) -> str:
+    return f"`kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}`"
 
 
 def _addresses(count: int) -> str:

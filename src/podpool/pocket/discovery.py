@@ -72,7 +72,7 @@ def _resource(served: Served) -> Document:
         "responseKind": _kind(served, served.kind),
         "scope": "Namespaced" if served.namespaced else "Cluster",
         "singularResource": served.singular or served.kind.lower(),
-        "verbs": list(VERBS),
+        "verbs": _verbs(served),
         **_names(served),
         **({"subresources": subs} if subs else {}),
     }
@@ -81,7 +81,7 @@ def _resource(served: Served) -> Document:
 def _list(version: str, members: Iterable[Served]) -> Document:
     resources: list[Document] = []
     for each in members:
-        whole = {"name": each.plural, "singularName": each.singular or each.kind.lower(), "verbs": list(VERBS)}
+        whole = {"name": each.plural, "singularName": each.singular or each.kind.lower(), "verbs": _verbs(each)}
         placed = {"namespaced": each.namespaced, "kind": each.kind}
         resources.append({**whole, **placed, **_names(each)})
         resources += [
@@ -89,6 +89,10 @@ def _list(version: str, members: Iterable[Served]) -> Document:
             for sub, kind, verbs in _subresources(each)
         ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
+
+
+def _verbs(served: Served) -> list[str]:
+    return ["create"] if served.left_out else list(VERBS)
 
 
 def _subresources(served: Served) -> list[tuple[str, str, tuple[str, ...]]]:

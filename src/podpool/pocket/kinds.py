@@ -39,6 +39,8 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     categories: tuple[str, ...] = ()
     columns: tuple[Mapping[str, Any], ...] = ()
     """What a definition wants to be shown in tables."""
+    left_out: bool = False
+    """Told of and not served: kubectl asks for it then, and can be refused with a sentence."""
 
     @property
     def id(self) -> Id:
@@ -127,6 +129,23 @@ BUILTIN = (
 )
 
 
+def _left_out(group: str, kind: str, plural: str, *, namespaced: bool = False) -> Served:
+    return Served(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced, left_out=True)
+
+
+ADMISSION, RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
+LEFT_OUT = (
+    _left_out(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    _left_out(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    _left_out(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    _left_out(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    _left_out(RBAC, "ClusterRole", "clusterroles"),
+    _left_out(RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+    _left_out(RBAC, "Role", "roles", namespaced=True),
+    _left_out(RBAC, "RoleBinding", "rolebindings", namespaced=True),
+)
+
+
 class Kinds:
     """The kinds that a server knows at this moment."""
 
@@ -145,8 +164,9 @@ class Kinds:
             raise no_such_path() from None
 
     def __iter__(self) -> Iterator[Served]:
-        """Go through all, group by group, of each group its best version first."""
-        return iter(sorted(self._served.values(), key=lambda each: (each.group, _rank(each.version), each.plural)))
+        """Go through all that is told of, group by group, of each group its best version first."""
+        told = (*self._served.values(), *LEFT_OUT)
+        return iter(sorted(told, key=lambda each: (each.group, _rank(each.version), each.plural)))
 
     def unversioned(self) -> list[Served]:
         """Tell each kind once, whatever its versions."""

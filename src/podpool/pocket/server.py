@@ -6,6 +6,7 @@ from typing import Any
 from podpool import __version__
 from podpool.pocket import discovery, openapi
 from podpool.pocket.handler import PocketApi, json
+from podpool.pocket.kinds import ADMISSION, RBAC
 from podpool.pocket.refusals import Refused, forbidden, not_spoken
 from podpool.pocket.store import PocketStore
 from podpool.runtime.loopback import called
@@ -16,10 +17,10 @@ SPEAKS = "1.36"
 HEALTH = ("/healthz", "/livez", "/readyz")
 _LEFT_OUT: Mapping[str, str] = {
     "/apis/authorization.k8s.io": "who may do what (RBAC)",
-    "/apis/rbac.authorization.k8s.io": "who may do what (RBAC)",
+    f"/apis/{RBAC}": "who may do what (RBAC)",
     "/apis/authentication.k8s.io": "who asks (authentication)",
-    "/apis/admissionregistration.k8s.io": "admission: webhooks and policies",
-    "/openapi/v2": "OpenAPI v2; there is v3 at /openapi/v3",
+    f"/apis/{ADMISSION}": "admission (by webhooks and policies)",
+    "/openapi/v2": "OpenAPI v2 (there is v3, at /openapi/v3)",
 }
 
 

@@ -149,7 +149,7 @@ class TestGone:
             await site.unbind("p")
             await site.comes("red-n2-10.1.0.0-26")
             (freed,) = await site.told("SlicesFreed")
-            assert ("n1", "the Node is gone: 1 slices of it are free") == (freed.regarding.name, freed.note)
+            assert ("n1", "the Node is gone: its slice is free") == (freed.regarding.name, freed.note)
 
         tell(story)
 

@@ -63,6 +63,8 @@ def real_api(home: Home) -> Api:
     try:
         plane: Api = importlib.import_module("parts.control_plane").ControlPlane(home.file("plane", "ca.pem").parent)
         plane.start()  # type: ignore[attr-defined]  # the parts are not of the package
+        home.write(plane.kubeconfig.read_bytes(), "kubeconfig")  # where podpool's own commands look for a stage's
+        plane.kubeconfig = home.file("kubeconfig")
     except Exception as error:  # noqa: BLE001  whatever keeps a real server from starting is said in its words
         raise NoRealApi(str(error)) from None
     return plane

@@ -20,7 +20,7 @@ from podpool.cli.up.networks import attachments_kind
 from podpool.cli.up.processes import DoesNotStart, Process, Ready, Supervisor
 from podpool.cli.up.settings import LOCK, NETWORK, SUBNET, Home, Settings
 from podpool.cni.build import BuildFailed, NoCompiler
-from podpool.cni.install import content, install, plain, plugin
+from podpool.cni.install import install, plain, plugin
 from podpool.core.errors import PodpoolError
 from podpool.core.numbers import read_numbers
 from podpool.kube import config
@@ -36,6 +36,8 @@ from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"
 NAMES = {"pocket": "API server", "dashboard": "page"}
+AT_ONCE = 0.5
+"""Seconds in which a plugin that was made before is there."""
 Tell = Callable[[str], None]
 
 
@@ -89,20 +91,21 @@ class Cluster:
         """Bring up all but the API server."""
         settings = self.settings
         database = settings.database or f"sqlite://{self.home.file('ledger.db')}"
-        where = ["--listen", f"{HOST}:{settings.ports['ledger']}"]
+        port = settings.ports["ledger"]
+        where = ["--listen", f"{HOST}:{port}"]
         admin = str(self.home.file("ledger.db.admin-token"))
         ledger = self._begin(
             "ledger",
             ["ledger", "serve", *where, "--admin-token-file", admin],
-            self._answers(settings.ports["ledger"]),
+            _answering(port),
+            port=port,
             secrets={"PODPOOL_DATABASE": database},
         )
         await install_kinds(self.kube, [*manifests(), attachments_kind()])
         await ledger.up()
         await self._make_subnet()
-        self.controller = self._begin(
-            "controller", await self._controller_words(), self._answers(settings.ports["controller"])
-        )
+        port = settings.ports["controller"]
+        self.controller = self._begin("controller", await self._controller_words(), _answering(port), port=port)
         for name in settings.node_names:
             self.start_agent(name, boot_id=boots(name))
         await asyncio.gather(self._start_page(), self.controller.up(), *(each.up() for each in self.agents.values()))
@@ -124,9 +127,17 @@ class Cluster:
         await self.road.close()
         await self._books.close()
 
-    def _begin(self, name: str, words: list[str], ready: Ready, *, secrets: Mapping[str, str] | None = None) -> Process:
+    def _begin(
+        self,
+        name: str,
+        words: list[str],
+        ready: Ready,
+        *,
+        port: int | None = None,
+        secrets: Mapping[str, str] | None = None,
+    ) -> Process:
         log = self.home.file("logs", f"{name}.log")
-        process = Process(name, words, log=log, ready=ready, needed=name == "ledger", secrets=secrets)
+        process = Process(name, words, log=log, ready=ready, port=port, needed=name == "ledger", secrets=secrets)
         return self._supervisor.begin(process)
 
     async def _make_subnet(self) -> None:
@@ -169,7 +180,7 @@ class Cluster:
             *("--ledger-token-file", str(self.home.file("ledger.db.admin-token")), "--port", str(port)),
         ]
         log = self.home.file("logs", "dashboard.log")
-        process = Process("dashboard", words, log=log, ready=self._answers(port, "/"))
+        process = Process("dashboard", words, log=log, ready=_answering(port, "/"), port=port)
         self._supervisor.begin(process, otherwise=lambda error: self._tell(str(error)))
         try:
             await process.up()
@@ -178,21 +189,21 @@ class Cluster:
         else:
             self.page = f"http://{HOST}:{port}"
 
-    @staticmethod
-    def _answers(port: int, path: str = "/healthz") -> Ready:
-        async def answers() -> bool:
-            road = HttpTransport(f"http://{HOST}:{port}")
-            try:
-                answer = await road.send(Request(method="GET", path=path))
-                await answer.read()
-            except Unreachable:
-                return False
-            else:
-                return answer.status < 500
-            finally:
-                await road.close()
 
-        return answers
+def _answering(port: int, path: str = "/healthz") -> Ready:
+    async def answers() -> bool:
+        road = HttpTransport(f"http://{HOST}:{port}")
+        try:
+            answer = await road.send(Request(method="GET", path=path))
+            await answer.read()
+        except Unreachable:
+            return False
+        else:
+            return answer.status == 200
+        finally:
+            await road.close()
+
+    return answers
 
 
 async def _knocked(path: Path) -> bool:
@@ -204,14 +215,16 @@ async def _knocked(path: Path) -> bool:
     return True
 
 
-def the_plugin(home: Home, tell: Tell) -> Path:
+async def the_plugin(home: Home, tell: Tell) -> Path:
     """Have the plugin: the small one where a compiler is, else the one in Python, which says so."""
+    telling = asyncio.get_running_loop().call_later(AT_ONCE, tell, "compiling the plugin, once: this may take a minute")
     try:
-        plugin()
-        made = content()
+        made = (await asyncio.to_thread(plugin, soon=True)).read_bytes()
     except (NoCompiler, BuildFailed) as error:
         tell(f"{error}; until then Pods are connected by the plugin in Python, which is slower")
         made = plain()
+    finally:
+        telling.cancel()
     return install(home.file("bin", "podpool").parent, made=made)
 
 

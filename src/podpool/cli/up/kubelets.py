@@ -1,14 +1,14 @@
 """What a cluster has beside podpool, for all nodes of the stage: a scheduler, and kubelets that start the plugin.
 
-A Pod that names no node is bound to the one with the fewest. A bound Pod gets its address from the plugin, started as a
-container runtime starts it, and then runs; one that is deleted is disconnected first. There are no containers. The
-sandbox of a Pod is named by its UID, so that nothing needs to be remembered here.
+A Pod that names no node is bound to the one with the fewest, of those that are not cordoned. A bound Pod gets its
+address from the plugin, started as a container runtime starts it, and then runs; one that is deleted is disconnected
+first. There are no containers. The sandbox of a Pod is named by its UID, so that nothing needs to be remembered here.
 """
 
 import asyncio
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,13 +19,17 @@ from podpool.cli.up.pods import FIRST, StagedPod, network_status, running
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
+from podpool.kube.events import Recorder
 from podpool.kube.reflector import Reflector
-from podpool.resources.builtin import PODS
+from podpool.resources.builtin import PODS, ObjectReference
 from podpool.resources.meta import moment
 from podpool.resources.multus import ATTACHMENTS
+from podpool.runtime import randomness
+from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Transport, Unreachable
 
 AT_ONCE = 16
+KUBELET, SCHEDULER = "kubelet", "default-scheduler"
 RETRY = 2.0
 """Seconds after which a Pod that got no address is tried again."""
 LOOK = 0.2
@@ -55,6 +59,7 @@ class Kubelets:
         doors: Mapping[str, Door],
         plugin: Path,
         alive: Callable[[], Collection[str]],
+        taking: Callable[[], Collection[str]],
     ) -> None:
         self._road = road
         self._kube = KubeClient(road)
@@ -62,16 +67,21 @@ class Kubelets:
         self._doors = doors
         self._plugin = plugin
         self._alive = alive
+        self._taking = taking
         self._busy: set[str] = set()
         self._chosen: dict[str, str] = {}
         """Where Pods are being bound to, by their UID, before that is seen."""
-        self._turns = asyncio.Semaphore(AT_ONCE)
+        self._turns: dict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        """By node and command: who waits for an address on one node holds up nobody on another, and no end of a Pod."""
+        self._tellers = {component: self._teller(component) for component in (KUBELET, SCHEDULER)}
         self.refusals: dict[str, str] = {}
         """Why a Pod has no address, by its key, as the plugin said it last."""
 
     async def run(self) -> None:
         """Look after all Pods, for ever."""
         async with asyncio.TaskGroup() as group:
+            for teller in self._tellers.values():
+                group.create_task(teller.run())
             while True:
                 for pod in self._pods.values():
                     if pod.metadata.uid not in self._busy and (work := self._due(pod)):
@@ -91,8 +101,7 @@ class Kubelets:
 
     async def _do(self, work: Work, pod: StagedPod) -> None:
         try:
-            async with self._turns:
-                await work(pod)
+            await work(pod)
         except (ApiError, Unreachable):
             await asyncio.sleep(LOOK)  # it changed under our hands, or the API server is away: look again
         finally:
@@ -100,8 +109,11 @@ class Kubelets:
 
     async def _bind(self, pod: StagedPod) -> None:
         count = Counter(each.spec.node_name or self._chosen.get(each.metadata.uid) for each in self._pods.values())
-        node = min(self._alive(), key=lambda name: (count[name], name), default=None)
+        node = min(self._taking(), key=lambda name: (count[name], name), default=None)
         if not node:
+            nodes = len(self._doors)
+            self._tell(SCHEDULER, pod, "FailedScheduling", f"0/{nodes} nodes are available: none of them takes Pods.")
+            await asyncio.sleep(RETRY)
             return
         self._chosen[pod.metadata.uid] = node
         try:
@@ -124,6 +136,8 @@ class Kubelets:
             addresses = await self._connected(pod)
         except Refused as refused:
             self.refusals[pod.key] = str(refused)
+            failed = f'Failed to create pod sandbox: plugin type="podpool" failed (add): {refused}'
+            self._tell(KUBELET, pod, "FailedCreatePodSandBox", failed)
             await self._disconnect(pod)
             await asyncio.sleep(RETRY)
             return
@@ -193,6 +207,22 @@ class Kubelets:
             "PATH": os.environ.get("PATH", ""),
         }
         pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(self._plugin, env=environment, stdin=pipe, stdout=pipe)
-        told, _ = await process.communicate(config)
+        async with self._turns[pod.spec.node_name, command]:
+            process = await asyncio.create_subprocess_exec(self._plugin, env=environment, stdin=pipe, stdout=pipe)
+            try:
+                told, _ = await process.communicate(config)
+            finally:
+                if process.returncode is None:  # the stage ends, and it waits for an address
+                    process.kill()
+                    await process.wait()
         return process.returncode or 0, told
+
+    def _teller(self, component: str) -> Recorder:
+        rng = randomness.system()
+        return Recorder(self._kube, component=component, instance="podpool-up", clock=SystemClock(), rng=rng)
+
+    def _tell(self, component: str, pod: StagedPod, reason: str, note: str) -> None:
+        """Tell a person who asks `kubectl describe pod`, as the real ones do."""
+        meta = pod.metadata
+        about = ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
+        self._tellers[component].tell(about, reason=reason, action="Starting", note=note, warning=True)

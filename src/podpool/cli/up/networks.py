@@ -7,7 +7,7 @@ from podpool.resources.crds import DEFINITIONS
 from podpool.resources.multus import ATTACHMENTS
 
 WIDE = "wide"
-RANGE, SLICE = "10.88.0.0/16", "/24"
+RANGE, SLICE = "10.88.0.0/16", "/26"
 
 
 def attachment() -> dict[str, Any]:

@@ -3,6 +3,7 @@
 import asyncio
 import os
 import platform
+import shlex
 import shutil
 import signal
 import sys
@@ -17,9 +18,10 @@ from podpool.cli.up.api import api_server
 from podpool.cli.up.cluster import Cluster, alone, refuse_taken_ports, the_plugin
 from podpool.cli.up.processes import Supervisor
 from podpool.cli.up.screen import Screen, summed_up
-from podpool.cli.up.settings import Home, Settings
+from podpool.cli.up.settings import Home, Settings, usual_home
 from podpool.cli.up.stage import Stage
 from podpool.core.errors import PodpoolError
+from podpool.ledger.database import parse_database
 from podpool.observe.audit import Report
 from podpool.resources.builtin import ObjectReference
 
@@ -46,7 +48,8 @@ def run_up(settings: Settings, *, home: Path, fresh: bool, console: Console) -> 
         going_on = place.set(settings, fresh=fresh)
         with Screen(console) as screen:
             good = asyncio.run(_evening(settings, place, screen, going_on=going_on))
-    console.print(_farewell(settings, home), highlight=False, markup=False, soft_wrap=True)
+    for line in farewell(settings, home):
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return good
 
 
@@ -75,7 +78,7 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
     begun = asyncio.get_running_loop().time()
     server = "kube-apiserver" if settings.api == "real" else "pocket"
     screen.tell(f"starting an API server ({server}), a ledger, a controller and the agents of {settings.nodes} nodes")
-    plugin = the_plugin(home, screen.tell)
+    plugin = await the_plugin(home, screen.tell)
     api = await api_server(settings, home, supervisor)
     cluster = Cluster(settings, home, supervisor, api=api, tell=screen.tell)
     try:
@@ -83,10 +86,10 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
         await asyncio.gather(stage.register(), cluster.start(boots=stage.boot_of))
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(stage.run()), group.create_task(_draw(stage, screen))]
-            ready = await stage.until(lambda: not _without(stage), within=SETTLING)
+            ready = await stage.until(lambda: not stage.picture().unserved, within=SETTLING)
             seconds = asyncio.get_running_loop().time() - begun
             again = "ready again" if going_on else "ready"
-            lacking = "" if ready else f"; {', '.join(_without(stage))} still without addresses"
+            lacking = "" if ready else f"; {', '.join(stage.picture().unserved)} still without addresses"
             screen.tell(f"{again} after {seconds:.1f} s: {settings.nodes} nodes, {settings.subnet}{lacking}")
             for line in _ways_in(cluster):
                 screen.pin(line)
@@ -101,12 +104,6 @@ async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: 
         api.stop()
 
 
-def _without(stage: Stage) -> list[str]:
-    """Name the nodes that have been given nothing; all of them while the ledger is away."""
-    picture = stage.picture()
-    return [each.name for each in picture.nodes if not (each.held and picture.subnet)]
-
-
 async def _story(stage: Stage, screen: Screen) -> bool:
     pace = PACES.get(stage.settings.story)
     if pace is None:
@@ -114,7 +111,10 @@ async def _story(stage: Stage, screen: Screen) -> bool:
         return True
     good, home = True, stage.cluster.home
     progress = home.file("act")
-    played = int(progress.read_text()) % len(ACTS) if progress.exists() else 0
+    played = int(progress.read_text()) if progress.exists() else 0
+    if played == len(ACTS):
+        screen.tell("The story was played to its end before: the stage is as it was. --fresh plays it again.")
+        return True
     for number, act in list(enumerate(ACTS, 1))[played:]:
         screen.tell(f"Act {number} of {len(ACTS)}: {act.title}: {act.about}")
         _on_page(stage, number, "Begins", f"{act.title}: {act.about}")
@@ -127,6 +127,8 @@ async def _story(stage: Stage, screen: Screen) -> bool:
         home.write(b"%d" % number, "act")
         good = good and as_it_should
         await (_enter(screen) if stage.settings.step else asyncio.sleep(pace.between))
+    about = ObjectReference(kind="Story", name="podpool-up")
+    stage.events.tell(about, reason="Story", action="Ends", note="it is over; the stage is yours")
     screen.tell("The story is over." + ("" if stage.settings.once else " The stage stays open: Ctrl-C closes it."))
     return good
 
@@ -164,12 +166,14 @@ async def _draw(stage: Stage, screen: Screen) -> None:
 
 
 def _ways_in(cluster: Cluster) -> list[str]:
-    podpool = _typed()
+    """Say what to open and what to paste, in lines that fit a small terminal."""
     page = [f"  the page: {cluster.page}"] if cluster.page else []
     return [
         *page,
-        f"  export KUBECONFIG={cluster.api.kubeconfig}   # then: kubectl get nodes,pods,nnc -A",
-        f"  or, in another terminal: {podpool} status, {podpool} nodes, {podpool} audit",
+        "  in another terminal:",
+        f"    export KUBECONFIG={shlex.quote(str(cluster.api.kubeconfig))}",
+        "    kubectl get nodes,pods,nnc -A",
+        f"    {_typed()} status   # or nodes, pods, subnets, audit",
     ]
 
 
@@ -179,13 +183,30 @@ def _typed() -> str:
     return "podpool" if shutil.which("podpool") or not own.exists() else os.path.relpath(own)
 
 
-def _farewell(settings: Settings, home: Path) -> str:
-    podpool = _typed()
+def farewell(settings: Settings, home: Path) -> list[str]:
+    """Say what to try next: every command can be pasted, for this stage and where it was."""
+    again = f"{_typed()} up{_stage_words(settings, home)}"
     other = "" if settings.scarcity == "off" else " --scarcity off --mode reactive"
-    return (
-        f"Stopped. What there was is kept in {home}: the next podpool up goes on with it, --fresh begins anew.\n"
-        f"Try next: {podpool} up --fresh --step: the story again, act by act\n"
-        f"          {podpool} up --story none: your own Pods, with kubectl\n"
-        f"          {podpool} up --fresh{other}: what the scaling changes\n"
-        f"          {podpool} sim --seed 7: a history with faults of every kind, in the simulator"
-    )
+    return [
+        f"Stopped. What there was is kept in {home}.",
+        "The next podpool up goes on with it, --fresh begins anew. Try next:",
+        f"  {again} --fresh --step",
+        "      the story again, act by act",
+        f"  {again} --story none",
+        "      your own Pods, with kubectl",
+        f"  {again} --fresh{other}",
+        "      what the scaling changes",
+        f"  {_typed()} sim --seed 7",
+        "      a history with faults of every kind, in the simulator",
+    ]
+
+
+def _stage_words(settings: Settings, home: Path) -> str:
+    """Write what makes it the same stage, where that is not as usual; a database without its password."""
+    usual = Settings()
+    kept = {"home": str(home)} if home != usual_home() else {}
+    names = ("port", "nodes", "subnet", "batch", "api", "database")
+    kept |= {name: str(value) for name in names if (value := getattr(settings, name)) != getattr(usual, name)}
+    if "database" in kept:
+        kept["database"] = str(parse_database(settings.database))
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in kept.items())

@@ -21,6 +21,8 @@ HOPELESS = 4
 PATIENCE = 30.0
 GRACE = 8.0
 _PR_SET_PDEATHSIG = 1
+_LISTENING = "0A"
+"""As the kernel writes the state of a socket."""
 
 Ready = Callable[[], Awaitable[bool]]
 
@@ -43,6 +45,7 @@ class Process:
         *,
         log: Path,
         ready: Ready,
+        port: int | None = None,
         needed: bool = False,
         secrets: Mapping[str, str] | None = None,
     ) -> None:
@@ -54,6 +57,8 @@ class Process:
         self._words = [*PODPOOL, *words]
         self._log = log
         self._is_ready = ready
+        self._port = port
+        """Where it answers: who else does there does not count."""
         # what the user has set for other installations is not for this one
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PODPOOL_")}
         self._environment |= secrets or {}  # words are seen by everybody on the machine
@@ -114,9 +119,14 @@ class Process:
 
     async def _watch(self) -> None:
         while not self.ready.is_set():
-            if await self._is_ready():
+            if self._listens() and await self._is_ready():
                 self.ready.set()
             await asyncio.sleep(0.05)
+
+    def _listens(self) -> bool:
+        if self._port is None or self._running is None:
+            return self._port is None
+        return listens(self._running.pid, self._port)
 
 
 class Supervisor:
@@ -150,6 +160,17 @@ class Supervisor:
             task.cancel()
         await asyncio.gather(*self._kept.values(), return_exceptions=True)
         self.failed.cancel()
+
+
+def listens(pid: int, port: int) -> bool:
+    """Tell whether it is this process that listens on a port."""
+    home = Path(f"/proc/{pid}")
+    try:
+        rows = [line.split() for line in (home / "net" / "tcp").read_text().splitlines()[1:]]
+        here = {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENING and row[1].endswith(f":{port:04X}")}
+        return any(str(each.readlink()) in here for each in (home / "fd").iterdir())
+    except OSError:  # it has ended, or closed one meanwhile
+        return False
 
 
 def _die_with_us() -> None:

@@ -16,7 +16,7 @@ from podpool.ledger.database import parse_database
 NETWORK, SUBNET = "vnet", "pods"
 MOST_NODES = 50
 """Each is a process of 50 MB."""
-QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=4s,spread_at_most=1s,step_up_hold=10s,poll=2s"
+QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=4s,spread_at_most=1s,poll=2s"
 """Minutes in a cluster are seconds here, so that a person sees what happens."""
 GONE = "fence=15s,confirmation=5s,clock_error=2s,gone=20s"
 SOON_GONE = "fence=6s,confirmation=2s,clock_error=1s,gone=8s"

@@ -1,6 +1,7 @@
 """What can be done on the stage, and what is to be seen on it."""
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
@@ -11,6 +12,7 @@ import msgspec
 
 from podpool.cli.up.cluster import Cluster
 from podpool.cli.up.kubelets import Kubelets
+from podpool.cli.up.machines import LEASES_IN, MACHINES, RENEWED, Machine, node_lease, node_status
 from podpool.cli.up.networks import WIDE, attachment
 from podpool.cli.up.pods import NETWORKS, STAGED_PODS, StagedPod
 from podpool.core.errors import PodpoolError
@@ -46,6 +48,8 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
     alive: bool
     running: int
     waiting: int
+    served: bool
+    """Whether it was given anything: on the bare rung a primary is all that it needs."""
     held: int
     requested: int
     batch: int
@@ -69,6 +73,11 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return sum(max(0, each.held - each.running) for each in self.nodes)
 
     @property
+    def unserved(self) -> list[str]:
+        """The nodes that have been given nothing; all of them while the ledger is away."""
+        return [each.name for each in self.nodes if not (each.served and self.subnet)]
+
+    @property
     def batch(self) -> int:
         """The subnet's batch; 0 while the ledger is away."""
         return self.subnet.scaler.batch if self.subnet else 0
@@ -90,9 +99,17 @@ class Stage:
         self.pods: Reflector[StagedPod] = Reflector(cluster.kube, STAGED_PODS, rng=rng)
         self._configs: Reflector[NodeNetworkConfig] = Reflector(cluster.kube, NETWORK_CONFIGS, rng=rng)
         self._decided: Reflector[ClusterSubnet] = Reflector(cluster.kube, SUBNETS, rng=rng)
+        self._machines: Reflector[Machine] = Reflector(cluster.kube, MACHINES, rng=rng)
         self._leases: Reflector[Lease] = Reflector(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
-        self.kubelets = Kubelets(cluster.road, self.pods, doors=cluster.doors, plugin=plugin, alive=lambda: self.alive)
+        self.kubelets = Kubelets(
+            cluster.road,
+            self.pods,
+            doors=cluster.doors,
+            plugin=plugin,
+            alive=lambda: self.alive,
+            taking=self._open,
+        )
         self.events = Recorder(
             cluster.kube, component="podpool-up", instance="podpool-up", clock=SystemClock(), rng=rng
         )
@@ -106,9 +123,12 @@ class Stage:
             group.create_task(self._configs.run())
             group.create_task(self._decided.run())
             group.create_task(self._leases.run())
+            group.create_task(self._machines.run())
             group.create_task(self.events.run())
+            group.create_task(self._live())
             group.create_task(self._follow_subnet())
             await self.pods.store.synced.wait()
+            await self._machines.store.synced.wait()
             self._made = max((_number(each) for each in self.pods.store.values()), default=0)
             group.create_task(self.kubelets.run())
 
@@ -132,17 +152,25 @@ class Stage:
             await self._report(name, boot)
 
     async def _report(self, name: str, boot: str) -> None:
-        others = ("architecture", "kernelVersion", "kubeProxyVersion", "machineID", "operatingSystem", "systemUUID")
-        info = dict.fromkeys(others, "") | {"osImage": "podpool up", "containerRuntimeVersion": "none"}
-        ready = {"type": "Ready", "status": "True", "reason": "Playing", "message": "a machine of podpool up"}
-        status = {
-            "nodeInfo": {**info, "bootID": boot, "kubeletVersion": "v1.36.0"},
-            "conditions": [ready],
-            "addresses": [{"type": "Hostname", "address": name}],
-        }
+        status = node_status(name, boot, now=time.time())
         with suppress(AlreadyExists):
             await self._kube.create(NODES, {"metadata": {"name": name}})
         await self._kube.merge(NODES, name, {"status": status}, sub="status")
+        with suppress(AlreadyExists):
+            await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASES_IN)
+
+    async def _live(self) -> None:
+        """Renew the Leases of the machines that live."""
+        while True:
+            for name in list(self.alive):
+                lease = node_lease(name, now=time.time())
+                await surely(partial(self._kube.merge, LEASES, name, lease, namespace=LEASES_IN))
+            await asyncio.sleep(RENEWED)
+
+    def _open(self) -> list[str]:
+        """The machines that take Pods: they live, and nobody has cordoned them."""
+        cordoned = {each.metadata.name for each in self._machines.store.values() if each.spec.unschedulable}
+        return [name for name in self.alive if name not in cordoned]
 
     async def lose(self, node: str) -> None:
         """Let a machine die: its agent, its Pods, and then its Node, which somebody deletes."""
@@ -150,6 +178,7 @@ class Stage:
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_machine(node)
         await self.remove(each for each in self.pods.store.values() if each.spec.node_name == node)
+        await surely(lambda: self._kube.delete(LEASES, node, namespace=LEASES_IN))
         await surely(lambda: self._kube.delete(NODES, node))
 
     # Pods
@@ -213,6 +242,7 @@ class Stage:
                 alive=name in self.alive,
                 running=running[name],
                 waiting=waiting[name],
+                served=bool((config := configs.get(name)) and config.status.network_containers),
                 **_of_config(configs.get(name)),
             )
             for name in self.settings.node_names

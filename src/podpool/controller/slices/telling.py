@@ -69,17 +69,19 @@ class Telling:
     def given_up(self, *, node: str, uid: str, pools: int) -> None:
         """The slices of a Node that is gone are free."""
         gone = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=node, uid=uid)
-        self._recorder.tell(
-            gone, reason="SlicesFreed", action="Close", note=f"the Node is gone: {pools} slices of it are free"
-        )
+        free = "its slice is free" if pools == 1 else f"its {pools} slices are free"
+        self._recorder.tell(gone, reason="SlicesFreed", action="Close", note=f"the Node is gone: {free}")
 
     def swept(self, pool: IPPool, *, entries: int) -> None:
         """Entries of Pods that are gone were released."""
+        what = (
+            "1 address of a Pod that is gone is" if entries == 1 else f"{entries} addresses of Pods that are gone are"
+        )
         self._recorder.tell(
             reference(IP_POOLS, pool),
             reason="Released",
             action="Sweep",
-            note=f"{entries} addresses of Pods that are gone are free again",
+            note=f"{what} free again",
         )
 
 

@@ -1,6 +1,6 @@
 // The drawer: a Pod, a node or an address, what it has now, and what it had.
 import { ask } from "./stream.js";
-import { byId, count, day, make, since, swatch } from "./words.js";
+import { byId, count, day, make, prose, since, swatch } from "./words.js";
 import { hideTip } from "./tip.js";
 
 const KINDS = { pod: "Pod", node: "Node", address: "Address" };
@@ -10,10 +10,14 @@ const PATHS = {
   address: (name) => `api/addresses/${encodeURIComponent(name)}`,
 };
 
+const PAUSE = 2000;
+
 let asked = 0;
+let shown = {};
 
 export async function openDetail(kind, name) {
   const number = ++asked;
+  shown = { kind, name, at: Date.now() };
   hideTip();
   const drawer = byId("detail");
   byId("detail-kind").textContent = KINDS[kind];
@@ -22,11 +26,27 @@ export async function openDetail(kind, name) {
   if (!drawer.open) drawer.showModal();
   let inside;
   try {
-    inside = body(await ask(PATHS[kind](name)));
+    const found = await ask(PATHS[kind](name));
+    if (number === asked) shown.told = JSON.stringify(found);
+    inside = body(found);
   } catch (error) {
     inside = [make("p.said", { "data-mood": "warn" }, error.message)];
   }
   if (number === asked) byId("detail-body").replaceChildren(...inside);
+}
+
+/** Something has changed: ask again now and then, unless somebody is in the middle of it with the keyboard. */
+export async function refreshDetail() {
+  const inside = byId("detail-body");
+  const busy = () => inside.contains(document.activeElement) || !getSelection().isCollapsed;
+  if (!byId("detail").open || !shown.told || Date.now() - shown.at < PAUSE || busy()) return;
+  shown.at = Date.now();
+  const number = asked;
+  const found = await ask(PATHS[shown.kind](shown.name)).catch(() => null);
+  const told = JSON.stringify(found);
+  if (!found || number !== asked || told === shown.told || busy()) return;
+  shown.told = told;
+  inside.replaceChildren(...body(found));
 }
 
 function body(found) {
@@ -36,7 +56,7 @@ function body(found) {
 function said(found) {
   if (found.reason) {
     const { told, todo, waits } = found.reason;
-    return [make("div.said", { "data-mood": waits ? "warn" : null }, make("p", {}, told), todo ? make("p", {}, todo) : null)];
+    return [make("div.said", { "data-mood": waits ? "warn" : null }, make("p", {}, prose(told)), todo ? make("p", {}, prose(todo)) : null)];
   }
   if (found.kind === "address") return [make("div.said", {}, ...owner(found.addresses[0]))];
   const node = found.node;

@@ -2,7 +2,7 @@
 import { AddressMap } from "./map.js";
 import { Nodes } from "./nodes.js";
 import { Subnets } from "./subnets.js";
-import { openDetail } from "./detail.js";
+import { openDetail, refreshDetail } from "./detail.js";
 import { watchSearch } from "./search.js";
 import { showNetworks, showNews } from "./side.js";
 import { Known, follow } from "./stream.js";
@@ -41,6 +41,7 @@ function draw() {
   if (everything || dirty.has("networks")) showNetworks(known, openDetail);
   map.show();
   showNews(known);
+  refreshDetail();
   everything = false;
   dirty = new Set();
   document.documentElement.dataset.shown = String(Number(document.documentElement.dataset.shown ?? 0) + 1);
@@ -51,7 +52,7 @@ function showSums() {
   const waiting = [...known.nodes.values()].reduce((total, each) => total + (each.waiting ?? 0), 0);
   const headline = byId("headline");
   if (headline.textContent !== known.headline) headline.textContent = known.headline;
-  headline.closest(".hero").dataset.mood = waiting ? "bad" : "good";
+  headline.closest(".hero").dataset.mood = known.waiting ? "bad" : "good";
   const figures = [
     ["Pods with an address", grouped(sum("assigned"))],
     ["Pods waiting", grouped(waiting)],
@@ -67,11 +68,11 @@ function showSums() {
   if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
 }
 
-/** `podpool up` plays a story: what it tells of its acts stands above everything, for as long as it is news. */
+/** `podpool up` plays a story: what it tells of its acts stands above everything, until the story is over, or long ago. */
 function showAct() {
-  const act = known.news.find((each) => each.about.startsWith("Act "));
+  const act = known.news.find((each) => /^(Act|Story) /.test(each.about));
   const home = byId("act");
-  home.hidden = !act || known.at - Date.parse(act.at) / 1000 > STALE;
+  home.hidden = !act || act.about.startsWith("Story ") || known.at - Date.parse(act.at) / 1000 > STALE;
   if (home.hidden || home.dataset.key === act.key) return;
   home.dataset.key = act.key;
   home.replaceChildren(make("b", {}, act.about), ` ${act.words}`);

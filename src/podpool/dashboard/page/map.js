@@ -89,7 +89,8 @@ export class AddressMap {
     const sums = {};
     for (const cell of this.cells) sums[cell.state] = (sums[cell.state] ?? 0) + 1;
     legend(byId("map-legend"), Object.keys(SHORT).filter((state) => sums[state]).map((state) => [state, `${grouped(sums[state])} ${SHORT[state]}`]));
-    byId("addresses-title").textContent = map.complete === false ? "Addresses (the first 65,536)" : "Addresses";
+    const sparse = map.patches.some((patch) => !patch.first);
+    byId("addresses-title").textContent = `Addresses${sparse ? " that are not free" : ""}${map.complete === false ? " (the first 65,536)" : ""}`;
     this.grid.show(this.cells.length);
   }
 

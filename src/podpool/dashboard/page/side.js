@@ -1,5 +1,5 @@
 // The narrow column: what happened, in words, and further networks in slices.
-import { byId, count, grouped, make, share, since } from "./words.js";
+import { byId, count, grouped, make, prose, share, since } from "./words.js";
 
 const SHOWN = 60;
 const FRESH = 15;
@@ -16,8 +16,8 @@ export function showNews(known) {
     const mark = make("span.mark", { "aria-hidden": "true" }, each.warning ? "▲" : "●");
     const ago = since(each.at, known.at);
     return make("li", { "data-mood": each.warning ? "warn" : "good" }, mark,
-      make("span", {}, each.warning ? make("span.unseen", {}, "Warning: ") : null, make("b", {}, each.about), `${each.key ? ": " : " "}${each.words}${again}`),
-      make("time", { datetime: each.at }, ago && (ago.startsWith("0 ") ? "now" : ago)));
+      make("span", {}, each.warning ? make("span.unseen", {}, "Warning: ") : null, make("b", {}, each.about), each.key ? ": " : " ", prose(each.words), again),
+      make("time", { datetime: each.at }, ago && (ago.startsWith("0 ") ? "now" : `${ago} ago`)));
   }));
 }
 

@@ -9,6 +9,7 @@ export class Known {
   constructor() {
     this.at = 0;
     this.headline = "";
+    this.waiting = 0;
     this.troubles = {};
     this.subnets = new Map();
     this.nodes = new Map();
@@ -19,7 +20,7 @@ export class Known {
   }
 
   begin(picture) {
-    Object.assign(this, { at: picture.at, headline: picture.headline, troubles: picture.troubles, networks: picture.networks });
+    Object.assign(this, { at: picture.at, headline: picture.headline, waiting: picture.waiting ?? 0, troubles: picture.troubles, networks: picture.networks });
     this.subnets = new Map(picture.subnets.map((each) => [each.name, each]));
     this.nodes = new Map(picture.nodes.map((each) => [each.name, each]));
     this.series = new Map(Object.entries(picture.series));
@@ -31,6 +32,7 @@ export class Known {
   change(delta) {
     this.at = delta.at;
     this.headline = delta.headline ?? this.headline;
+    this.waiting = delta.waiting ?? 0;
     this.troubles = delta.troubles ?? {};
     for (const each of delta.subnets ?? []) this.subnets.set(each.name, each);
     for (const name of delta.lost_subnets ?? []) [this.subnets, this.series].forEach((kept) => kept.delete(name));

@@ -65,7 +65,7 @@ class Card {
     this.ladder.replaceChildren(make("h4", {}, subnet.buffer ? "Addresses move in batches of" : "Addresses move one by one, none is kept idle"),
       make("ol", {}, rungs(subnet.full_batch || subnet.batch || 1).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
     this.ladder.hidden = !subnet.batch;
-    this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...(capacity ? outlook(forecast) : [make("p", {}, "How large it is, only a ledger knows.")]));
+    this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...(capacity ? outlook(forecast, subnet) : [make("p", {}, "How large it is, only a ledger knows.")]));
     this.chart.show(subnet, samples, forecast);
   }
 }
@@ -90,10 +90,13 @@ function rungs(batch) {
   return found;
 }
 
-function outlook(forecast) {
+function outlook(forecast, subnet) {
   const { outlook: state, likely, early, late, seen = 0 } = forecast ?? { outlook: "not enough data" };
   const small = (words) => make("small", {}, words);
-  if (state === "full") return [make("p", {}, "It is full now."), small("Every address is in use or rests.")];
+  if (state === "full") {
+    const kept = Math.min(subnet.kept_for_primaries ?? 0, Math.max(0, subnet.capacity - (subnet.reserved ?? 0)));
+    return [make("p", {}, "It is full now."), small(`Every address is in use or rests${kept ? `, but ${kept} that are kept for new nodes` : ""}.`)];
+  }
   if (state === "not enough data") return [make("p", {}, "Not enough data yet."), small("A minute of watching tells more.")];
   if (state === "not filling up") {
     const from = early === undefined || early === null ? "" : `One chance in ten: within ${span(early)}. `;

@@ -48,6 +48,11 @@ export function make(name, having = {}, ...inside) {
   return made;
 }
 
+/** A sentence in which `what is typed` stands in backticks. */
+export function prose(text) {
+  return text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
+}
+
 export function swatch(state) {
   return make(`span.swatch.${state}`, { "aria-hidden": "true" });
 }
