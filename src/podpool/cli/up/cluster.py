@@ -36,7 +36,7 @@ from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"
 NAMES = {"pocket": "API server", "dashboard": "page"}
-AT_ONCE = 0.5
+SOON = 0.5
 """Seconds in which a plugin that was made before is there."""
 Tell = Callable[[str], None]
 
@@ -217,7 +217,7 @@ async def _knocked(path: Path) -> bool:
 
 async def the_plugin(home: Home, tell: Tell) -> Path:
     """Have the plugin: the small one where a compiler is, else the one in Python, which says so."""
-    telling = asyncio.get_running_loop().call_later(AT_ONCE, tell, "compiling the plugin, once: this may take a minute")
+    telling = asyncio.get_running_loop().call_later(SOON, tell, "compiling the plugin, once: this may take a minute")
     try:
         made = (await asyncio.to_thread(plugin, soon=True)).read_bytes()
     except (NoCompiler, BuildFailed) as error:
