@@ -1,7 +1,8 @@
 """Stories of Nodes that go, come back, or are taken for gone."""
 
 from podpool.controller.echoes import PATIENCE
-from podpool.sim.checks import check_quiet
+from podpool.sim.network import Fits
+from podpool.sim.settled import check_quiet
 from podpool.sim.world import NODES
 from tests.sim.story import Story, lists
 
@@ -129,6 +130,49 @@ async def a_node_is_cut_off_and_given_up(story: Story) -> None:
     world.register("a")
     story.bind("a", 2)
     await story.watch(20)
+
+
+async def a_node_is_cut_off(story: Story) -> None:
+    """Its Node stays, nobody takes anything from it, and Pods are bound to it when the fence time has passed."""
+    world = story.world
+    await story.joined("a")
+    world.network.cut("a", "api")
+    await story.watch(35)
+    story.bind("a", 2)
+    await story.watch(15)
+    world.network.mend("a", "api")
+    await story.settled(30)
+
+
+async def a_confirmation_is_answered_late(story: Story) -> None:
+    """The reads take four seconds, no others are answered, and Pods are bound when the fence time has passed."""
+    await story.joined("a")
+    late = story.hold(_read_of("a"), answers=True)
+    await story.until(lambda: late.caught)
+    await story.watch(4)
+    deaf = story.hold(_read_of("a"), most=None)
+    late.let_go()
+    await story.watch(27)
+    story.bind("a", 2)
+    await story.watch(5)
+    deaf.let_go()
+    await story.settled(30)
+
+
+def _read_of(name: str) -> Fits:
+    return lambda each: (
+        each.source == name and each.request.method == "GET" and each.request.path.endswith(f"/nodes/{name}")
+    )
+
+
+async def nothing_happens(story: Story) -> None:
+    """Nodes have what they need, and nobody has a reason to write."""
+    world = story.world
+    await story.joined("a", "b")
+    await story.settled(30)
+    before = world.written()
+    await story.watch(30)
+    check_quiet(before, world.written())
 
 
 async def the_last_word_of_an_old_leader(story: Story) -> None:

@@ -141,10 +141,17 @@ BUGS = (
     ),
     Bug(
         "13",
-        "only a quorum read confirms, from when it was sent",
+        "only a quorum read confirms",
         planted.a_bookmark_confirms,
         scenarios_nodes.a_bookmark_is_read_late,
         ("fenced", "containment"),
+    ),
+    Bug(
+        "13",
+        "a confirmation counts from when its reads were sent",
+        planted.a_confirmation_counts_from_its_answer,
+        scenarios_nodes.a_confirmation_is_answered_late,
+        ("fenced",),
     ),
     Bug(
         "14",
@@ -181,6 +188,34 @@ BUGS = (
         scenarios_nodes.a_node_is_cut_off_and_given_up,
         ("one owner", "fenced"),
         NARROW,
+    ),
+    Bug(
+        "",
+        "an agent that is cut off gives no address after the fence time",
+        planted.the_fence_is_ignored,
+        scenarios_nodes.a_node_is_cut_off,
+        ("fenced",),
+    ),
+    Bug(
+        "",
+        "the floor is enough only while the subnet is exhausted",
+        planted.only_the_floor_is_rested,
+        scenarios_pods.pods_follow_each_other,
+        ("rest",),
+    ),
+    Bug(
+        "",
+        "what a sandbox gives back is taken back",
+        planted.a_delete_is_answered_and_forgotten,
+        scenarios_pods.pods_follow_each_other,
+        ("agreement",),
+    ),
+    Bug(
+        "",
+        "nobody asks for a change that is none",
+        planted.an_agent_writes_what_is_there,
+        scenarios_nodes.nothing_happens,
+        ("nothing is written",),
     ),
     Bug(
         "",

@@ -1,8 +1,8 @@
-"""What must always be true, and what must be true when all is well again, looked at from outside.
+"""What must always be true, looked at from outside.
 
 One owner and rest are checked where an address is given (`truth`). Here: what the books may say (containment, consent),
 whether whoever gives an address may (the fence), that nothing goes back to the past; each looked at when what it is
-about has changed. And, after the faults, that nothing is leaked, everybody is served, and the numbers are aligned.
+about has changed. What must be true once the faults are over is in `settled`.
 """
 
 import ipaddress
@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from podpool.ledger.messages import ContainerRecord
 from podpool.pocket.history import Event, Object
 from podpool.resources.acn import AGENT_ANNOTATION
+from podpool.sim.onlooker import CONFIRMING
 from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
 
@@ -27,6 +27,8 @@ NEVER = -math.inf
 NO_NODE = (NEVER, frozenset[str]())
 LOOK = 1.0
 """Seconds within which what changes unnoticed is looked at."""
+MOMENT = 0.01
+"""Seconds between an agent's word and its being heard."""
 
 
 class Auditor:
@@ -49,7 +51,11 @@ class Auditor:
         self._versions: dict[tuple[str, str], int] = {}
         """The highest version of a container that an agent had accepted, by boot, journal and container."""
         world.office.changed.append(self._books_changed)
+        self._exhausted = False
+        self._exhausted_at = NEVER
+        """When the books last said that the subnet is exhausted."""
         world.truth.given.append(self._given)
+        world.truth.exhausted.append(self._was_exhausted)
         world.looks.append(self._look)
         world.store.written.append(self._written)
 
@@ -107,6 +113,21 @@ class Auditor:
         if use.since - known > world.shape.numbers.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
+        self._confirmed(use)
+
+    def _confirmed(self, use: Use) -> None:
+        """Look whether an agent that gave an address had asked who it is within the fence time, and was answered."""
+        reads = self._world.hosts[use.machine].reads
+        asked = min(reads.get(each, NEVER) for each in CONFIRMING)
+        if use.since - asked > self._world.shape.numbers.fence + MOMENT:
+            story = f"{use.machine} gave {use.address} to {use.pod}, {use.since - asked:.1f} s after it last asked"
+            raise Violation("fenced", story)
+
+    def _was_exhausted(self, use: Use, since: float) -> bool:
+        """Tell whether the books said so since some moment, or whoever gave the address has heard so last."""
+        host = self._world.hosts.get(use.machine)
+        terms = host.agent.picture().terms if host and host.agent else None
+        return self._exhausted or self._exhausted_at >= since or bool(terms and terms.exhausted)
 
     def _programmed(self, use: Use) -> None:
         """Look whether an address that was given works."""
@@ -130,6 +151,9 @@ class Auditor:
     def _examine(self) -> None:
         """Look at the books as they are now, outside of whoever changed them."""
         self._due = False
+        before, self._exhausted = self._exhausted, self._world.office.subnet().exhausted
+        if before:
+            self._exhausted_at = self._world.loop.time()
         try:
             self._note_words()
             settled = not self._world.office.subnet().frozen  # restored ones must first be mended
@@ -176,68 +200,3 @@ def _named(world: World, name: str) -> tuple[str, ...]:
     config, agent = world.configs().get(name), world.hosts[name].agent
     spelled = config["spec"].get("ipsNotInUse", ()) if config else ()
     return (*spelled, *(agent.pool.named if agent else ()))
-
-
-def check_settled(world: World) -> None:
-    """Look at a world that has had time without faults."""
-    records = world.records()
-    _thawed(world)
-    _one_container_each(world, records)
-    _agreed(world, records)
-    _served(world)
-    _aligned(world, records)
-
-
-def _thawed(world: World) -> None:
-    if world.office.subnet().frozen:
-        raise Violation("nothing frozen", f"subnet {world.office.subnet().subnet} grants nothing, and nobody knows why")
-
-
-def _one_container_each(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    for name in sorted({*records, *world.nodes()}):
-        found = len(records.get(name, []))
-        wanted = 1 if name in world.nodes() else 0
-        if found != wanted:
-            raise Violation("nothing leaked", f"the ledger has {found} containers for {name}, not {wanted}")
-
-
-def _agreed(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """Ledger, NNC and agent have the same grants, and the agent may give them."""
-    for name in world.nodes():
-        books = sorted(grant.id for grant in records[name][0].state.grants)
-        containers = world.configs().get(name, {}).get("status", {}).get("networkContainers", [])
-        shown = sorted(grant["name"] for each in containers for grant in each.get("ipAssignments", []))
-        agent = world.hosts[name].agent
-        held = agent.pool.listed if agent else 0
-        if books != shown or held != len(books):
-            story = f"{name}: ledger {len(books)}, NNC {len(shown)}, agent {held} grants are not the same"
-            raise Violation("agreement", story)
-        if agent is None or agent.fenced:
-            raise Violation("agreement", f"{name}: its agent is fenced")
-
-
-def _served(world: World) -> None:
-    """Every Pod that can have an address has one."""
-    for name in world.nodes():
-        served = world.truth.of_machine(name)
-        waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
-        subnet = world.office.subnet()
-        if waiting and subnet.capacity - subnet.reserved - subnet.kept_for_primaries >= len(waiting):
-            raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address")
-
-
-def _aligned(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """With its primary, a node has whole batches, unless the subnet is short."""
-    batch = world.batch()
-    for name in world.nodes():
-        state = records[name][0].state
-        total = len(state.grants) + 1
-        if total % batch and not state.short:
-            raise Violation("aligned", f"{name} has {total} addresses, and the batch is {batch}")
-
-
-def check_quiet(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Look at what was written in the meantime: nothing should have been."""
-    differ = [each for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
-    if differ:
-        raise Violation("nothing is written", f"{', '.join(differ)} changed although nothing happened")

@@ -49,6 +49,7 @@ class SliceAuditor:
         self._agreed_at: dict[str, float] = {}
         """and when the last signature on each was agreed to."""
         world.truth.given.append(self._look_at)
+        world.truth.exhausted.append(lambda *_: True)  # a slice that has no other left is exhausted
         world.truth.restless = self._is_shared
         world.truth.excused = self._is_forgotten
         world.looks.append(self._look)

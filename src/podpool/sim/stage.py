@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Callable
 
 from podpool.sim.acts import Acts
-from podpool.sim.checks import Auditor, check_quiet, check_settled
+from podpool.sim.checks import Auditor
 from podpool.sim.loop import PROCESS
 from podpool.sim.network import Weather
 from podpool.sim.plan import Climate, Event, homes
+from podpool.sim.settled import check_quiet, check_settled
 from podpool.sim.slice_acts import SliceActs
 from podpool.sim.slice_checks import SliceAuditor, check_slices
 from podpool.sim.truth import Violation

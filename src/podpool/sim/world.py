@@ -14,7 +14,7 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.underlay import HostAgent
-from podpool.controller.controller import Controller
+from podpool.controller.controller import LEASE, Controller
 from podpool.controller.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient
@@ -52,6 +52,8 @@ class Host:
         self.agent: Agent | None = None
         self.agent_process: Process | None = None
         self.kubelet: Kubelet | None = None
+        self.reads: dict[str, float] = {}
+        """When the reads were sent that told an agent of this boot last what it is, by what was read."""
         self.stranded: dict[str, str] | None = None
         """The Pods of a kubelet that hears nothing any more."""
 
@@ -66,7 +68,7 @@ class World:
         """Of a second cluster: what the names of its parts begin with."""
         self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
         self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
-        self.truth: Truth = beside.truth if beside else Truth(self.loop, least_rest=self.shape.numbers.cooldown_floor)
+        self.truth: Truth = beside.truth if beside else Truth(self.loop, numbers=self.shape.numbers)
         self.clock = MachineClock(self.loop)
         self.office: Office = (
             beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
@@ -163,6 +165,7 @@ class World:
     def boot(self, name: str) -> None:
         """Start what runs on a machine that has just got power."""
         host = self.hosts[name]
+        host.reads = {}
         self.register(name)
         host.kubelet = Kubelet(
             host.machine,
@@ -192,9 +195,10 @@ class World:
         """Start a machine's agent on what it has written."""
         host = self.hosts[name]
         process = host.machine.start("agent")
+        road = self.network.transport(name, self.api)
         agent = Agent(
             name,
-            KubeClient(Onlooker(self.network.transport(name, self.api), machine=name, report=self._report)),
+            KubeClient(Onlooker(road, machine=name, report=self._report, reads=host.reads)),
             disk=host.machine.disk,
             clock=host.machine.clock,
             rng=self._fresh_dice(f"{name}/agent"),
@@ -306,18 +310,22 @@ class World:
         return int(scaler.get("batch") or self.office.subnet().scaler.batch)
 
     def written(self) -> dict[str, str]:
-        """Tell the version of everything that is written down in cluster and ledger, but for Leases and Events.
+        """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
 
-        Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        But for the leader's Lease; and calls to the ledger compare, too. Where Pods try in vain to get addresses of all their networks, IPPools show it.
         """
         trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
-        unsteady = {"leases", "events"} | ({"ippools"} if trying else set())
         objects = {
             f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
-            if served.plural not in unsteady
+            if not (trying and served.plural == "ippools") and key != f"kube-system/{LEASE}"
         }
-        return {**objects, "the books": str(self.office.subnet().revision)}
+        asked = {
+            f"what {source} asked for, {what}": str(count)
+            for (source, target, what), count in self.network.writes.items()
+            if target == self.api.name and not (trying and "/ippools" in what) and not what.endswith(f"/leases/{LEASE}")
+        }
+        return {**objects, **asked, "the books": str(self.office.subnet().revision)}
 
     # Helpers
 
