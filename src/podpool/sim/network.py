@@ -235,6 +235,7 @@ class Call:
         self._road = road
         self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.task = process.spawn(self._into(work))
+        self.task.add_done_callback(lambda _: work.close())  # who dies before its first step has not begun it
         process.on_death(self._died)
 
     async def result(self) -> Any:  # noqa: ANN401  whatever the work gives

@@ -36,6 +36,8 @@ from podpool.sim.plan import Shape
 from podpool.sim.refusing import Refusing
 from podpool.sim.truth import Truth, Violation
 
+SEGMENT = 1500
+"""Bytes of an agent's journal after which it is made short: many times in a history."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
 
 
@@ -81,6 +83,8 @@ class World:
         self.controllers: dict[str, Process] = {}
         self.looks: list[Callable[[], None]] = []
         """Who looks at the world now and then."""
+        self.losing_power: list[Callable[[str], None]] = []
+        """Whom to tell that a machine is about to lose power."""
         self.restores = 0
         """How often the API server went back to an older copy,"""
         self.restored_at = -math.inf
@@ -147,6 +151,7 @@ class World:
                 numbers=self.shape.numbers,
                 scarcity=self.shape.scarcity,
                 pod_history=self.shape.pod_history,
+                election=self.shape.election,
             ),
             clock=self.clock,
             rng=self._fresh_dice(name),
@@ -186,6 +191,8 @@ class World:
 
     def reboot(self, name: str) -> None:
         """Cut a machine's power and give it back: the Node stays, the boot id is new."""
+        for tell in self.losing_power:
+            tell(name)
         self.truth.end_machine(name)
         self.hosts[name].machine.reboot()
         self.hosts[name].deletes = MachineDisk()  # on a tmpfs
@@ -209,6 +216,7 @@ class World:
             tell=lambda _: None,
             pools="kube-system" if self.shape.slices else "",
             foreign=False,
+            segment=SEGMENT,
             underlay=HostAgent(self.network.transport(name, self.underlay)) if self.fabric else None,
         )
         host.agent, host.agent_process = agent, process
@@ -312,7 +320,8 @@ class World:
     def written(self) -> dict[str, str]:
         """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
 
-        But for the leader's Lease; and calls to the ledger compare, too. Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        But for the leader's Lease. Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        Calls to the ledger do not count: some only compare.
         """
         trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
         objects = {
