@@ -111,6 +111,19 @@ def no_rest_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pool, "_start", fresh)
 
 
+def a_reboot_forgets_the_version(patch: pytest.MonkeyPatch) -> None:
+    """After a reboot any status is news."""
+    start = Pool._start
+
+    def forgetful(pool: Pool, record: Started) -> None:
+        rebooted = record.boot_id != pool.boot_id
+        start(pool, record)
+        if rebooted and pool.container:
+            pool.container = msgspec.structs.replace(pool.container, version=0)
+
+    patch.setattr(Pool, "_start", forgetful)
+
+
 def names_are_taken_back(patch: pytest.MonkeyPatch) -> None:
     """When Pods need addresses again, those that were named for release are the first to be used."""
     ask = Monitor._ask

@@ -179,6 +179,19 @@ def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Gone, "_is_gone", gone)
 
 
+def given_up_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """A container is given up after a tenth of the gone time, while the Node is away."""
+    look = Gone.look
+
+    async def hasty(gone: Gone) -> None:
+        known = {*gone._missed}
+        await look(gone)
+        early = 0.9 * gone._settings.numbers.gone
+        gone._missed |= {each: at - early for each, at in gone._missed.items() if each not in known}
+
+    patch.setattr(Gone, "look", hasty)
+
+
 def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
     """That Pods are bound to a Node that does not exist says nothing."""
     listed = KubeClient.list

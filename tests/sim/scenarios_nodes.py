@@ -118,6 +118,17 @@ async def a_node_is_registered_again(story: Story) -> None:
     await story.settled(2 * GONE)
 
 
+async def a_node_is_away_for_less_than_the_gone_time(story: Story) -> None:
+    """No Pod is bound to it meanwhile."""
+    world = story.world
+    await story.joined("a")
+    await story.watch(5)
+    world.delete_node("a")
+    await story.watch(30)
+    world.register("a")
+    await story.settled(30)
+
+
 async def a_node_is_cut_off_and_given_up(story: Story) -> None:
     """It has no Pods and cannot be reached; others have its addresses when Pods are bound to it again."""
     world = story.world

@@ -119,11 +119,25 @@ BUGS = (
         NARROW,
     ),
     Bug(
+        "9",
+        "the highest version is journalled, and known after a reboot",
+        planted.a_reboot_forgets_the_version,
+        scenarios_pods.a_reboot_out_of_reach,
+        ("no silent return",),
+    ),
+    Bug(
         "11",
         "gone is decided on a quorum read after the gone time",
         planted_books.gone_is_told_from_a_cache,
         scenarios_nodes.a_node_comes_back_unseen,
         ("containment",),
+    ),
+    Bug(
+        "11",
+        "nobody is given up before the gone time has passed",
+        planted_books.given_up_too_soon,
+        scenarios_nodes.a_node_is_away_for_less_than_the_gone_time,
+        ("consent",),
     ),
     Bug(
         "12",

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from podpool.agent.journal import read_journal
+from podpool.agent.pool import Pool
+from podpool.ledger.messages import ContainerRecord
 from podpool.pocket.history import Event, Object
 from podpool.resources.acn import AGENT_ANNOTATION
 from podpool.sim.onlooker import CONFIRMING
@@ -39,7 +42,9 @@ class Auditor:
         self._network = ipaddress.ip_network(world.shape.cidr)
         self._due = False
         self._held: dict[str, dict[str, str]] = {}
-        """What each container had: addresses by grant."""
+        """What each container had: addresses by grant;"""
+        self._records: dict[str, ContainerRecord] = {}
+        """and what the books had of it."""
         self._let_go: set[str] = set()
         """Every grant that an agent, or whoever wrote into an NNC, has named,"""
         self._known: dict[Machine, set[str]] = {}
@@ -48,20 +53,27 @@ class Auditor:
         """When a Node last had each boot id, and the UIDs of all that had it: registered again, it is the same one;"""
         self._configs: dict[str, float] = {}
         """and when its NNC last showed boot id and container."""
-        self._versions: dict[tuple[str, str], int] = {}
-        """The highest version of a container that an agent had accepted, by boot, journal and container."""
+        self._versions: dict[tuple[Machine, int, str], int] = {}
+        """The highest version of a container that an agent had accepted, by machine, journal and container."""
+        self._seen: dict[str, float] = {}
+        """When there was last a Node with each UID, and each boot id,"""
+        self._back: dict[str, float] = {}
+        """and when one came back after the gone time."""
         world.office.changed.append(self._books_changed)
         self._exhausted = False
         self._exhausted_at = NEVER
         """When the books last said that the subnet is exhausted."""
         world.truth.given.append(self._given)
         world.truth.exhausted.append(self._was_exhausted)
+        world.losing_power.append(self._loses_power)
         world.looks.append(self._look)
         world.store.written.append(self._written)
 
     def _look(self) -> None:
         """Look at what changes unnoticed."""
         self._note_words()
+        for node in self._world.nodes().values():
+            self._see(node)
         for name, host in self._world.hosts.items():
             self._identify(name, self._world.nodes().get(name), self._world.configs().get(name))
             if host.agent and host.agent_process and host.agent_process.alive:
@@ -70,6 +82,9 @@ class Auditor:
     def _written(self, event: Event) -> None:
         """Note who is who, until a write and from then on."""
         name = event.key.rpartition("/")[2]
+        if event.id[1] == "nodes":
+            for node in filter(None, (event.old, event.new)):
+                self._see(node)
         if event.id[1] in {"nodes", "nodenetworkconfigs"} and name in self._world.hosts:
             now = {"nodes": self._world.nodes().get(name), "nodenetworkconfigs": self._world.configs().get(name)}
             for each in (now | {event.id[1]: event.old}, now):
@@ -90,9 +105,27 @@ class Auditor:
         if told == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted in shown:
             self._configs[boot] = now
 
+    def _see(self, node: Object) -> None:
+        """Note that a Node is there; a restored server may show one whose machine has left."""
+        if node["metadata"]["name"] not in self._world.hosts:
+            return
+        now, boot = self._world.loop.time(), node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
+        for word in (node["metadata"]["uid"], boot):
+            if now - self._seen.get(word, now) >= self._world.shape.numbers.gone - LOOK:
+                self._back[word] = now
+            self._seen[word] = now
+
+    def _loses_power(self, name: str) -> None:
+        """Of the versions that an agent has accepted, only what is synced is to be known in the next boot."""
+        machine, pool = self._world.hosts[name].machine, Pool()
+        for record in read_journal(machine.disk.synced()).records:
+            pool.apply(record)
+        self._versions = {key: version for key, version in self._versions.items() if key[0] is not machine}
+        self._versions[machine, machine.spoilt, pool.adopted] = pool.version
+
     def _only_rises(self, machine: str, container: str, version: int) -> None:
         on = self._world.hosts[machine].machine
-        key = (f"{on.boot_id}/{on.spoilt}", container)
+        key = (on, on.spoilt, container)
         if version < self._versions.get(key, version):
             story = f"the agent of {machine} went back from version {self._versions[key]} to {version}"
             raise Violation("no silent return", f"{story} of container {container}")
@@ -182,6 +215,26 @@ class Auditor:
             lost = (had & self._known.get(host.machine, set())) - has - self._let_go
             if lost and container in held:
                 raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
+        closed = [each for container, each in self._records.items() if container not in held]
+        self._records = {each.state.container: each for each in records}
+        for record in closed if settled else ():
+            self._gone(record)
+
+    def _gone(self, record: ContainerRecord) -> None:
+        """A container is closed when its Node was not seen for the gone time, or its machine has another."""
+        host = self._world.hosts.get(record.node)
+        own = host.agent.pool.adopted if host and host.agent else ""
+        words = {record.node_uid, record.boot_id or record.node_uid}
+        if host and own == record.state.container and host.machine.boot_id in self._configs:
+            words.add(host.machine.boot_id)  # which its agent has told, whether the books know it or not
+        if own not in self._records and not all(map(self._was_missed, words)):
+            story = f"container {record.state.container} of {record.node} was closed, whose Node was there"
+            raise Violation("consent", story)
+
+    def _was_missed(self, word: str) -> bool:
+        """Tell whether no Node had a UID or boot id for the gone time, by now or when it may have been decided."""
+        now, gone = self._world.loop.time(), self._world.shape.numbers.gone
+        return now - self._seen.get(word, NEVER) >= gone - LOOK or now - self._back.get(word, NEVER) < gone
 
     def _inside(self, address: str) -> bool:
         return ipaddress.ip_address(address) in self._network
