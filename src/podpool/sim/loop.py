@@ -22,6 +22,8 @@ T = TypeVar("T")
 class Mortal(Protocol):
     """Whoever callbacks can belong to."""
 
+    name: str
+
     @property
     def alive(self) -> bool:
         """Tell whether its callbacks still run."""

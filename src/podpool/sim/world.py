@@ -213,7 +213,6 @@ class World:
             numbers=self.shape.numbers,
             deletes=host.deletes,
             nodes=max(len(self.hosts), 1),
-            tell=lambda _: None,
             pools="kube-system" if self.shape.slices else "",
             foreign=False,
             segment=SEGMENT,
