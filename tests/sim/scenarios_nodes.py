@@ -1,5 +1,7 @@
 """Stories of Nodes that go, come back, or are taken for gone."""
 
+from collections.abc import Callable
+
 from podpool.controller.echoes import PATIENCE
 from podpool.sim.network import Fits
 from podpool.sim.settled import check_quiet
@@ -12,10 +14,19 @@ GONE = 60.0
 
 async def a_node_is_deleted_while_its_pods_run_on(story: Story) -> None:
     """Whoever deletes it, and its Pods, says that they have stopped. They have not, and nobody can know."""
+    await _deleted(story, story.world.strand)
+
+
+async def a_node_is_deleted_when_its_pods_have_stopped(story: Story) -> None:
+    """The same, and what was said is true: the machine is cut off, and its Pods are no more."""
+    await _deleted(story, lambda name: story.world.network.cut(name, "api"))
+
+
+async def _deleted(story: Story, lose: Callable[[str], None]) -> None:
     world = story.world
     await story.joined("a", "b")
     pods = await story.grown("a")
-    world.strand("a")
+    lose("a")
     story.delete(pods)
     world.delete_node("a")
     await story.watch(GONE + 10)

@@ -83,11 +83,18 @@ BUGS = (
     ),
     Bug(
         "7",
-        "terms end with a restore, and nothing is granted before every cluster has listed",
+        "terms end with a restore",
         planted_books.a_restore_goes_unnoticed,
         scenarios_restores.a_call_arrives_at_restored_books,
         ("one owner",),
         audited=False,
+    ),
+    Bug(
+        "7",
+        "nothing is granted before every cluster has listed",
+        planted_books.nobody_is_waited_for,
+        scenarios_restores.a_node_asks_restored_books,
+        ("containment",),
     ),
     Bug(
         "7b",
@@ -117,6 +124,13 @@ BUGS = (
         scenarios_restores.an_old_status_shows_what_others_have,
         ("no silent return", "one owner"),
         NARROW,
+    ),
+    Bug(
+        "9",
+        "a status whose version differs from the books' is written again",
+        planted_books.a_status_is_written_once,
+        scenarios_restores.an_old_status_is_shown_again,
+        ("agreement",),
     ),
     Bug(
         "9",
@@ -323,6 +337,12 @@ def test_a_node_deleted_under_running_pods_has_two_owners(seed: int) -> None:
     """Row 10: whoever deletes a Node says that its Pods have stopped. No rule of ours saves who says so wrongly."""
     with pytest.raises(Violation, match="one owner"):
         tell(scenarios_nodes.a_node_is_deleted_while_its_pods_run_on, seed=seed, shape=NARROW, audited=False)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_deleted_when_its_pods_have_stopped_has_one_owner_after_the_other(seed: int) -> None:
+    """Row 10 the other way round: the same story, and whoever deletes the Node speaks the truth."""
+    tell(scenarios_nodes.a_node_is_deleted_when_its_pods_have_stopped, seed=seed, shape=NARROW, audited=True)
 
 
 def test_the_documentation_has_every_bug() -> None:
