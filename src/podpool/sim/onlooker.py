@@ -41,7 +41,9 @@ class Onlooker:
         if request.method == "GET" and response.status == 200:
             words = request.path.split("/")
             self._told.update(each for each in KNOWN_FIRST if each in words)
-            self._reads.update({each: sent for each in CONFIRMING if words[-2:] == [each, self._machine]})
+            for each in CONFIRMING:
+                if words[-2:] == [each, self._machine]:
+                    self._reads[each] = max(sent, self._reads.get(each, sent))  # one may overtake another
         return response
 
 
