@@ -37,9 +37,10 @@ format: .venv/.dev ## put the code into its form
 sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual time, fixed seeds; four minutes
 	@$(BIN)/podpool sim --seeds 1-80 --climate storm
 	@$(BIN)/podpool sim --seeds 1-30 --climate shared
-	@$(BIN)/podpool sim --seeds 1-250 --climate narrow
+	@$(BIN)/podpool sim --seeds 1-220 --climate narrow
+	@$(BIN)/podpool sim --seeds 1-60 --climate narrow-tight
 	@$(BIN)/podpool sim --seeds 1-150 --climate narrow-meddled
-	@$(BIN)/podpool sim --seeds 1-300 --climate narrow-restores
+	@$(BIN)/podpool sim --seeds 1-270 --climate narrow-restores
 	@$(BIN)/podpool sim --seeds 1-200 --climate narrow-shared
 	@$(BIN)/podpool sim --seeds 1-100 --climate narrow-spoilt
 	@$(BIN)/podpool sim --seeds 1-100 --climate narrow-underlay
@@ -49,6 +50,7 @@ sim: .venv/.dev ## histories in the simulator: faults of every kind on virtual t
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## the random searches, long: SEEDS=5000-9000 for histories, EXAMPLES=20000 for properties
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate shared
+	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-tight
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-meddled
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-restores
 	@$(BIN)/podpool sim --seeds $(SEEDS) --climate narrow-shared

@@ -326,12 +326,10 @@ class TestCompaction:
         assert not once_more.open(boot_id="boot-1").damaged
         assert again.pool.snapshot() == once_more.pool.snapshot()
 
-    def test_a_book_keeps_its_journal_short_and_its_state(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(journal_module, "SEGMENT", 2_000)
-
+    def test_a_book_keeps_its_journal_short_and_its_state(self) -> None:
         async def churn() -> tuple[Book, MemoryDisk]:
             disk = MemoryDisk()
-            book = Book(disk, SetClock(), fence_limit=FENCE)
+            book = Book(disk, SetClock(), fence_limit=FENCE, segment=2_000)
             book.open(boot_id="boot-1")
             book.write(Adopted(container=CONTAINER))
             book.write(Accepted(container=status(1, grants(1)), at=0.0))

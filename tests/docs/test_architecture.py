@@ -1,4 +1,4 @@
-"""The page of the architecture is true where it has commands: a node gets its first batch with them."""
+"""The page of the architecture is true where it has commands: an address goes to a Pod, and then elsewhere."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.pages import commands_of, register, run_commands, within_reach
+from parts.recipes import program
 
 if TYPE_CHECKING:
     from parts.control_plane import ControlPlane
@@ -22,7 +23,15 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     with within_reach(control_plane, namespaces, tmp_path):
         register(control_plane, "one", boot_id=BOOT.read_text().strip())
-        commands = commands_of("docs/architecture.md")
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
+        register(control_plane, "two", boot_id="boot-of-other")
+        commands = f"cp {program('ptp').parent}/* /opt/cni/bin\n" + commands_of("docs/architecture.md")
+        told = run_commands(
+            commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one", OTHER="two"
+        )
     assert 0 == told.returncode, told.stdout
-    assert re.search(r"^one +15 +15 +pods ", told.stdout, re.MULTILINE), told.stdout
+    assert re.search(r"^one +3 +3 +pods ", told.stdout, re.MULTILINE), told.stdout
+    assert 2 == told.stdout.count("1 packets transmitted, 1 received")
+    first = re.findall(r"^eth0\S* +UP +(10\.50\.0\.\d+)/28", told.stdout, re.MULTILINE)
+    others = re.findall(r"^(10\.50\.0\.\d+)$", told.stdout, re.MULTILINE)
+    assert 11 == len(others)
+    assert first[0] in others

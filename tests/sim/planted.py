@@ -13,9 +13,11 @@ from podpool.agent.book import Book
 from podpool.agent.config import OwnConfig
 from podpool.agent.confirmation import Confirmation
 from podpool.agent.decision import View, Wish
+from podpool.agent.dynamic import Dynamic
 from podpool.agent.fence import Fence
 from podpool.agent.journal import Found
 from podpool.agent.monitor import Monitor
+from podpool.agent.outlook import Outlook
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, Assigned, Confirmed, Named, Snapshot, Started
 from podpool.kube.client import KubeClient
@@ -109,6 +111,19 @@ def no_rest_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Pool, "_start", fresh)
 
 
+def a_reboot_forgets_the_version(patch: pytest.MonkeyPatch) -> None:
+    """After a reboot any status is news."""
+    start = Pool._start
+
+    def forgetful(pool: Pool, record: Started) -> None:
+        rebooted = record.boot_id != pool.boot_id
+        start(pool, record)
+        if rebooted and pool.container:
+            pool.container = msgspec.structs.replace(pool.container, version=0)
+
+    patch.setattr(Pool, "_start", forgetful)
+
+
 def names_are_taken_back(patch: pytest.MonkeyPatch) -> None:
     """When Pods need addresses again, those that were named for release are the first to be used."""
     ask = Monitor._ask
@@ -141,6 +156,39 @@ def versions_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def the_fence_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """An agent gives addresses although it has not confirmed its Node for long."""
     patch.setattr(Fence, "is_open", lambda _: True)
+
+
+def a_confirmation_counts_from_its_answer(patch: pytest.MonkeyPatch) -> None:
+    """It is not older than when it was heard, however long the reads took."""
+    write = Book.write
+
+    def heard(book: Book, record: AnyRecord) -> None:
+        clock = book._clock
+        write(book, Confirmed(boot=clock.boot(), wall=clock.wall()) if isinstance(record, Confirmed) else record)
+
+    patch.setattr(Book, "write", heard)
+
+
+def only_the_floor_is_rested(patch: pytest.MonkeyPatch) -> None:
+    """An address rests for the floor, whether the subnet is exhausted or not."""
+    patch.setattr(Outlook, "rest", lambda outlook: outlook._ground.numbers.cooldown_floor)
+
+
+def a_delete_is_answered_and_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A DEL ends the waiting of its sandbox, and takes nothing back."""
+    patch.setattr(Dynamic, "give_back", lambda dynamic, owner: dynamic.queue.end(owner))
+
+
+def an_agent_writes_what_is_there(patch: pytest.MonkeyPatch) -> None:
+    """With every confirmation it patches its Node, and changes nothing by it."""
+    confirm = Confirmation._confirm
+
+    async def telling(confirmation: Confirmation) -> bool:
+        confirmed = await confirm(confirmation)
+        await confirmation._ground.kube.merge(NODES, confirmation._ground.node, {"metadata": {}})
+        return confirmed
+
+    patch.setattr(Confirmation, "_confirm", telling)
 
 
 def any_node_of_the_name_confirms(patch: pytest.MonkeyPatch) -> None:

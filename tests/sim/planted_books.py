@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from podpool.controller import recovery
+from podpool.controller import networkconfigs, recovery, wording
 from podpool.controller.books import Books as Remembered
 from podpool.controller.controller import Controller
 from podpool.controller.gone import Gone
@@ -20,7 +20,7 @@ from podpool.ledger import authority, reconcile, terms
 from podpool.ledger.authority import Ledger
 from podpool.ledger.block import PRIMARY, Block
 from podpool.ledger.holdings import Held, Holdings
-from podpool.ledger.messages import ContainerRecord, Item, Listing, ListingAnswer, Reconcile, Term
+from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Listing, ListingAnswer, Reconcile, Term
 from podpool.ledger.recovery import take_listing
 from podpool.ledger.rows import ClusterRow, ContainerRow
 from podpool.ledger.seats import Seat, Seating
@@ -68,6 +68,34 @@ def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
     """The ledger goes on from whatever books it finds, neither its witness nor its callers are heard."""
     patch.setattr(Ledger, "start", _nothing)
     patch.setattr(terms, "_heed", lambda *_, **__: None)
+
+
+def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
+    """A restore ends every term, and the ledger goes on from its books at once."""
+    begin = terms.begin_recovery
+
+    def at_once(books: Books, **others: Any) -> None:  # noqa: ANN401  passed on
+        begin(books, **others)
+        for cluster in books.clusters():
+            books.put_cluster(replace(cluster, epoch=books.epoch))
+            books.stop_awaiting(cluster.id)
+        for subnet in books.subnets():
+            books.put_subnet(replace(subnet, quiet_until=0.0))
+
+    for module in (authority, terms):
+        patch.setattr(module, "begin_recovery", at_once)
+
+
+def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
+    """What was written at some version is not written again, whatever the NNC shows."""
+    told, written = wording.told_already, set[tuple[str, int]]()
+
+    def once(config: NodeNetworkConfig, state: ContainerState, *others: Any) -> bool:  # noqa: ANN401  passed on
+        known = (state.container, state.version) in written
+        written.add((state.container, state.version))
+        return known or told(config, state, *others)
+
+    patch.setattr(networkconfigs, "told_already", once)
 
 
 def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
@@ -177,6 +205,19 @@ def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
         return True
 
     patch.setattr(Gone, "_is_gone", gone)
+
+
+def given_up_too_soon(patch: pytest.MonkeyPatch) -> None:
+    """A container is given up after a tenth of the gone time, while the Node is away."""
+    look = Gone.look
+
+    async def hasty(gone: Gone) -> None:
+        known = {*gone._missed}
+        await look(gone)
+        early = 0.9 * gone._settings.numbers.gone
+        gone._missed |= {each: at - early for each, at in gone._missed.items() if each not in known}
+
+    patch.setattr(Gone, "look", hasty)
 
 
 def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,10 @@
 """Stories of Nodes that go, come back, or are taken for gone."""
 
+from collections.abc import Callable
+
 from podpool.controller.echoes import PATIENCE
-from podpool.sim.checks import check_quiet
+from podpool.sim.network import Fits
+from podpool.sim.settled import check_quiet
 from podpool.sim.world import NODES
 from tests.sim.story import Story, lists
 
@@ -11,10 +14,19 @@ GONE = 60.0
 
 async def a_node_is_deleted_while_its_pods_run_on(story: Story) -> None:
     """Whoever deletes it, and its Pods, says that they have stopped. They have not, and nobody can know."""
+    await _deleted(story, story.world.strand)
+
+
+async def a_node_is_deleted_when_its_pods_have_stopped(story: Story) -> None:
+    """The same, and what was said is true: the machine is cut off, and its Pods are no more."""
+    await _deleted(story, lambda name: story.world.network.cut(name, "api"))
+
+
+async def _deleted(story: Story, lose: Callable[[str], None]) -> None:
     world = story.world
     await story.joined("a", "b")
     pods = await story.grown("a")
-    world.strand("a")
+    lose("a")
     story.delete(pods)
     world.delete_node("a")
     await story.watch(GONE + 10)
@@ -117,6 +129,17 @@ async def a_node_is_registered_again(story: Story) -> None:
     await story.settled(2 * GONE)
 
 
+async def a_node_is_away_for_less_than_the_gone_time(story: Story) -> None:
+    """No Pod is bound to it meanwhile."""
+    world = story.world
+    await story.joined("a")
+    await story.watch(5)
+    world.delete_node("a")
+    await story.watch(30)
+    world.register("a")
+    await story.settled(30)
+
+
 async def a_node_is_cut_off_and_given_up(story: Story) -> None:
     """It has no Pods and cannot be reached; others have its addresses when Pods are bound to it again."""
     world = story.world
@@ -129,6 +152,49 @@ async def a_node_is_cut_off_and_given_up(story: Story) -> None:
     world.register("a")
     story.bind("a", 2)
     await story.watch(20)
+
+
+async def a_node_is_cut_off(story: Story) -> None:
+    """Its Node stays, nobody takes anything from it, and Pods are bound to it when the fence time has passed."""
+    world = story.world
+    await story.joined("a")
+    world.network.cut("a", "api")
+    await story.watch(35)
+    story.bind("a", 2)
+    await story.watch(15)
+    world.network.mend("a", "api")
+    await story.settled(30)
+
+
+async def a_confirmation_is_answered_late(story: Story) -> None:
+    """The reads take four seconds, no others are answered, and Pods are bound when the fence time has passed."""
+    await story.joined("a")
+    late = story.hold(_read_of("a"), answers=True)
+    await story.until(lambda: late.caught)
+    await story.watch(4)
+    deaf = story.hold(_read_of("a"), most=None)
+    late.let_go()
+    await story.watch(27)
+    story.bind("a", 2)
+    await story.watch(5)
+    deaf.let_go()
+    await story.settled(30)
+
+
+def _read_of(name: str) -> Fits:
+    return lambda each: (
+        each.source == name and each.request.method == "GET" and each.request.path.endswith(f"/nodes/{name}")
+    )
+
+
+async def nothing_happens(story: Story) -> None:
+    """Nodes have what they need, and nobody has a reason to write."""
+    world = story.world
+    await story.joined("a", "b")
+    await story.settled(30)
+    before = world.written()
+    await story.watch(30)
+    check_quiet(before, world.written())
 
 
 async def the_last_word_of_an_old_leader(story: Story) -> None:

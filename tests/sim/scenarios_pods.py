@@ -99,6 +99,27 @@ async def a_reboot_under_running_pods(story: Story) -> None:
     await story.settled(40)
 
 
+async def a_reboot_out_of_reach(story: Story) -> None:
+    """The machine is cut off, so that only its journal can tell it which status it had accepted."""
+    world = story.world
+    await story.joined("a")
+    await story.grown("a")
+    world.network.cut("a", "api")
+    world.reboot("a")
+    await story.watch(10)
+    world.network.mend("a", "api")
+    await story.settled(60)
+
+
+async def pods_follow_each_other(story: Story) -> None:
+    """Some are deleted, and others bound, on a node that has few addresses, in a subnet that has many."""
+    await story.joined("a")
+    for _ in range(4):
+        story.delete(await story.grown("a", 2))
+        await story.watch(3)
+    await story.settled(30)
+
+
 async def an_agent_dies_as_it_answers(story: Story) -> None:
     """A Pod has its address; the agent that comes after knows what was written, and the next Pod asks."""
     await story.joined("a")

@@ -35,6 +35,17 @@ async def a_call_arrives_at_restored_books(story: Story) -> None:
     await story.settled(90)
 
 
+async def a_node_asks_restored_books(story: Story) -> None:
+    """Another node's Pods use what was granted after the copy was made, and its controller is told so by nobody yet."""
+    world = story.world
+    await story.joined("a", "b")
+    image = world.office.image()
+    await story.grown("a")
+    world.office.restore(image)
+    story.bind("b", 6)
+    await story.settled(90)
+
+
 async def a_status_arrives_after_the_listing(story: Story) -> None:
     """A leader, paused, has sent what the ledger granted before it was restored; the next leader lists the NNCs."""
     world = story.world
@@ -110,6 +121,20 @@ async def an_old_status_shows_what_others_have(story: Story) -> None:
     await story.watch(20)
     story.resume_controllers()
     await story.watch(60)
+
+
+async def an_old_status_is_shown_again(story: Story) -> None:
+    """The API server is restored to when a node's Pods were bound, and the addresses for them not shown yet."""
+    world = story.world
+    await story.joined("a")
+    status = story.hold(statuses_of("a"))
+    story.bind("a", 6)
+    await story.until(lambda: status.caught)
+    copy = world.store.snapshot()
+    status.let_go()
+    await story.until(lambda: story.served("a") == 6)
+    world.restore_api(copy)
+    await story.settled(60)
 
 
 async def a_container_that_was_given_up_is_shown_again(story: Story) -> None:

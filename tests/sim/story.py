@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from podpool.core.numbers import Numbers
-from podpool.sim.checks import Auditor, check_settled
+from podpool.sim.checks import Auditor
 from podpool.sim.network import Fits, Hold
 from podpool.sim.plan import Shape
+from podpool.sim.settled import check_settled
 from podpool.sim.world import World
 
 LOOK = 0.5

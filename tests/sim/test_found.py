@@ -6,14 +6,15 @@ import pytest
 from podpool.sim.plan import CLIMATES, Climate, draw
 from podpool.sim.search import play
 
+pytestmark = pytest.mark.histories
+
 FOUND = {
-    "narrow-shared": (601313,),
     "narrow-spoilt": (1223, 1866, 1989, 2022, 2058, 2117, 2119, 3312),
     "slices": (10027, 10117, 10174, 10253, 11086),
     "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121, 12325),
 }
 
-SINCE = ("change-range",)
+SINCE = ("change-range", "share", "cut-controller", "set-clock")
 """What happens only since: each kind of event more makes other plans of all seeds."""
 
 

@@ -111,3 +111,39 @@ def test_what_nobody_awaits_is_remembered() -> None:
 
     loop.run_until_complete(story())
     assert ["loner failed"] == [failure["message"] for failure in loop.failures]
+
+
+def test_a_doomed_process_dies_in_the_midst_of_its_work() -> None:
+    """After so many of its own steps, though the next is ready; whoever else is ready goes on."""
+    loop = VirtualLoop()
+    told: list[str] = []
+
+    async def work(name: str) -> None:
+        for _ in range(4):
+            told.append(name)
+            await asyncio.sleep(0)
+
+    victim, other = Process("victim", loop), Process("other", loop)
+
+    async def story() -> None:
+        victim.spawn(work("victim"))
+        other.spawn(work("other"))
+        victim.doom(2, lambda: told.append("died"))
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(story())
+    assert ["victim", "other", "victim", "died", "other", "other", "other"] == told
+
+
+def test_who_was_pardoned_lives_on() -> None:
+    loop = VirtualLoop()
+    process = Process("lucky", loop)
+
+    async def story() -> None:
+        process.doom(2, lambda: None)
+        process.pardon()
+        await process.spawn(asyncio.sleep(1))
+        await asyncio.sleep(1)
+
+    loop.run_until_complete(story())
+    assert process.alive

@@ -52,3 +52,32 @@ def test_a_reboot_ends_the_processes_and_begins_a_new_boot() -> None:
     assert (100.0, 1.0) == pytest.approx(loop.run_until_complete(story()), abs=0.001)
     assert before != machine.boot_id
     assert not process.alive
+
+
+def test_what_is_being_synced_is_not_safe_yet() -> None:
+    loop, disk = VirtualLoop(), MachineDisk(takes=lambda: 1.0)
+
+    async def story() -> tuple[list[str], list[str]]:
+        disk.append("journal", b"written")
+        syncing = asyncio.ensure_future(disk.sync("journal"))
+        await asyncio.sleep(0.5)
+        before = disk.synced().names()
+        await syncing
+        return before, disk.synced().names()
+
+    assert ([], ["journal"]) == loop.run_until_complete(story())
+
+
+@given(st.integers())
+def test_of_a_file_that_is_being_replaced_a_reboot_leaves_the_old_or_the_new_one(seed: int) -> None:
+    loop, disk = VirtualLoop(), MachineDisk(takes=lambda: 1.0)
+
+    async def story() -> bytes | None:
+        await disk.replace("snapshot", b"old")
+        replacing = asyncio.ensure_future(disk.replace("snapshot", b"new"))
+        await asyncio.sleep(1.5)
+        replacing.cancel()
+        disk.lose_power(random.Random(seed))  # noqa: S311  a simulation
+        return disk.read("snapshot")
+
+    assert loop.run_until_complete(story()) in (b"old", b"new")

@@ -83,11 +83,18 @@ BUGS = (
     ),
     Bug(
         "7",
-        "terms end with a restore, and nothing is granted before every cluster has listed",
+        "terms end with a restore",
         planted_books.a_restore_goes_unnoticed,
         scenarios_restores.a_call_arrives_at_restored_books,
         ("one owner",),
         audited=False,
+    ),
+    Bug(
+        "7",
+        "nothing is granted before every cluster has listed",
+        planted_books.nobody_is_waited_for,
+        scenarios_restores.a_node_asks_restored_books,
+        ("containment",),
     ),
     Bug(
         "7b",
@@ -119,11 +126,32 @@ BUGS = (
         NARROW,
     ),
     Bug(
+        "9",
+        "a status whose version differs from the books' is written again",
+        planted_books.a_status_is_written_once,
+        scenarios_restores.an_old_status_is_shown_again,
+        ("agreement",),
+    ),
+    Bug(
+        "9",
+        "the highest version is journalled, and known after a reboot",
+        planted.a_reboot_forgets_the_version,
+        scenarios_pods.a_reboot_out_of_reach,
+        ("no silent return",),
+    ),
+    Bug(
         "11",
         "gone is decided on a quorum read after the gone time",
         planted_books.gone_is_told_from_a_cache,
         scenarios_nodes.a_node_comes_back_unseen,
         ("containment",),
+    ),
+    Bug(
+        "11",
+        "nobody is given up before the gone time has passed",
+        planted_books.given_up_too_soon,
+        scenarios_nodes.a_node_is_away_for_less_than_the_gone_time,
+        ("consent",),
     ),
     Bug(
         "12",
@@ -141,10 +169,17 @@ BUGS = (
     ),
     Bug(
         "13",
-        "only a quorum read confirms, from when it was sent",
+        "only a quorum read confirms",
         planted.a_bookmark_confirms,
         scenarios_nodes.a_bookmark_is_read_late,
         ("fenced", "containment"),
+    ),
+    Bug(
+        "13",
+        "a confirmation counts from when its reads were sent",
+        planted.a_confirmation_counts_from_its_answer,
+        scenarios_nodes.a_confirmation_is_answered_late,
+        ("fenced",),
     ),
     Bug(
         "14",
@@ -181,6 +216,34 @@ BUGS = (
         scenarios_nodes.a_node_is_cut_off_and_given_up,
         ("one owner", "fenced"),
         NARROW,
+    ),
+    Bug(
+        "",
+        "an agent that is cut off gives no address after the fence time",
+        planted.the_fence_is_ignored,
+        scenarios_nodes.a_node_is_cut_off,
+        ("fenced",),
+    ),
+    Bug(
+        "",
+        "the floor is enough only while the subnet is exhausted",
+        planted.only_the_floor_is_rested,
+        scenarios_pods.pods_follow_each_other,
+        ("rest",),
+    ),
+    Bug(
+        "",
+        "what a sandbox gives back is taken back",
+        planted.a_delete_is_answered_and_forgotten,
+        scenarios_pods.pods_follow_each_other,
+        ("agreement",),
+    ),
+    Bug(
+        "",
+        "nobody asks for a change that is none",
+        planted.an_agent_writes_what_is_there,
+        scenarios_nodes.nothing_happens,
+        ("nothing is written",),
     ),
     Bug(
         "",
@@ -274,6 +337,12 @@ def test_a_node_deleted_under_running_pods_has_two_owners(seed: int) -> None:
     """Row 10: whoever deletes a Node says that its Pods have stopped. No rule of ours saves who says so wrongly."""
     with pytest.raises(Violation, match="one owner"):
         tell(scenarios_nodes.a_node_is_deleted_while_its_pods_run_on, seed=seed, shape=NARROW, audited=False)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_node_deleted_when_its_pods_have_stopped_has_one_owner_after_the_other(seed: int) -> None:
+    """Row 10 the other way round: the same story, and whoever deletes the Node speaks the truth."""
+    tell(scenarios_nodes.a_node_is_deleted_when_its_pods_have_stopped, seed=seed, shape=NARROW, audited=True)
 
 
 def test_the_documentation_has_every_bug() -> None:

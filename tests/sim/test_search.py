@@ -1,10 +1,18 @@
-"""A history that shows a violation is made short."""
+"""A history that shows a violation is made short, and told."""
 
+import re
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.sim.plan import STORMY, Event, draw
-from podpool.sim.search import shorten
+from podpool.cli.simulation import run_seed
+from podpool.sim.plan import CLIMATES, STORMY, Event, draw
+from podpool.sim.search import Finding, search, shorten
+from tests.sim import planted
+
+SEED = 2
+"""One whose history has a Pod that is deleted."""
 
 
 @given(st.sets(st.integers(0, 63), min_size=1, max_size=3))
@@ -19,3 +27,36 @@ def test_a_plan_is_drawn_from_its_seed_alone() -> None:
     assert draw(3, STORMY) != draw(4, STORMY)
     moments = [event.at for event in draw(3, STORMY)]
     assert moments == sorted(moments)
+
+
+@pytest.mark.histories
+def test_a_planted_bug_is_found_and_told_with_little_of_its_history(monkeypatch: pytest.MonkeyPatch) -> None:
+    planted.a_delete_is_answered_and_forgotten(monkeypatch)
+    found = search(SEED, "narrow")
+    assert isinstance(found, Finding)
+    assert len(found.events) <= 5
+    told = str(found)
+    assert f"seed {SEED} of narrow: Violation: agreement: " in told
+    assert f"{len(found.events)} of {len(draw(SEED, CLIMATES['narrow']))} events show it" in told
+    assert "delete-pod" in told or "finish-pod" in told
+    assert "API server: up" in told
+
+
+def test_a_trace_tells_the_plan_and_who_logged_what_when(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_seed(SEED, "narrow", trace=True)
+    told = capsys.readouterr().out
+    plan, _, happened = told.partition(f"{draw(SEED, CLIMATES['narrow'])[-1]}\n")
+    assert plan.startswith("planned:\n")
+    assert re.search(r"^ +\d+\.\d{6} world: +\d+\.\d\d join node-0", happened, re.MULTILINE)
+    assert re.search(r"^ +\d+\.\d{6} controller-\d: .* leads Lease", happened, re.MULTILINE)
+    assert re.search(r"^seed 2: all is well after \d+ steps$", happened, re.MULTILINE)
+
+
+def test_a_trace_ends_with_the_state_of_every_part(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    planted.a_delete_is_answered_and_forgotten(monkeypatch)
+    assert not run_seed(SEED, "narrow", trace=True)
+    told = capsys.readouterr().out
+    assert "seed 2: Violation: agreement: " in told
+    assert re.search(r"^node-0: boot .*\n  Node: UID ", told, re.MULTILINE)

@@ -24,6 +24,7 @@ from podpool.agent.demand import Demand
 from podpool.agent.dynamic import Dynamic
 from podpool.agent.fence import Fence
 from podpool.agent.ground import Ground
+from podpool.agent.journal import SEGMENT
 from podpool.agent.mirror import Mirror
 from podpool.agent.modes import Mode
 from podpool.agent.monitor import TICK, Monitor
@@ -64,7 +65,7 @@ class Agent:
     With a `recorder`, which it runs, it writes Events; with `taint` further Pods are kept away from a node whose subnet
     is short. With `pools`, the namespace of Whereabouts' objects, it also serves networks with ranges of their own;
     `foreign` when plugins of Whereabouts itself may be at work there, on any node. With an `underlay` nothing is given
-    that it does not know.
+    that it does not know. The journal is made short after `segment` bytes.
     """
 
     def __init__(  # noqa: PLR0913  everything is handed in
@@ -87,6 +88,7 @@ class Agent:
         foreign: bool = True,
         read_file: ReadFile = lambda _path: None,
         underlay: Underlay | None = None,
+        segment: int = SEGMENT,
     ) -> None:
         self.node = node
         self._boot_id = boot_id
@@ -96,7 +98,7 @@ class Agent:
         self._tell = tell = tell or to_log(node)
         ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell, mode=mode)
         self._ground = ground
-        self._book = Book(disk, clock, fence_limit=numbers.fence, underlay=underlay is not None)
+        self._book = Book(disk, clock, fence_limit=numbers.fence, underlay=underlay is not None, segment=segment)
         self._asking = Asking(ground, self._book, underlay) if underlay else None
         self._refusals = Refusals(self._book.journal, tell=tell)
         self._config = OwnConfig(self._book, clock, tell)

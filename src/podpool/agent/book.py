@@ -3,7 +3,7 @@
 import msgspec
 
 from podpool.agent.fence import Fence
-from podpool.agent.journal import Found, Journal
+from podpool.agent.journal import SEGMENT, Found, Journal
 from podpool.agent.networks.slices import Slices
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
@@ -15,14 +15,16 @@ from podpool.runtime.disk import Disk
 class Book:
     """Pool, slices and fences, as the records have made them; with an `underlay`, what it has programmed, too."""
 
-    def __init__(self, disk: Disk, clock: Clock, *, fence_limit: float, underlay: bool = False) -> None:
+    def __init__(
+        self, disk: Disk, clock: Clock, *, fence_limit: float, underlay: bool = False, segment: int = SEGMENT
+    ) -> None:
         self.programming = Programming(asked=underlay)
         self.pool = Pool(programmed=self.programming.covers)
         self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
         self._clock = clock
-        self._journal = Journal(disk)
+        self._journal = Journal(disk, segment=segment)
 
     @property
     def journal(self) -> Journal:

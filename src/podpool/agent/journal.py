@@ -60,10 +60,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Journal:
-    """The journal of one agent."""
+    """The journal of one agent; after `segment` bytes it is time for a snapshot."""
 
-    def __init__(self, disk: Disk) -> None:
+    def __init__(self, disk: Disk, *, segment: int = SEGMENT) -> None:
         self._disk = disk
+        self._long = segment
         self.appended = 0
         """Records since the start."""
         self._segment = 1
@@ -129,7 +130,7 @@ class Journal:
     @property
     def long(self) -> bool:
         """Tell whether it is time for a snapshot."""
-        return self._size >= SEGMENT
+        return self._size >= self._long
 
     async def compact(self, state: Snapshot) -> None:
         """Begin a new segment; `state` is what everything before it came to. Without room for that, all of it stays."""

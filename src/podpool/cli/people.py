@@ -93,7 +93,7 @@ def sim(
     climate: Annotated[
         str, typer.Option(help="what may happen: calm, storm, shared, narrow, ...; a wrong one lists all")
     ] = "storm",
-    trace: Annotated[bool, typer.Option(help="with --seed: tell everything that the parts log")] = False,  # noqa: FBT002  typer's way
+    trace: Annotated[bool, typer.Option(help="with --seed: tell the plan, and everything that the parts log")] = False,  # noqa: FBT002  typer's way
 ) -> None:
     """Play histories in the simulator: the product's own parts on virtual time, with faults."""
     from podpool.cli.simulation import run_seed, run_seeds  # noqa: PLC0415  loads every room

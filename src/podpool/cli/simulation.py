@@ -1,8 +1,10 @@
 """The simulator from the terminal: many seeds on all cores, or one seed told in full."""
 
+import asyncio
 import logging
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from podpool.core.errors import InvalidInput
+from podpool.sim.loop import PROCESS
 from podpool.sim.plan import CLIMATES, Climate, draw
 from podpool.sim.search import Finding, Run, play, search
 
@@ -19,27 +22,56 @@ _console = Console(highlight=False)
 
 
 def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
-    """Play one seed; tell what went wrong, with the shortest history that shows it."""
+    """Play one seed; tell what went wrong, with the shortest history that shows it, or all of it as it happens."""
     chosen = climate_of(climate)
     if trace:
-        logging.basicConfig(level=logging.INFO, format="%(name)s: %(message)s")
-        run = play(seed, draw(seed, chosen), chosen)
-        _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps")
-        return run.error is None
+        return _trace(seed, chosen)
     with _quiet():
-        return _tell(search(seed, chosen))
+        return _tell(search(seed, climate))
+
+
+def _trace(seed: int, climate: Climate) -> bool:
+    plan = draw(seed, climate)
+    _console.print("planned:", *map(str, plan), sep="\n", markup=False)
+    with _told():
+        run = play(seed, plan, climate)
+    _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps", markup=False)
+    if run.error:
+        _console.print(run.state, markup=False)
+    return run.error is None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Print what the parts log: when, in virtual time, and which process."""
+    handler, root = logging.StreamHandler(sys.stdout), logging.getLogger()
+    handler.setFormatter(_Line())
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        loop, process = asyncio.get_running_loop(), PROCESS.get()
+        return f"{loop.time():12.6f} {process.name if process else 'world'}: {record.getMessage()}"
 
 
 def run_seeds(seeds: str, climate: str) -> bool:
     """Play many seeds; those that go wrong are told, shortened."""
     first, last = _range(seeds)
-    chosen = climate_of(climate)
+    climate_of(climate)
     begun, steps, wrong = time.monotonic(), 0, 0
     with (
         multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
         Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
     ):
-        played = pool.imap_unordered(partial(search, climate=chosen), range(first, last + 1), chunksize=4)
+        played = pool.imap_unordered(partial(search, name=climate), range(first, last + 1), chunksize=4)
         for outcome in progress.track(played, total=last - first + 1, description=climate):
             if isinstance(outcome, Finding):
                 wrong += 1

@@ -106,6 +106,7 @@ class Controller:
             identity=self._identity,
             clock=self._clock,
             rng=self._rng,
+            timing=self._settings.election,
         )
 
     def _must_lead(self) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from podpool.core.errors import InvalidInput
 from podpool.core.numbers import Numbers
+from podpool.kube.election import USUAL, Timing
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"
@@ -32,6 +33,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     scarcity: Scarcity = "graded"
     pod_history: bool = False
     """Whether the ledger is told which Pods have which addresses."""
+    election: Timing = USUAL
 
 
 def parse_subnet(text: str, *, what: str) -> SubnetName:

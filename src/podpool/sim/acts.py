@@ -6,16 +6,19 @@ in a world that could be well. An event that makes no sense at its moment does n
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from podpool.pocket.kinds import PODS
-from podpool.sim.machine import MachineDisk
+from podpool.sim.machine import MachineDisk, Process
 from podpool.sim.plan import Climate, Event
 from podpool.sim.world import World
 
 if TYPE_CHECKING:
     from podpool.pocket.store import Snapshot
 
+MOST_STEPS = 40
+"""Steps that a process does at the most before it dies: what it does on one message, or on a few."""
 JOURNAL = ("segment.", "snapshot")
 """Files whose bytes are checked when they are read."""
 
@@ -28,12 +31,15 @@ class Acts:
         self._climate = climate
         self._dice = world.dice("stage")
         self._later: list[asyncio.Task[None]] = []
+        self._doomed: list[Process] = []
         self._image: bytes | None = None
         self._copy: Snapshot | None = None
 
     async def ended(self) -> None:
         """Wait until every fault has ended."""
         self._world.store.lag = lambda: 0
+        for process in self._doomed:
+            process.pardon()
         for task in self._later:
             await task
 
@@ -43,6 +49,12 @@ class Acts:
             act()
 
         self._later.append(self._world.loop.create_task(later()))
+
+    def _kill(self, process: Process | None, died: Callable[[], None]) -> None:
+        """Kill a process in the midst of its work: after a few more steps of its own."""
+        if process and process.alive:
+            process.doom(self._dice.randint(1, MOST_STEPS), died)
+            self._doomed.append(process)
 
     # The workload
 
@@ -109,7 +121,10 @@ class Acts:
     def kill_agent(self, event: Event) -> None:
         """An agent is killed between two awaits."""
         if event.node in self._world.hosts:
-            self._world.kill_agent(event.node)
+            self._kill(self._world.hosts[event.node].agent_process, lambda: self._start_agent_later(event))
+
+    def _start_agent_later(self, event: Event) -> None:
+        if event.node in self._world.hosts:
             boot = self._world.hosts[event.node].machine.boot_id
             self._after(event.amount, lambda: self._agent_again(event.node, boot))
 
@@ -128,7 +143,8 @@ class Acts:
 
     def _spoil(self, event: Event, spoil: Callable[[MachineDisk, str], None], *, only: tuple[str, ...] = ("",)) -> None:
         if event.node in self._world.hosts:
-            self.kill_agent(event)
+            self._world.kill_agent(event.node)
+            self._start_agent_later(event)
             machine = self._world.hosts[event.node].machine
             machine.spoilt, disk = machine.spoilt + 1, machine.disk
             for name in filter(lambda each: each.startswith(only), disk.names()):
@@ -142,9 +158,19 @@ class Acts:
                 self._after(event.amount, process.resume)
 
     def reboot(self, event: Event) -> None:
-        """A machine loses power."""
+        """A machine loses power, in the midst of what its agent does."""
         if event.node in self._world.hosts:
-            self._world.reboot(event.node)
+            self._kill(self._world.hosts[event.node].agent_process, lambda: self._reboot(event.node))
+
+    def _reboot(self, node: str) -> None:
+        if node in self._world.hosts:
+            self._world.reboot(node)
+
+    def set_clock(self, event: Event) -> None:
+        """Somebody sets a machine's wall clock, as wrong as clocks may be."""
+        if event.node in self._world.hosts:
+            error = self._world.shape.numbers.clock_error
+            self._world.hosts[event.node].machine.clock.wall_error = self._dice.uniform(-error, error)
 
     def cut_api(self, event: Event) -> None:
         """A machine is cut off, for long."""
@@ -176,18 +202,24 @@ class Acts:
     def kill_controller(self, event: Event) -> None:
         """A controller is killed."""
         name = self._some_controller()
-        self._world.controllers[name].kill()
-        self._after(event.amount, lambda: self._controller_again(name))
+        again = partial(self._controller_again, name)
+        self._kill(self._world.controllers[name], lambda: self._after(event.amount, again))
 
     def _controller_again(self, name: str) -> None:
         if not self._world.controllers[name].alive:
             self._world.start_controller(name)
 
     def pause_controller(self, event: Event) -> None:
-        """A controller stands still, and goes on as if nothing had been."""
+        """A controller stands still, often for longer than its lead lasts, and goes on as if nothing had been."""
         process = self._world.controllers[self._some_controller()]
         process.pause()
-        self._after(event.amount, process.resume)
+        self._after(2 * event.amount, process.resume)
+
+    def cut_controller(self, event: Event) -> None:
+        """A controller is cut off from the API server, and not from the ledger."""
+        name, api = self._some_controller(), self._world.api.name
+        self._world.network.cut(name, api)
+        self._after(3 * event.amount, lambda: self._world.network.mend(name, api))
 
     def cut_ledger(self, event: Event) -> None:
         """A controller cannot reach the ledger."""
@@ -201,11 +233,11 @@ class Acts:
 
     def kill_api(self, event: Event) -> None:
         """The API server is killed."""
-        process = self._world.api.process
-        if process and process.alive:
-            process.kill()
-            self._world.store.end_watches()
-            self._after(event.amount, self._api_again)
+        self._kill(self._world.api.process, lambda: self._api_died(event))
+
+    def _api_died(self, event: Event) -> None:
+        self._world.store.end_watches()
+        self._after(event.amount, self._api_again)
 
     def _api_again(self) -> None:
         if not self._world.api.up:
@@ -226,10 +258,8 @@ class Acts:
         """A replica of the ledger is killed."""
         office = self._world.office
         number = self._dice.randrange(len(office.replicas))
-        process = office.replicas[number].process
-        if process and process.alive:
-            process.kill()
-            self._after(event.amount, lambda: self._ledger_again(number))
+        again = partial(self._ledger_again, number)
+        self._kill(office.replicas[number].process, lambda: self._after(event.amount, again))
 
     def _ledger_again(self, number: int) -> None:
         if not self._world.office.replicas[number].up:

@@ -1,8 +1,8 @@
-"""What must always be true, and what must be true when all is well again, looked at from outside.
+"""What must always be true, looked at from outside.
 
 One owner and rest are checked where an address is given (`truth`). Here: what the books may say (containment, consent),
 whether whoever gives an address may (the fence), that nothing goes back to the past; each looked at when what it is
-about has changed. And, after the faults, that nothing is leaked, everybody is served, and the numbers are aligned.
+about has changed. What must be true once the faults are over is in `settled`.
 """
 
 import ipaddress
@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from podpool.agent.journal import read_journal
+from podpool.agent.pool import Pool
 from podpool.ledger.messages import ContainerRecord
 from podpool.pocket.history import Event, Object
 from podpool.resources.acn import AGENT_ANNOTATION
+from podpool.sim.onlooker import CONFIRMING
 from podpool.sim.truth import Use, Violation
 from podpool.sim.world import World
 
@@ -27,6 +30,8 @@ NEVER = -math.inf
 NO_NODE = (NEVER, frozenset[str]())
 LOOK = 1.0
 """Seconds within which what changes unnoticed is looked at."""
+MOMENT = 0.01
+"""Seconds between an agent's word and its being heard."""
 
 
 class Auditor:
@@ -36,7 +41,9 @@ class Auditor:
         self._world = world
         self._due = False
         self._held: dict[str, dict[str, str]] = {}
-        """What each container had: addresses by grant."""
+        """What each container had: addresses by grant;"""
+        self._records: dict[str, ContainerRecord] = {}
+        """and what the books had of it."""
         self._let_go: set[str] = set()
         """Every grant that an agent, or whoever wrote into an NNC, has named,"""
         self._known: dict[Machine, set[str]] = {}
@@ -45,16 +52,27 @@ class Auditor:
         """When a Node last had each boot id, and the UIDs of all that had it: registered again, it is the same one;"""
         self._configs: dict[str, float] = {}
         """and when its NNC last showed boot id and container."""
-        self._versions: dict[tuple[str, str], int] = {}
-        """The highest version of a container that an agent had accepted, by boot, journal and container."""
+        self._versions: dict[tuple[Machine, int, str], int] = {}
+        """The highest version of a container that an agent had accepted, by machine, journal and container."""
+        self._seen: dict[str, float] = {}
+        """When there was last a Node with each UID, and each boot id,"""
+        self._back: dict[str, float] = {}
+        """and when one came back after the gone time."""
         world.office.changed.append(self._books_changed)
+        self._exhausted = False
+        self._exhausted_at = NEVER
+        """When the books last said that the subnet is exhausted."""
         world.truth.given.append(self._given)
+        world.truth.exhausted.append(self._was_exhausted)
+        world.losing_power.append(self._loses_power)
         world.looks.append(self._look)
         world.store.written.append(self._written)
 
     def _look(self) -> None:
         """Look at what changes unnoticed."""
         self._note_words()
+        for node in self._world.nodes().values():
+            self._see(node)
         for name, host in self._world.hosts.items():
             self._identify(name, self._world.nodes().get(name), self._world.configs().get(name))
             if host.agent and host.agent_process and host.agent_process.alive:
@@ -63,6 +81,9 @@ class Auditor:
     def _written(self, event: Event) -> None:
         """Note who is who, until a write and from then on."""
         name = event.key.rpartition("/")[2]
+        if event.id[1] == "nodes":
+            for node in filter(None, (event.old, event.new)):
+                self._see(node)
         if event.id[1] in {"nodes", "nodenetworkconfigs"} and name in self._world.hosts:
             now = {"nodes": self._world.nodes().get(name), "nodenetworkconfigs": self._world.configs().get(name)}
             for each in (now | {event.id[1]: event.old}, now):
@@ -83,9 +104,27 @@ class Auditor:
         if told == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted in shown:
             self._configs[boot] = now
 
+    def _see(self, node: Object) -> None:
+        """Note that a Node is there; a restored server may show one whose machine has left."""
+        if node["metadata"]["name"] not in self._world.hosts:
+            return
+        now, boot = self._world.loop.time(), node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
+        for word in (node["metadata"]["uid"], boot):
+            if now - self._seen.get(word, now) >= self._world.shape.numbers.gone - LOOK:
+                self._back[word] = now
+            self._seen[word] = now
+
+    def _loses_power(self, name: str) -> None:
+        """Of the versions that an agent has accepted, only what is synced is to be known in the next boot."""
+        machine, pool = self._world.hosts[name].machine, Pool()
+        for record in read_journal(machine.disk.synced()).records:
+            pool.apply(record)
+        self._versions = {key: version for key, version in self._versions.items() if key[0] is not machine}
+        self._versions[machine, machine.spoilt, pool.adopted] = pool.version
+
     def _only_rises(self, machine: str, container: str, version: int) -> None:
         on = self._world.hosts[machine].machine
-        key = (f"{on.boot_id}/{on.spoilt}", container)
+        key = (on, on.spoilt, container)
         if version < self._versions.get(key, version):
             story = f"the agent of {machine} went back from version {self._versions[key]} to {version}"
             raise Violation("no silent return", f"{story} of container {container}")
@@ -106,6 +145,21 @@ class Auditor:
         if use.since - known > world.shape.numbers.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
+        self._confirmed(use)
+
+    def _confirmed(self, use: Use) -> None:
+        """Look whether an agent that gave an address had asked who it is within the fence time, and was answered."""
+        reads = self._world.hosts[use.machine].reads
+        asked = min(reads.get(each, NEVER) for each in CONFIRMING)
+        if use.since - asked > self._world.shape.numbers.fence + MOMENT:
+            story = f"{use.machine} gave {use.address} to {use.pod}, {use.since - asked:.1f} s after it last asked"
+            raise Violation("fenced", story)
+
+    def _was_exhausted(self, use: Use, since: float) -> bool:
+        """Tell whether the books said so since some moment, or whoever gave the address has heard so last."""
+        host = self._world.hosts.get(use.machine)
+        terms = host.agent.picture().terms if host and host.agent else None
+        return self._exhausted or self._exhausted_at >= since or bool(terms and terms.exhausted)
 
     def _programmed(self, use: Use) -> None:
         """Look whether an address that was given works."""
@@ -129,6 +183,9 @@ class Auditor:
     def _examine(self) -> None:
         """Look at the books as they are now, outside of whoever changed them."""
         self._due = False
+        before, self._exhausted = self._exhausted, self._world.office.subnet().exhausted
+        if before:
+            self._exhausted_at = self._world.loop.time()
         try:
             self._note_words()
             settled = not self._world.office.subnet().frozen  # restored ones must first be mended
@@ -159,6 +216,26 @@ class Auditor:
             lost = (had & self._known.get(host.machine, set())) - has - self._let_go
             if lost and container in held:
                 raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
+        closed = [each for container, each in self._records.items() if container not in held]
+        self._records = {each.state.container: each for each in records}
+        for record in closed if settled else ():
+            self._gone(record)
+
+    def _gone(self, record: ContainerRecord) -> None:
+        """A container is closed when its Node was not seen for the gone time, or its machine has another."""
+        host = self._world.hosts.get(record.node)
+        own = host.agent.pool.adopted if host and host.agent else ""
+        words = {record.node_uid, record.boot_id or record.node_uid}
+        if host and own == record.state.container and host.machine.boot_id in self._configs:
+            words.add(host.machine.boot_id)  # which its agent has told, whether the books know it or not
+        if own not in self._records and not all(map(self._was_missed, words)):
+            story = f"container {record.state.container} of {record.node} was closed, whose Node was there"
+            raise Violation("consent", story)
+
+    def _was_missed(self, word: str) -> bool:
+        """Tell whether no Node had a UID or boot id for the gone time, by now or when it may have been decided."""
+        now, gone = self._world.loop.time(), self._world.shape.numbers.gone
+        return now - self._seen.get(word, NEVER) >= gone - LOOK or now - self._back.get(word, NEVER) < gone
 
 
 def _inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
@@ -178,68 +255,3 @@ def _named(world: World, name: str) -> tuple[str, ...]:
     config, agent = world.configs().get(name), world.hosts[name].agent
     spelled = config["spec"].get("ipsNotInUse", ()) if config else ()
     return (*spelled, *(agent.pool.named if agent else ()))
-
-
-def check_settled(world: World) -> None:
-    """Look at a world that has had time without faults."""
-    records = world.records()
-    _thawed(world)
-    _one_container_each(world, records)
-    _agreed(world, records)
-    _served(world)
-    _aligned(world, records)
-
-
-def _thawed(world: World) -> None:
-    if world.office.subnet().frozen:
-        raise Violation("nothing frozen", f"subnet {world.office.subnet().subnet} grants nothing, and nobody knows why")
-
-
-def _one_container_each(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    for name in sorted({*records, *world.nodes()}):
-        found = len(records.get(name, []))
-        wanted = 1 if name in world.nodes() else 0
-        if found != wanted:
-            raise Violation("nothing leaked", f"the ledger has {found} containers for {name}, not {wanted}")
-
-
-def _agreed(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """Ledger, NNC and agent have the same grants, and the agent may give them."""
-    for name in world.nodes():
-        books = sorted(grant.id for grant in records[name][0].state.grants)
-        containers = world.configs().get(name, {}).get("status", {}).get("networkContainers", [])
-        shown = sorted(grant["name"] for each in containers for grant in each.get("ipAssignments", []))
-        agent = world.hosts[name].agent
-        held = agent.pool.listed if agent else 0
-        if books != shown or held != len(books):
-            story = f"{name}: ledger {len(books)}, NNC {len(shown)}, agent {held} grants are not the same"
-            raise Violation("agreement", story)
-        if agent is None or agent.fenced:
-            raise Violation("agreement", f"{name}: its agent is fenced")
-
-
-def _served(world: World) -> None:
-    """Every Pod that can have an address has one."""
-    for name in world.nodes():
-        served = world.truth.of_machine(name)
-        waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
-        subnet = world.office.subnet()
-        if waiting and subnet.capacity - subnet.reserved - subnet.kept_for_primaries >= len(waiting):
-            raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address")
-
-
-def _aligned(world: World, records: dict[str, list[ContainerRecord]]) -> None:
-    """With its primary, a node has whole batches, unless the subnet is short."""
-    batch = world.batch()
-    for name in world.nodes():
-        state = records[name][0].state
-        total = len(state.grants) + 1
-        if total % batch and not state.short:
-            raise Violation("aligned", f"{name} has {total} addresses, and the batch is {batch}")
-
-
-def check_quiet(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Look at what was written in the meantime: nothing should have been."""
-    differ = [each for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
-    if differ:
-        raise Violation("nothing is written", f"{', '.join(differ)} changed although nothing happened")

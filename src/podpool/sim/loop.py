@@ -4,7 +4,8 @@ Everything asyncio offers above a loop works on it (tasks, events, timeouts, sle
 not, and say so. Callbacks run in the order in which they were registered, so a run is decided by what is random above.
 
 A callback belongs to the process that registered it (`PROCESS`). Those of a dead process are dropped: from one await to
-the next it is gone, and not even its `finally` runs. Those of a paused one are kept for it.
+the next it is gone, and not even its `finally` runs. Those of a paused one are kept for it. Those of a doomed one are
+counted, so that it dies in the midst of its work: a timer fires only when nothing else is left to do.
 """
 
 import asyncio
@@ -21,9 +22,18 @@ T = TypeVar("T")
 class Mortal(Protocol):
     """Whoever callbacks can belong to."""
 
+    name: str
+
     @property
     def alive(self) -> bool:
         """Tell whether its callbacks still run."""
+
+    @property
+    def doomed(self) -> bool:
+        """Tell whether its callbacks are counted."""
+
+    def count_down(self) -> None:
+        """Count one."""
 
     @property
     def backlog(self) -> list[asyncio.Handle] | None:
@@ -147,6 +157,8 @@ class VirtualLoop(Loop):
             context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # not in the stub
         except Exception as error:  # noqa: BLE001  remembered, and raised by whoever runs the world
             self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
+        if owner is not None and owner.doomed:
+            owner.count_down()
 
     def _jump(self) -> None:
         """Let time pass to the next timer."""

@@ -4,19 +4,19 @@ A kill keeps what a process had written; a reboot only what it had synced, and p
 stops a machine's processes while its clocks run on.
 """
 
+import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from podpool.runtime.randomness import new_uuid
 from podpool.sim.loop import PROCESS, VirtualLoop
 
-if TYPE_CHECKING:
-    import asyncio
-
-
 T = TypeVar("T")
+
+SLOWEST_SYNC = 0.005
+"""Seconds that a disk takes at the most."""
 
 
 class MachineClock:
@@ -37,11 +37,14 @@ class MachineClock:
 
 
 class MachineDisk:
-    """Files in memory, each with how much of it is synced."""
+    """Files in memory, each with how much of it is synced. Syncing takes as long as `takes` says, if it does."""
 
-    def __init__(self) -> None:
+    def __init__(self, takes: Callable[[], float] | None = None) -> None:
+        self._takes = takes
         self._files: dict[str, bytearray] = {}
         self._synced: dict[str, bytes] = {}
+        self._renamed: dict[str, bytes | None] = {}
+        """Files that were replaced, and what they were: the directory is not synced yet."""
 
     def read(self, name: str) -> bytes | None:
         """Read a file as it is."""
@@ -53,25 +56,41 @@ class MachineDisk:
 
     async def sync(self, name: str) -> None:
         """Make what is written now safe from a reboot."""
-        self._synced[name] = bytes(self._files.get(name, b""))
+        written = bytes(self._files.get(name, b""))
+        await self._take_time()
+        if self._files.get(name, b"").startswith(written) and len(written) >= len(self._synced.get(name, b"")):
+            self._synced[name] = written
 
     def truncate(self, name: str, size: int) -> None:
         """Cut a file off."""
         del self._files[name][size:]
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Write a file anew, at once and synced."""
-        self._files[name] = bytearray(data)
-        self._synced[name] = data
+        """Write a file anew, beside the old one and synced, and exchange the two."""
+        await self._take_time()
+        self._renamed[name] = self._synced.get(name)
+        self._files[name], self._synced[name] = bytearray(data), data
+        await self._take_time()
+        self._renamed.pop(name, None)
+
+    async def _take_time(self) -> None:
+        if self._takes is not None:
+            await asyncio.sleep(self._takes())
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        self._files.pop(name, None)
-        self._synced.pop(name, None)
+        for files in (self._files, self._synced, self._renamed):
+            files.pop(name, None)
 
     def names(self) -> list[str]:
         """List the files."""
         return sorted(self._files)
+
+    def synced(self) -> "MachineDisk":
+        """Show what a loss of power would leave at the least."""
+        left = MachineDisk()
+        left._files = {name: bytearray(self._renamed.get(name) or data) for name, data in self._synced.items()}
+        return left
 
     def damage(self, name: str, rng: random.Random) -> None:
         """Let one byte of a file be another."""
@@ -81,7 +100,16 @@ class MachineDisk:
             self._synced[name] = bytes(self._files[name])
 
     def lose_power(self, rng: random.Random) -> None:
-        """Keep what was synced, and of what was written since a random part from its beginning: a torn tail."""
+        """Keep what was synced, and of what was written since a random part from its beginning: a torn tail.
+
+        Of a file that was just replaced the old one may be back.
+        """
+        for name, before in list(self._renamed.items()):
+            if rng.random() < 0.5:
+                self.remove(name)
+                if before is not None:
+                    self._files[name], self._synced[name] = bytearray(before), before
+        self._renamed.clear()
         for name, written in list(self._files.items()):
             synced = self._synced.get(name, b"")
             kept = bytes(written) if written.startswith(synced) else synced
@@ -96,12 +124,15 @@ class Process:
         self.name = name
         self.alive = True
         self.backlog: list[asyncio.Handle] | None = None
+        self.doomed = False
+        self._left = 0
+        self._then: Callable[[], None] | None = None
         self._loop = loop
         self._mourners: list[Callable[[], None]] = []
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
-    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+    def spawn(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run something as this process."""
         task = self._loop.create_task(work, name=self.name, context=self.context)
         task.add_done_callback(self._report)
@@ -109,10 +140,27 @@ class Process:
 
     def kill(self) -> None:
         """End it between two awaits."""
-        self.alive = False
+        self.alive = self.doomed = False
         mourners, self._mourners = self._mourners, []
         for mourner in mourners:
             mourner()
+
+    def doom(self, steps: int, then: Callable[[], None]) -> None:
+        """Let it be killed after so many more of its own steps, wherever it is by then; and tell somebody."""
+        self.doomed, self._left, self._then = True, steps, then
+
+    def pardon(self) -> None:
+        """Let it live, if it does."""
+        self.doomed = False
+
+    def count_down(self) -> None:
+        """Count a step of the doomed."""
+        self._left -= 1
+        if self._left <= 0:
+            self.doomed, then = False, self._then
+            self.kill()
+            if then:
+                then()
 
     def pause(self) -> None:
         """Let nothing of it run, while time passes for everybody else."""
@@ -144,7 +192,7 @@ class Machine:
         self.name = name
         self.rng = rng
         self.loop = loop
-        self.disk = MachineDisk()
+        self.disk = MachineDisk(takes=lambda: self.rng.uniform(0.0, SLOWEST_SYNC))
         self.clock = MachineClock(loop)
         self.boot_id = new_uuid(rng)
         self.spoilt = 0

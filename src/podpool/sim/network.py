@@ -6,6 +6,7 @@ the two apart. A partition is silence: what is under way does not fail, it hangs
 
 import asyncio
 import random
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar
@@ -92,6 +93,8 @@ class Network:
         self.loop = loop
         self.rng = rng
         self.weather = Weather()
+        self.writes: Counter[tuple[str, str, str]] = Counter()
+        """Requests that were to change something, whether they did or not: by source, target, and what was asked."""
         self._cuts: dict[tuple[str, str], asyncio.Event] = {}
         self._holds: list[Hold] = []
 
@@ -149,6 +152,8 @@ class Road:
     async def send(self, request: Request) -> Response:
         """Carry a request there, and the head of the answer back."""
         network, weather = self._network, self._network.weather
+        if request.method != "GET":
+            network.writes[self._source, self._target.name, f"{request.method} {request.path}"] += 1
         copies = 2 if network.rng.random() < weather.repeated else 1
         answers = [network.loop.create_future() for _ in range(copies)]
         for answer in answers:
@@ -230,6 +235,7 @@ class Call:
         self._road = road
         self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.task = process.spawn(self._into(work))
+        self.task.add_done_callback(lambda _: work.close())  # who dies before its first step has not begun it
         process.on_death(self._died)
 
     async def result(self) -> Any:  # noqa: ANN401  whatever the work gives

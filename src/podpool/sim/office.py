@@ -5,12 +5,15 @@ Several replicas are several services on one store, which take turns at transact
 
 import asyncio
 import random
+import sqlite3
 from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
 from podpool.ledger.authority import Habits, Ledger
+from podpool.ledger.backup import TABLES, select_all
 from podpool.ledger.brake import Brake
+from podpool.ledger.check import check
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import ContainerRecord, Growth, NewSubnet, SubnetName, SubnetState
 from podpool.ledger.service import Service as LedgerApi
@@ -130,6 +133,23 @@ class Office:
         if self._subnet is None:
             self._subnet = _at_once(self._auditor().subnet(SUBNET))
         return self._subnet
+
+    def subnet_now(self) -> SubnetState:
+        """Show the subnet at this moment: rests end without a change of the books."""
+        return _at_once(self._auditor().subnet(SUBNET))
+
+    def held(self) -> int:
+        """Count the grants and primaries of all clusters."""
+        clusters = [each.id for each in _at_once(self._auditor().clusters()).clusters]
+        found = [each.state for cluster in clusters for records in self.records(cluster).values() for each in records]
+        return sum(len(state.grants) + bool(state.primary) for state in found)
+
+    def faults(self) -> list[str]:
+        """Count every sum in the books again, from the slots of their blocks."""
+        copy = sqlite3.connect(":memory:")
+        copy.deserialize(self.image())
+        rows = ((table, columns, copy.execute(select_all(table))) for table, columns in TABLES.items())
+        return check((table, columns, row) for table, columns, found in rows for row in found).faults
 
     def _auditor(self) -> LedgerClient:
         return LedgerClient(_Direct(LedgerApi(Ledger(self._books, clock=self._clock, rng=self._dice("auditor")))))

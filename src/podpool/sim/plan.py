@@ -10,6 +10,7 @@ import msgspec
 
 from podpool.controller.settings import Scarcity
 from podpool.core.numbers import Numbers
+from podpool.kube.election import USUAL, Timing
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -45,6 +46,8 @@ HASTY = Numbers(
     kept_for_primaries=2,
 )
 """Everything in a few seconds, in batches of four."""
+BRIEF = Timing(duration=5.0, renew_deadline=3.0, retry=1.0)
+"""A lead that is lost in seconds, too."""
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,6 +61,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     """Of the ledger."""
     numbers: Numbers = BRISK
+    election: Timing = USUAL
     scarcity: Scarcity = "graded"
     slices: bool = False
     """Whether Pods have their addresses from node slices; there is no ledger then that anybody asks."""
@@ -106,7 +110,9 @@ FAULTS = {
     "pause-controller": 3,
     "pause-machine": 3,
     "reboot": 4,
+    "set-clock": 1,
     "cut-api": 4,
+    "cut-controller": 3,
     "cut-ledger": 3,
     "delete-and-register": 2,
     "stale-lists": 2,
@@ -161,7 +167,7 @@ NARROW = Climate(
     lost=0.04,
     repeated=0.04,
     slow=0.04,
-    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY),
+    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, election=BRIEF),
 )
 """Two nodes, thirty addresses, a fault every few seconds: many short schedules see more than few long ones."""
 SLICES = msgspec.structs.replace(
@@ -189,6 +195,7 @@ CLIMATES = {
         _with(STORMY, BOTH_RESTORED), nodes=2, shape=Shape(clusters=2, controllers=2, replicas=2)
     ),
     "narrow": NARROW,
+    "narrow-tight": msgspec.structs.replace(NARROW, shape=msgspec.structs.replace(NARROW.shape, cidr="10.0.0.0/28")),
     "narrow-spoilt": msgspec.structs.replace(
         _with(NARROW, SPOILT), shape=msgspec.structs.replace(NARROW.shape, shown=True)
     ),

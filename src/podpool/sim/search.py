@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from podpool.sim.plan import Climate, Event, draw
+from podpool.sim.plan import CLIMATES, Climate, Event, draw
 from podpool.sim.stage import Stage
 
 MOST_RUNS = 200
@@ -18,6 +18,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     """A seed that went wrong."""
 
     seed: int
+    climate: str
     error: str
     events: tuple[Event, ...]
     drawn: int
@@ -27,7 +28,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         history = "\n".join(f"  {event}" for event in self.events)
         shown = f"{len(self.events)} of {self.drawn} events show it"
-        return f"seed {self.seed}: {self.error}\n{shown}:\n{history}\n{self.state}"
+        return f"seed {self.seed} of {self.climate}: {self.error}\n{shown}:\n{history}\n{self.state}"
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,8 +52,9 @@ def play(seed: int, events: Iterable[Event], climate: Climate) -> Run:
     return Run(seed=seed, steps=stage.steps)
 
 
-def search(seed: int, climate: Climate) -> Run | Finding:
-    """Play a seed; when it goes wrong, shorten its plan as long as the same kind of thing goes wrong."""
+def search(seed: int, name: str) -> Run | Finding:
+    """Play a seed in a climate; when it goes wrong, shorten its plan as long as the same kind of thing goes wrong."""
+    climate = CLIMATES[name]
     plan = draw(seed, climate)
     run = play(seed, plan, climate)
     if run.error is None:
@@ -69,7 +71,12 @@ def search(seed: int, climate: Climate) -> Run | Finding:
 
     shortest = shorten(plan, same)
     return Finding(
-        seed=seed, error=shown.error or run.error, events=tuple(shortest), drawn=len(plan), state=shown.state
+        seed=seed,
+        climate=name,
+        error=shown.error or run.error,
+        events=tuple(shortest),
+        drawn=len(plan),
+        state=shown.state,
     )
 
 

@@ -4,13 +4,15 @@ Faults end by themselves. Then time passes without any, and the world must be we
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from podpool.sim.acts import Acts
-from podpool.sim.checks import Auditor, check_quiet, check_settled
+from podpool.sim.checks import Auditor
 from podpool.sim.loop import PROCESS
 from podpool.sim.network import Weather
 from podpool.sim.plan import Climate, Event, homes
+from podpool.sim.settled import check_quiet, check_settled
 from podpool.sim.slice_acts import SliceActs
 from podpool.sim.slice_checks import SliceAuditor, check_slices
 from podpool.sim.truth import Violation
@@ -23,19 +25,23 @@ LOOK, CALM_LOOK = 0.5, 5.0
 """Seconds between two looks."""
 
 
+_log = logging.getLogger(__name__)
+
+
 class Stage:
     """One run."""
 
     def __init__(self, seed: int, climate: Climate) -> None:
         self.climate = climate
         self.world = World(seed, climate.shape)
-        """The first cluster; the others stand beside it."""
+        """The first cluster;"""
         others = homes(climate.shape)[1:]
-        self._worlds = [self.world, *(World(seed, climate.shape, beside=self.world, name=home) for home in others)]
+        self.worlds = [self.world, *(World(seed, climate.shape, beside=self.world, name=home) for home in others)]
+        """the others stand beside it."""
         acts, audit = (SliceActs, SliceAuditor) if climate.shape.slices else (Acts, Auditor)
-        self._acts: dict[str, Acts] = {world.name: acts(world, climate) for world in self._worlds}
+        self._acts: dict[str, Acts] = {world.name: acts(world, climate) for world in self.worlds}
         self._check_settled = check_slices if climate.shape.slices else check_settled
-        for world in self._worlds:
+        for world in self.worlds:
             audit(world)
 
     @property
@@ -52,11 +58,11 @@ class Stage:
 
     def describe(self) -> str:
         """Tell the state of every part."""
-        return "\n".join(map(describe, self._worlds))
+        return "\n".join(map(describe, self.worlds))
 
     async def _play(self, plan: list[Event]) -> None:
         PROCESS.set(None)
-        for world in self._worlds:
+        for world in self.worlds:
             await world.begin()
         climate = self.climate
         self.world.network.weather = Weather(
@@ -64,6 +70,7 @@ class Stage:
         )
         for event in plan:
             await self._until(event.at)
+            _log.info("%s", event)
             self._act(event)(event)
         await self._until(climate.seconds)
         self.world.network.weather = Weather()
@@ -92,11 +99,11 @@ class Stage:
                 return
 
     async def _stay_well(self) -> None:
-        for world in self._worlds:
+        for world in self.worlds:
             self._check_settled(world)
-        before = [world.written() for world in self._worlds]
+        before = [world.written() for world in self.worlds]
         await self._until(self.world.loop.time() + self.climate.quiet, look=CALM_LOOK)
-        for world, then in zip(self._worlds, before, strict=True):
+        for world, then in zip(self.worlds, before, strict=True):
             self._check_settled(world)
             check_quiet(then, world.written())
 
@@ -104,5 +111,5 @@ class Stage:
         """Let time pass, looking at the world all the while."""
         while self.world.loop.time() < moment:
             await asyncio.sleep(min(look, moment - self.world.loop.time()))
-            for world in self._worlds:
+            for world in self.worlds:
                 world.look()

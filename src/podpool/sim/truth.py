@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from podpool.core.errors import PodpoolError
+from podpool.core.numbers import Numbers
 from podpool.sim.loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -36,11 +37,13 @@ class Use(msgspec.Struct, frozen=True):
 class Truth:
     """Addresses in use, and when each was last."""
 
-    def __init__(self, loop: VirtualLoop, *, least_rest: float) -> None:
+    def __init__(self, loop: VirtualLoop, *, numbers: Numbers) -> None:
         self._loop = loop
-        self._least_rest = least_rest
+        self._numbers = numbers
         self._uses: dict[str, Use] = {}
         self._ended: dict[str, tuple[float, Use]] = {}
+        self.exhausted: list[Callable[[Use, float], bool]] = []
+        """Who tells whether whoever gave an address may have known the subnet to be exhausted, since some moment."""
         self.restless: Callable[[str], bool] = lambda _address: False
         """Which addresses need not rest;"""
         self.excused: Callable[[str], bool] = lambda _address: False
@@ -57,15 +60,23 @@ class Truth:
                 f"{use.address} was given to {use.pod} on {use.machine} while {other.pod} on {other.machine} uses it"
             )
             raise Violation("one owner", f"{story} since {other.since:.3f}")
-        ended, before = self._ended.get(use.address, (None, None))
-        same = before is not None and (before.machine, before.sandbox) == (use.machine, use.sandbox)
-        same = same or self.restless(use.address)
-        if ended is not None and before is not None and not same and use.since - ended < self._least_rest:
-            story = f"{use.address} was given to {use.pod} on {use.machine} {use.since - ended:.3f} s after"
-            raise Violation("rest", f"{story} {before.pod} on {before.machine} let go of it")
+        self._rested(use)
         self._uses[use.address] = use
         for tell in self.given:
             tell(use)
+
+    def _rested(self, use: Use) -> None:
+        """Whoever used the address before let go of it a cooldown ago; the floor, if the subnet was exhausted since."""
+        ended, before = self._ended.get(use.address, (None, None))
+        if ended is None or before is None or self.restless(use.address):
+            return
+        rest, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
+        enough = self._numbers.cooldown
+        if rest < enough and any(tell(use, ended) for tell in self.exhausted):
+            enough = self._numbers.cooldown_floor
+        if rest < enough and not same:
+            story = f"{use.address} was given to {use.pod} on {use.machine} {rest:.3f} s after"
+            raise Violation("rest", f"{story} {before.pod} on {before.machine} let go of it")
 
     def end(self, machine: str, sandbox: str) -> None:
         """A sandbox is no more."""

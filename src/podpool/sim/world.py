@@ -14,7 +14,7 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.underlay import HostAgent
-from podpool.controller.controller import Controller
+from podpool.controller.controller import LEASE, Controller
 from podpool.controller.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient
@@ -36,6 +36,8 @@ from podpool.sim.plan import Shape
 from podpool.sim.refusing import Refusing
 from podpool.sim.truth import Truth, Violation
 
+SEGMENT = 1500
+"""Bytes of an agent's journal after which it is made short: many times in a history."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
 
 
@@ -52,6 +54,8 @@ class Host:
         self.agent: Agent | None = None
         self.agent_process: Process | None = None
         self.kubelet: Kubelet | None = None
+        self.reads: dict[str, float] = {}
+        """When the reads were sent that told an agent of this boot last what it is, by what was read."""
         self.stranded: dict[str, str] | None = None
         """The Pods of a kubelet that hears nothing any more."""
 
@@ -66,7 +70,7 @@ class World:
         """Of a second cluster: what the names of its parts begin with."""
         self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
         self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
-        self.truth: Truth = beside.truth if beside else Truth(self.loop, least_rest=self.shape.numbers.cooldown_floor)
+        self.truth: Truth = beside.truth if beside else Truth(self.loop, numbers=self.shape.numbers)
         self.clock = MachineClock(self.loop)
         self.office: Office = (
             beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
@@ -79,6 +83,8 @@ class World:
         self.controllers: dict[str, Process] = {}
         self.looks: list[Callable[[], None]] = []
         """Who looks at the world now and then."""
+        self.losing_power: list[Callable[[str], None]] = []
+        """Whom to tell that a machine is about to lose power."""
         self.restores = 0
         """How often the API server went back to an older copy,"""
         self.restored_at = -math.inf
@@ -145,6 +151,7 @@ class World:
                 numbers=self.shape.numbers,
                 scarcity=self.shape.scarcity,
                 pod_history=self.shape.pod_history,
+                election=self.shape.election,
             ),
             clock=self.clock,
             rng=self._fresh_dice(name),
@@ -163,6 +170,7 @@ class World:
     def boot(self, name: str) -> None:
         """Start what runs on a machine that has just got power."""
         host = self.hosts[name]
+        host.reads = {}
         self.register(name)
         host.kubelet = Kubelet(
             host.machine,
@@ -183,6 +191,8 @@ class World:
 
     def reboot(self, name: str) -> None:
         """Cut a machine's power and give it back: the Node stays, the boot id is new."""
+        for tell in self.losing_power:
+            tell(name)
         self.truth.end_machine(name)
         self.hosts[name].machine.reboot()
         self.hosts[name].deletes = MachineDisk()  # on a tmpfs
@@ -192,9 +202,10 @@ class World:
         """Start a machine's agent on what it has written."""
         host = self.hosts[name]
         process = host.machine.start("agent")
+        road = self.network.transport(name, self.api)
         agent = Agent(
             name,
-            KubeClient(Onlooker(self.network.transport(name, self.api), machine=name, report=self._report)),
+            KubeClient(Onlooker(road, machine=name, report=self._report, reads=host.reads)),
             disk=host.machine.disk,
             clock=host.machine.clock,
             rng=self._fresh_dice(f"{name}/agent"),
@@ -202,9 +213,9 @@ class World:
             numbers=self.shape.numbers,
             deletes=host.deletes,
             nodes=max(len(self.hosts), 1),
-            tell=lambda _: None,
             pools="kube-system" if self.shape.slices else "",
             foreign=False,
+            segment=SEGMENT,
             underlay=HostAgent(self.network.transport(name, self.underlay)) if self.fabric else None,
         )
         host.agent, host.agent_process = agent, process
@@ -306,18 +317,23 @@ class World:
         return int(scaler.get("batch") or self.office.subnet().scaler.batch)
 
     def written(self) -> dict[str, str]:
-        """Tell the version of everything that is written down in cluster and ledger, but for Leases and Events.
+        """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
 
-        Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        But for the leader's Lease. Where Pods try in vain to get addresses of all their networks, IPPools show it.
+        Calls to the ledger do not count: some only compare.
         """
         trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
-        unsteady = {"leases", "events"} | ({"ippools"} if trying else set())
         objects = {
             f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
-            if served.plural not in unsteady
+            if not (trying and served.plural == "ippools") and key != f"kube-system/{LEASE}"
         }
-        return {**objects, "the books": str(self.office.subnet().revision)}
+        asked = {
+            f"what {source} asked for, {what}": str(count)
+            for (source, target, what), count in self.network.writes.items()
+            if target == self.api.name and not (trying and "/ippools" in what) and not what.endswith(f"/leases/{LEASE}")
+        }
+        return {**objects, **asked, "the books": str(self.office.subnet().revision)}
 
     # Helpers
 
