@@ -14,9 +14,11 @@ from podpool.controller.ground import Ground
 from podpool.controller.nodes import Nodes
 from podpool.controller.session import Session
 from podpool.controller.wording import subnet_of
+from podpool.core import batch
+from podpool.core.batch import Grade, View
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
-from podpool.ledger import authority, reconcile, terms
+from podpool.ledger import authority, judgement, reconcile, terms
 from podpool.ledger.authority import Ledger
 from podpool.ledger.block import PRIMARY, Block
 from podpool.ledger.holdings import Held, Holdings
@@ -96,6 +98,16 @@ def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
         return known or told(config, state, *others)
 
     patch.setattr(networkconfigs, "told_already", once)
+
+
+def buffers_come_before_pods(patch: pytest.MonkeyPatch) -> None:
+    """That a Pod waits does not matter to the batch: nodes keep their buffers."""
+    grade = batch.grade
+
+    def deaf(before: Grade, view: View, **others: Any) -> Grade:  # noqa: ANN401  passed on
+        return grade(before, replace(view, waiting=False), **others)
+
+    patch.setattr(judgement, "grade", deaf)
 
 
 def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:

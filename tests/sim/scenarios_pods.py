@@ -111,6 +111,13 @@ async def a_reboot_out_of_reach(story: Story) -> None:
     await story.settled(60)
 
 
+async def pods_need_what_lies_idle(story: Story) -> None:
+    """One node has as many Pods as the subnet has addresses, the other has a buffer and no Pod."""
+    await story.joined("a", "b")
+    story.bind("b", 9)
+    await story.settled(90)
+
+
 async def pods_follow_each_other(story: Story) -> None:
     """Some are deleted, and others bound, on a node that has few addresses, in a subnet that has many."""
     await story.joined("a")

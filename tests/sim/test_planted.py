@@ -233,6 +233,14 @@ BUGS = (
     ),
     Bug(
         "",
+        "no address lies idle while a Pod waits",
+        planted_books.buffers_come_before_pods,
+        scenarios_pods.pods_need_what_lies_idle,
+        ("everybody served",),
+        NARROW,
+    ),
+    Bug(
+        "",
         "what a sandbox gives back is taken back",
         planted.a_delete_is_answered_and_forgotten,
         scenarios_pods.pods_follow_each_other,

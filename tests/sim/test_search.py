@@ -1,6 +1,7 @@
 """A history that shows a violation is made short, and told."""
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -60,3 +61,11 @@ def test_a_trace_ends_with_the_state_of_every_part(
     told = capsys.readouterr().out
     assert "seed 2: Violation: agreement: " in told
     assert re.search(r"^node-0: boot .*\n  Node: UID ", told, re.MULTILINE)
+
+
+def test_the_documentation_has_every_climate() -> None:
+    told = (Path(__file__).parents[2] / "docs" / "simulator.md").read_text()
+    listed = [
+        name for row in re.findall(r"^\| ([a-z, -]+) \| [^|]+ \|$", told, re.MULTILINE) for name in row.split(", ")
+    ]
+    assert set() == CLIMATES.keys() - set(listed)

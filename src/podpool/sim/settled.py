@@ -89,14 +89,16 @@ def _counted(world: World) -> None:
 
 
 def _served(world: World) -> None:
-    """Nobody waits while an address could be given."""
+    """Nobody waits while an address could be given, or lies idle on a node, unless a person insists on buffers."""
     subnet = world.office.subnet_now()
     free = subnet.capacity - subnet.reserved - subnet.kept_for_primaries
+    idle = 0 if world.is_pinned() else sum(host.agent.pool.free for host in world.hosts.values() if host.agent)
     for name in world.nodes():
         served = world.truth.of_machine(name)
         waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
-        if waiting and free > 0:
-            raise Violation("everybody served", f"{', '.join(waiting)} on {name} without an address, and {free} free")
+        if waiting and (free > 0 or idle > 0):
+            story = f"{', '.join(waiting)} on {name} without an address, with {free} free and {idle} idle"
+            raise Violation("everybody served", story)
 
 
 def _aligned(world: World, records: Records) -> None:

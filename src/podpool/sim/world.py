@@ -312,9 +312,15 @@ class World:
 
     def batch(self) -> int:
         """Tell the batch in force in this cluster."""
-        shown = self.store.objects("acn.azure.com", "clustersubnets").get(f"kube-system/{SUBNET.name}", {})
-        scaler = shown.get("status", {}).get("scaler", {})
+        scaler = self._shown_subnet().get("status", {}).get("scaler", {})
         return int(scaler.get("batch") or self.office.subnet().scaler.batch)
+
+    def is_pinned(self) -> bool:
+        """Tell whether somebody insists on a batch and buffer in this cluster."""
+        return bool(self._shown_subnet().get("spec", {}).get("scaler"))
+
+    def _shown_subnet(self) -> Any:  # noqa: ANN401  JSON
+        return self.store.objects("acn.azure.com", "clustersubnets").get(f"kube-system/{SUBNET.name}", {})
 
     def written(self) -> dict[str, str]:
         """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
