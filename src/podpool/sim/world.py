@@ -325,19 +325,20 @@ class World:
     def written(self) -> dict[str, str]:
         """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
 
-        But for the leader's Lease. Where Pods try in vain to get addresses of all their networks, IPPools show it.
-        Calls to the ledger do not count: some only compare.
+        But for the leader's Lease, and the counts of Events, which are written minutes later. Where Pods try in vain to
+        get addresses of all their networks, IPPools show it. Calls to the ledger do not count: some only compare.
         """
         trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
         objects = {
-            f"{self.name}{served.plural} {key}": obj["metadata"]["resourceVersion"]
+            f"{self.name}{served.plural} {key}": "" if served.plural == "events" else obj["metadata"]["resourceVersion"]
             for served, key, obj in self.store.everything()
             if not (trying and served.plural == "ippools") and key != f"kube-system/{LEASE}"
         }
+        apart = ("/events/", f"/leases/{LEASE}", *(("/ippools",) if trying else ()))
         asked = {
             f"what {source} asked for, {what}": str(count)
             for (source, target, what), count in self.network.writes.items()
-            if target == self.api.name and not (trying and "/ippools" in what) and not what.endswith(f"/leases/{LEASE}")
+            if target == self.api.name and not any(each in what for each in apart)
         }
         return {**objects, **asked, "the books": str(self.office.subnet().revision)}
 
