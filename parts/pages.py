@@ -31,11 +31,15 @@ mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /e
 """
 """What is usually at these places stays as it is."""
 
-_WANTING = (
+_LEFT = (
     ("/api/v1", "pods"),
     ("/api/v1", "nodes"),
     ("/apis/acn.azure.com/v1alpha", "nodenetworkconfigs"),
     ("/apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+    *(
+        ("/apis/whereabouts.cni.cncf.io/v1alpha1", each)
+        for each in ("nodeslicepools", "ippools", "overlappingrangeipreservations")
+    ),
 )
 
 
@@ -66,8 +70,8 @@ def run_commands(
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave no Pod, no Node, no NNC and no definition of a network: each would want addresses."""
-    for group, plural in _WANTING:
+    """Leave nothing that wants addresses, has some, or tells of them: Pods, Nodes, NNCs, networks and their pools."""
+    for group, plural in _LEFT:
         try:
             items = plane.admin.get(f"{group}/{plural}")["items"]
         except ApiError:  # the kind is not defined yet
