@@ -166,9 +166,10 @@ class TestFallbacks:
 
     def test_who_ends_the_compiler_does_not_want_another(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ended = tmp_path / "cc"
-        ended.write_text("#!/bin/sh\nkill -INT $$\n")
+        ended.write_text("#!/bin/sh\nkill -KILL $$\n")
         ended.chmod(0o755)
         monkeypatch.setattr(build, "compilers", lambda _architecture: [(str(ended),), ("true",)])
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         with pytest.raises(build.Interrupted, match="was interrupted"):
             build.build(platform.machine())
 

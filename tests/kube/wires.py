@@ -62,5 +62,8 @@ async def wire(to: int) -> AsyncIterator[Wire]:
     finally:
         server.close()
         laid.cut()
+        for each in laid.connections:
+            if each:
+                each.cancel()  # one that stands still would wait for ever
         await asyncio.gather(*(each for each in laid.connections if each))
         await asyncio.sleep(0)  # the last sockets close

@@ -43,7 +43,10 @@ class Truth:
         self._uses: dict[str, Use] = {}
         self._ended: dict[str, tuple[float, Use]] = {}
         self.exhausted: list[Callable[[Use, float], bool]] = []
-        """Who tells whether whoever gave an address may have known the subnet to be exhausted, since some moment."""
+        """Who tells whether whoever gave an address may have known the subnet to be exhausted, since some moment.
+
+        Without anybody who tells, it may have been.
+        """
         self.restless: Callable[[str], bool] = lambda _address: False
         """Which addresses need not rest;"""
         self.excused: Callable[[str], bool] = lambda _address: False
@@ -72,7 +75,7 @@ class Truth:
             return
         rest, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
         enough = self._numbers.cooldown
-        if rest < enough and any(tell(use, ended) for tell in self.exhausted):
+        if rest < enough and (not self.exhausted or any(tell(use, ended) for tell in self.exhausted)):
             enough = self._numbers.cooldown_floor
         if rest < enough and not same:
             story = f"{use.address} was given to {use.pod} on {use.machine} {rest:.3f} s after"
