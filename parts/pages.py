@@ -35,6 +35,8 @@ _LEFT = (
     ("/api/v1", "pods"),
     ("/api/v1", "nodes"),
     ("/apis/acn.azure.com/v1alpha", "nodenetworkconfigs"),
+    ("/apis/acn.azure.com/v1alpha1", "clustersubnets"),
+    ("/apis/acn.azure.com/v1alpha1", "clustersubnetstates"),
     ("/apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
     *(
         ("/apis/whereabouts.cni.cncf.io/v1alpha1", each)
@@ -70,7 +72,7 @@ def run_commands(
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave nothing that wants addresses, has some, or tells of them: Pods, Nodes, NNCs, networks and their pools."""
+    """Leave nothing that wants addresses, has some, or tells of them: Pods, Nodes, NNCs, subnets, networks and their pools."""
     for group, plural in _LEFT:
         try:
             items = plane.admin.get(f"{group}/{plural}")["items"]
