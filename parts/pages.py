@@ -72,7 +72,7 @@ def run_commands(
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave nothing that wants addresses, has some, or tells of them: Pods, Nodes, NNCs, subnets, networks and their pools."""
+    """Leave nothing that wants addresses, has some, or tells of them: neither Pods nor pools."""
     for group, plural in _LEFT:
         try:
             items = plane.admin.get(f"{group}/{plural}")["items"]
