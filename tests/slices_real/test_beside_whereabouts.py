@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.polling import until
 from parts.whereabouts import POOLS as IP_POOLS
 from tests.slices_real.sharing import Sharing, outcomes
 
@@ -64,16 +65,17 @@ class Pods:
         return self._sharing.start(command, f"pod-{number}", self._configs[self._range(number)], node=node)
 
     def agree(self, running: Mapping[str, str]) -> None:
-        """Every Pod that runs has its entry and its reservation, and nobody else has one."""
+        """Every Pod that runs has its entry and its reservation, and nobody else keeps one."""
         assert len(set(running.values())) == len(running)
-        entries = {
-            each["podref"].partition("/")[2]: key
-            for range_ in self._ranges
-            for key, each in self._sharing.theirs.entries(POOLS[range_]).items()
-        }
-        assert {pod: address.rpartition(".")[2] for pod, address in running.items()} == entries
+        until(lambda: self._entries().keys() <= running.keys(), "DELs that found their pool busy are done")
+        assert {pod: address.rpartition(".")[2] for pod, address in running.items()} == self._entries()
         reserved = {address: f"default/{pod}" for pod, address in running.items()}
         assert reserved == self._sharing.theirs.reservations()
+
+    def _entries(self) -> dict[str, str]:
+        """What the pools say, by the Pod that has it."""
+        found = [self._sharing.theirs.entries(POOLS[each]) for each in self._ranges]
+        return {each["podref"].partition("/")[2]: key for entries in found for key, each in entries.items()}
 
     def _range(self, number: int) -> str:
         return self._ranges[number // 2 % len(self._ranges)]

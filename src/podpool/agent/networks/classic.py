@@ -89,7 +89,8 @@ class ClassicSource:
             error = await self._take_all_back(leaving)
             if error:
                 failures += 1
-                self._ground.tell(f"{len(leaving)} sandboxes' addresses of shared ranges are given back later: {error}")
+                told = f"{len(leaving)} sandboxes' addresses of shared ranges are given back later"
+                self._ground.tell(f"{told}: {_why_later(error)}")
                 await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=LATER))
             else:
                 failures = 0
@@ -218,9 +219,7 @@ class ClassicSource:
     async def _keep(self, lending: Lending, error: Exception) -> None:
         """Write down what is to be given back: from here on it will be, whatever becomes of the machine."""
         sandbox = f"sandbox {lending.sandbox.container_id}"
-        self._ground.tell(
-            f"{sandbox} gives its addresses of shared ranges back later: {str(error) or 'the pool is busy'}"
-        )
+        self._ground.tell(f"{sandbox} gives its addresses of shared ranges back later: {_why_later(error)}")
         self._leave(lending)
         await self._lendings.sync()
 
@@ -297,6 +296,10 @@ def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: Want) -> Address:
         return change.address
     told = f"interface {owner.ifname} of sandbox {owner.container} has no address of {prefix}"
     raise CniError(Code.NOT_AS_ADDED, told)
+
+
+def _why_later(error: Exception) -> str:
+    return str(error) or "the pool is busy"
 
 
 def _told(error: Exception) -> CniError:
