@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None, *, scenarios: Sequence[Scenario] = A
         return 0
     if asked.report_only:
         return report_only(docs)
-    chosen = [scenario for scenario in scenarios if asked.name in {None, scenario.name}]
+    chosen = [scenario for scenario in scenarios if meant(scenario, asked.name)]
     if not chosen:
         names = ", ".join(scenario.name for scenario in scenarios)
         print(f"bench: there is no scenario {asked.name!r}, but these: {names}.", file=sys.stderr)
@@ -51,12 +51,17 @@ def main(argv: Sequence[str] | None = None, *, scenarios: Sequence[Scenario] = A
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure podpool beside others.")
-    parser.add_argument("name", nargs="?", help="one scenario; all without it")
+    parser.add_argument("name", nargs="?", help="one scenario, with those whose names begin so; all without it")
     mode = parser.add_mutually_exclusive_group()
     mode.add_argument("--quick", action="store_true", help="few rounds, within a minute; keeps nothing")
     mode.add_argument("--list", action="store_true", help="the scenarios, and the ids that each one measures")
     mode.add_argument("--report-only", action="store_true", help="no measuring: the page and pictures from the file")
     return parser.parse_args(argv)
+
+
+def meant(scenario: Scenario, name: str | None) -> bool:
+    """Whether a name means a scenario: all without one, and with `slices` also `slices-growth`."""
+    return name in {None, scenario.name} or scenario.name.startswith(f"{name}-")
 
 
 def listed(scenario: Scenario) -> list[str]:

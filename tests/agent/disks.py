@@ -21,7 +21,7 @@ class MemoryDisk:
 
     def append(self, name: str, data: bytes) -> None:
         if self.budget is not None:
-            kept, self.budget = data[: self.budget], self.budget - len(data)
+            kept, self.budget = data[: max(self.budget, 0)], self.budget - len(data)
             self.written[name] = self.written.get(name, b"") + kept
             if self.budget < 0:
                 raise DiskDied

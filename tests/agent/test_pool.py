@@ -297,6 +297,11 @@ class TestReboots:
             assert pool.suspect
             assert not after(pool, end).suspect
 
+    def test_a_container_of_which_more_may_have_been_given_is_suspect_until_then_too(self) -> None:
+        pool = after(pool_of(1), Adopted(container="another", suspect=True), started(at=1.0))
+        assert pool.suspect
+        assert not after(pool, Doubted(at=2.0)).suspect
+
     def test_a_snapshot_keeps_what_is_forgotten_and_a_reboot_ends_it(self) -> None:
         pool = after(Pool(), after(pool_of(1), Doubted(at=1.0, forgotten=("g1",))).snapshot())
         assert {"g1"} == pool.forgotten

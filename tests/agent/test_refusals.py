@@ -6,7 +6,7 @@ import json
 from podpool.agent.refusals import PAUSE
 from podpool.core.numbers import Numbers
 from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
-from tests.agent.disks import FullDisk
+from tests.agent.disks import FullDisk, MemoryDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
 CONFIRMED = 2 * Numbers().confirmation
@@ -15,6 +15,12 @@ CONFIRMED = 2 * Numbers().confirmation
 
 def told_of_it(world: World) -> int:
     return sum("cannot write its journal" in sentence for sentence in world.told)
+
+
+async def nobody_tells(world: World) -> None:
+    """Have the NNC as one that was made anew."""
+    untold = {"metadata": {"annotations": {AGENT_ANNOTATION: None}}}
+    await world.kube.merge(NETWORK_CONFIGS, NODE, untold, namespace=SYSTEM)
 
 
 async def status(world: World) -> int:
@@ -90,8 +96,7 @@ async def test_what_a_new_agent_doubts_is_still_doubted_after_a_write_that_was_r
     await world.start()
     await world.kill()
     for room in range(20, 400, 20):
-        untold = {"metadata": {"annotations": {AGENT_ANNOTATION: None}}}
-        await world.kube.merge(NETWORK_CONFIGS, NODE, untold, namespace=SYSTEM)
+        await nobody_tells(world)
         disk = FullDisk()
         agent = await world.start(disk=disk, wait=False)
         await asyncio.sleep(0)
@@ -101,6 +106,22 @@ async def test_what_a_new_agent_doubts_is_still_doubted_after_a_write_that_was_r
         await asyncio.sleep(PAUSE + SETTLED)
         assert agent.pool.forgotten, room
         await world.stop(killed=True)
+
+
+@in_world
+async def test_what_a_new_agent_doubts_is_still_doubted_by_the_next_wherever_it_dies(world: World) -> None:
+    await world.start()
+    await world.kill()
+    for budget in range(20, 400, 10):
+        await nobody_tells(world)
+        world.disk = MemoryDisk()
+        world.disk.budget = budget
+        await world.start()
+        await world.kill()
+        await nobody_tells(world)
+        agent = await world.start()
+        assert agent.pool.forgotten, budget
+        await world.kill()
 
 
 @in_world

@@ -36,6 +36,15 @@ def test_a_name_runs_one_scenario_and_keeps_the_results_of_others(tmp_path: Path
     assert ids(tmp_path) == ["one-figure", "one-ratio", "two-figure", "two-ratio"]
 
 
+def test_a_name_means_also_what_goes_on_from_it(
+    tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenarios = [make_scenario("one"), make_scenario("one-more"), make_scenario("ones")]
+    main(["--quick", "one"], scenarios=scenarios, docs=tmp_path)
+    told = capsys.readouterr().out
+    assert ("one:" in told, "one-more:" in told, "ones:" in told) == (True, True, False)
+
+
 def test_a_quick_run_tells_its_table_writes_nothing_and_says_so(
     tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -118,7 +118,7 @@ class Confirmation:
         if former != container.id or self._doubt is None:  # one that could not be written is not looked for again
             self._doubt = self._doubt_of(container, config)
         if former != container.id:
-            self._book.write(Adopted(container=container.id))
+            self._book.write(Adopted(container=container.id, suspect=self._doubt is not None))
             if former:
                 self._ground.tell(f"container {former} was given up: this node goes on with {container.id}")
         if self._doubt:

@@ -69,7 +69,7 @@ class Pool:
         """Grants that sandboxes may have whom the journal has forgotten."""
         self._stopped = False
         self.suspect = False
-        """The journal was damaged, and it is still to be found out what this boot's sandboxes may have."""
+        """The journal was damaged or knows too little, and what this boot's sandboxes may have is still to be found."""
         self._doubted_at: float | None = None
         self._fresh: dict[str, Grant] = {}
         self._used: dict[str, Grant] = {}  # in the order of their last use
@@ -198,6 +198,7 @@ class Pool:
                 self._start(record)
             case Adopted():
                 self._adopt(record.container)
+                self.suspect = self.suspect or record.suspect
             case Accepted():
                 self._accept(record.container, at=record.at)
             case Parted():

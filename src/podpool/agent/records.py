@@ -97,6 +97,8 @@ class Adopted(Record, frozen=True, kw_only=True, tag="adopted"):
     """A quorum read showed which container is this node's; any other is closed for good."""
 
     container: str
+    suspect: bool = False
+    """More may have been given of it than the journal knows: a doubt follows, or did not come to it."""
 
 
 class Confirmed(Record, frozen=True, kw_only=True, tag="confirmed"):

@@ -39,7 +39,7 @@ LEDGER_COMMANDS: Mapping[str, Command] = {
         options={
             "gateway": Option("", "its gateway, which is never given"),
             "keep-back": _KEEP_BACK,
-            "numbers": Option("", NUMBERS),
+            "numbers": Option("", "its numbers that are not the usual ones, as batch=8,buffer=0.25,upper=0.95"),
         },
     ),
     "subnet list": _command("show all subnets", "list_subnets"),

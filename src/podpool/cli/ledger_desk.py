@@ -69,14 +69,7 @@ def create_subnet(*, network_subnet: str, cidr: str, gateway: str, keep_back: st
         cidr=cidr,
         gateway=gateway or None,
         keep_back=_words(keep_back),
-        kept_for_primaries=chosen.kept_for_primaries,
-        cooldown=chosen.cooldown,
-        cooldown_floor=chosen.cooldown_floor,
-        batch=chosen.batch,
-        buffer=chosen.buffer,
-        upper=chosen.upper,
-        lower=chosen.lower,
-    )
+    ).with_numbers(chosen)
     Desk(**desk).ask(lambda client: client.create_subnet(wanted), _one_subnet)
 
 
@@ -198,7 +191,8 @@ def _one_subnet(state: m.SubnetState) -> list[str]:
 
 
 def _moods(state: m.SubnetState) -> list[str]:
-    return [word for word in ("exhausted", "frozen", "draining") if getattr(state, word)]
+    full = ["full"] if state.waiting else []
+    return full + [word for word in ("exhausted", "frozen", "draining") if getattr(state, word)]
 
 
 def _many_subnets(found: m.Subnets) -> Parts:

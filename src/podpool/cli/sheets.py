@@ -42,8 +42,9 @@ def subnet_sheet(subnets: Iterable[SubnetView]) -> Sheet:
 
 
 def _subnet_state(view: SubnetView) -> Styled:
-    words = [word for word in ("exhausted", "frozen", "draining") if getattr(view, word)]
-    return Styled(",".join(words), BAD if view.frozen else WARNING) if words else Styled("ok", GOOD)
+    full = bool(view.pods_waiting and view.short)
+    words = ["full"] * full + [word for word in ("exhausted", "frozen", "draining") if getattr(view, word)]
+    return Styled(",".join(words), BAD if full or view.frozen else WARNING) if words else Styled("ok", GOOD)
 
 
 def node_sheet(nodes: Iterable[NodeView], *, at: float) -> Sheet:

@@ -10,11 +10,8 @@ from msgspec.structs import replace
 
 from podpool.core.batch import Grade, Load, Rules, View, grade, ladder
 from podpool.core.exhaustion import is_exhausted
-from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
 from podpool.ledger.rows import SubnetRow
-
-_NUMBERS = Numbers()
 
 
 @lru_cache(maxsize=1024)
@@ -51,7 +48,7 @@ def judge(subnet: SubnetRow, now: float) -> SubnetRow:
         return replace(bare, due=_due(bare, now))
     made, capacity = subnet.made, subnet.ground.capacity
     view = View(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
-    rules = Rules(upper=made.upper, margin=min(_NUMBERS.step_up_margin, made.upper - 1), hold=_NUMBERS.step_up_hold)
+    rules = Rules(upper=made.upper, margin=made.step_up_margin, hold=made.step_up_hold)
     graded = grade(subnet.grade, view, now=now, rules=rules)
     exhausted = is_exhausted(
         before=subnet.exhausted,
@@ -68,7 +65,7 @@ def judge(subnet: SubnetRow, now: float) -> SubnetRow:
 def _due(subnet: SubnetRow, now: float) -> float | None:
     moments = [subnet.reread_at, subnet.lapse_at]
     if subnet.grade.better_since is not None:
-        moments.append(subnet.grade.better_since + _NUMBERS.step_up_hold)
+        moments.append(subnet.grade.better_since + subnet.made.step_up_hold)
     if subnet.quiet_until > now:
         moments.append(subnet.quiet_until)
     if subnet.exhausted or subnet.need or subnet.wish:  # else nobody is concerned when a rest ends

@@ -9,10 +9,11 @@ without naming grants takes nothing away, and a name that is not held (any more)
 then every term ends, and a cluster that opens its next one may be told to send a full `Listing` first.
 """
 
-from typing import Annotated
+from typing import Annotated, Self
 
 import msgspec
 
+from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
@@ -285,6 +286,25 @@ class NewSubnet(Message, frozen=True, kw_only=True):
     buffer: int = 50
     upper: int = 90
     lower: int = 80
+    step_up_margin: int = 5
+    """The batch goes up when the higher one leaves this share of the subnet free below `upper`,"""
+    step_up_hold: float = 60.0
+    """for this long."""
+
+    def with_numbers(self, numbers: Numbers) -> Self:
+        """Take what a subnet has of them."""
+        return msgspec.structs.replace(
+            self,
+            kept_for_primaries=numbers.kept_for_primaries,
+            cooldown=numbers.cooldown,
+            cooldown_floor=numbers.cooldown_floor,
+            batch=numbers.batch,
+            buffer=numbers.buffer,
+            upper=numbers.upper,
+            lower=numbers.lower,
+            step_up_margin=numbers.step_up_margin,
+            step_up_hold=numbers.step_up_hold,
+        )
 
 
 class Growth(Message, frozen=True, kw_only=True):

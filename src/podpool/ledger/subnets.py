@@ -164,7 +164,8 @@ def _checked(new: NewSubnet) -> SubnetRow:
         cooldown=new.cooldown,
         cooldown_floor=new.cooldown_floor,
         kept_for_primaries=new.kept_for_primaries,
-        step_up_margin=0,  # not this subnet's
+        step_up_margin=new.step_up_margin,
+        step_up_hold=new.step_up_hold,
     )
     if new.cooldown > _LONGEST_COOLDOWN:
         raise InvalidInput("cooldown", new.cooldown, f"must be at most {show_duration(_LONGEST_COOLDOWN)}")

@@ -65,21 +65,10 @@ class Office:
         """Start every replica, and make the subnet."""
         for number in range(len(self.replicas)):
             self.start(number)
-        shape, numbers = self._shape, self._shape.numbers
+        shape = self._shape
+        new = NewSubnet(network=SUBNET.network, name=SUBNET.name, cidr=shape.cidr, gateway=shape.gateway)
         await LedgerClient(self._network.transport("operator", self.replicas[0])).create_subnet(
-            NewSubnet(
-                network=SUBNET.network,
-                name=SUBNET.name,
-                cidr=shape.cidr,
-                gateway=shape.gateway,
-                kept_for_primaries=numbers.kept_for_primaries,
-                cooldown=numbers.cooldown,
-                cooldown_floor=numbers.cooldown_floor,
-                batch=numbers.batch,
-                buffer=numbers.buffer,
-                upper=numbers.upper,
-                lower=numbers.lower,
-            )
+            new.with_numbers(shape.numbers)
         )
 
     def start(self, number: int = 0) -> None:

@@ -131,7 +131,9 @@ SLICED = {
     "pause-controller": 3,
     "pause-machine": 3,
     "reboot": 4,
+    "set-clock": 1,
     "cut-api": 4,
+    "cut-controller": 3,
     "delete-and-register": 3,
     "stale-lists": 2,
     "leave": 2,
@@ -176,7 +178,7 @@ SLICES = msgspec.structs.replace(
     seconds=60.0,
     events=40,
     weights=SLICED,
-    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, slices=True, networks=3),
+    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, election=BRIEF, slices=True, networks=3),
 )
 """Three nodes on four slices of six addresses each, so that what one lets go of is soon another's."""
 

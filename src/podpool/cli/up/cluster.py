@@ -143,21 +143,8 @@ class Cluster:
     async def _make_subnet(self) -> None:
         if any(each.subnet == self.subnet for each in (await self.ledger.subnets()).subnets):
             return
-        numbers = read_numbers(self.settings.numbers)
-        await self.ledger.create_subnet(
-            m.NewSubnet(
-                network=NETWORK,
-                name=SUBNET,
-                cidr=self.settings.subnet,
-                gateway=self.settings.gateway,
-                cooldown=numbers.cooldown,
-                cooldown_floor=numbers.cooldown_floor,
-                batch=numbers.batch,
-                buffer=numbers.buffer,
-                upper=numbers.upper,
-                lower=numbers.lower,
-            )
-        )
+        new = m.NewSubnet(network=NETWORK, name=SUBNET, cidr=self.settings.subnet, gateway=self.settings.gateway)
+        await self.ledger.create_subnet(new.with_numbers(read_numbers(self.settings.numbers)))
 
     async def _controller_words(self) -> list[str]:
         token = self.home.file("cluster-token")
