@@ -83,7 +83,12 @@ class OwnLeases:
 
     def void(self) -> None:
         """Let no signature count any more."""
-        self._signed = {uid: msgspec.structs.replace(each, signature="") for uid, each in self._signed.items()}
+        for uid in self._signed:
+            self._void(uid)
+
+    def _void(self, uid: str) -> None:
+        if uid in self._signed:
+            self._signed[uid] = msgspec.structs.replace(self._signed[uid], signature="")
 
     async def sign(self, lease: Lease) -> None:
         """Sign a Lease of which the journal knows nothing."""
@@ -103,7 +108,8 @@ class OwnLeases:
         await self._write(lease, {"spec": {"holderIdentity": self._identity}, "metadata": {"annotations": notes}})
 
     async def let_go(self, lease: Lease) -> None:
-        """Hold it no longer, and say that it was held: nobody takes it again."""
+        """Hold it no longer, and say that it was held: nobody takes it again, even if the answer to this is lost."""
+        self._void(lease.metadata.uid)
         notes = {BOOT_ANNOTATION: self._boot_id}
         await self._write(lease, {"spec": {"holderIdentity": None}, "metadata": {"annotations": notes}})
 

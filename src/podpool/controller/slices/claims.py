@@ -196,16 +196,24 @@ def undisputed(claims: Iterable[Claim]) -> list[Claim]:
     around: list[Claim] = []
     for claim in sorted(claims, key=lambda each: (each.slice, each.name)):
         around = [each for each in around if each.slice.range.overlaps(claim.slice.range)]
-        rivals = [each for each in around if (each.node, each.uid) != (claim.node, claim.uid)]
-        if not claim.sure and any(each.rank >= claim.rank for each in rivals):
+        if not claim.sure and any(_is_better(each, claim) for each in around):
             continue
-        for each in rivals:
-            if not each.sure:
-                kept.pop(each.name, None)
-                around.remove(each)
+        for each in [each for each in around if not each.sure and _is_better(claim, each)]:
+            kept.pop(each.name, None)
+            around.remove(each)
         kept[claim.name] = claim
         around.append(claim)
     return list(kept.values())
+
+
+def _is_better(one: Claim, other: Claim) -> bool:
+    """Tell whether one stands in the way of another, with which it shares addresses.
+
+    Of a node's own, what is in use: another with the same addresses would be agreed to only once that is handed back.
+    """
+    if (one.node, one.uid) == (other.node, other.uid):
+        return one.shown
+    return one.rank >= other.rank
 
 
 def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[Claim]:
