@@ -2,18 +2,30 @@
 
 import asyncio
 import json
+import random
 from typing import ClassVar
 
 import pytest
 
+from podpool.agent.ground import Ground
 from podpool.agent.metrics import Meters
+from podpool.agent.networks.leases import OwnLeases
+from podpool.agent.networks.pools import OwnPools
 from podpool.agent.recollection import APART
 from podpool.core.numbers import Numbers
+from podpool.kube.client import KubeClient
 from podpool.resources.acn import NETWORK_CONFIGS
 from podpool.resources.builtin import LEASES, NODES, Lease
-from podpool.resources.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_UID_LABEL, Allocation
+from podpool.resources.whereabouts import (
+    BOOT_ANNOTATION,
+    GRANTED_ANNOTATION,
+    IP_POOLS,
+    NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
+    Allocation,
+)
 from podpool.runtime.daemon import health
-from podpool.runtime.transport import Request
+from podpool.runtime.transport import Request, Unreachable
 from tests.agent.networks.slice_world import (
     DUAL,
     IPAM,
@@ -82,6 +94,27 @@ class TestTaking:
         await call(world, "DEL", "x")
         await asyncio.sleep(1.0)
         assert {"2": "a"} == await shown(world, name)
+
+    @in_world
+    async def test_a_signature_counts_no_more_once_its_lease_is_let_go_of_whatever_comes_of_that(
+        self, world: World
+    ) -> None:
+        """The answer may be lost, and a watch may show the Lease for a while as it was before."""
+        name = await offer(world)
+        rng = random.Random(1)  # noqa: S311  seeded
+        told, clock = world.told.append, world.clock
+        ground = Ground(node=NODE, kube=KubeClient(world.road), clock=clock, rng=rng, numbers=NUMBERS, tell=told)
+        leases = OwnLeases(ground, OwnPools(ground, SYSTEM, changed=lambda _: None), boot_id=world.boot_id)
+        await leases.sign(await world.kube.get(LEASES, name, namespace=SYSTEM))
+        signature = (await world.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[SIGNATURE_ANNOTATION]
+        note = {"metadata": {"annotations": {GRANTED_ANNOTATION: signature}}}
+        agreed = await world.kube.merge(LEASES, name, note, namespace=SYSTEM)
+        assert leases.agreed(agreed)
+        world.road.cut = True
+        with pytest.raises(Unreachable):
+            await leases.let_go(agreed)
+        assert not leases.agreed(agreed)
+        assert not leases.is_pending(agreed)
 
 
 class TestWritingBehind:

@@ -229,6 +229,28 @@ class TestClaims:
 
         tell(story)
 
+    def test_a_pool_with_addresses_that_its_node_uses_under_another_name_is_not_offered(self, tell: Tell) -> None:
+        """A leader made it before it knew what a restored copy shows; nobody could ever take it."""
+
+        async def story(site: SliceSite) -> None:
+            controller = site.start()
+            await attach(site)
+            node, old, fits = await site.join("n1"), "red-n1-10.1.0.0-26", "red-n1-10.1.0.0-25"
+            await site.take(old)
+            await site.use(old, "1", "p")
+            await site.stop(controller)
+            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/25")
+            notes = {"podpool.io/node": "n1", "podpool.io/network": "red", "podpool.io/range": "10.1.0.0/24"}
+            meta = {"labels": {"podpool.io/node-uid": node.metadata.uid}, "annotations": notes}
+            await site.pool_of_all("10.1.0.0/25", name=fits, **meta)
+            site.start()
+            assert "10.1.0.0/24 is cut into slices of /25 now" == await site.asked_back(old)
+            await site.comes(old)
+            await site.hand_back(old)
+            await site.comes(fits)
+
+        tell(story)
+
     def test_a_pool_of_a_node_that_is_gone_counts_from_the_first_look_on(self, tell: Tell) -> None:
         async def story(site: SliceSite) -> None:
             await site.pool_of_all("10.1.0.0/26", name="red-n9-10.1.0.0-26")
