@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from parts.daemon import dying_with_us
 from podpool.cni.build import build
+from podpool.pocket.door import kubeconfig
 from podpool.runtime.http import serving
 from tests.agent.worlds import NODE, World
 
@@ -46,16 +47,7 @@ class Cluster:
     async def serve(self) -> None:
         """Let the API server be there, always at the same address."""
         self._port = await self._served.enter_async_context(serving(self._answer, host="127.0.0.1", port=self._port))
-        self.kubeconfig.write_text(
-            json.dumps(
-                {
-                    "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{self._port}"}}],
-                    "users": [{"name": "anybody", "user": {}}],
-                    "contexts": [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}],
-                    "current-context": "here",
-                }
-            )
-        )
+        self.kubeconfig.write_text(kubeconfig(f"http://127.0.0.1:{self._port}"))
 
     async def leave(self) -> None:
         """Let the API server be away."""

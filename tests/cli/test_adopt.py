@@ -16,6 +16,7 @@ import pytest
 from podpool.cli.adopt import Mover, as_text
 from podpool.core.errors import InvalidInput
 from podpool.kube.install import install
+from podpool.pocket.door import kubeconfig
 from podpool.resources.builtin import LEASES, NODES, PODS
 from podpool.resources.crds import multus_manifest
 from podpool.resources.multus import ATTACHMENTS
@@ -260,23 +261,19 @@ class TestTyped:
             await cluster.begin()
             await cluster.fill(RANGE, (2, sandbox("gone")))
             async with serving(cluster.server.send, host="127.0.0.1", port=0) as port:
-                kubeconfig = tmp_path / "kubeconfig"
-                kubeconfig.write_text(_kubeconfig(port))
-                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig))
+                config = tmp_path / "kubeconfig"
+                config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(config))
                 assert (0, "1 IPPools with 1 entries, 0 reservations") == (code, said.partition(", 2")[0])
-                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "-o", "json")
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(config), "-o", "json")
                 assert ["leak"] == [each["trouble"] for each in json.loads(said)["findings"]]
-                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "-o", "yaml")
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(config), "-o", "yaml")
                 assert (0, 1) == (code, msgspec.yaml.decode(said)["pools"])
                 flat = tmp_path / "whereabouts.conf"
-                code, said = await _typed(
-                    "adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "--flat-file", str(flat)
-                )
+                code, said = await _typed("adopt", "whereabouts", "--kubeconfig", str(config), "--flat-file", str(flat))
                 assert (2, "") == (code, said)
                 flat.write_text("{}")
-                code, _ = await _typed(
-                    "adopt", "whereabouts", "--kubeconfig", str(kubeconfig), "--flat-file", str(flat)
-                )
+                code, _ = await _typed("adopt", "whereabouts", "--kubeconfig", str(config), "--flat-file", str(flat))
                 assert 0 == code
 
         asyncio.run(story())
@@ -287,14 +284,3 @@ async def _typed(*words: str) -> tuple[int, str]:
     process = await asyncio.create_subprocess_exec(PODPOOL, *words, stdout=pipe, env=dict(os.environ))
     said, _ = await process.communicate()
     return process.returncode or 0, said.decode()
-
-
-def _kubeconfig(port: int) -> str:
-    return json.dumps(
-        {
-            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "anybody", "user": {}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}],
-            "current-context": "here",
-        }
-    )

@@ -1,13 +1,13 @@
 """The controller as a process of its own: told to end, it does so in good order."""
 
 import asyncio
-import json
 import random
 import sys
 from pathlib import Path
 
 from parts.daemon import dying_with_us
 from podpool.controller.controller import LEASE
+from podpool.pocket.door import kubeconfig
 from podpool.pocket.handler import PocketApi
 from podpool.pocket.kinds import DEFINITIONS
 from podpool.pocket.store import PocketStore
@@ -29,17 +29,6 @@ def _holder(store: PocketStore) -> str | None:
     return str(lease["spec"]["holderIdentity"]) if lease else None
 
 
-def _kubeconfig(port: int) -> str:
-    return json.dumps(
-        {
-            "clusters": [{"name": "here", "cluster": {"server": f"http://127.0.0.1:{port}"}}],
-            "users": [{"name": "anybody", "user": {}}],
-            "contexts": [{"name": "here", "context": {"cluster": "here", "user": "anybody"}}],
-            "current-context": "here",
-        }
-    )
-
-
 def test_a_leader_that_is_told_to_end_gives_its_lead_back_and_exits_with_0(tmp_path: Path) -> None:
     store = PocketStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  names alone
     for manifest in manifests():
@@ -47,9 +36,9 @@ def test_a_leader_that_is_told_to_end_gives_its_lead_back_and_exits_with_0(tmp_p
 
     async def story() -> tuple[int, str | None]:
         async with serving(PocketApi(store), host="127.0.0.1", port=0) as port:
-            kubeconfig = tmp_path / "kubeconfig"
-            kubeconfig.write_text(_kubeconfig(port))
-            words = ("controller", "run", "--ledger", "none", "--listen", "127.0.0.1:0", "--kubeconfig", kubeconfig)
+            config = tmp_path / "kubeconfig"
+            config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
+            words = ("controller", "run", "--ledger", "none", "--listen", "127.0.0.1:0", "--kubeconfig", config)
             process = await asyncio.create_subprocess_exec(*dying_with_us(), PODPOOL, *words)
             async with asyncio.timeout(PATIENCE):
                 await _leads(store)
