@@ -19,9 +19,10 @@ from podpool.resources.whereabouts import (
     OverlappingRangeIPReservation,
     ReservationSpec,
 )
-from podpool.slices.arguments import Owner
+from podpool.slices.arguments import Owner, parse_arguments
 from podpool.slices.attachments import Attachment, read_attachment
-from podpool.slices.config import IpamConfig, read_config
+from podpool.slices.config import IpamConfig, config_of
+from podpool.slices.document import read_network
 from podpool.slices.networks import TableKey, TablePlan
 from podpool.slices.places import NETWORK_ANNOTATION
 
@@ -38,6 +39,11 @@ def network(version: str = "0.3.1", /, **ipam: object) -> str:
             "ipam": {"type": "whereabouts", "kubernetes": KUBECONFIG, **ipam},
         }
     )
+
+
+def read_config(text: str | bytes, *, flat: str | bytes | None = None, arguments: str = "") -> IpamConfig:
+    """Read what a runtime hands to the plugin, with the flat file of the machine, if it has one, and CNI_ARGS."""
+    return config_of(read_network(text), flat=flat, arguments=parse_arguments(arguments))
 
 
 def config(flat: dict[str, Any] | None = None, /, *, arguments: str = "", **ipam: object) -> IpamConfig:

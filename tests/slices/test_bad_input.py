@@ -10,12 +10,12 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.resources.whereabouts import Allocation, IPPoolSpec
 from podpool.slices.attachments import read_attachment
-from podpool.slices.config import IpamConfig, read_config
+from podpool.slices.config import IpamConfig
 from podpool.slices.entries import read_entries
 from podpool.slices.names import PoolPlace, read_pool_name
 from podpool.slices.networks import plan_networks
 from podpool.slices.written import Written
-from tests.slices.builders import attachment, definition
+from tests.slices.builders import attachment, definition, read_config
 
 KEYS = [field.replace("ip_ranges", "ipRanges") for field in Written.__struct_fields__ if field != "type"]
 texts = st.one_of(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from podpool.core.errors import InvalidInput
-from podpool.slices.config import IpamConfig, LeaderTimes, WantedRange, read_config
+from podpool.slices.config import IpamConfig, LeaderTimes, WantedRange
 from podpool.slices.document import read_struct
 from podpool.slices.written import FLAT_FILES, Dns, Written, flat_files
-from tests.slices.builders import config, network
+from tests.slices.builders import config, network, read_config
 
 
 def bounds(wanted: WantedRange) -> str:

@@ -5,8 +5,7 @@ import pytest
 from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.slices.arguments import parse_arguments
-from podpool.slices.config import read_config
-from tests.slices.builders import config, network
+from tests.slices.builders import config, network, read_config
 
 
 class TestAddresses:

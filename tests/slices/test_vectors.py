@@ -10,9 +10,8 @@ import pytest
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix, parse_stretch
-from podpool.slices.config import read_config
 from podpool.slices.table import next_table
-from tests.slices.builders import network, plan
+from tests.slices.builders import network, plan, read_config
 
 
 def test_34_addresses_compare_as_numbers() -> None:

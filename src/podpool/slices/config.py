@@ -15,8 +15,8 @@ from podpool.core.allocation import Allocation, parse_allocation
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_exclusion, parse_prefix
 from podpool.core.slices import Cut, parse_slice_size
-from podpool.slices.arguments import Arguments, parse_arguments
-from podpool.slices.document import Network, check_type, read_network, read_object, read_struct
+from podpool.slices.arguments import Arguments
+from podpool.slices.document import Network, check_type, read_object, read_struct
 from podpool.slices.written import Dns, Written, WrittenAddress, WrittenRange, merged
 
 _ONE_PER_FAMILY = ("", "0.1.0", "0.2.0")
@@ -118,11 +118,6 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.sliced and bare:
             reason = f"is missing for {', '.join(bare)}, and other ranges have one: set it beside ipRanges, for all"
             raise InvalidInput("node_slice_size", "", reason)
-
-
-def read_config(text: str | bytes, *, flat: str | bytes | None = None, arguments: str = "") -> IpamConfig:
-    """Read what a runtime hands to the plugin, with the flat file of the machine, if it has one, and CNI_ARGS."""
-    return config_of(read_network(text), flat=flat, arguments=parse_arguments(arguments))
 
 
 def config_of(network: Network, *, flat: str | bytes | None = None, arguments: Arguments | None = None) -> IpamConfig:

@@ -31,13 +31,14 @@ from podpool.resources.whereabouts import (
 )
 from podpool.runtime.transport import Request, Response, Unreachable
 from podpool.slices.arguments import Owner
-from podpool.slices.config import IpamConfig, read_config
+from podpool.slices.config import IpamConfig
 from podpool.slices.entries import Change, entry_of, patch_of, read_entries
 from podpool.slices.names import PoolPlace, reservation_name
 from tests.agent.clocks import LoopClock
 from tests.agent.disks import MemoryDisk
 from tests.kube.loops import play
 from tests.slices.builders import network as written
+from tests.slices.builders import read_config
 
 SYSTEM = "kube-system"
 TIMES = Timing(duration=1.5, renew_deadline=1.0, retry=0.5)
