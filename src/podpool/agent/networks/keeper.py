@@ -196,7 +196,7 @@ class Keeper:
             self._tell_once(f"{lease.metadata.uid} {before}", told)
             return
         unused = not (pool.spec.allocations or any(each.name == name for each in self._book.slices))
-        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
+        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.was_used(lease):
             if before:
                 await self._leases.let_go(lease)
             return

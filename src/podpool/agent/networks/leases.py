@@ -61,10 +61,10 @@ class OwnLeases:
         """Tell whether an agent of this node may have given addresses under it: some signature was agreed to."""
         return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))
 
-    def may_be_in_use(self, lease: Lease) -> bool:
-        """Tell whether sandboxes of this boot may have addresses that were given under it."""
-        signed, boot = self._signed.get(lease.metadata.uid), lease.metadata.annotations.get(BOOT_ANNOTATION)
-        return signed.used_before and signed.same_boot if signed else self.is_used(lease) and boot == self._boot_id
+    def was_used(self, lease: Lease) -> bool:
+        """Tell whether addresses may have been given under it before it was signed anew, which must rest at least."""
+        signed = self._signed.get(lease.metadata.uid)
+        return signed.used_before if signed else self.is_used(lease)
 
     def is_pending(self, lease: Lease) -> bool:
         """Tell whether it has our last signature."""

@@ -101,7 +101,7 @@ class Offers:
         if offer.leave and not claim.held:
             await self._drop(claim)
             return None
-        if claim.spent:
+        if claim.spent and self._may_give():  # else a copy may show another at this very version
             await self._end(self._claims.leases, self._claims.leases.get(claim.name))
         await self._dress(offer)
         if claim.held or self._may_give():
