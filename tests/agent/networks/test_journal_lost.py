@@ -21,7 +21,7 @@ from tests.agent.networks.slice_world import (
     shown,
     with_slices,
 )
-from tests.agent.worlds import World, in_world
+from tests.agent.worlds import SETTLED, World, in_world
 
 WANTED, STATUS = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
 SOON = APART + 2 * LOOK + Numbers().cooldown_floor
@@ -257,3 +257,23 @@ async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(world: Worl
     assert ["10.1.4.1/16"] == await add(world, "a-anew")
     await asyncio.sleep(1.0)
     assert {"1": "a-anew"} == await shown(world, name)
+
+
+@in_world
+async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippool_shows_nothing(world: World) -> None:
+    name = await offer(with_slices(world))
+    await world.start()
+    await behind(world, "a")
+    await world.reboot("boot-2")
+    world.disk = MemoryDisk()
+    world.road.cut = False
+    await world.report_boot("boot-2")
+    await ask_to_leave(world, name)
+    await world.start()
+    lease = await lease_of(world, name)
+    assert lease
+    assert lease.spec.holder_identity
+    await asyncio.sleep(Numbers().cooldown + SETTLED)
+    lease = await lease_of(world, name)
+    assert lease
+    assert not lease.spec.holder_identity

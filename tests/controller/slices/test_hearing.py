@@ -1,5 +1,6 @@
 """Who uses what is asked for before anything new is given: when a lead begins, and when a Lease is gone."""
 
+import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -55,6 +56,11 @@ async def agreed(site: SliceSite, name: str, signature: str) -> None:
         return lease is not None and lease.metadata.annotations.get(GRANTED_ANNOTATION) == signature
 
     await site.until(is_agreed, f"{signature} is agreed to")
+
+
+async def uid(site: SliceSite, name: str) -> str:
+    lease = await site.lease(name)
+    return lease.metadata.uid if lease else ""
 
 
 async def attach(site: SliceSite) -> None:
@@ -119,6 +125,31 @@ class TestALeaseIsGone:
             assert [name] == await site.leases()
             await answer(site, "n1", question)
             await site.comes(name, "red-n2-10.1.0.64-26")
+
+        tell(story)
+
+    def test_nor_is_a_lease_replaced_that_was_handed_back_which_may_be_another_by_now(self, tell: Tell) -> None:
+        """A restored server counts its versions anew: one that was seen empty may be signed at the same version."""
+
+        async def story(site: SliceSite) -> None:
+            name, other = await site.taken(), "red-n2-10.1.0.64-26"
+            await site.join("n2")
+            await site.take(other)
+            asked_before = (await site.client.get(NODES, "n1")).metadata.annotations.get(ASKED_ANNOTATION, "")
+            await site.remove("leases", other)
+            question = await asked(site, "n1", before=asked_before)
+            handed_back = await site.lease(name)
+            await site.hand_back(name)
+            await asyncio.sleep(1.0)
+            assert handed_back
+            assert handed_back.metadata.uid == await uid(site, name)
+            for node in ("n1", "n2"):
+                await answer(site, node, question)
+
+            async def is_replaced() -> bool:
+                return await uid(site, name) not in ("", handed_back.metadata.uid)
+
+            await site.until(is_replaced, "it is offered anew")
 
         tell(story)
 
