@@ -258,7 +258,8 @@ def _holds(world: World, network: Attached, name: str, found: Mapping[str, Objec
 def _written_down(world: World, network: Attached, name: str, held: list[Object]) -> None:
     """An IPPool has the addresses that are in use, on a node or on all of them, and what a foreign hand wrote.
 
-    The one that all nodes share has what was given when its range was not cut, and nothing of Pods that are gone.
+    The one that all nodes share has what was given when its range was not cut, and nothing of Pods that are gone. A
+    restore may bring a Pod back that has another address by then: its old entry goes with it.
     """
     trying = {pod for host in world.hosts for pod in world.waiting_on(host)}
     uses = [use for use in world.truth.uses() if name in ("", use.machine) and network.has(use.address)]
@@ -268,9 +269,11 @@ def _written_down(world: World, network: Attached, name: str, held: list[Object]
         base = ipaddress.ip_network(pool["spec"]["range"])[0]
         entries: Mapping[str, Any] = pool["spec"]["allocations"]
         told |= {str(base + int(key)): each["podref"] for key, each in entries.items() if each["id"] != FOREIGN}
-    everywhere = {use.address for use in world.truth.uses()}
+    everywhere = {use.address: use.pod for use in world.truth.uses() if network.has(use.address)}
     entered = shared_entries(world, network).items()
-    told |= {address: pod for address, pod in entered if address in used or address not in everywhere}
+    back = {*everywhere.values()} if world.restores else set()
+    left = {address for address, pod in entered if address not in everywhere and pod not in back}
+    told |= {address: pod for address, pod in entered if address in used or address in left}
     shown = {address: pod for address, pod in told.items() if pod not in trying}
     if used != shown:
         raise Violation("agreement", f"{name or network.name}: {used} are in use, and IPPools show {shown}")
