@@ -136,6 +136,8 @@ class Latest(Generic[T]):
         self._changed = changed
         """Whom to tell the name of whatever may be another now."""
         self._known: dict[str, _Known[T]] = {}
+        self._looked_at: set[str] = set()
+        """What is looked at again, by a timer."""
 
     def get(self, name: str) -> T | None:
         """Find an object; None when there is none."""
@@ -155,7 +157,6 @@ class Latest(Generic[T]):
     def gone(self, obj: T) -> None:
         """Know that an object was deleted."""
         self._know(obj.metadata.name, None, obj.metadata.uid)
-        asyncio.get_running_loop().call_later(PATIENCE, self._changed, obj.metadata.name)
 
     async def end(self, kube: KubeClient, obj: T) -> None:
         """Delete what was looked at, and nothing else."""
@@ -189,9 +190,21 @@ class Latest(Generic[T]):
             self._changed(moved.metadata.name)
 
     def _know(self, name: str, obj: T | None, uid: str) -> None:
-        until = asyncio.get_running_loop().time() + PATIENCE
-        self._known[name] = _Known(obj, uid, until, self._mirror.restores)
+        loop = asyncio.get_running_loop()
+        if name not in self._looked_at:
+            self._looked_at.add(name)
+            loop.call_later(PATIENCE, self._look_again, name)
+        self._known[name] = _Known(obj, uid, loop.time() + PATIENCE, self._mirror.restores)
         self._changed(name)
+
+    def _look_again(self, name: str) -> None:
+        """Look whether the watch has come as far: one that begins with a list tells of nothing that it never showed."""
+        if name in self._known:
+            self._changed(name)
+        if name in self._known:
+            asyncio.get_running_loop().call_later(PATIENCE, self._look_again, name)
+        else:
+            self._looked_at.discard(name)
 
     def _is_shown(self, known: _Known[T], shown: T | None) -> bool:
         """Tell whether the watch tells at least what is known."""
