@@ -27,16 +27,26 @@ def test_the_batch_goes_down_at_once_when_the_demand_of_all_clusters_does_not_fi
     assert 15 * 12 == office.state().projected
 
 
-def test_the_batch_goes_up_after_a_hold_by_itself() -> None:
+@pytest.mark.parametrize("hold", [60.0, 10.0])
+def test_the_batch_goes_up_after_a_hold_by_itself(hold: float) -> None:
     office = Office()
-    office.subnet("10.0.0.0/24")
+    office.subnet("10.0.0.0/24", step_up_hold=hold)
     leader = nodes(office, 20, demand=1)
     assert Scaler(8, 50) == office.state().scaler
     leader.call(*(item(f"n{number}", report=Report(demand=0), maximum=1) for number in range(20)))
-    office.later(59.0)
+    office.later(hold - 1.0)
     assert Scaler(8, 50) == office.state().scaler
     office.later(2.0)
     assert Scaler(16, 50) == office.state().scaler
+
+
+def test_and_only_to_where_its_margin_is_left() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/24", step_up_margin=80)
+    leader = nodes(office, 20, demand=1)
+    leader.call(*(item(f"n{number}", report=Report(demand=0), maximum=1) for number in range(20)))
+    office.later(120.0)
+    assert Scaler(8, 50) == office.state().scaler
 
 
 def test_a_waiting_pod_brings_the_bare_rung_and_the_hold_leaves_it() -> None:
