@@ -104,14 +104,15 @@ class SliceAuditor:
             self._unused(event.new)
 
     def _one_owner_each(self, lease: Object) -> None:
-        """No two nodes are offered the same addresses; or, once the server was restored, have both got them.
+        """No two nodes are offered the same addresses; or, once somebody has forgotten something, have both got them.
 
-        Nor has a node got them twice, but beside a slice that it is to hand back.
+        A restored server forgets, and so does a journal that was spoilt: its agent says what it had, and gets it. Nor
+        has a node got them twice, but beside a slice that it is to hand back.
         """
         name = lease["metadata"]["name"]
         for other in [each for each in leases(self._world).values() if _slice(each).overlaps(_slice(lease))]:
             two = _notes(lease)[NODE_ANNOTATION] != _notes(other).get(NODE_ANNOTATION)
-            has = self._has_to_stay if not two else self._has_got if self._world.restores else self._is_offered
+            has = self._has_to_stay if not two else self._has_got if self._is_forgetful() else self._is_offered
             if has(lease) and has(other) and other["metadata"]["name"] != name:
                 story = f"{name} and {other['metadata']['name']} are offered at the same time"
                 self._report(Violation("one owner", story))
@@ -119,6 +120,9 @@ class SliceAuditor:
     def _has_got(self, lease: Object) -> bool:
         """Tell whether it was agreed to since the server was restored: a copy shows agreements of the past."""
         return _agreed(lease) and self._agreed_at.get(lease["metadata"]["uid"], NEVER) > self._world.restored_at
+
+    def _is_forgetful(self) -> bool:
+        return bool(self._world.restores) or any(each.machine.spoilt for each in self._world.hosts.values())
 
     def _has_to_stay(self, lease: Object) -> bool:
         meta = lease["metadata"]
@@ -221,7 +225,7 @@ def _belongs(world: World, network: Attached, key: str, found: Mapping[str, Obje
     beside = [each for each in found.values() if _stays(each) and _is_of_one_node(each, pool)]
     if fits is leaves and not (leaves and beside):  # the range was another meanwhile, or a copy was restored
         raise Violation("agreement", f"{key} {'fits, and is' if fits else 'does not fit, and is not'} asked back")
-    if leaves and not pool["spec"]["allocations"]:
+    if leaves and not pool["spec"]["allocations"] and _agreed(lease):
         raise Violation("agreement", f"{key} is asked back and not in use")
 
 
@@ -237,9 +241,13 @@ def _is_of_one_node(one: Object, other: Object) -> bool:
 
 
 def _is_kept_by_another(world: World, pool: Object) -> bool:
-    """Tell whether its node still has to hand back another slice of the same addresses."""
-    name, slice_ = _notes(pool)[NODE_ANNOTATION], ipaddress.ip_network(pool["spec"]["range"])
-    others = [each for each in pools(world).values() if each is not pool and _notes(each).get(NODE_ANNOTATION) == name]
+    """Tell whether its node still has to hand back another slice of the same addresses; after a restore, any node."""
+    slice_ = ipaddress.ip_network(pool["spec"]["range"])
+    others = [
+        each
+        for each in pools(world).values()
+        if each is not pool and NODE_ANNOTATION in _notes(each) and (world.restores or _is_of_one_node(each, pool))
+    ]
     return any(not _stays(each) and slice_.overlaps(ipaddress.ip_network(each["spec"]["range"])) for each in others)
 
 
