@@ -196,8 +196,11 @@ class Keeper:
             self._tell_once(f"{lease.metadata.uid} {before}", told)
             return
         unused = not (pool.spec.allocations or any(each.name == name for each in self._book.slices))
-        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.was_used(lease):
-            if before:
+        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
+            resting = self._ground.numbers.cooldown - self._ground.clock.boot()
+            if before and resting > 0 and self._leases.was_used(lease):  # in the boot before
+                self._queue.add_after(name, resting)
+            elif before:
                 await self._leases.let_go(lease)
             return
         signed = self._leases.agreed(lease)

@@ -62,9 +62,14 @@ class OwnLeases:
         return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))
 
     def was_used(self, lease: Lease) -> bool:
-        """Tell whether addresses may have been given under it before it was signed anew, which must rest at least."""
+        """Tell whether sandboxes may have had addresses that were given under it, before it was signed anew."""
         signed = self._signed.get(lease.metadata.uid)
         return signed.used_before if signed else self.is_used(lease)
+
+    def may_be_in_use(self, lease: Lease) -> bool:
+        """Tell whether sandboxes of this very boot may."""
+        signed, boot = self._signed.get(lease.metadata.uid), lease.metadata.annotations.get(BOOT_ANNOTATION)
+        return self.was_used(lease) and (signed.same_boot if signed else boot == self._boot_id)
 
     def is_pending(self, lease: Lease) -> bool:
         """Tell whether it has our last signature."""
