@@ -49,11 +49,20 @@ class Gone:
         """Containers by when their Node was first missed."""
 
     async def run(self) -> None:
-        """Look now and then."""
-        while True:
-            with self._ground.metrics.working("gone"):
-                await self.look()
-            await asyncio.sleep(min(LOOK, self._settings.numbers.gone / 4))
+        """Look now and then; who is back between two looks, however briefly, is missed anew."""
+        unsubscribe = self._nodes.subscribe(lambda _, node: self._see(node))
+        try:
+            while True:
+                with self._ground.metrics.working("gone"):
+                    await self.look()
+                await asyncio.sleep(min(LOOK, self._settings.numbers.gone / 4))
+        finally:
+            unsubscribe()
+
+    def _see(self, node: Node | None) -> None:
+        kept = self._kept(node) if node and self._missed else None
+        if kept:
+            self._missed.pop(kept.state.container, None)
 
     async def look(self) -> None:
         """Note who is missed, and give up whose time is over."""

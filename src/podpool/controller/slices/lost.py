@@ -22,7 +22,7 @@ from podpool.controller.slices.plans import Plans
 from podpool.core.errors import PodpoolError
 from podpool.kube.errors import NotFound
 from podpool.kube.reflector import fresh
-from podpool.resources.builtin import LEASES, NODES, Lease
+from podpool.resources.builtin import LEASES, NODES, Lease, Node
 from podpool.resources.whereabouts import IPPool
 from podpool.slices.places import place_of
 
@@ -41,11 +41,22 @@ class Lost:
         """Nodes, by name and UID, with when each was first missed."""
 
     async def run(self) -> None:
-        """Look now and then."""
-        while True:
-            with self._ground.metrics.working("lost"):
-                await self.look()
-            await asyncio.sleep(min(LOOK, self._ground.settings.numbers.gone / 4))
+        """Look now and then; who is back between two looks, however briefly, is missed anew."""
+        unsubscribe = self._ground.nodes.subscribe(lambda _, node: self._see(node))
+        try:
+            while True:
+                with self._ground.metrics.working("lost"):
+                    await self.look()
+                await asyncio.sleep(min(LOOK, self._ground.settings.numbers.gone / 4))
+        finally:
+            unsubscribe()
+
+    def _see(self, node: Node | None) -> None:
+        name = node.metadata.name if node else ""
+        if any(missed == name for missed, _ in self._missed):
+            for claim in self._claims.of_node(name):
+                if claim.belongs(node):
+                    self._missed.pop((name, claim.uid), None)
 
     def forget(self) -> None:
         """Miss everybody anew: Nodes may be back that were seen to be gone."""
