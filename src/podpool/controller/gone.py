@@ -8,6 +8,7 @@ the agent gives no new address.
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 
 from podpool.controller.books import Books
 from podpool.controller.ground import Ground
@@ -18,6 +19,7 @@ from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.kube.reflector import fresh
+from podpool.kube.store import Store
 from podpool.ledger.errors import Braked
 from podpool.ledger.messages import ContainerRecord, Item
 from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig, report_of
@@ -29,6 +31,19 @@ AT_ONCE = 16
 """Nodes that are decided on at the same time."""
 
 _log = logging.getLogger(__name__)
+
+
+async def watch_over(
+    nodes: Store[Node], look: Callable[[], Awaitable[None]], *, see: Callable[[Node], None], gone: float
+) -> None:
+    """Look several times in a gone time, for ever; who is there between two looks, however briefly, is seen."""
+    unsubscribe = nodes.subscribe(lambda _, node: see(node) if node else None)
+    try:
+        while True:
+            await look()
+            await asyncio.sleep(min(LOOK, gone / 4))
+    finally:
+        unsubscribe()
 
 
 class Gone:
@@ -49,18 +64,16 @@ class Gone:
         """Containers by when their Node was first missed."""
 
     async def run(self) -> None:
-        """Look now and then; who is back between two looks, however briefly, is missed anew."""
-        unsubscribe = self._nodes.subscribe(lambda _, node: self._see(node))
-        try:
-            while True:
-                with self._ground.metrics.working("gone"):
-                    await self.look()
-                await asyncio.sleep(min(LOOK, self._settings.numbers.gone / 4))
-        finally:
-            unsubscribe()
+        """Look now and then."""
 
-    def _see(self, node: Node | None) -> None:
-        kept = self._kept(node) if node and self._missed else None
+        async def look() -> None:
+            with self._ground.metrics.working("gone"):
+                await self.look()
+
+        await watch_over(self._nodes, look, see=self._see, gone=self._settings.numbers.gone)
+
+    def _see(self, node: Node) -> None:
+        kept = self._kept(node) if self._missed else None
         if kept:
             self._missed.pop(kept.state.container, None)
 

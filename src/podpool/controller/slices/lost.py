@@ -14,7 +14,7 @@ from functools import partial
 
 import msgspec
 
-from podpool.controller.gone import AT_ONCE, LOOK, nothing_bound
+from podpool.controller.gone import AT_ONCE, nothing_bound, watch_over
 from podpool.controller.slices.claims import Claim, Claims
 from podpool.controller.slices.ground import SliceGround
 from podpool.controller.slices.offers import Offers
@@ -41,18 +41,16 @@ class Lost:
         """Nodes, by name and UID, with when each was first missed."""
 
     async def run(self) -> None:
-        """Look now and then; who is back between two looks, however briefly, is missed anew."""
-        unsubscribe = self._ground.nodes.subscribe(lambda _, node: self._see(node))
-        try:
-            while True:
-                with self._ground.metrics.working("lost"):
-                    await self.look()
-                await asyncio.sleep(min(LOOK, self._ground.settings.numbers.gone / 4))
-        finally:
-            unsubscribe()
+        """Look now and then."""
 
-    def _see(self, node: Node | None) -> None:
-        name = node.metadata.name if node else ""
+        async def look() -> None:
+            with self._ground.metrics.working("lost"):
+                await self.look()
+
+        await watch_over(self._ground.nodes, look, see=self._see, gone=self._ground.settings.numbers.gone)
+
+    def _see(self, node: Node) -> None:
+        name = node.metadata.name
         if any(missed == name for missed, _ in self._missed):
             for claim in self._claims.of_node(name):
                 if claim.belongs(node):
