@@ -15,10 +15,10 @@ import uvloop
 from bench.timing import batched, repeated
 from parts.loopback import read
 from parts.polling import until
-from podpool.agent.book import Book
 from podpool.agent.records import Accepted, Adopted, Assigned, Owner, Released
-from podpool.core.numbers import Numbers
-from podpool.resources.acn import IPAssignment, NetworkContainer
+from podpool.agent.state import Book
+from podpool.api.azure import IPAssignment, NetworkContainer
+from podpool.core.settings import Numbers
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from parts.installation import CONFIGS, Installation
 from parts.polling import until
-from podpool.cni.messages import HEADER, Request, body_length, decode_answer, encode_request, framed
+from podpool.cni.protocol import HEADER, Request, body_length, decode_answer, encode_request, framed
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -20,11 +20,11 @@ import uvloop
 
 from parts.daemon import Daemon
 from parts.loopback import free_port
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.crds import manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.install import install
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.crds import manifests
+from podpool.kube.crd_install import install
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

@@ -18,16 +18,16 @@ import uvloop
 from kubernetes.client import ApiClient, Configuration, CoreV1Api
 from kubernetes.watch import Watch
 
+from podpool.api.builtin import PODS, Pod
 from podpool.kube.client import KubeClient
-from podpool.kube.reflector import Initial, Reflector
-from podpool.resources.builtin import PODS, Pod
+from podpool.kube.informer import Initial, Reflector
 from podpool.runtime.http import HttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from bench.scenario import Run
-    from podpool.kube.store import Store
+    from podpool.kube.cache import Store
 
 WATCH: Any = Watch  # it has no types
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 import uvloop
 
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.crds import manifests
 from podpool.kube.client import KubeClient
-from podpool.kube.install import install
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.crds import manifests
+from podpool.kube.crd_install import install
 from podpool.runtime.http import HttpTransport
 from podpool.runtime.transport import Request, Response
 

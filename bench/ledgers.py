@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 
-from podpool.ledger.authority import Ledger
-from podpool.ledger.database import parse_database
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
+from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from bench.kube_writes import tls
 from bench.site import cpu_of
 from bench.slices_nodes import NETWORKS
 from parts.whereabouts import POOLS
-from podpool.resources.whereabouts import NODE_UID_LABEL
+from podpool.api.whereabouts import NODE_UID_LABEL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

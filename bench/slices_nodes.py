@@ -24,10 +24,10 @@ from bench.slices_site import ATTACHMENTS, begin_slices, defined
 from parts.installation import Installation
 from parts.whereabouts import Whereabouts
 from podpool.agent.agent import Agent
-from podpool.agent.socket import listening
-from podpool.cni.messages import Request as Frame
-from podpool.cni.messages import decode_answer, encode_request
-from podpool.core.numbers import read_numbers
+from podpool.agent.cni_socket import listening
+from podpool.cni.protocol import Request as Frame
+from podpool.cni.protocol import decode_answer, encode_request
+from podpool.core.settings import read_numbers
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podpool.kube.wire import Line, Lines
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import LEASES, NODES, PODS
-from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import LEASES, NODES, PODS
+from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL
+from podpool.kube.codec import Line, Lines
 from podpool.runtime.transport import Request, Response
 
 if TYPE_CHECKING:

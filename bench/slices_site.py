@@ -13,7 +13,7 @@ from parts.api import ApiError
 from parts.installation import Installation, podpool
 from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, RESERVATIONS, Whereabouts
-from podpool.resources.crds import multus_manifest
+from podpool.api.crds import multus_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parts.api import ApiError
 from parts.polling import until
 from parts.recipes import program
-from podpool.resources.crds import multus_manifest
+from podpool.api.crds import multus_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

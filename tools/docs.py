@@ -6,7 +6,7 @@ The benchmarks' pages come from `bench`. Made twice they are the same to the byt
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from podpool.core.numbers import KINDS, RULES, Numbers
+from podpool.core.settings import KINDS, RULES, Numbers
 from tools.pictures import PICTURES
 from tools.reference import PAGES
 from tools.reference.words import code, table, told_in
@@ -38,7 +38,7 @@ def numbers_page() -> str:
     ]
     return f"""# The numbers
 
-Made by `make docs` from `podpool.core.numbers`. A value outside its rule is refused with the rule in the error. Shares
+Made by `make docs` from `podpool.core.settings`. A value outside its rule is refused with the rule in the error. Shares
 are written with at most two decimals (`0.25`), durations with their unit (`50ms`, `30s`, `1m30s`, `2h`).
 
 {table(("number", "default", "what it is", "rule"), rows)}

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from podpool.cli.story import LENGTH, TICKS_PER_SECOND, Mode, play
-from podpool.core.batch import Grade, Load, Projection, View, grade, ladder
-from podpool.core.numbers import Numbers
+from podpool.core.batch_policy import Grade, Load, Projection, View, grade, ladder
 from podpool.core.scaling import target
+from podpool.core.settings import Numbers
+from podpool.lab.demo.tour_model import LENGTH, TICKS_PER_SECOND, Mode, play
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "podpool"

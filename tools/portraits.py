@@ -16,8 +16,8 @@ import msgspec
 
 from parts.browser import Browser
 from parts.loopback import free_ports
-from podpool.cli.up.acts import ACTS
-from podpool.cli.up.play import GO_ON
+from podpool.lab.demo.run import GO_ON
+from podpool.lab.demo.scenario import ACTS
 from tools.docs import DOCS
 
 WIDTH = 1400

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 from bench.scenario import Effort, Run, Scenario, Trial, growth
 from bench.timing import batched, repeated, spotted
 from podpool.core.addresses import Family
-from podpool.core.batch import Grade, Load, Projection, Rules, View, grade, ladder
+from podpool.core.batch_policy import Grade, Load, Projection, Rules, View, grade, ladder
 from podpool.core.pool import Pool
 from podpool.core.ranges import Prefix, Range
 from podpool.core.scaling import Scaler, target
-from podpool.core.slices import Cut, SliceTable
+from podpool.core.slice_table import Cut, SliceTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -28,9 +28,9 @@ from bench.scenario import Effort, Run, Scenario, Side, Trial, growth
 from bench.skip_locked import BARE, ROWS, rows
 from bench.timing import batched, spotted
 from parts.postgres import Postgres
-from podpool.ledger.authority import Ledger
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

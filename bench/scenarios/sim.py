@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from bench.counts import Median
 from bench.scenario import Effort, Run, Scenario, Side, Trial
-from podpool.sim.plan import CLIMATES, draw
-from podpool.sim.search import play
+from podpool.lab.sim.scenario import CLIMATES, draw
+from podpool.lab.sim.shrink import play
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -5,7 +5,7 @@ import shlex
 import sys
 from contextlib import suppress
 
-from podpool.cli import daemons
+from podpool.cli import daemon_parser
 
 NO_FILES = 4
 """What the last line says to kubectl's completion, in cobra's numbers."""
@@ -18,8 +18,8 @@ def kubectl() -> None:
 
 def kubectl_completion() -> None:
     """Tell kubectl what may follow `kubectl podpool` and these words, as bash is told it; and that files may not."""
-    from podpool.cli.own_commands import VARIABLE  # noqa: PLC0415  not for daemons
-    from podpool.cli.people import run  # noqa: PLC0415  same
+    from podpool.cli.app import run  # noqa: PLC0415  same
+    from podpool.cli.completion import VARIABLE  # noqa: PLC0415  not for daemons
 
     words = ("podpool", *sys.argv[1:])
     os.environ |= {VARIABLE: "complete_bash", "COMP_WORDS": shlex.join(words), "COMP_CWORD": str(len(words) - 1)}
@@ -31,10 +31,10 @@ def kubectl_completion() -> None:
 def main(name: str = "podpool") -> None:
     """Run what was typed."""
     words = sys.argv[1:]
-    if words and words[0] in daemons.COMMANDS:
-        daemons.main(words)
+    if words and words[0] in daemon_parser.COMMANDS:
+        daemon_parser.main(words)
         return
-    from podpool.cli.people import run  # noqa: PLC0415  not for daemons
+    from podpool.cli.app import run  # noqa: PLC0415  not for daemons
 
     run(words, name=name)
 

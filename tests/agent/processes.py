@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from parts.daemon import dying_with_us
 from podpool.cni.build import build
-from podpool.pocket.door import kubeconfig
+from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import serving
 from tests.agent.worlds import NODE, World
 

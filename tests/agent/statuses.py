@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from podpool.resources.acn import IPAssignment, NetworkContainer
+from podpool.api.azure import IPAssignment, NetworkContainer
 
 CONTAINER = "nc-1"
 

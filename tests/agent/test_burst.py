@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.polling import until
-from podpool.resources.builtin import SHORT_CONDITION, SHORT_TAINT
-from tests.spine.test_one_pod import Spine
+from podpool.api.builtin import SHORT_CONDITION, SHORT_TAINT
+from tests.end_to_end.test_one_pod import Spine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from podpool.cni.messages import Answer
-from podpool.core.numbers import Numbers
+from podpool.cni.protocol import Answer
+from podpool.core.settings import Numbers
 from tests.agent.worlds import World, in_world
 
 NEWEST = "1.1.0"

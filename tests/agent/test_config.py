@@ -2,11 +2,11 @@
 
 import msgspec
 
-from podpool.agent.book import Book
-from podpool.agent.config import OwnConfig
+from podpool.agent.nnc_status import OwnConfig
 from podpool.agent.records import Adopted
-from podpool.resources.acn import NetworkConfigSpec, NetworkConfigStatus, NodeNetworkConfig
-from podpool.resources.meta import Meta
+from podpool.agent.state import Book
+from podpool.api.azure import NetworkConfigSpec, NetworkConfigStatus, NodeNetworkConfig
+from podpool.api.meta import Meta
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
 from tests.agent.statuses import CONTAINER, grants, status

@@ -2,12 +2,12 @@
 
 import pytest
 
-from podpool.agent.decision import View, decide
-from podpool.agent.modes import Terms
-from podpool.agent.statement import Statement
-from podpool.core.pacing import Pace, Rhythm
+from podpool.agent.nnc_patch import View, decide
+from podpool.agent.report import Statement
+from podpool.agent.scaling_modes import Terms
+from podpool.api.azure import AgentReport, NetworkConfigSpec
+from podpool.core.debounce import Pace, Rhythm
 from podpool.core.scaling import Scaler
-from podpool.resources.acn import AgentReport, NetworkConfigSpec
 
 AT_ONCE = Rhythm(quiet=0.0, at_most=0.0, hold=0.0)
 

@@ -4,7 +4,7 @@ import msgspec
 
 from podpool.agent.demand import Demand
 from podpool.agent.records import Grant, Holding, Owner, PodName
-from podpool.resources.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
+from podpool.api.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
 
 
 def pod(name: str, *, uid: str = "", leaving: bool = False, host: bool = False, mirror: bool = False) -> Pod:

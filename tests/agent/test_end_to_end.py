@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from podpool.agent.agent import Agent
-from podpool.agent.socket import listening
+from podpool.agent.cni_socket import listening
 from podpool.cni.build import build
 from podpool.runtime.disk import LocalDisk
 from tests.agent.worlds import World

@@ -5,9 +5,9 @@ import pytest
 from podpool.agent.fence import Fence, own_container, own_report
 from podpool.agent.pool import Pool
 from podpool.agent.records import Adopted, Confirmed, Snapshot, Started
-from podpool.resources.acn import AGENT_ANNOTATION, NetworkConfigStatus, NodeNetworkConfig
-from podpool.resources.builtin import Node, NodeStatus, NodeSystemInfo
-from podpool.resources.meta import Meta, OwnerReference
+from podpool.api.azure import AGENT_ANNOTATION, NetworkConfigStatus, NodeNetworkConfig
+from podpool.api.builtin import Node, NodeStatus, NodeSystemInfo
+from podpool.api.meta import Meta, OwnerReference
 from tests.agent.clocks import SetClock
 from tests.agent.statuses import status
 

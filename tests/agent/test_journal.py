@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from podpool.agent import journal as journal_module
-from podpool.agent.book import Book
 from podpool.agent.journal import Journal, read_journal
 from podpool.agent.records import (
     Accepted,
@@ -21,7 +20,8 @@ from podpool.agent.records import (
     Released,
     Snapshot,
 )
-from podpool.core.numbers import Numbers
+from podpool.agent.state import Book
+from podpool.core.settings import Numbers
 from podpool.runtime.disk import LocalDisk
 from tests.agent.clocks import SetClock
 from tests.agent.disks import DiskDied, FullDisk, MemoryDisk

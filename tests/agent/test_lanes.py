@@ -5,7 +5,7 @@ import json
 from typing import Any
 
 from podpool.agent.agent import Agent
-from podpool.resources.acn import AGENT_ANNOTATION
+from podpool.api.azure import AGENT_ANNOTATION
 from tests.agent.test_scaling import requests
 from tests.agent.worlds import SETTLED, World, in_world
 

@@ -6,10 +6,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from podpool.agent.agent import Agent
 from podpool.agent.metrics import Meters
-from podpool.cni.messages import Request as Call
-from podpool.cni.messages import encode_request
-from podpool.core.numbers import Numbers
-from podpool.runtime.daemon import health
+from podpool.cni.protocol import Request as Call
+from podpool.cni.protocol import encode_request
+from podpool.core.settings import Numbers
+from podpool.runtime.process import health
 from podpool.runtime.transport import Request
 from tests.agent.worlds import World, in_world
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from podpool.agent.modes import Mode, Terms, wanted
-from podpool.core.numbers import Numbers
+from podpool.agent.scaling_modes import Mode, Terms, wanted
+from podpool.api.azure import SUBNETS
 from podpool.core.scaling import Holding, Scaler
-from podpool.resources.acn import SUBNETS
+from podpool.core.settings import Numbers
 from tests.agent.test_scaling import report, requests
 from tests.agent.worlds import SETTLED, SYSTEM, World, in_world
 

@@ -17,7 +17,7 @@ from podpool.agent.records import (
     Started,
     Stopped,
 )
-from podpool.resources.acn import NetworkContainer
+from podpool.api.azure import NetworkContainer
 from tests.agent.statuses import CONTAINER, grants, status
 
 REST = 30.0

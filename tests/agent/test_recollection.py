@@ -1,9 +1,9 @@
 """When it is certain that no sandbox has an address that the journal has forgotten."""
 
+from podpool.agent.lost_grant_gc import APART, Recollection
 from podpool.agent.pool import Pool
-from podpool.agent.recollection import APART, Recollection
 from podpool.agent.records import Accepted, Adopted, Assigned, Doubted, Owner, PodName
-from podpool.resources.builtin import Pod, PodIP, PodMeta, PodSpec, PodStatus
+from podpool.api.builtin import Pod, PodIP, PodMeta, PodSpec, PodStatus
 from tests.agent.statuses import CONTAINER, grants, status
 
 

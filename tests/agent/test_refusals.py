@@ -3,9 +3,9 @@
 import asyncio
 import json
 
-from podpool.agent.refusals import PAUSE
-from podpool.core.numbers import Numbers
-from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.agent.disk_retry import PAUSE
+from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.core.settings import Numbers
 from tests.agent.disks import FullDisk, MemoryDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 

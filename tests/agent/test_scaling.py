@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from podpool.agent.book import Book
+from podpool.agent.state import Book
+from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
+from podpool.api.crds import DEFINITIONS
 from podpool.kube.errors import ApiError
-from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
-from podpool.resources.crds import DEFINITIONS
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
 

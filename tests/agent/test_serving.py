@@ -6,11 +6,11 @@ import json
 import pytest
 
 from podpool.agent.agent import AgentStopped
-from podpool.agent.recollection import APART
-from podpool.cni.messages import Request, encode_request
-from podpool.core.numbers import Numbers
-from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
-from podpool.resources.builtin import NODES, PODS
+from podpool.agent.lost_grant_gc import APART
+from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
+from podpool.api.builtin import NODES, PODS
+from podpool.cni.protocol import Request, encode_request
+from podpool.core.settings import Numbers
 from tests.agent.disks import ForeignDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 

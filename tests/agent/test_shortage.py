@@ -4,11 +4,11 @@ import asyncio
 import random
 from typing import Any
 
-from podpool.core.numbers import Numbers
+from podpool.api.builtin import EVENTS, NODES, SHORT_CONDITION, SHORT_TAINT
+from podpool.api.rbac import AGENT
+from podpool.core.settings import Numbers
 from podpool.kube.errors import Forbidden
 from podpool.kube.events import Recorder
-from podpool.resources.access import AGENT
-from podpool.resources.builtin import EVENTS, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.runtime.transport import Request, Response
 from tests.agent.worlds import NODE, SETTLED, World, in_world
 

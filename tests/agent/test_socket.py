@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from podpool.agent import socket as door
+from podpool.agent import cni_socket as door
 from podpool.agent.agent import AgentStopped
-from podpool.agent.socket import listening
-from podpool.cni.messages import LARGEST_BODY, framed
+from podpool.agent.cni_socket import listening
+from podpool.cni.protocol import LARGEST_BODY, framed
 
 
 async def echo(body: bytes) -> bytes:

@@ -6,8 +6,8 @@ import pytest
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import Accepted, Adopted, Named, Started
-from podpool.agent.statement import Statement, listing_of, statement
-from podpool.resources.acn import (
+from podpool.agent.report import Statement, listing_of, statement
+from podpool.api.azure import (
     LISTING_ANNOTATION,
     NETWORK_CONFIGS,
     NetworkConfigStatus,
@@ -15,7 +15,7 @@ from podpool.resources.acn import (
     NodeNetworkConfig,
     report_of,
 )
-from podpool.resources.meta import Meta
+from podpool.api.meta import Meta
 from tests.agent.statuses import CONTAINER, grants, status
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 

@@ -4,10 +4,10 @@ import asyncio
 import random
 
 from podpool.agent.agent import Agent
-from podpool.cni.messages import Request, decode_answer, encode_request
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import NODES
+from podpool.cni.protocol import Request, decode_answer, encode_request
 from podpool.kube.client import KubeClient
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NODES
 from tests.agent.disks import MemoryDisk
 from tests.agent.worlds import SYSTEM, World, in_world
 

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from podpool.agent.agent import Agent
-from podpool.cni.messages import Answer, Request, decode_answer, encode_request
-from podpool.core.numbers import Numbers
+from podpool.api.azure import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS, NodeNetworkConfig
+from podpool.api.builtin import NODES, PODS
+from podpool.api.crds import manifests
+from podpool.cni.protocol import Answer, Request, decode_answer, encode_request
+from podpool.core.settings import Numbers
 from podpool.kube.client import KubeClient
+from podpool.kube.crd_install import install
 from podpool.kube.errors import NotFound
-from podpool.kube.install import install
-from podpool.pocket.handler import PocketApi
-from podpool.pocket.store import PocketStore
-from podpool.resources.acn import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS, NodeNetworkConfig
-from podpool.resources.builtin import NODES, PODS
-from podpool.resources.crds import manifests
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.store import PocketStore
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Request as HttpRequest
 from podpool.runtime.transport import Response, Unreachable

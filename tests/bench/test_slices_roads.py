@@ -7,13 +7,13 @@ import random
 from typing import TYPE_CHECKING
 
 from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
+from podpool.api.crds import manifests
+from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 from podpool.kube.client import KubeClient
-from podpool.kube.install import install
-from podpool.kube.reflector import Reflector
-from podpool.pocket.handler import PocketApi
-from podpool.pocket.store import PocketStore
-from podpool.resources.crds import manifests
-from podpool.resources.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
+from podpool.kube.crd_install import install
+from podpool.kube.informer import Reflector
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.store import PocketStore
 from tests.agent.clocks import LoopClock
 from tests.kube.loops import play
 

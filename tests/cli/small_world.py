@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from podpool.cli.asked import Asked
-from podpool.cli.command import Output
-from podpool.cli.desk import PATIENCE, Desk
-from podpool.cli.telling import Teller
-from podpool.controller.pods import GATHER
+from podpool.cli.context import PATIENCE, Desk
+from podpool.cli.options import Asked
+from podpool.cli.output import Teller
+from podpool.cli.spec import Output
+from podpool.controller.pod_usage import GATHER
 from podpool.kube.client import KubeClient
+from podpool.lab.apiserver.registry import PODS
+from podpool.lab.sim.event_loop import PROCESS
+from podpool.lab.sim.scenario import Shape
+from podpool.lab.sim.world import World
 from podpool.ledger.client import LedgerClient
-from podpool.pocket.kinds import PODS
-from podpool.sim.loop import PROCESS
-from podpool.sim.plan import Shape
-from podpool.sim.world import World
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

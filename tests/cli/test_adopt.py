@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from podpool.cli.adopt import Mover, as_text
+from podpool.api.builtin import LEASES, NODES, PODS
+from podpool.api.crds import multus_manifest
+from podpool.api.multus import ATTACHMENTS
+from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, SLICE_POOLS
+from podpool.cli.adopt_cmd import Mover, as_text
 from podpool.core.errors import InvalidInput
-from podpool.kube.install import install
-from podpool.pocket.door import kubeconfig
-from podpool.resources.builtin import LEASES, NODES, PODS
-from podpool.resources.crds import multus_manifest
-from podpool.resources.multus import ATTACHMENTS
-from podpool.resources.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, SLICE_POOLS
+from podpool.kube.crd_install import install
+from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import serving
-from tests.agent.networks.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
+from tests.agent.secondary.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
 from tests.ledger.offices import HandClock
 
 if TYPE_CHECKING:
-    from podpool.slices.arguments import Owner
+    from podpool.whereabouts.cni_args import Owner
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 RANGE = "10.0.0.0/24"

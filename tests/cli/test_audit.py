@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podpool.cli.auditing import run_audit
-from podpool.cli.command import Output
+from podpool.cli.audit_cmd import run_audit
+from podpool.cli.spec import Output
 from tests.cli.small_world import SERVER, small_world
 
 if TYPE_CHECKING:

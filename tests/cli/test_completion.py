@@ -12,7 +12,7 @@ import pytest
 
 from parts.debian import command
 from parts.recipes import program
-from podpool.cli.daemons import COMMANDS
+from podpool.cli.daemon_parser import COMMANDS
 
 BIN = Path(sys.executable).parent
 IN_BASH = r"""

@@ -15,8 +15,8 @@ import typer
 from typer.core import TyperGroup
 
 from podpool.__main__ import main
-from podpool.cli.daemons import COMMANDS, parser
-from podpool.cli.people import app
+from podpool.cli.app import app
+from podpool.cli.daemon_parser import COMMANDS, parser
 from tests.cli.test_ledger import Served
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 
 from podpool.agent.journal import Journal
 from podpool.agent.records import Accepted, Adopted, Assigned, Named, Owner, PodName
-from podpool.cli.daemons import parser
+from podpool.cli.daemon_parser import parser
 from podpool.cli.settings_file import read_settings
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
@@ -141,7 +141,9 @@ class TestJournal:
 @pytest.mark.real
 def test_the_agents_process_has_not_imported_what_it_does_not_need() -> None:
     """Its memory is counted on every node."""
-    code = "import sys, podpool.cli.node; print(' '.join(sorted({each.partition('.')[0] for each in sys.modules})))"
+    code = (
+        "import sys, podpool.cli.run_agent; print(' '.join(sorted({each.partition('.')[0] for each in sys.modules})))"
+    )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert [] == [each for each in ("typer", "rich", "litestar", "asyncpg", "sqlite3", "greenlet") if each in loaded]
 

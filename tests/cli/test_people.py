@@ -13,15 +13,15 @@ import msgspec
 import pytest
 
 from podpool import __version__
-from podpool.cli.asked import Asked
-from podpool.cli.command import Output
-from podpool.cli.desk import on_stage
-from podpool.cli.mishaps import Away, guarded
-from podpool.cli.people import run
-from podpool.cli.telling import age
-from podpool.cli.up.cluster import alone
-from podpool.cli.up.settings import Home, Settings
+from podpool.cli.app import run
+from podpool.cli.context import on_stage
+from podpool.cli.errors import Away, guarded
+from podpool.cli.options import Asked
+from podpool.cli.output import age
+from podpool.cli.spec import Output
 from podpool.core.errors import InvalidInput
+from podpool.lab.demo.cluster import alone
+from podpool.lab.demo.settings import Home, Settings
 from podpool.runtime.transport import Unreachable
 
 BIN = Path(sys.executable).parent
@@ -126,9 +126,9 @@ def test_every_command_tells_its_exit_codes_and_options(typed: Typed, command: s
 
 
 def test_the_version_is_told_without_loading_the_world(typed: Typed) -> None:
-    look = "import sys; from podpool.cli.people import run\ntry: run(['version'], name='podpool')\nfinally: "
-    look += "print([each for each in ('aiohttp', 'sqlite3', 'podpool.observe', 'podpool.ledger', 'podpool.sim', "
-    look += "'podpool.kube', 'podpool.controller', 'podpool.resources') if each in sys.modules])"
+    look = "import sys; from podpool.cli.app import run\ntry: run(['version'], name='podpool')\nfinally: "
+    look += "print([each for each in ('aiohttp', 'sqlite3', 'podpool.inspect', 'podpool.ledger', 'podpool.lab.sim', "
+    look += "'podpool.kube', 'podpool.controller', 'podpool.api') if each in sys.modules])"
     done = subprocess.run([sys.executable, "-c", look], check=True, capture_output=True, text=True)
     assert [f"podpool {__version__}", "[]"] == done.stdout.splitlines()
     assert __version__ == json.loads(typed("version", "-o", "json").stdout)["version"]

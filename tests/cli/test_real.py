@@ -15,7 +15,7 @@ from parts.installation import ADMIN_TOKEN
 from parts.pages import clear
 from parts.polling import until
 from parts.recipes import program
-from tests.spine.test_one_pod import Spine
+from tests.end_to_end.test_one_pod import Spine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

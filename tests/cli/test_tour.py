@@ -4,10 +4,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from podpool.cli.people import app
-from podpool.cli.story import SCHEDULED, Mode, play
-from podpool.cli.tour import show_tour
+from podpool.cli.app import app
 from podpool.core.errors import InvalidInput
+from podpool.lab.demo.tour import show_tour
+from podpool.lab.demo.tour_model import SCHEDULED, Mode, play
 
 
 def tour(width: int) -> str:

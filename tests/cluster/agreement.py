@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from parts.cluster import NODES, runs
 from parts.installation import state
 from podpool.agent.journal import read_journal
-from podpool.agent.networks.slices import Slices
 from podpool.agent.pool import Pool
+from podpool.agent.secondary.slices import Slices
 from podpool.runtime.disk import LocalDisk
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from parts.installation import state
 from parts.multus import attached, wanted
 from parts.whereabouts import POOLS
-from podpool.agent.networks.slices import Slices
-from podpool.resources.whereabouts import NODE_UID_LABEL
+from podpool.agent.secondary.slices import Slices
+from podpool.api.whereabouts import NODE_UID_LABEL
 from tests.cluster.agreement import Addresses, apart, name_of, replayed, shared
 
 if TYPE_CHECKING:

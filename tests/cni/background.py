@@ -6,8 +6,8 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from podpool.agent.socket import listening
-from podpool.core.numbers import Numbers
+from podpool.agent.cni_socket import listening
+from podpool.core.settings import Numbers
 from podpool.runtime.disk import LocalDisk
 from tests.agent.worlds import World
 

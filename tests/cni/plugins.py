@@ -7,8 +7,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from podpool.agent.socket import listening
-from podpool.cni.messages import Answer, Request, decode_request, encode_answer
+from podpool.agent.cni_socket import listening
+from podpool.cni.protocol import Answer, Request, decode_request, encode_answer
 
 ADD = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "box", "CNI_NETNS": "/run/netns/box", "CNI_IFNAME": "eth0"}
 DEL = {**ADD, "CNI_COMMAND": "DEL"}

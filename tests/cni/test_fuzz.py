@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podpool.cni.build import FLAGS, SOURCE
-from podpool.cni.messages import LARGEST_BODY, VERSIONS
+from podpool.cni.protocol import LARGEST_BODY, VERSIONS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from podpool.cli.plugin import install_plugin, uninstall_plugin
+from podpool.cli.cni_cmds import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
 from podpool.cni import install as place
 from podpool.cni.install import DoesNotRun, install, plain, uninstall
-from podpool.cni.messages import VERSIONS
+from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]

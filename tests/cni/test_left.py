@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from podpool.cni.messages import decode_request
 from podpool.cni.paths import DELETES
+from podpool.cni.protocol import decode_request
 from tests.cni.plugins import DEL, SHORT, Plugin
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]

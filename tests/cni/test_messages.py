@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.cni.messages import (
+from podpool.cni.protocol import (
     LARGEST_BODY,
     VERSIONS,
     Answer,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podpool.cni.messages import CniError, Code, parse_config, shown_addresses
+from podpool.cni.protocol import CniError, Code, parse_config, shown_addresses
 
 
 def shown(previous: bytes) -> list[str]:

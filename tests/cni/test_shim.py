@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from podpool.agent.socket import listening
+from podpool.agent.cni_socket import listening
 from podpool.cni.build import ARCHITECTURES, NoCompiler, compilers
 from podpool.cni.install import install
-from podpool.cni.messages import VERSIONS, Request, decode_request
+from podpool.cni.protocol import VERSIONS, Request, decode_request
 from tests.cni.elf import INTERPRETER, LOADED, Elf
 from tests.cni.plugins import ADD, DEL, Plugin
 

@@ -32,4 +32,4 @@ def test_it_has_a_static_program_for_each(tmp_path: Path) -> None:
             assert LOADED in made.segments
             assert INTERPRETER not in made.segments
             assert len(program) < 64 * 1024
-        assert "podpool/cni/plain.py" in carried.namelist()
+        assert "podpool/cni/python_plugin.py" in carried.namelist()

@@ -10,19 +10,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.controller.controller import Controller
-from podpool.controller.settings import Settings
-from podpool.core.numbers import Numbers
-from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
-from podpool.ledger.authority import Ledger
-from podpool.ledger.client import LedgerClient
-from podpool.ledger.database import parse_database
-from podpool.ledger.forms import NewToken, SubnetDetails
-from podpool.ledger.front import front
-from podpool.ledger.limits import Limits
-from podpool.ledger.messages import NewSubnet, SubnetName, SubnetState
-from podpool.resources.acn import (
+from podpool.api.azure import (
     AGENT_ANNOTATION,
     NETWORK_CONFIGS,
     SUBNET_STATES,
@@ -33,9 +21,21 @@ from podpool.resources.acn import (
     NetworkContainer,
     NodeNetworkConfig,
 )
-from podpool.resources.builtin import EVENTS, NODES, PODS, Event, Node
-from podpool.resources.meta import Kind, T
-from podpool.resources.multus import ATTACHMENTS
+from podpool.api.builtin import EVENTS, NODES, PODS, Event, Node
+from podpool.api.meta import Kind, T
+from podpool.api.multus import ATTACHMENTS
+from podpool.controller.controller import Controller
+from podpool.controller.settings import Settings
+from podpool.core.settings import Numbers
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import NotFound
+from podpool.ledger.admin_messages import NewToken, SubnetDetails
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.app import front
+from podpool.ledger.http.limits import Limits
+from podpool.ledger.messages import NewSubnet, SubnetName, SubnetState
+from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import HttpTransport, serving
 from tests.kube.clusters import Cluster, Guest

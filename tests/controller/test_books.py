@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.controller.books import Books
-from podpool.controller.wording import speaks_of
+from podpool.api.azure import AGENT_ANNOTATION, AgentReport, NodeNetworkConfig
+from podpool.api.builtin import Node
+from podpool.controller.allocation_cache import Books
+from podpool.controller.convert import speaks_of
 from podpool.ledger.messages import ContainerRecord, ContainerState, SubnetName
-from podpool.resources.acn import AGENT_ANNOTATION, AgentReport, NodeNetworkConfig
-from podpool.resources.builtin import Node
 
 SUBNET = SubnetName(network="vnet", name="pods")
 

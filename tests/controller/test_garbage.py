@@ -2,8 +2,8 @@
 
 import asyncio
 
-from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS
-from podpool.resources.builtin import NODES, PODS
+from podpool.api.azure import FINALIZER, NETWORK_CONFIGS
+from podpool.api.builtin import NODES, PODS
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
 

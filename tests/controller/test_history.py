@@ -2,8 +2,8 @@
 
 import json
 
-from podpool.ledger.forms import PodUse
-from podpool.resources.builtin import PODS
+from podpool.api.builtin import PODS
+from podpool.ledger.admin_messages import PodUse
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
 

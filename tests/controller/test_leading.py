@@ -4,11 +4,11 @@ import asyncio
 
 import pytest
 
+from podpool.api.builtin import LEASES
 from podpool.controller.metrics import metered
 from podpool.kube.client import KubeClient
-from podpool.kube.election import LeadLost
-from podpool.resources.builtin import LEASES
-from podpool.runtime import daemon
+from podpool.kube.leader_election import LeadLost
+from podpool.runtime import process
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request
 from tests.controller.sites import Place, Site
@@ -96,7 +96,7 @@ class TestHealth:
         async with place.site() as site:
             await site.subnet()
             controller = site.start()
-            handler = metered(daemon.health(controller.missing), controller.page)
+            handler = metered(process.health(controller.missing), controller.page)
             assert controller.missing()
             async with serving(handler, host="127.0.0.1", port=0) as port:
                 transport = HttpTransport(f"http://127.0.0.1:{port}")

@@ -3,10 +3,10 @@
 import asyncio
 import uuid
 
+from podpool.api.azure import FINALIZER, NETWORK_CONFIGS
+from podpool.api.builtin import NODES
 from podpool.controller.settings import SUBNET_LABEL
 from podpool.kube.errors import NotFound
-from podpool.resources.acn import FINALIZER, NETWORK_CONFIGS
-from podpool.resources.builtin import NODES
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
 

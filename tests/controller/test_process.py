@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 
 from parts.daemon import dying_with_us
+from podpool.api.crds import manifests
 from podpool.controller.controller import LEASE
-from podpool.pocket.door import kubeconfig
-from podpool.pocket.handler import PocketApi
-from podpool.pocket.kinds import DEFINITIONS
-from podpool.pocket.store import PocketStore
-from podpool.resources.crds import manifests
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.registry import DEFINITIONS
+from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
 

@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from podpool.controller.recovery import send_listing
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import NODES
+from podpool.api.crds import manifests
+from podpool.controller.inventory import send_listing
 from podpool.controller.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.install import install
+from podpool.kube.crd_install import install
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import Listing, ListingAnswer, SubnetName
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NODES
-from podpool.resources.crds import manifests
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import pocket
 from tests.kube.loops import in_virtual_time

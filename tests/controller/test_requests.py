@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
+from podpool.api.azure import NETWORK_CONFIGS, NetworkContainer
 from podpool.core.scaling import Scaler, target
 from podpool.ledger.messages import Growth, Reconcile
-from podpool.resources.acn import NETWORK_CONFIGS, NetworkContainer
 from tests.controller.sites import SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
 

@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.controller.scarcity import offer
+from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
+from podpool.controller.scaler_policy import offer
 from podpool.controller.settings import Scarcity, Settings
-from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Numbers
 from podpool.kube.errors import Invalid
 from podpool.ledger.messages import SubnetState
-from podpool.resources.acn import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
 from tests.controller.sites import BRISK, SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
 

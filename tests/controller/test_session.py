@@ -7,9 +7,10 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from podpool.controller.presence import Presence
-from podpool.controller.session import AGAIN, Lead, Session
+from podpool.controller.ledger_health import Presence
+from podpool.controller.ledger_session import AGAIN, Lead, Session
 from podpool.core.scaling import Scaler
+from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import SubnetFull, TermEnded
 from podpool.ledger.messages import (
@@ -25,7 +26,6 @@ from podpool.ledger.messages import (
     SubnetState,
 )
 from podpool.runtime.transport import Request, Response, Unreachable
-from podpool.sim.loop import VirtualLoop
 
 SUBNET = SubnetName(network="vnet", name="pods")
 STATE = SubnetState(

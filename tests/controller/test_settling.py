@@ -11,15 +11,15 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from podpool.controller.presence import BLIP, CONDITION
+from podpool.controller.leader import RESYNC
+from podpool.controller.ledger_health import BLIP, CONDITION
 from podpool.controller.settings import Scarcity
-from podpool.controller.term import RESYNC
-from podpool.core.batch import Load, ladder
+from podpool.core.batch_policy import Load, ladder
+from podpool.lab.sim.network import Message
+from podpool.lab.sim.scenario import Shape
+from podpool.lab.sim.world import World
 from podpool.ledger.messages import Reconcile
-from podpool.sim.network import Message
-from podpool.sim.plan import Shape
-from podpool.sim.world import World
-from tests.sim.story import NUMBERS as HASTY
+from tests.lab.sim.story import NUMBERS as HASTY
 
 NUMBERS = msgspec.structs.replace(HASTY, batch=16, poll=5.0)
 SETTLES, RESTS = 200.0, 120.0

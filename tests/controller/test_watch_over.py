@@ -2,10 +2,10 @@
 
 import asyncio
 
-from podpool.controller.gone import watch_over
-from podpool.kube.store import Store
-from podpool.resources.builtin import Node
-from podpool.resources.meta import Meta
+from podpool.api.builtin import Node
+from podpool.api.meta import Meta
+from podpool.controller.node_gc import watch_over
+from podpool.kube.cache import Store
 from tests.kube.loops import play
 
 

@@ -5,15 +5,15 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.controller.scarcity import Offer
+from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
+from podpool.api.builtin import Node
+from podpool.controller.convert import config_for, item_of, status_of, subnet_of, told_already
+from podpool.controller.scaler_policy import Offer
 from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
-from podpool.controller.wording import config_for, item_of, status_of, subnet_of, told_already
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Numbers
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName
-from podpool.resources.acn import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
-from podpool.resources.builtin import Node
 
 SUBNET = SubnetName(network="vnet", name="pods")
 SETTINGS = Settings(subnet=SUBNET)

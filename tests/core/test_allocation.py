@@ -2,8 +2,8 @@
 
 import pytest
 
-from podpool.core.allocation import parse_allocation
 from podpool.core.errors import InvalidInput
+from podpool.core.range_spec import parse_allocation
 
 
 @pytest.mark.parametrize(

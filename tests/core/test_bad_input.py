@@ -8,13 +8,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from podpool.core.addresses import parse_address
-from podpool.core.allocation import parse_allocation
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import KINDS, parse_numbers, read_numbers
 from podpool.core.pool import Order, Pool, PoolSnapshot
 from podpool.core.quantities import parse_count, parse_duration, parse_share
+from podpool.core.range_spec import parse_allocation
 from podpool.core.ranges import parse_exclusion, parse_prefix, parse_stretch
-from podpool.core.slices import parse_slice_size
+from podpool.core.settings import KINDS, parse_numbers, read_numbers
+from podpool.core.slice_table import parse_slice_size
 
 RANGE = parse_prefix("10.0.0.0/8")
 PARSERS: dict[str, Callable[[str], object]] = {

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.batch import Grade, Load, Projection, Rules, View, grade, ladder
-from podpool.core.foreign import Reading, read_request
+from podpool.core.batch_policy import Grade, Load, Projection, Rules, View, grade, ladder
+from podpool.core.inferred_demand import Reading, read_request
 from podpool.core.scaling import Scaler
 
 RULES = Rules(upper=90, margin=5, hold=60.0)

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from podpool.core.bits import Bits
+from podpool.core.bitmap import Bits
 
 # around the width of a word, and of a word of words, where a child becomes full or is opened again
 SIZES = st.sampled_from([1, 2, 255, 256, 257, 600, 65536, 65537, 66000])

@@ -1,6 +1,6 @@
 """The demand behind requests of agents that do not tell theirs."""
 
-from podpool.core.foreign import Reading, read_request
+from podpool.core.inferred_demand import Reading, read_request
 from podpool.core.scaling import Scaler
 
 WHOLE, SMALL = Scaler(16, 50), Scaler(4, 50)

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import Numbers, parse_numbers, read_numbers
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Numbers, parse_numbers, read_numbers
 
 
 def test_the_defaults_are_valid_and_as_documented() -> None:

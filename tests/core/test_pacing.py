@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.pacing import Pace, Rhythm, look
+from podpool.core.debounce import Pace, Rhythm, look
 from podpool.core.scaling import Scaler, target
 
 CALM = Rhythm(quiet=0.05, at_most=0.25, hold=30.0)

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from podpool.core.addresses import Family
-from podpool.core.allocation import parse_allocation
 from podpool.core.errors import InvalidInput, PoolExhausted, WrongState
 from podpool.core.pool import Order, Pool, PoolSnapshot, State
+from podpool.core.range_spec import parse_allocation
 from podpool.core.ranges import Range, RangeSet, parse_prefix
 
 SPAN = Range(Family.V4, 1000, 1299)

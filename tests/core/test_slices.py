@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.core.slices import Cut, NoSuchSlice, SliceTable, parse_slice_size
+from podpool.core.slice_table import Cut, NoSuchSlice, SliceTable, parse_slice_size
 
 nodes = st.sampled_from([f"node{number}" for number in range(12)])
 # cuts of one range, of a part of it, of another beside it: /28 to /31, four to sixteen slices and more nodes than that

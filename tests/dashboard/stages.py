@@ -11,24 +11,24 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from podpool.controller.scarcity import Offer
-from podpool.controller.wording import status_of
-from podpool.core.numbers import Numbers
+from podpool.api.azure import AGENT_ANNOTATION, NodeNetworkConfig
+from podpool.api.builtin import Event, Node
+from podpool.api.whereabouts import IPPool, NodeSlicePool
+from podpool.controller.convert import status_of
+from podpool.controller.scaler_policy import Offer
 from podpool.core.scaling import target
+from podpool.core.settings import Numbers
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import Dashboard
-from podpool.ledger.authority import Ledger
+from podpool.inspect.cluster_model import Mirrors, Scene
+from podpool.inspect.objects import SeenPod
+from podpool.ledger.admin_messages import PodReport, PodUse
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.forms import PodReport, PodUse
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.handler import Service
 from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
-from podpool.ledger.service import Service
-from podpool.ledger.writer import InlineStore
-from podpool.observe.objects import SeenPod
-from podpool.observe.scene import Mirrors, Scene
-from podpool.resources.acn import AGENT_ANNOTATION, NodeNetworkConfig
-from podpool.resources.builtin import Event, Node
-from podpool.resources.whereabouts import IPPool, NodeSlicePool
-from podpool.runtime.loopback import LOOPBACK
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.runtime.host_check import LOOPBACK
 from tests.ledger.offices import HandClock, Wire
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import pytest
 from parts.loopback import answers, free_port
 from parts.pages import clear
 from parts.polling import until
-from tests.spine.test_one_pod import OUR_ACCOUNTS, Spine
+from tests.end_to_end.test_one_pod import OUR_ACCOUNTS, Spine
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

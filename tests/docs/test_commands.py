@@ -12,8 +12,8 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from parts.pages import ROOT, commands_of
-from podpool.cli.daemons import COMMANDS
-from podpool.cli.people import app
+from podpool.cli.app import app
+from podpool.cli.daemon_parser import COMMANDS
 
 PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = {"sh", "python", "text", "mermaid", "json", "yaml", "toml"}
@@ -24,9 +24,9 @@ QUICK = {
 }
 """Commands of pages that no test runs as a whole: each in the quick form that is run here."""
 LEFT_OUT = {
-    "make up": "tests/up plays its story in the short form",
+    "make up": "tests/lab/demo plays its story in the short form",
     "podpool up": "the same",
-    "podpool up --story none": "tests/up does that, on ports of its own",
+    "podpool up --story none": "tests/lab/demo does that, on ports of its own",
     "podpool up --fresh --scarcity off --mode reactive": "the same",
     "make test": "is what runs this",
     "make sim": "make test begins with it",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.pages import commands_of, register, run_commands, within_reach
-from podpool.resources.crds import manifests, multus_manifest
+from podpool.api.crds import manifests, multus_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

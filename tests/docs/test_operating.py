@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.pages import ROOT, commands_of, register, run_commands, within_reach
-from podpool.core.batch import Load, ladder
-from podpool.core.numbers import Numbers
+from podpool.core.batch_policy import Load, ladder
+from podpool.core.settings import Numbers
 
 if TYPE_CHECKING:
     from pathlib import Path

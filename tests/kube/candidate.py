@@ -11,7 +11,7 @@ from pathlib import Path
 
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.election import Elector, LeadLost, Timing
+from podpool.kube.leader_election import Elector, LeadLost, Timing
 from podpool.runtime.clock import SystemClock
 
 BRISK = Timing(duration=3.0, renew_deadline=2.0, retry=0.3)

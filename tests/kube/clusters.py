@@ -11,17 +11,17 @@ from pathlib import Path
 from yarl import URL
 
 from parts.control_plane import ControlPlane
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import NAMESPACES
+from podpool.api.crds import manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.config import Connection, from_kubeconfig
-from podpool.kube.install import install
-from podpool.pocket.door import kubeconfig
-from podpool.pocket.handler import PocketApi
-from podpool.pocket.kinds import Served
-from podpool.pocket.server import PocketServer
-from podpool.pocket.store import PocketStore
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NAMESPACES
-from podpool.resources.crds import manifests
+from podpool.kube.crd_install import install
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.registry import Served
+from podpool.lab.apiserver.server import PocketServer
+from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Transport
 from tests.kube.etcds import Etcd

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec
 
-from podpool.sim.loop import VirtualLoop
+from podpool.lab.sim.event_loop import VirtualLoop
 
 P = ParamSpec("P")
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import TypeVar
 
-from podpool.sim.loop import VirtualLoop
+from podpool.lab.sim.event_loop import VirtualLoop
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from podpool.kube.reflector import Reflector
-from podpool.kube.wire import reader
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.kube.codec import reader
+from podpool.kube.informer import Reflector
 from podpool.runtime.transport import Request
 from tests.kube.clusters import Guest
 

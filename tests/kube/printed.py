@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.api import Api, ApiError
 from parts.control_plane import ControlPlane
 from parts.polling import until
-from podpool.resources.crds import manifests
+from podpool.api.crds import manifests
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from podpool.kube.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound
-from podpool.resources.acn import (
+from podpool.api.azure import (
     NETWORK_CONFIGS,
     SUBNETS,
     ClusterSubnet,
@@ -16,8 +15,9 @@ from podpool.resources.acn import (
     NodeNetworkConfig,
     SubnetScaler,
 )
-from podpool.resources.builtin import LEASES, NODES, PODS
-from podpool.resources.meta import Kind, Meta
+from podpool.api.builtin import LEASES, NODES, PODS
+from podpool.api.meta import Kind, Meta
+from podpool.kube.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop
 

@@ -13,11 +13,11 @@ import pytest
 import trustme
 
 from parts.control_plane import ControlPlane
+from podpool.api.builtin import NAMESPACES
 from podpool.core.errors import InvalidInput
 from podpool.kube.client import KubeClient
 from podpool.kube.config import connect, from_file, from_kubeconfig, in_cluster, namespace_of
 from podpool.kube.errors import Forbidden
-from podpool.resources.builtin import NAMESPACES
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response
 from tests.kube.loops import in_loop

@@ -5,9 +5,9 @@ import random
 from contextlib import aclosing
 from pathlib import Path
 
-from podpool.kube.reflector import Applied, Deleted, Event, Initial, Reflector
-from podpool.kube.store import Store
-from podpool.resources.acn import NodeNetworkConfig
+from podpool.api.azure import NodeNetworkConfig
+from podpool.kube.cache import Store
+from podpool.kube.informer import Applied, Deleted, Event, Initial, Reflector
 from podpool.runtime.transport import Request
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop

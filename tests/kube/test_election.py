@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
+from podpool.api.builtin import LEASES, Lease
 from podpool.kube.client import KubeClient
-from podpool.kube.election import USUAL, Elector, LeadLost, Timing
 from podpool.kube.errors import NotFound
-from podpool.resources.builtin import LEASES, Lease
+from podpool.kube.leader_election import USUAL, Elector, LeadLost, Timing
 from podpool.runtime.transport import Response, Transport, Unreachable
 from tests.kube.candidate import BRISK
 from tests.kube.clusters import Cluster, FixedClock, pocket

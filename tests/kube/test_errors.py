@@ -6,10 +6,10 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import NAMESPACES, NODES
 from podpool.kube import errors
 from podpool.kube.client import KubeClient
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NAMESPACES, NODES
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.kube.clusters import pocket
 from tests.kube.loops import in_virtual_time

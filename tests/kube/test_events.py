@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from parts.control_plane import ControlPlane
+from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.builtin import EVENTS, NODES, Event, Node, ObjectReference
+from podpool.api.meta import Meta
 from podpool.kube.client import KubeClient
 from podpool.kube.events import BURST, KEPT, Recorder, reference
-from podpool.resources.acn import NETWORK_CONFIGS, NodeNetworkConfig
-from podpool.resources.builtin import EVENTS, NODES, Event, Node, ObjectReference
-from podpool.resources.meta import Meta
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest, pocket

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from podpool.kube.client import KubeClient
-from podpool.kube.election import Elector, LeadLost
-from podpool.pocket.handler import PocketApi
+from podpool.kube.leader_election import Elector, LeadLost
+from podpool.lab.apiserver.handler import PocketApi
 from tests.kube.candidate import BRISK
 from tests.kube.clusters import Cluster, FixedClock, pocket
 from tests.kube.loops import in_loop, play

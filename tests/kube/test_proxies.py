@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from parts.control_plane import ControlPlane
+from podpool.api.builtin import NAMESPACES
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.proxies import proxy_for
-from podpool.resources.builtin import NAMESPACES
+from podpool.kube.proxy import proxy_for
 from tests.kube.loops import in_loop
 
 PROXY = {"HTTPS_PROXY": "http://proxy.test:3128", "HTTP_PROXY": "http://plain.test:3128"}

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from podpool.core.errors import PodpoolError
 from podpool.kube.errors import TooMany
-from podpool.kube.queue import Again, WorkQueue, work
+from podpool.kube.workqueue import Again, WorkQueue, work
 from tests.kube.clusters import Cluster
 from tests.kube.loops import in_loop, in_virtual_time
 from tests.kube.mirrors import NNC, ask, make, mirror

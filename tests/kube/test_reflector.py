@@ -9,8 +9,8 @@ from contextlib import aclosing, contextmanager
 
 import pytest
 
-from podpool.kube.reflector import TRUST, Applied, Deleted, Initial, Reflector, fresh
-from podpool.resources.acn import NodeNetworkConfig
+from podpool.api.azure import NodeNetworkConfig
+from podpool.kube.informer import TRUST, Applied, Deleted, Initial, Reflector, fresh
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop, in_virtual_time
@@ -347,7 +347,7 @@ def said() -> Iterator[list[str]]:
     heard = logging.Handler(logging.WARNING)
     sentences: list[str] = []
     heard.emit = lambda record: sentences.append(record.getMessage())  # type: ignore[method-assign]  # all that it does
-    logger = logging.getLogger("podpool.kube.reflector")
+    logger = logging.getLogger("podpool.kube.informer")
     logger.addHandler(heard)
     try:
         yield sentences

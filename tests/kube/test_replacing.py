@@ -2,10 +2,10 @@
 
 import pytest
 
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.crds import DEFINITIONS
+from podpool.kube.crd_install import extended, install
 from podpool.kube.errors import Conflict, NotFound
-from podpool.kube.install import extended, install
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.crds import DEFINITIONS
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster
 from tests.kube.lamps import definition

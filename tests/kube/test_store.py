@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.kube_pods import pod
-from podpool.kube.store import Store
-from podpool.kube.wire import reader
-from podpool.resources.builtin import PODS, Node, Pod
-from podpool.resources.meta import Meta
+from podpool.api.builtin import PODS, Node, Pod
+from podpool.api.meta import Meta
+from podpool.kube.cache import Store
+from podpool.kube.codec import reader
 
 
 def node(name: str, *, version: str = "1", uid: str = "u") -> Node:

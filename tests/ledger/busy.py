@@ -6,9 +6,9 @@ import random
 import sys
 from pathlib import Path
 
-from podpool.ledger.authority import Ledger
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
-from podpool.ledger.writer import ThreadStore
+from podpool.ledger.storage.sqlite.store import ThreadStore
 from podpool.runtime.clock import SystemClock
 
 SUBNET = SubnetName(network="vnet", name="pods")

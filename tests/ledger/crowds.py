@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from podpool.ledger.authority import Ledger
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.errors import TermEnded, Unavailable
 from podpool.ledger.messages import (
     ContainerState,
@@ -22,7 +22,7 @@ from podpool.ledger.messages import (
     Report,
     SubnetName,
 )
-from podpool.ledger.store import Store
+from podpool.ledger.storage.store import Store
 from podpool.runtime.clock import SystemClock
 from tests.ledger.offices import listed
 

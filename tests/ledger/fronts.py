@@ -8,11 +8,11 @@ from contextlib import contextmanager
 
 import msgspec
 
-from podpool.ledger.authority import Ledger
-from podpool.ledger.forms import NewToken
-from podpool.ledger.front import front
-from podpool.ledger.limits import Limits
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.admin_messages import NewToken
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.app import front
+from podpool.ledger.http.limits import Limits
+from podpool.ledger.storage.sqlite.store import InlineStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
 

@@ -2,11 +2,11 @@
 
 import msgspec
 
+from podpool.ledger.admin_messages import NewToken, Token
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.forms import NewToken, Token
-from podpool.ledger.guard import Guard
-from podpool.ledger.limits import Limits
-from podpool.ledger.service import Service
+from podpool.ledger.http.auth import Guard
+from podpool.ledger.http.handler import Service
+from podpool.ledger.http.limits import Limits
 from podpool.runtime.transport import Request
 from tests.ledger.offices import Office, Wire, done
 

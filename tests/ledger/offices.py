@@ -5,8 +5,9 @@ import random
 from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
-from podpool.ledger.authority import Habits, Ledger
 from podpool.ledger.client import LedgerClient
+from podpool.ledger.domain.service import Habits, Ledger
+from podpool.ledger.http.handler import Service
 from podpool.ledger.messages import (
     ContainerState,
     Grant,
@@ -23,8 +24,7 @@ from podpool.ledger.messages import (
     SubnetName,
     SubnetState,
 )
-from podpool.ledger.service import Service
-from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.storage.rollback_detector import MemoryWitness
 from podpool.runtime.transport import Handler, Request, Response
 from tests.ledger.stores import in_use
 

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import asyncpg
 
-from podpool.ledger.backup import TABLES
-from podpool.ledger.postgres import PostgresStore
-from podpool.ledger.postgres_backup import back_up, restore
-from podpool.ledger.postgres_server import migrate
-from podpool.ledger.store import Books, Listener, Mend, Store
-from podpool.ledger.witness import MemoryWitness, examine
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.backup import TABLES
+from podpool.ledger.storage.postgres.backup import back_up, restore
+from podpool.ledger.storage.postgres.server_settings import migrate
+from podpool.ledger.storage.postgres.store import PostgresStore
+from podpool.ledger.storage.rollback_detector import MemoryWitness, examine
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.store import Books, Listener, Mend, Store
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.backup import Line, check_copy, read_head, read_rows
-from podpool.ledger.block import PRIMARY, Block
-from podpool.ledger.check import check
-from podpool.ledger.database import parse_database
 from podpool.ledger.errors import Conflict, Invalid
 from podpool.ledger.messages import ContainerState, NewSubnet, OpenTerm, Reconcile
-from podpool.ledger.rows import ContainerRow, SubnetRow, text_of
-from podpool.ledger.writer import ThreadStore
+from podpool.ledger.storage.backup import Line, check_copy, read_head, read_rows
+from podpool.ledger.storage.block import PRIMARY, Block
+from podpool.ledger.storage.database import parse_database
+from podpool.ledger.storage.fsck import check
+from podpool.ledger.storage.rows import ContainerRow, SubnetRow, text_of
+from podpool.ledger.storage.sqlite.store import ThreadStore
 from tests.ledger.crowds import Cluster, agree, lead_again, ledger_on, make_subnets
 from tests.ledger.offices import item
 

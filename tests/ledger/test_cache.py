@@ -7,12 +7,12 @@ from typing import TypeVar
 
 import pytest
 
-from podpool.ledger.authority import Habits, Ledger
-from podpool.ledger.cache import UtilizationCache
+from podpool.ledger.domain.service import Habits, Ledger
+from podpool.ledger.domain.utilization_cache import UtilizationCache
 from podpool.ledger.errors import NotFound
 from podpool.ledger.messages import NewSubnet, OpenTerm, Reconcile, SubnetName
-from podpool.ledger.store import Books
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.store import Books
 from tests.ledger.offices import SUBNET, HandClock, item
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from podpool.ledger.admin_messages import NewToken
 from podpool.ledger.client import LedgerClient, Patience
 from podpool.ledger.errors import Conflict, LedgerError, TooMany, Unauthorized, Unavailable
-from podpool.ledger.forms import NewToken
 from podpool.ledger.messages import OpenTerm, Reconcile, Subnets
 from podpool.runtime.transport import Request, Response, Unreachable
 

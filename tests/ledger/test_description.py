@@ -16,8 +16,8 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from podpool.ledger.openapi import describe
-from podpool.ledger.routes import ROUTES
+from podpool.ledger.http.openapi import describe
+from podpool.ledger.http.routes import ROUTES
 from tests.ledger.fronts import Open, opened
 
 schema = schemathesis.openapi.from_dict(msgspec.json.decode(msgspec.json.encode(describe())))

@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from podpool.core.errors import InvalidInput
-from podpool.ledger.front import admin_token, front
-from podpool.ledger.openapi import describe
-from podpool.ledger.routes import ROUTES
+from podpool.ledger.http.app import admin_token, front
+from podpool.ledger.http.openapi import describe
+from podpool.ledger.http.routes import ROUTES
 from podpool.runtime.transport import Request, Response
 from tests.ledger.offices import SUBNET, Leader, Office, done, ids, item
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
+from podpool.ledger.domain.subnet_layout import Ground, ground_of
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.ground import Ground, ground_of
 from podpool.ledger.messages import Growth, NewSubnet, Report
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
 

@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
+from podpool.ledger.admin_messages import NewToken, PodReport
 from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound, TooMany, Unauthorized
-from podpool.ledger.forms import NewToken, PodReport
-from podpool.ledger.limits import Limits
+from podpool.ledger.http.limits import Limits
+from podpool.ledger.http.routes import ROUTES, Access
 from podpool.ledger.messages import Excuse, Growth, NewSubnet, OpenTerm, Reconcile
-from podpool.ledger.routes import ROUTES, Access
-from podpool.ledger.rows import TokenRow
+from podpool.ledger.storage.rows import TokenRow
 from podpool.runtime.transport import Request
 from tests.ledger.guarded import Gatehouse
 from tests.ledger.offices import SUBNET, Leader, done, item

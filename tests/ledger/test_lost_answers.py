@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.authority import Ledger
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.errors import Unavailable
 from podpool.ledger.messages import NewSubnet, OpenTerm, Reconcile, ReconcileAnswer
-from podpool.ledger.postgres import PostgresStore
+from podpool.ledger.storage.postgres.store import PostgresStore
 from tests.ledger.crowds import ledger_on
 from tests.ledger.offices import SUBNET, item
 

@@ -10,13 +10,13 @@ import asyncpg
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.backup import TABLES, Head, Line, columns_text, read_head, read_rows, select_all, write_copy
-from podpool.ledger.check import check
-from podpool.ledger.forms import PodReport, PodUse
-from podpool.ledger.postgres_backup import back_up
-from podpool.ledger.postgres_server import migrate as migrate_postgres
-from podpool.ledger.schema import scripts
-from podpool.ledger.sqlite import migrate as migrate_sqlite
+from podpool.ledger.admin_messages import PodReport, PodUse
+from podpool.ledger.storage.backup import TABLES, Head, Line, columns_text, read_head, read_rows, select_all, write_copy
+from podpool.ledger.storage.fsck import check
+from podpool.ledger.storage.migrate import scripts
+from podpool.ledger.storage.postgres.backup import back_up
+from podpool.ledger.storage.postgres.server_settings import migrate as migrate_postgres
+from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
 from tests.ledger.offices import Leader, Office, done, ids, item
 
 VERSIONS = range(1, len(scripts("sqlite")) + 1)

@@ -19,8 +19,8 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from podpool.ledger.authority import Habits
-from podpool.ledger.brake import Brake
+from podpool.ledger.domain.circuit_breaker import Brake
+from podpool.ledger.domain.service import Habits
 from podpool.ledger.errors import TermEnded
 from podpool.ledger.messages import ContainerState, Item, ListedContainer, Reconcile, Report, Result
 from tests.ledger.offices import Leader, Office, done, item, listed

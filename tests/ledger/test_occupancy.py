@@ -2,7 +2,7 @@
 
 import pytest
 
-from podpool.ledger.forms import Occupancy
+from podpool.ledger.admin_messages import Occupancy
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
 
 pytestmark = pytest.mark.usefixtures("books")

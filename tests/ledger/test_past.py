@@ -4,8 +4,8 @@ import datetime as dt
 
 import pytest
 
+from podpool.ledger.admin_messages import PodReport, PodUse, Tenure
 from podpool.ledger.errors import Invalid
-from podpool.ledger.forms import PodReport, PodUse, Tenure
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item, listed
 
 pytestmark = pytest.mark.usefixtures("books")

@@ -4,7 +4,7 @@ import pytest
 
 from podpool.ledger.errors import Invalid, ListingWanted, NotFound, TermEnded
 from podpool.ledger.messages import ContainerState, Grant, Recovery, Report, SubnetName
-from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.storage.rollback_detector import MemoryWitness
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item, listed
 
 pytestmark = pytest.mark.usefixtures("books")

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from parts.loopback import answers, free_port
 from parts.polling import until
 from parts.postgres import Postgres
-from podpool.ledger.authority import Ledger
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.messages import Change, NewSubnet, OpenTerm, Reconcile, SubnetName
-from podpool.ledger.postgres import PostgresStore
-from podpool.ledger.rows import ClusterRow
-from podpool.ledger.store import Books
+from podpool.ledger.storage.postgres.store import PostgresStore
+from podpool.ledger.storage.rows import ClusterRow
+from podpool.ledger.storage.store import Books
 from tests.ledger.crowds import SUBNETS, Cluster, agree, call_until, lead_again, ledger_on, make_subnets
 from tests.ledger.offices import item
 

@@ -8,14 +8,14 @@ import msgspec
 import pytest
 
 from podpool.core.scaling import Scaler
-from podpool.ledger.authority import Ledger
 from podpool.ledger.client import LedgerClient
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.errors import Invalid, LedgerError, NotFound
+from podpool.ledger.http.handler import Service
+from podpool.ledger.http.routes import ROUTES
 from podpool.ledger.messages import Change, NewSubnet, OpenTerm, Problem, Reconcile, Report, SubnetName
-from podpool.ledger.routes import ROUTES
-from podpool.ledger.service import Service
-from podpool.ledger.witness import MemoryWitness
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.rollback_detector import MemoryWitness
+from podpool.ledger.storage.sqlite.store import InlineStore
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response
 from tests.ledger.offices import SUBNET, HandClock, Leader, Office, Wire, done, ids, item, listed

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.shelf import Lane, Table
+from podpool.ledger.storage.postgres.row_cache import Lane, Table
 
 AHEAD = 3
 numbers = st.integers(0, 11)

@@ -14,16 +14,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.authority import Ledger
-from podpool.ledger.block import NEVER, Block
-from podpool.ledger.brake import Brake
+from podpool.ledger.domain.circuit_breaker import Brake
+from podpool.ledger.domain.reconcile import reconcile
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.domain.subnet_layout import BLOCK
 from podpool.ledger.errors import LedgerError
-from podpool.ledger.ground import BLOCK
 from podpool.ledger.messages import ContainerState, NewSubnet, OpenTerm, Reconcile, ReconcileAnswer, Report, SubnetName
-from podpool.ledger.reconcile import reconcile
-from podpool.ledger.store import Books
-from podpool.ledger.witness import FileWitness, MemoryWitness, examine
-from podpool.ledger.writer import InlineStore, ThreadStore
+from podpool.ledger.storage.block import NEVER, Block
+from podpool.ledger.storage.rollback_detector import FileWitness, MemoryWitness, examine
+from podpool.ledger.storage.sqlite.store import InlineStore, ThreadStore
+from podpool.ledger.storage.store import Books
 from tests.ledger.offices import SUBNET, HandClock, Leader, Office, done, ids, item
 
 

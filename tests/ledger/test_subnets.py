@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podpool.ledger.domain.subnet_layout import BLOCK, ground_of
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.ground import BLOCK, ground_of
 from podpool.ledger.messages import SubnetName
 from tests.ledger.offices import SUBNET, Leader, Office, done, item
 

@@ -8,15 +8,15 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from podpool.ledger.authority import Ledger
-from podpool.ledger.brake import Brake
+from podpool.ledger.domain.circuit_breaker import Brake
+from podpool.ledger.domain.reconcile import reconcile
+from podpool.ledger.domain.service import Ledger
 from podpool.ledger.errors import LedgerError, TermEnded
 from podpool.ledger.messages import ContainerState, Item, NewSubnet, OpenTerm, Reconcile, ReconcileAnswer, Report
-from podpool.ledger.reconcile import reconcile
-from podpool.ledger.rows import ClusterRow
-from podpool.ledger.store import Books, Store
-from podpool.ledger.works import Shared, Work, attempts
-from podpool.ledger.writer import ThreadStore
+from podpool.ledger.storage.group_commit import Shared, Work, attempts
+from podpool.ledger.storage.rows import ClusterRow
+from podpool.ledger.storage.sqlite.store import ThreadStore
+from podpool.ledger.storage.store import Books, Store
 from tests.ledger.offices import HandClock, Leader, Office, addresses, done, ids, item
 from tests.ledger.stores import TwoReplicas
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podpool.ledger.domain.fair_queue import PASSED, Ask, shares
 from podpool.ledger.messages import ContainerState, Report
-from podpool.ledger.turns import PASSED, Ask, shares
 from tests.ledger.offices import Leader, Office, ids, item
 
 pytestmark = pytest.mark.usefixtures("books")

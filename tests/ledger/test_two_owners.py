@@ -4,7 +4,7 @@ import pytest
 
 from podpool.ledger.errors import NotFound
 from podpool.ledger.messages import ContainerState, Grant, Recovery, Settle
-from podpool.ledger.witness import MemoryWitness
+from podpool.ledger.storage.rollback_detector import MemoryWitness
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, item, listed
 
 pytestmark = pytest.mark.usefixtures("books")

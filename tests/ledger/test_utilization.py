@@ -8,11 +8,11 @@ from collections.abc import Iterator
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.authority import Habits, Ledger
+from podpool.ledger.domain.service import Habits, Ledger
 from podpool.ledger.messages import NewSubnet
-from podpool.ledger.postgres import PostgresStore
-from podpool.ledger.store import Store
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.postgres.store import PostgresStore
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.store import Store
 from podpool.runtime.clock import SystemClock
 from tests.ledger.offices import SUBNET, done
 

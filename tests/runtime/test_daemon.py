@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from podpool.core.errors import PodpoolError
-from podpool.runtime.daemon import health, run
+from podpool.runtime.process import health, run
 from podpool.runtime.transport import Request
 
 PROGRAM = """

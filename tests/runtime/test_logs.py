@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from podpool.runtime.logs import JsonLines, about
+from podpool.runtime.logging import JsonLines, about
 
 
 def record(**parts: object) -> logging.LogRecord:

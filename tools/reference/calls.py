@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 
 from podpool.core.scaling import Scaler
-from podpool.ledger import forms, messages
+from podpool.ledger import admin_messages, messages
 from podpool.ledger.errors import kinds
-from podpool.ledger.openapi import describe
-from podpool.ledger.routes import ROUTES, Route
+from podpool.ledger.http.openapi import describe
+from podpool.ledger.http.routes import ROUTES, Route
 from tools.reference.words import code, table, told_in
 
 
@@ -68,7 +68,7 @@ def _struct(name: str, shape: Mapping[str, Any]) -> str:
 
 
 def _class(name: str) -> type:
-    for module in (messages, forms):
+    for module in (messages, admin_messages):
         found = getattr(module, name, None)
         if inspect.isclass(found):
             return found

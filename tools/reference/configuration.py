@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
-from podpool.cli.command import Command, Option
-from podpool.cli.daemons import COMMANDS, LOG_LEVEL
-from podpool.cli.mishaps import DEBUG
-from podpool.cli.people import app
+from podpool.cli.app import app
+from podpool.cli.daemon_parser import COMMANDS, LOG_LEVEL
+from podpool.cli.errors import DEBUG
+from podpool.cli.spec import Command, Option
 from tools.reference.words import code, table
 
 _HEAD = ("option", "variable", "default", "what it is")

@@ -14,13 +14,13 @@ from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from podpool.agent.metrics import Meters
-from podpool.agent.picture import Picture
+from podpool.agent.metrics_snapshot import Picture
 from podpool.controller.metrics import Metrics, View
-from podpool.kube.queue import Again, WorkQueue
-from podpool.ledger.authority import Ledger
-from podpool.ledger.front import front
+from podpool.kube.workqueue import Again, WorkQueue
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.app import front
 from podpool.ledger.messages import NewSubnet
-from podpool.ledger.writer import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Response
 from tools.reference.words import code, table

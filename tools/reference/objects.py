@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
+from podpool.api import azure, builtin, whereabouts
+from podpool.api.crd_schema import Schema
+from podpool.api.crds import manifests
+from podpool.api.meta import Kind
 from podpool.controller import settings
-from podpool.resources import acn, builtin, whereabouts
-from podpool.resources.crds import manifests
-from podpool.resources.meta import Kind
-from podpool.resources.schemas import Schema
-from podpool.slices import places
+from podpool.whereabouts import ippool_owner
 from tools.reference.words import code, table, told_below, told_in
 
 KINDS: tuple[Kind[Any], ...] = (
-    acn.NETWORK_CONFIGS,
-    acn.SUBNETS,
-    acn.SUBNET_STATES,
+    azure.NETWORK_CONFIGS,
+    azure.SUBNETS,
+    azure.SUBNET_STATES,
     whereabouts.SLICE_POOLS,
     whereabouts.IP_POOLS,
     whereabouts.RESERVATIONS,
@@ -37,7 +37,7 @@ WRITERS: Mapping[tuple[str, str], str] = {
     ("IPPool", "spec"): "the controller makes it; of a slice the node's agent, of a shared range every agent writes it",
     ("OverlappingRangeIPReservation", "spec"): "whoever takes the address",
 }
-MARKS: tuple[ModuleType, ...] = (acn, whereabouts, places, settings, builtin)
+MARKS: tuple[ModuleType, ...] = (azure, whereabouts, ippool_owner, settings, builtin)
 """Where the names of annotations, labels, finalizers and taints are declared."""
 
 
@@ -51,7 +51,7 @@ def objects_page() -> str:
     kinds = "\n\n".join(_section(kind, schemas[kind.kind]) for kind in KINDS)
     return f"""# Objects
 
-Made by `make docs` from `podpool.resources`. `podpool crds` prints the definitions, `kubectl explain` shows them in a
+Made by `make docs` from `podpool.api`. `podpool crds` prints the definitions, `kubectl explain` shows them in a
 cluster. Fields that are not listed are kept as they are. What the objects are for, and who may do what with them, is in
 [Kubernetes](../kubernetes.md).
 
@@ -59,7 +59,7 @@ cluster. Fields that are not listed are kept as they are. What the objects are f
 
 ## The agent's report
 
-The annotation `{acn.AGENT_ANNOTATION}` of a NodeNetworkConfig, as JSON. Its agent writes it in one patch with the spec.
+The annotation `{azure.AGENT_ANNOTATION}` of a NodeNetworkConfig, as JSON. The agent writes it in one patch with spec.
 
 {table(("field", "type", "default", "what it is"), _report())}
 
@@ -145,8 +145,8 @@ def _rules(schema: Schema) -> Iterator[str]:
 
 
 def _report() -> Iterator[tuple[str, str, str, str]]:
-    told, schema = told_in(acn.AgentReport), msgspec.json.schema_components([acn.AgentReport])[1]["AgentReport"]
-    for field in msgspec.structs.fields(acn.AgentReport):
+    told, schema = told_in(azure.AgentReport), msgspec.json.schema_components([azure.AgentReport])[1]["AgentReport"]
+    for field in msgspec.structs.fields(azure.AgentReport):
         shape = schema["properties"][field.encode_name]
         words = _explained(told[field.name], f"AgentReport.{field.name}")
         kind = shape.get("type", "a network container")

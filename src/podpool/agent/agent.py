@@ -15,39 +15,39 @@ import asyncio
 import math
 import random
 
-from podpool.agent.asking import Asking
-from podpool.agent.book import Book
-from podpool.agent.config import OwnConfig
-from podpool.agent.confirmation import Confirmation
-from podpool.agent.decision import View
+from podpool.agent.cni_handler import Plugin
 from podpool.agent.demand import Demand
-from podpool.agent.dynamic import Dynamic
+from podpool.agent.deps import Ground
+from podpool.agent.disk_retry import Refusals
 from podpool.agent.fence import Fence
-from podpool.agent.ground import Ground
 from podpool.agent.journal import SEGMENT
-from podpool.agent.mirror import Mirror
-from podpool.agent.modes import Mode
+from podpool.agent.lost_grant_gc import APART, Recollection
+from podpool.agent.metrics_snapshot import Picture
 from podpool.agent.monitor import TICK, Monitor
-from podpool.agent.networks.networks import Networks
-from podpool.agent.networks.router import ReadFile
+from podpool.agent.nnc_patch import View
+from podpool.agent.nnc_status import OwnConfig
+from podpool.agent.node_condition import Shortage
+from podpool.agent.node_confirmation import Confirmation
 from podpool.agent.notices import Tell, to_log
-from podpool.agent.outlook import Outlook
-from podpool.agent.picture import Picture
-from podpool.agent.plugin import Plugin
 from podpool.agent.pool import Pool
-from podpool.agent.recollection import APART, Recollection
+from podpool.agent.pool_ipam import Dynamic
 from podpool.agent.records import Owner, PodName, Recalled
-from podpool.agent.refusals import Refusals
-from podpool.agent.shortage import Shortage
+from podpool.agent.scaling_inputs import Outlook
+from podpool.agent.scaling_modes import Mode
+from podpool.agent.secondary.router import ReadFile
+from podpool.agent.secondary.secondary import Networks
+from podpool.agent.state import Book
 from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.agent.underlay import Underlay
+from podpool.agent.underlay_poller import Asking
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.builtin import NODES, PODS, Pod
 from podpool.core.errors import PodpoolError
-from podpool.core.numbers import Numbers
+from podpool.core.settings import Numbers
 from podpool.kube.client import KubeClient
 from podpool.kube.events import Recorder
-from podpool.kube.reflector import Reflector
-from podpool.resources.acn import NETWORK_CONFIGS
-from podpool.resources.builtin import NODES, PODS, Pod
+from podpool.kube.informer import Reflector
+from podpool.kube.object_informer import Mirror
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 

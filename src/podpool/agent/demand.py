@@ -8,7 +8,7 @@ counted at once, every Pod that ends would for a moment count twice, as resting 
 from collections.abc import Iterable, Mapping
 
 from podpool.agent.records import Holding, Owner, PodName
-from podpool.resources.builtin import Pod
+from podpool.api.builtin import Pod
 
 
 class Demand:

@@ -9,14 +9,14 @@ starts fenced.
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import Adopted, AnyRecord, Confirmed, Snapshot, Started
-from podpool.resources.acn import (
+from podpool.api.azure import (
     REFUSED_ANNOTATION,
     AgentReport,
     NetworkContainer,
     NodeNetworkConfig,
     report_of,
 )
-from podpool.resources.builtin import Node
+from podpool.api.builtin import Node
 from podpool.runtime.clock import Clock
 
 

@@ -12,8 +12,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.agent.picture import Picture, SlicePicture
-from podpool.resources.acn import NetworkContainer
+from podpool.agent.metrics_snapshot import Picture, SlicePicture
+from podpool.api.azure import NetworkContainer
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"

@@ -10,16 +10,16 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.book import Book
-from podpool.agent.config import OwnConfig
-from podpool.agent.decision import Decision, View, Wish, decide, report
-from podpool.agent.ground import Ground
+from podpool.agent.deps import Ground
+from podpool.agent.nnc_patch import Decision, View, Wish, decide, report
+from podpool.agent.nnc_status import OwnConfig
 from podpool.agent.records import Named
+from podpool.agent.state import Book
 from podpool.agent.subnets import NAMESPACE
-from podpool.core.pacing import Pace
+from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, AgentReport
+from podpool.core.debounce import Pace
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict, NotFound
-from podpool.resources.acn import AGENT_ANNOTATION, NETWORK_CONFIGS, AgentReport
 from podpool.runtime.transport import Unreachable
 
 TICK = 0.001

@@ -22,7 +22,7 @@ from itertools import count
 
 import msgspec
 
-from podpool.agent.containers import families, interface_of, readable, same_grants
+from podpool.agent.network_containers import families, interface_of, readable, same_grants
 from podpool.agent.records import (
     Accepted,
     Adopted,
@@ -41,7 +41,7 @@ from podpool.agent.records import (
     Started,
     Stopped,
 )
-from podpool.resources.acn import NetworkContainer
+from podpool.api.azure import NetworkContainer
 
 LONGEST_REST = 3600.0
 """Seconds for which the last use of an address that left is remembered, in case it comes back under another name."""

@@ -8,8 +8,8 @@ from typing import TypeAlias
 
 import msgspec
 
+from podpool.api.azure import NetworkContainer
 from podpool.core.addresses import Family
-from podpool.resources.acn import NetworkContainer
 
 
 class Owner(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,12 +10,12 @@ import random
 from collections.abc import Callable
 from decimal import Decimal
 
-from podpool.agent.mirror import Mirror
-from podpool.agent.modes import Terms
-from podpool.core.numbers import Numbers
+from podpool.agent.scaling_modes import Terms
+from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, NodeScaler
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Numbers
 from podpool.kube.client import KubeClient
-from podpool.resources.acn import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, NodeScaler
+from podpool.kube.object_informer import Mirror
 
 NAMESPACE = "kube-system"
 

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput
-from podpool.slices.document import read_object, read_struct
-from podpool.slices.written import Written
+from podpool.whereabouts.cni_json import read_object, read_struct
+from podpool.whereabouts.raw_config import Written
 
 OPTION = "--flat-file"
 

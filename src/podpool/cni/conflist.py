@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from podpool.cni.place import put_in_place
+from podpool.cni.atomic_write import put_in_place
 from podpool.core.errors import InvalidInput
 
 NAME = "10-podpool.conflist"

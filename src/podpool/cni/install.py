@@ -14,10 +14,10 @@ from pathlib import Path
 import msgspec
 
 from podpool.cni import conflist
+from podpool.cni.atomic_write import written_beside
 from podpool.cni.build import BuildFailed, NoCompiler, build, plugin_name
-from podpool.cni.messages import VERSIONS
 from podpool.cni.paths import BIN_DIR
-from podpool.cni.place import written_beside
+from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput, PodpoolError
 
 BUILT_IN = Path(__file__).with_name("bin")

@@ -8,31 +8,31 @@ import asyncio
 import logging
 import random
 
-from podpool.controller.books import Books
-from podpool.controller.ground import Ground
-from podpool.controller.herald import Herald
+from podpool.controller.allocation_cache import Books
+from podpool.controller.deps import Ground
+from podpool.controller.events import Herald
+from podpool.controller.informers import Mirrors
+from podpool.controller.inventory import send_listing
+from podpool.controller.leader import TermWork
+from podpool.controller.ledger_health import Notice, Presence
+from podpool.controller.ledger_session import Lead
 from podpool.controller.metrics import Metrics, View
-from podpool.controller.mirrors import Mirrors
-from podpool.controller.presence import Notice, Presence
-from podpool.controller.recovery import send_listing
-from podpool.controller.session import Lead
 from podpool.controller.settings import Settings
-from podpool.controller.slices.ground import SliceGround
-from podpool.controller.slices.mirrors import SliceMirrors
-from podpool.controller.slices.telling import Telling
-from podpool.controller.slices.work import SliceWork
-from podpool.controller.term import TermWork
+from podpool.controller.slices.controller import SliceWork
+from podpool.controller.slices.deps import SliceGround
+from podpool.controller.slices.events import Telling
+from podpool.controller.slices.informers import SliceMirrors
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.election import Elector, LeadLost
+from podpool.kube.cluster_id import cluster_uid
 from podpool.kube.events import Recorder
-from podpool.kube.identity import cluster_uid
+from podpool.kube.leader_election import Elector, LeadLost
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import ListingWanted, TermEnded
 from podpool.ledger.messages import OpenTerm, Term
 from podpool.runtime.clock import Clock
-from podpool.runtime.randomness import new_uuid
+from podpool.runtime.entropy import new_uuid
 
 LEASE = "podpool-controller"
 BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0

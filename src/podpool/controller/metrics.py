@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.kube.queue import Again, Reconcile, WorkQueue
-from podpool.runtime.logs import about
+from podpool.kube.workqueue import Again, Reconcile, WorkQueue
+from podpool.runtime.logging import about
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"

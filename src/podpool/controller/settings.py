@@ -5,8 +5,8 @@ from typing import Literal
 import msgspec
 
 from podpool.core.errors import InvalidInput
-from podpool.core.numbers import Numbers
-from podpool.kube.election import USUAL, Timing
+from podpool.core.settings import Numbers
+from podpool.kube.leader_election import USUAL, Timing
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"

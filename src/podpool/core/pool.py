@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podpool.core.bits import Bits
+from podpool.core.bitmap import Bits
 from podpool.core.errors import InvalidInput, PoolExhausted, WrongState
 from podpool.core.ranges import Range, RangeSet, parse_stretch
 

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from podpool.observe.scene import Scene
+from podpool.inspect.cluster_model import Scene
 from podpool.runtime.clock import Clock
 
 PERIOD = 0.5

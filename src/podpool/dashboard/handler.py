@@ -12,14 +12,14 @@ import msgspec
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.dashboard.assets import Asset, load_assets
 from podpool.dashboard.feed import Feed
+from podpool.inspect.address_map import address_map
+from podpool.inspect.cluster_model import Scene
+from podpool.inspect.observer import Observer
+from podpool.inspect.search import Questions
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetName
-from podpool.observe.address_map import address_map
-from podpool.observe.observer import Observer
-from podpool.observe.questions import Questions
-from podpool.observe.scene import Scene
-from podpool.runtime.daemon import health
-from podpool.runtime.loopback import called, names_on
+from podpool.runtime.host_check import called, names_on
+from podpool.runtime.process import health
 from podpool.runtime.transport import Request, Response
 
 MOST_STREAMS = 128

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podpool.api.meta import Kind, T
+from podpool.kube.codec import ENCODER, Change, Line, Lines, Listing, reader, whole
 from podpool.kube.errors import Gone, TooMany, Unreadable, refusal
-from podpool.kube.wire import ENCODER, Change, Line, Lines, Listing, reader, whole
-from podpool.resources.meta import Kind, T
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 PAGE = 500

@@ -13,7 +13,7 @@ from pathlib import Path
 from podpool.core.errors import InvalidInput
 from podpool.kube.credentials import Credential, PluginTransport
 from podpool.kube.kubeconfig import Chosen, Cluster, User, choose
-from podpool.kube.proxies import proxy_for
+from podpool.kube.proxy import proxy_for
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.http import Headers, HttpTransport
 

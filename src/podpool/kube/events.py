@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
+from podpool.api.builtin import EVENTS, ObjectReference
+from podpool.api.meta import Kind, T
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
-from podpool.resources.builtin import EVENTS, ObjectReference
-from podpool.resources.meta import Kind, T
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 

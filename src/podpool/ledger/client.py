@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from podpool.kube.backoff import backoff
-from podpool.ledger import forms as f
+from podpool.ledger import admin_messages as f
 from podpool.ledger.errors import LedgerError, TooMany, Unavailable, error_of
 from podpool.ledger.messages import (
     Change,

@@ -13,8 +13,8 @@ from typing import Annotated, Self
 
 import msgspec
 
-from podpool.core.numbers import Numbers
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Numbers
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 """Beyond that, not every reader of JSON counts right."""

@@ -11,17 +11,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
-from podpool.controller.controller import Controller
-from podpool.controller.settings import Settings
-from podpool.core.numbers import Numbers
-from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
-from podpool.kube.install import install
-from podpool.resources.builtin import EVENTS, LEASES, NODES, PODS, Event, Lease, Node
-from podpool.resources.crds import multus_manifest
-from podpool.resources.meta import Kind, T
-from podpool.resources.multus import ATTACHMENTS
-from podpool.resources.whereabouts import (
+from podpool.api.builtin import EVENTS, LEASES, NODES, PODS, Event, Lease, Node
+from podpool.api.crds import multus_manifest
+from podpool.api.meta import Kind, T
+from podpool.api.multus import ATTACHMENTS
+from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
     CUT_ANNOTATION,
     IP_POOLS,
@@ -32,9 +26,15 @@ from podpool.resources.whereabouts import (
     IPPool,
     NodeSlicePool,
 )
+from podpool.controller.controller import Controller
+from podpool.controller.settings import Settings
+from podpool.core.settings import Numbers
+from podpool.kube.client import KubeClient
+from podpool.kube.crd_install import install
+from podpool.kube.errors import NotFound
+from podpool.lab.sim.event_loop import VirtualLoop
+from podpool.lab.sim.machine import MachineClock
 from podpool.runtime.clock import Clock, SystemClock
-from podpool.sim.loop import VirtualLoop
-from podpool.sim.machine import MachineClock
 from tests.controller.sites import BRISK, NODE_INFO, clear, ended
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import play

@@ -6,9 +6,8 @@ from typing import Any
 
 import msgspec
 
-from podpool.core.numbers import Numbers
-from podpool.resources.builtin import LEASES, NODES
-from podpool.resources.whereabouts import (
+from podpool.api.builtin import LEASES, NODES
+from podpool.api.whereabouts import (
     ASKED_ANNOTATION,
     BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
@@ -19,6 +18,7 @@ from podpool.resources.whereabouts import (
     LostSlice,
     SliceReport,
 )
+from podpool.core.settings import Numbers
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]

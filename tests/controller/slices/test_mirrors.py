@@ -4,11 +4,11 @@ import asyncio
 import random
 from typing import TYPE_CHECKING, cast
 
-from podpool.controller.echoes import PATIENCE
+from podpool.api.builtin import LEASES, Lease
+from podpool.api.meta import Meta
+from podpool.controller.expectations import PATIENCE
 from podpool.controller.settings import Settings
-from podpool.controller.slices.mirrors import Latest, Mirror
-from podpool.resources.builtin import LEASES, Lease
-from podpool.resources.meta import Meta
+from podpool.controller.slices.informers import Latest, Mirror
 from tests.kube.loops import play
 
 if TYPE_CHECKING:

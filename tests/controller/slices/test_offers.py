@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from podpool.resources.builtin import LEASES
-from podpool.resources.meta import Condition
-from podpool.resources.whereabouts import NODE_UID_LABEL
+from podpool.api.builtin import LEASES
+from podpool.api.meta import Condition
+from podpool.api.whereabouts import NODE_UID_LABEL
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]

@@ -7,7 +7,7 @@ import pytest
 from parts.control_plane import ControlPlane
 from parts.namespaces import Namespaces
 from parts.pages import commands_of, register, run_commands, within_reach
-from podpool.resources.crds import DEFINITIONS, multus_manifest
+from podpool.api.crds import DEFINITIONS, multus_manifest
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 

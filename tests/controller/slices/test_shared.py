@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from podpool.resources.whereabouts import CUT_ANNOTATION, IP_POOLS
+from podpool.api.whereabouts import CUT_ANNOTATION, IP_POOLS
 from podpool.runtime.transport import Request
 from tests.controller.slices.sites import SliceSite
 

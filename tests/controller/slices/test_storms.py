@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from podpool.api.builtin import LEASES
+from podpool.api.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.controller.controller import Controller
-from podpool.core.numbers import Numbers
-from podpool.resources.builtin import LEASES
-from podpool.resources.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
+from podpool.core.settings import Numbers
 from podpool.runtime.transport import Request
 from tests.controller.slices.sites import SliceSite
 

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from podpool.controller.slices import sweep
-from podpool.resources.whereabouts import IP_POOLS, RESERVATIONS
+from podpool.api.whereabouts import IP_POOLS, RESERVATIONS
+from podpool.controller.slices import orphan_gc as sweep
 from podpool.runtime.transport import Request
-from podpool.slices import cleanup
-from podpool.slices.entries import Change, patch_of
+from podpool.whereabouts import orphan_gc
+from podpool.whereabouts.ippool import Change, patch_of
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
@@ -19,7 +19,7 @@ Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """A minute is a second and a half: on a real API server it is waited for."""
-    for module in (sweep, cleanup):
+    for module in (sweep, orphan_gc):
         monkeypatch.setattr(module, "APART", 1.5)
 
 

@@ -1,0 +1,136 @@
+"""The definitions of our kinds: names, columns and subresources as their own worlds have them, schemas from structs.
+
+Azure's kinds have a status of their own; those of Whereabouts have none, and no columns upstream: the columns here are
+for whoever looks.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from podpool.api.azure import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
+from podpool.api.crd_schema import schema
+from podpool.api.meta import Condition, Kind, Object, Slim
+from podpool.api.multus import ATTACHMENTS
+from podpool.api.whereabouts import IP_POOLS, RESERVATIONS, SLICE_POOLS
+
+Manifest = dict[str, Any]
+
+
+class DefinitionStatus(Slim, frozen=True, kw_only=True):
+    """Whether a definition is in force."""
+
+    conditions: tuple[Condition, ...] | None = None
+
+
+class CustomResourceDefinition(Object, frozen=True, kw_only=True):
+    """A definition of a kind, as far as we look at it after it was written."""
+
+    status: DefinitionStatus = DefinitionStatus()
+
+    @property
+    def established(self) -> bool:
+        """Whether objects of the kind can be written."""
+        return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
+
+
+DEFINITIONS = Kind(
+    group="apiextensions.k8s.io",
+    version="v1",
+    plural="customresourcedefinitions",
+    kind="CustomResourceDefinition",
+    type=CustomResourceDefinition,
+    namespaced=False,
+)
+
+
+def manifests() -> list[Manifest]:
+    """Make the definitions of all our kinds."""
+    return [
+        _manifest(
+            NETWORK_CONFIGS,
+            short=["nnc"],
+            status=True,
+            columns=[
+                _column("Requested IPs", ".spec.requestedIPCount", kind="integer", wide=True),
+                _column("Availability Zone", ".spec.availabilityZone", wide=True),
+                _column("Allocated IPs", ".status.assignedIPCount", kind="integer"),
+                _container_column("Subnet", "subnetName"),
+                _container_column("Subnet CIDR", "subnetAddressSpace"),
+                _container_column("Subnet CIDR v6", "subnetAddressSpaceV6"),
+                _container_column("NC ID", "id"),
+                _container_column("NC Mode", "assignmentMode", wide=False),
+                _container_column("NC Type", "type"),
+                _container_column("NC Version", "version", kind="integer", wide=False),
+            ],
+        ),
+        _manifest(
+            SUBNET_STATES,
+            status=True,
+            columns=[
+                _column("Exhausted", ".status.exhausted"),
+                _column("Updated", ".status.timestamp"),
+            ],
+        ),
+        _manifest(
+            SUBNETS,
+            status=True,
+            columns=[
+                _column("Exhausted", ".status.exhausted"),
+                _column("Batch", ".status.scaler.batch", kind="integer"),
+                _column("Buffer", ".status.scaler.buffer", kind="number"),
+                _column("Updated", ".status.timestamp"),
+                _column("Message", ".status.message", wide=True),
+            ],
+        ),
+        _manifest(IP_POOLS, columns=[_column("Range", ".spec.range"), _AGE]),
+        _manifest(RESERVATIONS, columns=[_column("Pod", ".spec.podref"), _column("Interface", ".spec.ifname"), _AGE]),
+        _manifest(
+            SLICE_POOLS,
+            columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
+        ),
+    ]
+
+
+def multus_manifest() -> Manifest:
+    """Make the definition that comes with Multus, for where there is none."""
+    return _manifest(ATTACHMENTS, columns=[], short=["net-attach-def"])
+
+
+def _manifest(kind: Kind[Any], *, columns: list[Manifest], short: Sequence[str] = (), status: bool = False) -> Manifest:
+    version = {
+        "name": kind.version,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema(kind.type)},
+        "subresources": {"status": {}} if status else {},
+        "additionalPrinterColumns": columns,
+    }
+    names = {
+        "kind": kind.kind,
+        "listKind": f"{kind.kind}List",
+        "plural": kind.plural,
+        "singular": kind.kind.lower(),
+        "shortNames": list(short),
+    }
+    return {
+        "apiVersion": DEFINITIONS.api_version,
+        "kind": DEFINITIONS.kind,
+        "metadata": {"name": f"{kind.plural}.{kind.group}"},
+        "spec": {
+            "group": kind.group,
+            "names": {each: value for each, value in names.items() if value},
+            "scope": "Namespaced" if kind.namespaced else "Cluster",
+            "versions": [version],
+        },
+    }
+
+
+def _column(name: str, path: str, *, kind: str = "string", wide: bool = False) -> Manifest:
+    return {"name": name, "type": kind, "jsonPath": path, "priority": int(wide)}
+
+
+def _container_column(name: str, field: str, *, kind: str = "string", wide: bool = True) -> Manifest:
+    return _column(name, f".status.networkContainers[*].{field}", kind=kind, wide=wide)
+
+
+_AGE = _column("Age", ".metadata.creationTimestamp", kind="date")

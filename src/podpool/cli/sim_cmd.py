@@ -1,0 +1,117 @@
+"""The simulator from the terminal: many seeds on all cores, or one seed told in full."""
+
+import asyncio
+import logging
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+from rich.console import Console
+from rich.progress import Progress
+
+from podpool.core.errors import InvalidInput
+from podpool.lab.sim.event_loop import PROCESS
+from podpool.lab.sim.scenario import CLIMATES, Climate, draw
+from podpool.lab.sim.shrink import Finding, Run, play, search
+
+_console = Console(highlight=False)
+
+
+def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
+    """Play one seed; tell what went wrong, with the shortest history that shows it, or all of it as it happens."""
+    chosen = climate_of(climate)
+    if trace:
+        return _trace(seed, chosen)
+    with _quiet():
+        return _tell(search(seed, climate))
+
+
+def _trace(seed: int, climate: Climate) -> bool:
+    plan = draw(seed, climate)
+    _console.print("planned:", *map(str, plan), sep="\n", markup=False)
+    with _told():
+        run = play(seed, plan, climate)
+    _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps", markup=False)
+    if run.error:
+        _console.print(run.state, markup=False)
+    return run.error is None
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Print what the parts log: when, in virtual time, and which process."""
+    handler, root = logging.StreamHandler(sys.stdout), logging.getLogger()
+    handler.setFormatter(_Line())
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+
+
+class _Line(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        loop, process = asyncio.get_running_loop(), PROCESS.get()
+        return f"{loop.time():12.6f} {process.name if process else 'world'}: {record.getMessage()}"
+
+
+def run_seeds(seeds: str, climate: str) -> bool:
+    """Play many seeds; those that go wrong are told, shortened."""
+    first, last = _range(seeds)
+    climate_of(climate)
+    begun, steps, wrong = time.monotonic(), 0, 0
+    with (
+        multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
+        Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
+    ):
+        played = pool.imap_unordered(partial(search, name=climate), range(first, last + 1), chunksize=4)
+        for outcome in progress.track(played, total=last - first + 1, description=climate):
+            if isinstance(outcome, Finding):
+                wrong += 1
+                _tell(outcome)
+            else:
+                steps += outcome.steps
+    seconds = time.monotonic() - begun
+    _console.print(
+        f"{climate}: seeds {first}-{last}, {wrong} went wrong; {steps} steps, {steps / seconds:.0f} per second"
+    )
+    return not wrong
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Faults are logged by the thousand; nobody reads that of a search."""
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def climate_of(name: str) -> Climate:
+    """Find a climate by its name."""
+    if name not in CLIMATES:
+        raise InvalidInput("--climate", name, f"use one of {', '.join(CLIMATES)}")
+    return CLIMATES[name]
+
+
+def _range(text: str) -> tuple[int, int]:
+    first, dash, last = text.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and dash and int(first) <= int(last)):
+        raise InvalidInput("--seeds", text, "not a range: write it as 1-200")
+    return int(first), int(last)
+
+
+def _tell(outcome: Run | Finding) -> bool:
+    if isinstance(outcome, Finding):
+        _console.print(str(outcome), markup=False)
+        return False
+    _console.print(f"seed {outcome.seed}: all is well after {outcome.steps} steps")
+    return True

@@ -1,0 +1,46 @@
+"""The cluster's objects as the controller sees them: mirrors that are kept whether it leads or not."""
+
+import asyncio
+import random
+
+from podpool.api.azure import (
+    NETWORK_CONFIGS,
+    SUBNET_STATES,
+    SUBNETS,
+    ClusterSubnet,
+    ClusterSubnetState,
+    NodeNetworkConfig,
+)
+from podpool.api.builtin import NODES, Node
+from podpool.controller.settings import Settings
+from podpool.kube.client import KubeClient
+from podpool.kube.informer import Reflector
+
+_Mirror = Reflector[Node] | Reflector[NodeNetworkConfig] | Reflector[ClusterSubnet] | Reflector[ClusterSubnetState]
+
+
+class Mirrors:
+    """One for each kind that the controller acts on; without a ledger only Nodes."""
+
+    def __init__(self, kube: KubeClient, *, settings: Settings, rng: random.Random, ledger: bool = True) -> None:
+        namespace, trust = settings.namespace, settings.numbers.relist
+        nodes = Reflector(kube, NODES, rng=rng, trust=trust)
+        configs = Reflector(kube, NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
+        subnets = Reflector(kube, SUBNETS, rng=rng, namespace=namespace, trust=trust)
+        states = Reflector(kube, SUBNET_STATES, rng=rng, namespace=namespace, trust=trust)
+        self.nodes = nodes.store
+        self.configs = configs.store
+        self.subnets = subnets.store
+        self.states = states.store
+        self._kept: tuple[_Mirror, ...] = (nodes, configs, subnets, states) if ledger else (nodes,)
+
+    async def run(self) -> None:
+        """Keep them."""
+        async with asyncio.TaskGroup() as group:
+            for mirror in self._kept:
+                group.create_task(mirror.run())
+
+    async def synced(self) -> None:
+        """Wait until each has been seen as a whole."""
+        for mirror in self._kept:
+            await mirror.store.synced.wait()

@@ -1,0 +1,33 @@
+"""What every part of the slices' side stands on, handed in from outside; it knows of no ledger."""
+
+import random
+from dataclasses import dataclass
+
+from podpool.api.builtin import Node
+from podpool.controller.metrics import Metrics
+from podpool.controller.settings import Settings
+from podpool.controller.slices.events import Telling
+from podpool.controller.slices.informers import SliceMirrors
+from podpool.kube.cache import Store
+from podpool.kube.client import KubeClient
+from podpool.runtime.clock import Clock
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceGround:
+    """One cluster's world."""
+
+    kube: KubeClient
+    """Writes only while this controller leads."""
+    nodes: Store[Node]
+    mirrors: SliceMirrors
+    telling: Telling
+    metrics: Metrics
+    settings: Settings
+    clock: Clock
+    rng: random.Random
+
+    @property
+    def namespace(self) -> str:
+        """Where Whereabouts' objects are."""
+        return self.settings.whereabouts_namespace

@@ -1,0 +1,87 @@
+"""A subnet as a map: one letter for each address, in their order. Pure.
+
+A subnet of more addresses than a map can show is told sparsely: only what is not free, with each address written out.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import msgspec
+
+from podpool.core.addresses import Family, parse_address
+from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_stretch
+from podpool.inspect.view_models import View
+from podpool.ledger.admin_messages import Occupancy
+
+MOST_CELLS = 65_536
+
+FREE, KEPT_BACK, PRIMARY, ASSIGNED, IDLE, RESTING, OTHERS = ".", "k", "p", "a", "i", "r", "o"
+
+
+class Patch(View, frozen=True, kw_only=True):
+    """Addresses in a row, or, where `texts` is given, just these."""
+
+    first: str = ""
+    cells: str
+    """A letter for each."""
+    owners: tuple[int, ...] = ()
+    """For each that has one the number of its node in `nodes`, else -1; empty when none has."""
+    texts: tuple[str, ...] = ()
+
+
+class AddressMap(View, frozen=True, kw_only=True):
+    """A subnet, address by address."""
+
+    revision: int
+    nodes: tuple[str, ...] = ()
+    patches: tuple[Patch, ...] = ()
+    complete: bool = True
+
+
+class _Cell(msgspec.Struct, frozen=True, gc=False):
+    letter: str
+    owner: int = -1
+
+
+def address_map(told: Occupancy, *, used: Callable[[str], bool], cluster: str = "") -> AddressMap:
+    """Draw what the ledger tells; `used` says whether a Pod shows an address."""
+    nodes: dict[str, int] = {}
+    cells: dict[int, _Cell] = {}
+    for occupant in told.occupants:
+        ours = bool(occupant.node) and (not cluster or occupant.cluster == cluster)
+        owner = nodes.setdefault(occupant.node, len(nodes)) if ours else -1
+        for text in occupant.primaries:
+            cells[parse_address(text).value] = _Cell(PRIMARY if ours else OTHERS, owner)
+        for text in occupant.secondaries:
+            letter = (ASSIGNED if used(text) else IDLE) if ours else OTHERS
+            cells[parse_address(text).value] = _Cell(letter, owner)
+    for each in told.resting:
+        cells[parse_address(each.address).value] = _Cell(RESTING)
+    prefixes = [parse_prefix(each) for each in told.cidrs]
+    sparse = sum(each.range.size for each in prefixes) > MOST_CELLS
+    patches = (_sparse(cells, prefixes[0].family),) if sparse else tuple(_whole(cells, prefixes, told.members))
+    return AddressMap(revision=told.revision, nodes=tuple(nodes), patches=patches, complete=told.complete)
+
+
+def _sparse(cells: Mapping[int, _Cell], family: Family) -> Patch:
+    values = sorted(cells)
+    return _patch([cells[each] for each in values], texts=map(family.text, values))
+
+
+def _whole(cells: Mapping[int, _Cell], prefixes: Iterable[Prefix], members: Iterable[str]) -> Iterator[Patch]:
+    given = RangeSet.of(map(parse_stretch, members))
+    kept, free = _Cell(KEPT_BACK), _Cell(FREE)
+    for each in prefixes:
+        values = range(each.range.first, each.range.last + 1)
+        row = [cells.get(value) or (free if value in given else kept) for value in values]
+        texts = map(each.family.text, values) if each.family is Family.V6 else ()  # a browser counts only IPv4
+        yield _patch(row, first=each.family.text(each.range.first), texts=texts)
+
+
+def _patch(cells: list[_Cell], *, first: str = "", texts: Iterable[str] = ()) -> Patch:
+    owners = tuple(each.owner for each in cells)
+    return Patch(
+        first=first,
+        cells="".join(each.letter for each in cells),
+        owners=owners if any(each >= 0 for each in owners) else (),
+        texts=tuple(texts),
+    )

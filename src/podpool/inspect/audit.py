@@ -1,0 +1,245 @@
+"""Whether what must always be true is true: one owner, containment, consent, and alignment when settled. Pure.
+
+Looked at from outside, across the ledger's books, NNCs, agents' reports, IPPools and Pods.
+
+While something is under way, lists that were read one after the other may differ. So a fault counts when a second look
+finds it again (`confirmed`): what was on its way has arrived by then.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from podpool.api.azure import report_of
+from podpool.api.builtin import FINISHED, AddressedPod
+from podpool.core.addresses import parse_address
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_stretch
+from podpool.inspect.audit_snapshot import Books, Evidence
+from podpool.inspect.consistency import Shown, compared, shown_containers
+from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, Finding, few
+from podpool.inspect.view_models import FULL, View
+from podpool.whereabouts.ippool import read_entries
+from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
+from podpool.whereabouts.migration_report import Surveyed, Trouble, survey
+
+LEAKED = "`podpool audit --repair` releases it from a shared pool, if its Pod stays gone; from a slice its agent does."
+_SURVEYED = {
+    Trouble.DUPLICATE: ONE_OWNER,
+    Trouble.LEAK: ONE_OWNER,
+    Trouble.LONE_RESERVATION: ONE_OWNER,
+    Trouble.OUTSIDE: CONTAINMENT,
+    Trouble.UNRECORDED: CONTAINMENT,
+}
+
+
+class Report(View, frozen=True, kw_only=True):
+    """What an audit came to."""
+
+    clean: bool
+    """Nothing is wrong, and everything could be checked."""
+    findings: tuple[Finding, ...] = ()
+    unchecked: tuple[str, ...] = ()
+    """What could not be looked at, and why."""
+    nodes: int = 0
+    pods: int = 0
+    grants: int = 0
+    entries: int = 0
+    """In IPPools."""
+
+
+def audit(evidence: Evidence) -> Report:
+    """Check one look at everything."""
+    shown = shown_containers(evidence.configs)
+    findings = [
+        *_shared_addresses(evidence, shown),
+        *_contained(evidence, shown),
+        *_in_pools(evidence),
+        *_slices(evidence),
+        *_aligned(evidence, shown),
+    ]
+    unchecked = [f"the ledger's books: {evidence.trouble}"] if evidence.trouble else []
+    if evidence.books:
+        findings += compared(evidence.books, shown)
+        findings += _in_books(evidence.books)
+        unchecked += _unreadable(evidence.books)
+    return Report(
+        clean=not (findings or unchecked),
+        findings=tuple(findings),
+        unchecked=tuple(unchecked),
+        nodes=len(evidence.configs),
+        pods=sum(_alive(pod) for pod in evidence.pods),
+        grants=sum(len(each.grants) for each in shown),
+        entries=sum(len(pool.spec.allocations) for pool in evidence.pools),
+    )
+
+
+def confirmed(first: Report, second: Report) -> Report:
+    """Keep what two looks found: the rest was under way."""
+    before = {each.key for each in first.findings}
+    findings = tuple(each for each in second.findings if each.key in before)
+    return msgspec.structs.replace(second, findings=findings, clean=not (findings or second.unchecked))
+
+
+def _unreadable(books: Books) -> Iterator[str]:
+    for name, state in books.subnets.items():
+        if state.frozen:
+            yield f"subnet {name}: the ledger recovers, and its books may still be mended"
+    for name, told in books.occupancies.items():
+        if not told.complete:
+            yield f"subnet {name}: it is too large to be told address by address"
+
+
+def _alive(pod: AddressedPod) -> bool:
+    """Tell whether a Pod has its addresses for itself; one that is being deleted may have let go of them."""
+    leaving = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp
+    return not (pod.spec.host_network or leaving)
+
+
+def _shared_addresses(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+    """One owner: no address on two Pods, and none on two nodes that have not let go of it."""
+    pods: defaultdict[str, list[str]] = defaultdict(list)
+    for pod in filter(_alive, evidence.pods):
+        for address in {each.ip: None for each in pod.status.pod_ips}:
+            pods[address].append(pod.key)
+    for address, keys in pods.items():
+        if address and len(keys) > 1:
+            told = f"{few(keys)} have it at the same time"
+            todo = "Delete all of them but one; each is made again with an address of its own."
+            yield Finding(
+                invariant=ONE_OWNER, code="pods-share-address", about=f"address/{address}", told=told, todo=todo
+            )
+    nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
+    for each in shown:
+        for address in (*each.kept.values(), each.container.primary_ip):
+            if address:
+                nodes[each.container.vnet_id, address].append(each.node)
+    for (_, address), names in nodes.items():
+        if len(names) > 1:
+            told = f"the NodeNetworkConfigs of {few(names)} show it, and neither has let go of it"
+            yield Finding(invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", told=told)
+
+
+def _contained(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+    """Containment: a Pod's address is among what its node has; entries of a pool count as well as grants."""
+    kept: defaultdict[str, set[str]] = defaultdict(set)
+    released: defaultdict[str, set[str]] = defaultdict(set)
+    for each in shown:
+        kept[each.node].update(each.kept.values())
+        released[each.node].update(each.grants.values())
+    entered = _entered(evidence)
+    for pod in filter(_alive, evidence.pods):
+        node = pod.spec.node_name
+        for address in (each.ip for each in pod.status.pod_ips if each.ip and node in kept):
+            if address in kept[node] or (pod.key, address) in entered:
+                continue
+            about = f"pod/{pod.key}"
+            if address in released[node]:
+                told = f"it has {address}, which its node {node} has let go of"
+                yield Finding(invariant=CONSENT, code="released-in-use", about=about, told=told)
+            else:
+                told = f"it has {address}, which is not among what its node {node} was given"
+                todo = "Delete the Pod: it is made again with an address of its node."
+                yield Finding(invariant=CONTAINMENT, code="pod-outside-grants", about=about, told=told, todo=todo)
+
+
+def _entered(evidence: Evidence) -> set[tuple[str, str]]:
+    """Find the Pods and addresses that pools tell of."""
+    found: set[tuple[str, str]] = set()
+    for pool in evidence.pools:
+        try:
+            entries = read_entries(pool.spec).listed
+        except InvalidInput:
+            continue
+        found.update((each.allocation.podref, str(each.address)) for each in entries)
+    return found
+
+
+def _in_books(books: Books) -> Iterator[Finding]:
+    """One owner and containment inside the ledger: each address once, and only what the subnet may give."""
+    for name, told in books.occupancies.items():
+        if books.subnets[name].frozen:
+            continue
+        members = RangeSet.of(map(parse_stretch, told.members))
+        seen: set[str] = set()
+        for each in told.occupants:
+            whose = f"node {each.node}" if each.node else "another cluster"
+            for address in (*each.primaries, *each.secondaries):
+                about = f"address/{address}"
+                if address in seen:
+                    words = f"the ledger has it twice in subnet {name}, once for {whose}"
+                    todo = "See `podpool ledger check`."
+                    yield Finding(invariant=ONE_OWNER, code="ledger-two-owners", about=about, told=words, todo=todo)
+                seen.add(address)
+                if parse_address(address).value not in members:
+                    words = f"{whose} holds it, and subnet {name} may not give it"
+                    yield Finding(invariant=CONTAINMENT, code="outside-subnet", about=about, told=words)
+
+
+def _in_pools(evidence: Evidence) -> Iterator[Finding]:
+    """Check IPPools and reservations against each other and the Pods, as whoever adopts a cluster does."""
+    found = survey(
+        Surveyed(
+            pools=evidence.pools,
+            reservations=evidence.reservations,
+            pods=evidence.pods,
+            attachments=evidence.attachments,
+            nodes=[each.metadata.name for each in evidence.nodes],
+        )
+    )
+    for each in found.findings:
+        if each.trouble in _SURVEYED:
+            yield Finding(
+                invariant=_SURVEYED[each.trouble],
+                code=f"pool-{each.trouble.name.lower().replace('_', '-')}",
+                about=each.where,
+                told=each.told,
+                todo=LEAKED * (each.trouble is Trouble.LEAK),
+            )
+
+
+def _slices(evidence: Evidence) -> Iterator[Finding]:
+    """Consent: no slice is given to a node while another may use it."""
+    known = KnownNames(
+        nodes=frozenset(each.metadata.name for each in evidence.nodes),
+        networks=frozenset(each.config.network_name for each in evidence.attachments) - {""},
+    )
+    leased = frozenset(each.metadata.name for each in evidence.leases if each.spec.holder_identity)
+    in_use = slices_in_use(evidence.pools, leased=leased, known=known)
+    for pool in evidence.slice_pools:
+        name = pool.metadata.name
+        held = in_use.get(name if name in known.networks else "", ())
+        for given in (each for each in pool.status.allocations if each.node_name):
+            for each in held:
+                if each.node != given.node_name and _overlap(given.slice_range, each.slice):
+                    told = f"slice {given.slice_range} is given to node {given.node_name}, and {each.node} still has it"
+                    yield Finding(invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", told=told)
+
+
+def _overlap(text: str, held: Prefix) -> bool:
+    try:
+        return parse_prefix(text).range.overlaps(held.range)
+    except InvalidInput:
+        return False
+
+
+def _aligned(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+    """Alignment, of nodes that have what they asked for and follow the batch in force, in subnets that are not short.
+
+    The reactive mode counts batches without the primary.
+    """
+    decided = {each.metadata.name: each.status for each in evidence.decided}
+    for each in shown:
+        status, report = decided.get(each.container.subnet_name), report_of(each.config)
+        batch = (status.scaler.batch or 0) if status else 0
+        held, primaries = len(each.grants), int(bool(each.container.primary_ip))
+        follows = report is not None and report.batch == batch
+        settled = follows and each.config.spec.requested == len(each.kept) == held
+        most = each.config.status.scaler.max_ip_count
+        short = bool(status and status.exhausted) or each.container.status == FULL
+        if not (batch and settled) or short or (most and held >= most):
+            continue
+        if (held + primaries) % batch and held % batch:
+            told = f"it has {held} addresses and {primaries} primary, which are no whole batches of {batch}"
+            yield Finding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", told=told)

@@ -1,0 +1,119 @@
+"""Whether NNCs and agents say what the ledger has: outside recovery its books decide. Pure."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import msgspec
+
+from podpool.api.azure import NetworkContainer, NodeNetworkConfig, report_of
+from podpool.inspect.audit_snapshot import Books
+from podpool.inspect.findings import CONSENT, ONE_OWNER, Finding, few
+from podpool.inspect.view_models import subnet_key
+from podpool.ledger.messages import ContainerRecord
+
+LOOK_AGAIN = "`podpool audit --repair` asks the controller to look again."
+
+
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A container as its node's NNC shows it."""
+
+    config: NodeNetworkConfig
+    container: NetworkContainer
+
+    @property
+    def node(self) -> str:
+        """Whose it is."""
+        return self.config.metadata.name
+
+    @property
+    def grants(self) -> dict[str, str]:
+        """The addresses that it has, by the names of their grants."""
+        return {each.name: each.ip for each in self.container.ip_assignments}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Those of them that the agent has not let go of."""
+        released = set(self.config.spec.released)
+        return {name: address for name, address in self.grants.items() if name not in released}
+
+
+def shown_containers(configs: Iterable[NodeNetworkConfig]) -> list[Shown]:
+    """Find every container that is shown."""
+    return [Shown(config=config, container=each) for config in configs for each in config.status.network_containers]
+
+
+def compared(books: Books, shown: Sequence[Shown]) -> Iterator[Finding]:
+    """Compare each container with the ledger's, in subnets whose books are not being mended."""
+    frozen = {name for name, state in books.subnets.items() if state.frozen}
+    records = {each.state.container: each for each in books.containers if _subnet(each) not in frozen}
+    seen = {each.container.id for each in shown}
+    for each in shown:
+        record = records.get(each.container.id)
+        if record:
+            yield from _differences(each, record)
+            yield from _reported(each, record)
+        elif subnet_key(each.container.vnet_id, each.container.subnet_name) not in frozen:
+            told = f"it shows container {each.container.id}, which the ledger does not have"
+            yield Finding(
+                invariant=ONE_OWNER, code="container-unknown", about=_config(each.node), told=told, todo=LOOK_AGAIN
+            )
+    yield from _unshown(records, seen)
+    yield from _doubled(records.values())
+
+
+def _differences(shown: Shown, record: ContainerRecord) -> Iterator[Finding]:
+    booked = {each.id: each.address for each in record.state.grants}
+    about = _config(shown.node)
+    lost = [address for name, address in shown.kept.items() if name not in booked]
+    if lost:
+        told = f"the ledger has no longer {few(lost)} for it, and its agent did not let go of them"
+        yield Finding(invariant=CONSENT, code="grant-taken", about=about, told=told)
+    moved = [name for name, address in shown.grants.items() if booked.get(name, address) != address]
+    more = [address for name, address in booked.items() if name not in shown.grants]
+    if moved or more or shown.container.primary_ip != record.state.primary:
+        versions = f"versions {shown.container.version} and {record.state.version}"
+        told = f"it does not show what the ledger has for it ({versions})"
+        yield Finding(invariant=ONE_OWNER, code="books-differ", about=about, told=told, todo=LOOK_AGAIN)
+
+
+def _reported(shown: Shown, record: ContainerRecord) -> Iterator[Finding]:
+    report = report_of(shown.config)
+    if report is None:
+        return
+    about = f"node/{shown.node}"
+    if report.container and report.container != shown.container.id:
+        told = f"its agent takes container {report.container} for its own, and is shown {shown.container.id}"
+        yield Finding(invariant=CONSENT, code="agent-elsewhere", about=about, told=told)
+    elif report.version > record.state.version:
+        told = f"its agent has accepted version {report.version}, and the ledger is at {record.state.version}"
+        todo = "The ledger was restored, or its books are another's: see `podpool ledger recovery status`."
+        yield Finding(invariant=CONSENT, code="ledger-behind", about=about, told=told, todo=todo)
+
+
+def _unshown(records: Mapping[str, ContainerRecord], seen: set[str]) -> Iterator[Finding]:
+    for container, record in records.items():
+        if container not in seen:
+            count = len(record.state.grants) + bool(record.state.primary)
+            told = f"the ledger holds {count} addresses for it, and no NodeNetworkConfig shows them"
+            todo = "See whether the controller runs: it makes the NodeNetworkConfig again, or gives the node up."
+            yield Finding(
+                invariant=ONE_OWNER, code="holding-unshown", about=f"node/{record.node}", told=told, todo=todo
+            )
+
+
+def _doubled(records: Iterable[ContainerRecord]) -> Iterator[Finding]:
+    by_node: defaultdict[tuple[str, str], int] = defaultdict(int)
+    for each in records:
+        by_node[each.node, _subnet(each)] += 1
+    for (node, subnet), count in by_node.items():
+        if count > 1:
+            told = f"the ledger has {count} containers for it in subnet {subnet}"
+            yield Finding(invariant=ONE_OWNER, code="containers-doubled", about=f"node/{node}", told=told)
+
+
+def _subnet(record: ContainerRecord) -> str:
+    return subnet_key(record.state.subnet.network, record.state.subnet.name)
+
+
+def _config(node: str) -> str:
+    return f"nodenetworkconfig/{node}"

@@ -1,0 +1,141 @@
+"""Mending what an audit found, only where it is surely safe: a plan first, then what the plan says.
+
+What must hold: nothing of a Pod or a node that lives is taken away. Entries and reservations go by the rules of
+`slices.cleanup`: two looks, a minute apart, agree that the Pod is gone, and the write fits only what was seen. Whatever
+else is wrong is the controller's to mend from the ledger's books: it is asked to look at the node again.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+
+from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.whereabouts import IP_POOLS, RESERVATIONS
+from podpool.core.errors import PodpoolError
+from podpool.inspect.audit import Report
+from podpool.inspect.audit_snapshot import Evidence
+from podpool.inspect.view_models import View
+from podpool.kube.client import KubeClient
+from podpool.whereabouts.ippool import patch_of
+from podpool.whereabouts.migration_report import told_owner
+from podpool.whereabouts.orphan_gc import Release, releases, reservations_to_delete
+
+LOOK_AGAIN_ANNOTATION = "podpool.io/look-again"
+"""On an NNC: when somebody asked for another look. The write itself is what wakes controller and agent."""
+MENDED_BY_A_LOOK = frozenset({"books-differ", "container-unknown", "nodes-share-address", "unaligned"})
+
+
+class Repair(View, frozen=True, kw_only=True):
+    """One thing to be done."""
+
+    about: str
+    """The object, as kubectl names it."""
+    told: str
+
+
+class LookAgain(Repair, frozen=True, kw_only=True):
+    """Have controller and agent look at a node again."""
+
+    node: str
+
+
+class ReleaseEntries(Repair, frozen=True, kw_only=True):
+    """Take entries of Pods that are gone out of a pool."""
+
+    namespace: str
+    entries: tuple[Release, ...]
+
+
+class DeleteReservation(Repair, frozen=True, kw_only=True):
+    """Delete the reservation of a Pod that is gone."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+Step = LookAgain | ReleaseEntries | DeleteReservation
+
+
+class Done(View, frozen=True, kw_only=True):
+    """What became of a step; without an error it is done."""
+
+    about: str
+    told: str
+    error: str = ""
+
+
+def plan(first: Evidence, second: Evidence, report: Report) -> tuple[Step, ...]:
+    """Plan what can be done about a report that both looks confirm."""
+    return (*_entries(first, second), *_reservations(first, second), *_looks(second, report))
+
+
+def _entries(first: Evidence, second: Evidence) -> Iterable[Step]:
+    found = releases(first.look, second.look)
+    for pool in second.pools:
+        here = tuple(each for each in found if each.pool == pool.metadata.name)
+        if here:
+            owners = ", ".join(f"{each.change.address} of {_owner(each)}" for each in here)
+            yield ReleaseEntries(
+                about=f"ippool/{pool.metadata.name}",
+                told=f"release {owners}",
+                namespace=pool.metadata.namespace,
+                entries=here,
+            )
+
+
+def _owner(release: Release) -> str:
+    return told_owner(release.change.before) if release.change.before else "nobody"
+
+
+def _reservations(first: Evidence, second: Evidence) -> Iterable[Step]:
+    for each in reservations_to_delete(first.look, second.look):
+        yield DeleteReservation(
+            about=f"overlappingrangeipreservation/{each.metadata.name}",
+            told=f"delete it: {each.spec.podref} is gone",
+            namespace=each.metadata.namespace,
+            name=each.metadata.name,
+            uid=each.metadata.uid,
+        )
+
+
+def _looks(evidence: Evidence, report: Report) -> Iterable[Step]:
+    doubted = {each.about for each in report.findings if each.code in MENDED_BY_A_LOOK}
+    for config in evidence.configs:
+        name = config.metadata.name
+        addresses = {
+            f"address/{each.ip}" for container in config.status.network_containers for each in container.ip_assignments
+        }
+        if doubted & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
+            yield LookAgain(
+                about=f"nodenetworkconfig/{name}", told="ask its controller and agent to look again", node=name
+            )
+
+
+async def carry_out(steps: Sequence[Step], kube: KubeClient, *, at: float) -> list[Done]:
+    """Do what was planned; what has changed meanwhile is left as it is, and told."""
+    done = []
+    for step in steps:
+        try:
+            await _do(step, kube, at=at)
+        except PodpoolError as error:
+            done.append(Done(about=step.about, told=step.told, error=str(error)))
+        else:
+            done.append(Done(about=step.about, told=step.told))
+    return done
+
+
+async def _do(step: Step, kube: KubeClient, *, at: float) -> None:
+    if isinstance(step, LookAgain):
+        moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
+        patch = {"metadata": {"annotations": {LOOK_AGAIN_ANNOTATION: moment}}}
+        await kube.merge(NETWORK_CONFIGS, step.node, patch, namespace="kube-system")
+    elif isinstance(step, ReleaseEntries):
+        changes = patch_of(each.change for each in step.entries)
+        await kube.json_patch(IP_POOLS, step.entries[0].pool, changes, namespace=step.namespace)
+    else:
+        await kube.delete(RESERVATIONS, step.name, namespace=step.namespace, uid=step.uid)
+
+
+def shown_plan(steps: Sequence[Step]) -> list[Repair]:
+    """Show a plan without what only the doing needs."""
+    return [Repair(about=each.about, told=each.told) for each in steps]

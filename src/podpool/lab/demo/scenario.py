@@ -1,0 +1,240 @@
+"""The story, in acts. Each says what it is about to show, does it, and says what came of it.
+
+What comes of an act is measured on the stage, never promised: an act that does not come to its end in time says so.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from podpool.core.scaling import target
+from podpool.core.settings import Numbers, read_numbers
+from podpool.lab.demo.driver import Stage
+from podpool.lab.demo.settings import BURST, QUIET
+
+WIDE_PODS, INTERFACES = 6, 10
+IN_TIME = 60.0
+IN_VAIN = 12.0
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How long one looks at things."""
+
+    between: float
+    """Seconds between two acts,"""
+    wave: float
+    """and between two waves of Pods."""
+
+
+PACES = {"full": Pace(between=8.0, wave=1.5), "short": Pace(between=0.0, wave=0.2)}
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of an act."""
+
+    good: bool
+    sentence: str
+
+
+class Act(msgspec.Struct, frozen=True, kw_only=True):
+    """One act."""
+
+    title: str
+    about: str
+    play: Callable[[Stage, Pace], Awaitable[Outcome]]
+
+
+async def quiet(stage: Stage, _: Pace) -> Outcome:
+    """Give every node a few Pods; after an earlier story, send the others home."""
+    wanted = QUIET * len(stage.alive)
+    await stage.end(stage.own()[wanted:])
+    good = await stage.until(lambda: len(stage.own()) <= wanted, within=IN_TIME)
+    await _fill(stage, wanted)
+    good = good and await _all_run(stage)
+    idle = stage.picture().idle
+    return _told(stage, good, f"every Pod has its address; {idle} more are idle on the nodes, for those that come next")
+
+
+async def burst(stage: Stage, _: Pace) -> Outcome:
+    """Land many Pods on one node at once."""
+    node = next(iter(stage.alive))
+    begun, asked = asyncio.get_running_loop().time(), stage.asked(node)
+    await stage.add(BURST, node=node)
+    good = await _all_run(stage)
+    seconds, asked = asyncio.get_running_loop().time() - begun, stage.asked(node) - asked
+    steps = "one step" if asked == 1 else f"{asked} steps"
+    return _told(stage, good, f"{BURST} Pods on {node} had their addresses after {seconds:.1f} s, asked for in {steps}")
+
+
+async def growth(stage: Stage, pace: Pace) -> Outcome:
+    """Add Pods until full batches would fill the subnet."""
+    picture = stage.picture()
+    counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
+    capacity = picture.subnet.capacity if picture.subnet else 0
+    wanted = full_at(capacity, counts, read_numbers(stage.settings.numbers))
+    good = await _grow(stage, wanted, pace)
+    return _told(stage, good, f"with B={stage.settings.batch} for every node the subnet would be full at {wanted} Pods")
+
+
+async def scarcity(stage: Stage, pace: Pace) -> Outcome:
+    """Go on beyond that."""
+    before = stage.picture()
+    room = before.subnet.capacity - before.subnet.kept_for_primaries - len(stage.alive) if before.subnet else 0
+    wanted = room * 95 // 100
+    if stage.settings.scarcity == "off":
+        return await _too_many(stage, wanted)
+    good = await _grow(stage, wanted, pace)
+    after = stage.picture()
+    sentence = (
+        f"{after.running} Pods run where {before.running} did: the batch went from {before.batch} to {after.batch}, "
+        f"idle addresses from {before.idle} to {after.idle}"
+    )
+    return _told(stage, good, sentence)
+
+
+async def _too_many(stage: Stage, wanted: int) -> Outcome:
+    """Show what happens when nobody gives anything back."""
+    await _fill(stage, wanted)
+    await _all_run(stage, within=IN_VAIN)
+    picture = stage.picture()
+    await stage.end([each for each in stage.pods.store.values() if not each.status.pod_ips])
+    sentence = f"{picture.running} Pods run, and {picture.waiting} wait beside {picture.idle} idle addresses"
+    return Outcome(good=await _all_run(stage), sentence=f"with --scarcity off nothing is given back: {sentence}")
+
+
+async def slices(stage: Stage, _: Pace) -> Outcome:
+    """Connect Pods to a second network many times."""
+    leaving = [each for each in stage.pods.store.values() if each.status.pod_ips][-2 * WIDE_PODS :]
+    await stage.end(leaving)
+    await stage.widen()
+    good = await stage.until(lambda: stage.sliced() >= set(stage.alive), within=IN_TIME)
+    good = good and await stage.until(
+        lambda: not {each.key for each in leaving} & set(stage.pods.store), within=IN_TIME
+    )
+    begun = asyncio.get_running_loop().time()
+    for each in leaving[::2]:  # where there is room now, also in a subnet that is short
+        await stage.add(1, node=each.spec.node_name, interfaces=INTERFACES)
+    good = good and await _all_run(stage)
+    seconds = asyncio.get_running_loop().time() - begun
+    given = sum(len(each.further_addresses) for each in stage.pods.store.values())
+    sentence = (
+        f"each node has a slice of its own; {given} addresses of it were given after {seconds:.1f} s, without a lock"
+    )
+    return _told(stage, good and given >= WIDE_PODS * INTERFACES, sentence)
+
+
+async def loss(stage: Stage, _: Pace) -> Outcome:
+    """Lose a machine."""
+    if len(stage.alive) < 2:
+        return Outcome(good=True, sentence="there is only one node, so none is lost")
+    node = list(stage.alive)[-1]
+    held = next(each.held for each in stage.picture().nodes if each.name == node)
+    await stage.lose(node)
+
+    rested = 0
+
+    def free() -> bool:
+        nonlocal rested  # for a few seconds, which need not be those in which the node is seen to have nothing
+        picture = stage.picture()
+        rested = max(rested, picture.subnet.resting if picture.subnet else 0)
+        return rested >= held and all(each.held == 0 for each in picture.nodes if each.name == node)
+
+    numbers = read_numbers(stage.settings.numbers)
+    good = await stage.until(free, within=IN_TIME + numbers.gone)
+    gone = f"{numbers.gone:.0f} s later (11 min in a cluster)"
+    sentence = f"{node} died with {held} addresses; {gone} they rest, and then are free"
+    return _told(stage, good, sentence)
+
+
+async def killings(stage: Stage, _: Pace) -> Outcome:
+    """Kill an agent and the controller."""
+    before = _by_pod(stage)
+    agent, controller = stage.cluster.agents[next(iter(stage.alive))], stage.cluster.controller
+    starts = agent.starts
+    agent.kill()
+    if controller:
+        controller.kill()
+    # those of the second network stay, to be looked at when the story is over
+    await stage.end([each for each in stage.pods.store.values() if each.status.pod_ips and not each.further][-4:])
+    await stage.add(2)
+
+    def back() -> bool:
+        return agent.starts > starts and agent.ready.is_set() and bool(controller and controller.ready.is_set())
+
+    good = await stage.until(back, within=IN_TIME) and await _all_run(stage)
+    after = _by_pod(stage)
+    kept = all(after[each] == before[each] for each in before if each in after)
+    sentence = "an agent and the controller were killed in the middle of it, and came back; no Pod lost its address"
+    return _told(stage, good and kept, sentence)
+
+
+ACTS = (
+    Act(title="A quiet start", about="a few Pods on every node", play=quiet),
+    Act(title="A burst", about=f"{BURST} Pods land on one node at once", play=burst),
+    Act(title="Growth", about="Pods come until full batches would fill the subnet", play=growth),
+    Act(
+        title="Scarcity", about="more Pods come; batches shrink, idle addresses flow back, and they fit", play=scarcity
+    ),
+    Act(title="Slices", about=f"a second network; {WIDE_PODS} Pods with {INTERFACES} interfaces in it", play=slices),
+    Act(title="A node dies", about="its addresses stay its own until it is surely gone, and then rest", play=loss),
+    Act(title="Two processes are killed", about="an agent and the controller, in the middle of work", play=killings),
+)
+
+
+def full_at(capacity: int, on_nodes: Mapping[str, int], numbers: Numbers) -> int:
+    """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet.
+
+    Or the nodes, if those are full before.
+    """
+    counts = dict(on_nodes)
+
+    def total() -> int:
+        sizes = (
+            target(demand=count, scaler=numbers.scaler, primaries=1, maximum=numbers.node_maximum) + 1
+            for count in counts.values()
+        )
+        return sum(sizes)
+
+    while counts and total() <= capacity:
+        fewest = min(counts, key=lambda name: (counts[name], name))
+        if counts[fewest] >= numbers.node_maximum - 1:
+            break
+        counts[fewest] += 1
+    return sum(counts.values())
+
+
+async def _fill(stage: Stage, wanted: int) -> None:
+    there = len(stage.pods.store)
+    if wanted > there:
+        await stage.add(wanted - there)
+
+
+async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
+    good = True
+    while good and (there := len(stage.pods.store)) < wanted:
+        await stage.add(min(wanted - there, max(4, wanted // 8)))
+        good = await _all_run(stage)
+        await asyncio.sleep(pace.wave)
+    return good
+
+
+async def _all_run(stage: Stage, *, within: float = IN_TIME) -> bool:
+    def all_run() -> bool:
+        picture = stage.picture()
+        return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.store)
+
+    return await stage.until(all_run, within=within)
+
+
+def _by_pod(stage: Stage) -> dict[str, str]:
+    return {each.metadata.uid: each.status.pod_ips[0].ip for each in stage.pods.store.values() if each.status.pod_ips}
+
+
+def _told(stage: Stage, good: bool, sentence: str) -> Outcome:  # noqa: FBT001  what came of it
+    if good:
+        return Outcome(good=True, sentence=sentence)
+    refusal = next(iter(stage.kubelets.refusals.values()), "")
+    waiting = stage.picture().waiting
+    why = f"; a Pod is told: {refusal}" if refusal else ""
+    return Outcome(good=False, sentence=f"it is not done in time: {waiting} Pods wait{why}")

@@ -1,0 +1,1 @@
+"""Decisions of the ledger inside one transaction: allocation, reconcile, recovery, history, administration."""

@@ -1,0 +1,1 @@
+"""The ledger's HTTP server: routes, authentication, limits, metrics and the OpenAPI document."""

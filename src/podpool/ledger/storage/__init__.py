@@ -1,0 +1,1 @@
+"""Storage of the ledger: the store protocol, group commit, rows, migrations, backup; SQLite and PostgreSQL."""

@@ -1,0 +1,1 @@
+"""The ledger on PostgreSQL: any number of replicas on one database."""

@@ -1,0 +1,147 @@
+"""One node's world with secondary networks: what the slice controller does, by hand."""
+
+import asyncio
+import json
+from typing import Any
+
+from podpool.api.builtin import LEASES, NODES, Lease
+from podpool.api.whereabouts import (
+    GRANTED_ANNOTATION,
+    IP_POOLS,
+    LEAVE_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_UID_LABEL,
+    SIGNATURE_ANNOTATION,
+    Allocation,
+    IPPool,
+)
+from podpool.cni.protocol import Answer, Request, decode_answer, encode_request
+from podpool.core.ranges import parse_prefix
+from podpool.kube.errors import NotFound
+from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.watch_cache import Event
+from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
+from podpool.whereabouts.object_names import PoolPlace
+from tests.agent.worlds import NODE, SYSTEM, World
+
+V4, V6 = "10.1.0.0/16", "fd00::/64"
+SLICE, SLICE6 = "10.1.4.0/28", "fd00::400/124"
+IPAM: dict[str, Any] = {"type": "whereabouts", "range": V4, "node_slice_size": "/28"}
+DUAL: dict[str, Any] = {"type": "podpool", "ipRanges": [{"range": V4}, {"range": V6}], "node_slice_size": "/28"}
+
+
+def with_slices(world: World, *, agreeing: bool = True) -> World:
+    """Tell the next agents to serve secondary networks; whoever signs a Lease is agreed to at once."""
+    world.options["pools"] = SYSTEM
+    if agreeing:
+        world.store.written.append(lambda event: _agree(world.store, event))
+    return world
+
+
+def _agree(store: PocketStore, event: Event) -> None:
+    """Agree to the signature of a Lease as the controller does."""
+    signature = event.new["metadata"].get("annotations", {}).get(SIGNATURE_ANNOTATION)
+
+    def agreed(lease: Any) -> Any:  # noqa: ANN401  JSON
+        notes = {**lease["metadata"].get("annotations", {}), GRANTED_ANNOTATION: signature}
+        return {**lease, "metadata": {**lease["metadata"], "annotations": notes}}
+
+    def agree() -> None:
+        if event.key in store.objects(LEASES.group, LEASES.plural):
+            store.update(store.kinds.find(LEASES.group, LEASES.version, LEASES.plural), event.key, agreed)
+
+    if signature and event.id == (LEASES.group, LEASES.plural) and not event.gone:
+        asyncio.get_running_loop().call_soon(agree)
+
+
+async def offer(
+    world: World,
+    slice_: str = SLICE,
+    *,
+    range_: str = V4,
+    network: str = "",
+    entries: dict[str, Allocation] | None = None,
+) -> str:
+    """Offer a slice as the controller does: an IPPool, then a Lease without a holder. Gives their name."""
+    name = PoolPlace(range=parse_prefix(slice_), network=network, node=NODE).name
+    uid = (await world.kube.get(NODES, NODE)).metadata.uid
+    notes = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: range_}
+    meta = {"name": name, "namespace": SYSTEM, "labels": {NODE_UID_LABEL: uid}, "annotations": notes}
+    allocations = {
+        key: {"id": each.id, "podref": each.podref, "ifname": each.ifname} for key, each in (entries or {}).items()
+    }
+    await world.kube.create(IP_POOLS, {"metadata": meta, "spec": {"range": slice_, "allocations": allocations}})
+    await world.kube.create(LEASES, {"metadata": meta, "spec": {}})
+    return name
+
+
+async def pool_of(world: World, name: str) -> IPPool:
+    return await world.kube.get(IP_POOLS, name, namespace=SYSTEM)
+
+
+async def shown(world: World, name: str) -> dict[str, str]:
+    """Who has what in an IPPool: containers by key."""
+    return {key: each.id for key, each in (await pool_of(world, name)).spec.allocations.items()}
+
+
+async def lease_of(world: World, name: str) -> Lease | None:
+    try:
+        return await world.kube.get(LEASES, name, namespace=SYSTEM)
+    except NotFound:
+        return None
+
+
+async def ask_to_leave(world: World, name: str, reason: str = "the range changed") -> None:
+    await world.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {LEAVE_ANNOTATION: reason}}}, namespace=SYSTEM)
+
+
+async def ranged(world: World, name: str, range_: str, reason: str | None = None) -> None:
+    """Let a slice be of another range, as the controller does, and perhaps ask it back."""
+    change = {"metadata": {"annotations": {RANGE_ANNOTATION: range_, LEAVE_ANNOTATION: reason}}}
+    await world.kube.merge(IP_POOLS, name, change, namespace=SYSTEM)
+
+
+async def call(
+    world: World,
+    command: str,
+    container: str,
+    ipam: dict[str, Any] | None = None,
+    *,
+    ifname: str = "net1",
+    version: str = "1.0.0",
+    network: str = "net",
+    **config: Any,  # noqa: ANN401  JSON
+) -> Answer:
+    """Ask as the plugin does."""
+    assert world.agent
+    stdin = {"cniVersion": version, "name": network, "type": "macvlan", "ipam": ipam or IPAM, **config}
+    request = Request(
+        command=command,
+        container_id=container,
+        ifname=ifname,
+        netns="/run/netns/x",
+        args=f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod-{container};K8S_POD_INFRA_CONTAINER_ID=x",
+        stdin=json.dumps(stdin).encode(),
+    )
+    return decode_answer(await world.agent.handle(encode_request(request)))
+
+
+async def add(world: World, container: str, ipam: dict[str, Any] | None = None, **options: Any) -> list[str]:  # noqa: ANN401  JSON
+    """ADD that must succeed; gives the addresses."""
+    answer = await call(world, "ADD", container, ipam, **options)
+    assert 0 == answer.exit_code, answer.stdout
+    return [each["address"] for each in json.loads(answer.stdout)["ips"]]
+
+
+async def refused(
+    world: World,
+    command: str,
+    container: str,
+    ipam: dict[str, Any] | None = None,
+    **options: Any,  # noqa: ANN401  JSON
+) -> dict[str, Any]:
+    """Ask what must fail; gives the error."""
+    answer = await call(world, command, container, ipam, **options)
+    assert 1 == answer.exit_code, answer.stdout
+    error: dict[str, Any] = json.loads(answer.stdout)
+    return error

@@ -1,0 +1,158 @@
+"""A cluster is followed: what its objects and its ledger say, and who of them is away."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from podpool.api.azure import NETWORK_CONFIGS, SUBNETS
+from podpool.api.builtin import NODES, PODS
+from podpool.api.crds import manifests
+from podpool.inspect.observer import LEDGER, Observer
+from podpool.kube.client import KubeClient
+from podpool.kube.crd_install import install
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.store import PocketStore
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.handler import Service
+from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.transport import Request, Response, Unreachable
+from tests.agent.clocks import LoopClock
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+PATIENCE = 30.0
+
+
+class Road:
+    """The way to the ledger, which can be closed."""
+
+    def __init__(self, service: Service) -> None:
+        self.closed = True
+        self._service = service
+
+    async def send(self, request: Request) -> Response:
+        if self.closed:
+            raise Unreachable("the ledger", "the road is closed")
+        return await self._service(request)
+
+
+class Site:
+    """A cluster, a ledger, and who looks at both."""
+
+    def __init__(self, *, booked: bool = True) -> None:
+        rng = random.Random(1)  # noqa: S311  the same each time
+        self.kube = KubeClient(PocketApi(PocketStore(clock=LoopClock(), rng=rng)))
+        self._ledger = Ledger(InlineStore(), clock=SystemClock(), rng=rng)
+        self.road = Road(Service(self._ledger))
+        ledger = LedgerClient(self.road) if booked else None
+        self.observer = Observer(self.kube, ledger, clock=SystemClock(), rng=rng)
+
+    async def open(self) -> None:
+        await self._ledger.start()
+        await self._ledger.administration.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        await install(self.kube, manifests())
+
+    async def join(self, name: str) -> None:
+        await self.kube.create(NODES, {"metadata": {"name": name}})
+        given = [{"name": "g1", "ip": "10.0.0.9"}, {"name": "g2", "ip": "10.0.0.10"}]
+        container = {"id": "c", "primaryIP": "10.0.0.8", "subnetName": "pods", "vnetID": "vnet", "ipAssignments": given}
+        config = {"metadata": {"name": name}, "spec": {"requestedIPCount": 2}}
+        await self.kube.create(NETWORK_CONFIGS, config, namespace="kube-system")
+        status = {"status": {"networkContainers": [container]}}
+        await self.kube.merge(NETWORK_CONFIGS, name, status, namespace="kube-system", sub="status")
+
+    async def seen(self, holds: Callable[[Observer], object]) -> None:
+        """Look again and again until something is seen."""
+        async with asyncio.timeout(PATIENCE):
+            while True:
+                self.observer.scene.look(at=SystemClock().wall())
+                if holds(self.observer):
+                    return
+                await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def looking(*, booked: bool = True) -> AsyncIterator[Site]:
+    site = Site(booked=booked)
+    await site.open()
+    running = asyncio.create_task(site.observer.run())
+    try:
+        yield site
+    finally:
+        running.cancel()
+        await asyncio.wait([running])
+
+
+def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            site.road.closed = False
+            await site.join("one")
+            pod = {
+                "metadata": {"name": "web"},
+                "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "i"}]},
+            }
+            await site.kube.create(PODS, pod, namespace="default")
+            await site.seen(lambda observer: observer.scene.nodes.get("one") and observer.missing() is None)
+            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].waiting)
+            status = {"status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.9"}]}}
+            await site.kube.merge(PODS, "web", status, namespace="default", sub="status")
+            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].assigned)
+            await site.seen(lambda observer: 1 == observer.scene.subnets["vnet.pods"].assigned)
+            assert 254 == site.observer.scene.subnets["vnet.pods"].capacity
+            assert {} == site.observer.scene.troubles
+
+    asyncio.run(story())
+
+
+def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            await site.join("one")
+            await site.seen(lambda observer: LEDGER in observer.scene.troubles and observer.scene.nodes)
+            assert "the ledger cannot be reached: the road is closed" == site.observer.missing()
+            site.road.closed = False
+            await site.seen(lambda observer: observer.scene.subnets and not observer.scene.troubles)
+            assert site.observer.missing() is None
+
+    asyncio.run(story())
+
+
+def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
+    async def story() -> None:
+        async with looking(booked=False) as site:
+            await site.kube.create(NODES, {"metadata": {"name": "bare"}})
+            await site.seen(lambda observer: observer.missing() is None and observer.scene.nodes)
+            assert ({}, "Every Pod has its address.") == (site.observer.scene.subnets, site.observer.scene.headline)
+            await site.join("one")
+            await site.kube.create(SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
+            status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}
+            await site.kube.merge(SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
+            await site.seen(lambda observer: observer.scene.subnets and observer.scene.subnets["vnet.pods"].exhausted)
+            shown = site.observer.scene.subnets["vnet.pods"]
+            assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
+            assert {} == site.observer.scene.troubles
+
+    asyncio.run(story())
+
+
+def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> None:
+    async def story() -> None:
+        async with looking() as site:
+            site.road.closed = False
+            await site.seen(lambda observer: observer.scene.subnets)
+            ledger = LedgerClient(site.road)
+            term = (await ledger.open_term(OpenTerm(cluster="c1"))).term
+            subnet = SubnetName(network="vnet", name="pods")
+            item = Item(subnet=subnet, node="one", node_uid="uid", wanted=7, report=Report(demand=0, batch=16))
+            await ledger.reconcile(Reconcile(cluster="c1", term=term, number=1, items=(item,)))
+            await site.seen(lambda observer: 8 == observer.scene.subnets["vnet.pods"].reserved)
+
+    asyncio.run(story())

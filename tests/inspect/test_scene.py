@@ -1,0 +1,342 @@
+"""A cluster as it is seen: what changed is told, and nothing else; and what is found in it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from podpool.api.builtin import Event
+from podpool.core.errors import InvalidInput
+from podpool.inspect.address_map import address_map
+from podpool.inspect.changes import headline, news_of
+from podpool.inspect.cluster_model import NEWS_KEPT, ON_THE_WAY
+from podpool.inspect.diagnose import why
+from podpool.inspect.search import Questions, find
+from podpool.inspect.view_models import NodeView, SubnetView
+from podpool.ledger.client import LedgerClient
+from podpool.runtime.transport import Request, Response, Unreachable
+from tests.dashboard.stages import CLUSTER, Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine
+
+    from podpool.inspect.cluster_model import Delta
+
+
+def staged(story: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  whatever the story gives
+    return asyncio.run(story)
+
+
+async def opened(cidr: str = "10.0.0.0/24", **demand: int) -> Stage:
+    stage = Stage()
+    await stage.open(cidr, gateway=cidr.partition("/")[0][:-1] + "1")
+    await stage.play(demand)
+    stage.scene.look(at=stage.clock.now)
+    return stage
+
+
+def look(stage: Stage, seconds: float = 0.1) -> Delta:
+    stage.clock.now += seconds
+    return stage.scene.look(at=stage.clock.now)
+
+
+def test_only_what_changed_is_told() -> None:
+    async def story() -> None:
+        stage = await opened(a=3, b=4, c=5)
+        assert look(stage).empty
+        stage.bind("a-9", "a")
+        delta = look(stage)
+        assert ["a"] == [each.name for each in delta.nodes]
+        assert 1 == delta.nodes[0].waiting
+        assert ["vnet.pods"] == [each.name for each in delta.subnets]
+
+    staged(story())
+
+
+def test_the_changes_since_a_picture_make_the_next_picture() -> None:
+    async def story() -> None:
+        stage = await opened(a=3, b=4)
+        before = stage.scene.picture(at=0)
+        nodes = {each.name: each for each in before.nodes}
+        for demand in ({"a": 20, "c": 2}, {"b": 0}, {"d": 30}):
+            await stage.play(demand)
+            delta = look(stage)
+            nodes |= {each.name: each for each in delta.nodes}
+        stage.mirrors.nodes.discard("d")
+        stage.mirrors.configs.discard("kube-system/d")
+        for name in look(stage).lost_nodes:
+            del nodes[name]
+        assert {each.name: each for each in stage.scene.picture(at=0).nodes} == nodes
+        assert "d" not in nodes
+
+    staged(story())
+
+
+def test_a_subnet_that_runs_short_is_told_in_words() -> None:
+    async def story() -> None:
+        stage = await opened("10.0.0.0/26", a=3)
+        assert "Every Pod has its address." == stage.scene.headline
+        for _ in range(4):  # the batch shrinks, what is idle rests, and goes where Pods are
+            await stage.play({"a": 25, "b": 20})
+            await stage.later(6)
+        words = [each.words for each in stage.scene.news]
+        assert any(each.startswith("runs short: ") for each in words)
+        assert any(each.startswith("now moves addresses in batches of ") for each in words)
+        assert any(each.startswith("has room again: ") for each in words)
+        assert "Every Pod has its address." == stage.scene.headline
+        await stage.play({"b": 60})
+        await stage.later(1)
+        await stage.later(3)
+        assert stage.scene.headline.endswith("Pods wait for an address on 1 node.")
+
+    staged(story())
+
+
+def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
+    """Or every Deployment would turn the page red, and be read aloud."""
+
+    async def story() -> None:
+        stage = Stage()
+        await stage.open()
+        await stage.play({"a": 3})
+        await stage.later(1)
+        stage.bind("new", "a")
+        await stage.later(1)
+        assert ("Every Pod has its address.", 0) == (stage.scene.headline, stage.scene.picture(at=0.0).waiting)
+        await stage.later(3)
+        assert "1 Pod waits for an address on 1 node." == stage.scene.headline
+        assert 1 == stage.scene.picture(at=0.0).waiting
+
+    staged(story())
+
+
+def test_what_an_event_is_about_is_said_once() -> None:
+    note = "node one has no free address"
+    event = msgspec.convert(
+        {
+            "reportingController": "podpool-agent",
+            "regarding": {"kind": "Node", "name": "one"},
+            "note": note,
+        },
+        Event,
+    )
+    told = news_of(event)
+    assert told
+    assert ("Node one", "has no free address") == (told.about, told.words)
+
+
+def test_a_short_subnet_is_in_the_headline_even_when_nobody_waits() -> None:
+    short = SubnetView(name="vnet.pods", cidrs=(), capacity=9, exhausted=True)
+    assert "Every Pod has its address, and vnet.pods is short." == headline([short], [])
+    assert "Every Pod has its address, and 2 subnets are short." == headline([short, short], [])
+    assert "1 Pod waits for an address on 1 node." == headline([short], [NodeView(name="a", waiting=1)])
+
+
+def test_many_nodes_that_join_at_once_are_counted_and_the_first_look_tells_nothing() -> None:
+    async def story() -> None:
+        stage = await opened("10.0.0.0/20", **{f"n{number}": 1 for number in range(9)})
+        assert [] == list(stage.scene.news)
+        await stage.play({f"m{number}": 1 for number in range(7)})
+        assert ["7 nodes joined"] == [f"{each.about} {each.words}" for each in look(stage).news]
+        await stage.play({"lone": 1})
+        assert ["Node lone joined"] == [f"{each.about} {each.words}" for each in look(stage).news]
+
+    staged(story())
+
+
+def test_events_of_ours_are_told() -> None:
+    async def story() -> None:
+        stage = await opened(a=1)
+        stage.tell("a", "something happened", warning=True)
+        (news,) = look(stage).news
+        assert ("Node a", "something happened", True) == (news.about, news.words, news.warning)
+
+    staged(story())
+
+
+def test_the_latest_news_are_kept_and_an_event_only_as_it_was_told_last() -> None:
+    """A list has Events in the order of their names."""
+
+    async def story() -> None:
+        stage = await opened(a=1)
+        begun = stage.clock.now
+        for number in range(NEWS_KEPT, -1, -1):
+            stage.clock.now = begun + number
+            stage.tell("a", f"happened {number}")
+        stage.tell("a", "happened again")
+        stage.clock.now = begun + NEWS_KEPT
+        stage.tell("a", "happened last, again")
+        look(stage, 1.0)
+        words = [each.words for each in stage.scene.news]
+        assert (NEWS_KEPT, "happened 1", "happened last, again") == (len(words), words[0], words[-1])
+        assert f"happened {NEWS_KEPT}" not in words
+
+    staged(story())
+
+
+def test_a_subnet_that_was_made_anew_is_asked_for_anew() -> None:
+    async def story() -> None:
+        stage = await opened(a=1)
+        state = await stage.ledger.subnet(stage.subnet)
+        assert stage.scene.knows(state)
+        stage.scene.drop_subnet(state)
+        assert not stage.scene.knows(state)
+        assert ("vnet.pods",) == look(stage).lost_subnets
+
+    staged(story())
+
+
+def test_a_map_shows_every_address_once() -> None:
+    async def story() -> None:
+        stage = await opened("10.0.0.0/26", a=3)
+        told = await stage.ledger.occupancy(stage.subnet)
+        drawn = address_map(told, used=lambda each: bool(stage.scene.pods_with.get(each)))
+        (patch,) = drawn.patches
+        assert ("10.0.0.0", 64) == (patch.first, len(patch.cells))
+        assert {"k": 3, "p": 1, "a": 3, "i": 12, ".": 45} == {
+            each: patch.cells.count(each) for each in set(patch.cells)
+        }
+        assert [0] * 16 == [each for each in patch.owners if each >= 0]
+        foreign = address_map(told, used=lambda _: True, cluster="another")
+        assert {"k", "o", "."} == set(foreign.patches[0].cells)
+        assert {"k", "p", "a", "."} == set(address_map(told, used=lambda _: True, cluster=CLUSTER).patches[0].cells)
+
+    staged(story())
+
+
+def test_a_map_of_ipv6_writes_its_addresses_out() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.open("fd00::/122")
+        await stage.play({"a": 3})
+        (patch,) = address_map(await stage.ledger.occupancy(stage.subnet), used=lambda _: False).patches
+        assert (64, "fd00::", "fd00::3f") == (len(patch.texts), patch.texts[0], patch.texts[-1])
+        assert len(patch.cells) == len(patch.texts)
+
+    staged(story())
+
+
+def test_a_wide_subnet_is_mapped_by_what_is_not_free() -> None:
+    async def story() -> None:
+        stage = Stage()
+        await stage.open("fd00::/64")
+        await stage.play({"a": 3})
+        drawn = address_map(await stage.ledger.occupancy(stage.subnet), used=lambda _: False)
+        (patch,) = drawn.patches
+        assert 16 == len(patch.cells) == len(patch.texts)
+        assert patch.texts[0].startswith("fd00::")
+
+    staged(story())
+
+
+def test_pods_nodes_and_addresses_are_found_by_a_part_of_their_name() -> None:
+    async def story() -> None:
+        stage = await opened(alpha=2, beta=1)
+        assert [("node", "alpha"), ("pod", "default/alpha-0"), ("pod", "default/alpha-1")] == [
+            (each.kind, each.name) for each in find(stage.scene, " ALPHA")
+        ]
+        (pod,) = stage.scene.pods_of.get("beta")
+        (found,) = find(stage.scene, pod.addresses[0])
+        assert ("address", "Pod default/beta-0 on beta") == (found.kind, found.told)
+        assert [] == find(stage.scene, "  ")
+        assert [] == find(stage.scene, "nothing-like-this")
+
+    staged(story())
+
+
+def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
+    async def story() -> None:
+        stage = await opened(a=2)
+        questions = Questions(stage.scene, stage.ledger)
+        (first, _) = stage.scene.pods_of.get("a")
+        found = await questions.address(first.addresses[0])
+        assert ("a", first.key) == (found.addresses[0].node, found.addresses[0].pod)
+        assert ["a"] == [each.node for each in found.past]
+        assert [first.metadata.name] == [use.name for use in found.past[0].pods]
+        node = await questions.node("a")
+        assert 16 == len(node.addresses) == len(node.past)
+        pod = await questions.pod(first.key)
+        assert pod.reason is not None
+        assert (False, first.addresses[0]) == (pod.reason.waits, pod.uses[0].address)
+        with pytest.raises(InvalidInput):
+            await questions.address("not an address")
+
+    staged(story())
+
+
+def test_a_pod_that_is_gone_is_found_by_its_name_with_its_history() -> None:
+    async def story() -> None:
+        stage = await opened(a=2)
+        questions = Questions(stage.scene, stage.ledger)
+        (first, _) = stage.scene.pods_of.get("a")
+        assert [first.key] == [each.name for each in await questions.find(first.metadata.name)]
+        stage.mirrors.pods.discard(first.key)
+        for text in (first.key, first.metadata.name, f" {first.metadata.name.upper()} "):
+            (match,) = await questions.find(text)
+            assert ("pod", first.key) == (match.kind, match.name)
+            assert match.told.startswith("It is gone: ")
+        found = await questions.pod(first.key)
+        assert found.reason is not None
+        assert first.addresses[0] in found.reason.told
+        assert [first.addresses[0]] == [each.address for each in found.uses]
+        assert [] == await questions.find("nothing-like-this")
+        elsewhere = Questions(stage.scene, stage.ledger, cluster=lambda: "another")
+        assert [] == await elsewhere.find(first.key)
+
+    staged(story())
+
+
+def test_without_the_ledger_what_is_now_is_told_all_the_same() -> None:
+    class Away:
+        async def send(self, _request: Request) -> Response:
+            raise Unreachable("the ledger", "it is away")
+
+    async def story() -> None:
+        stage = await opened(a=2)
+        found = await Questions(stage.scene, LedgerClient(Away())).node("a")
+        assert 16 == len(found.addresses)
+        assert "the ledger cannot be reached: it is away" == found.past_missing
+
+    staged(story())
+
+
+def test_why_a_pod_has_no_address() -> None:
+    async def story() -> None:
+        stage = await opened("10.0.0.0/27", a=2)
+        stage.bind("early", "nowhere")
+        stage.bind("soon-99", "a")
+        stage.bind("unbound", "")
+        look(stage)
+        assert why(stage.scene, "default/a-0").told.startswith("It has 10.0.0.")
+        assert "There is no such Pod." == why(stage.scene, "default/none").told
+        assert "It is on no node yet." == why(stage.scene, "default/unbound").told
+        assert "Node nowhere is not there." == why(stage.scene, "default/early").told
+        assert "at hand" in why(stage.scene, "default/soon-99").told
+        await stage.play({"a": 40})
+        await stage.later(1)
+        await stage.play({"a": 40})
+        await stage.later(1)
+        short = why(stage.scene, "default/a-39")
+        assert short.waits
+        assert "subnet vnet.pods is full: of 29 addresses" in short.told
+        assert "podpool ledger subnet grow vnet.pods" in short.todo
+
+    staged(story())
+
+
+def test_what_is_on_its_way_to_a_node_is_not_taken_for_another_clusters() -> None:
+    async def story() -> None:
+        stage = await opened(a=3)
+        state = await stage.ledger.subnet(stage.subnet)
+        stage.scene.set_subnet(msgspec.structs.replace(state, reserved=state.reserved + 9))
+        look(stage)
+        shown = stage.scene.subnets["vnet.pods"]
+        assert (0, 12 + 9) == (shown.others, shown.idle)
+        look(stage, seconds=ON_THE_WAY + 0.1)
+        shown = stage.scene.subnets["vnet.pods"]
+        assert (9, 12) == (shown.others, shown.idle), "no node has shown it in time"
+
+    staged(story())

@@ -1,0 +1,223 @@
+"""What is beside the objects: discovery, descriptions, tables, and bodies that are not JSON."""
+
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from podpool.api.crds import DEFINITIONS, manifests
+from podpool.lab.apiserver.protobuf import MEDIA, Unreadable, read
+from podpool.lab.apiserver.registry import EVENTS
+from podpool.lab.apiserver.server import PocketServer
+from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.tables import found_at, human
+from podpool.runtime.transport import Request
+from tests.kube.clusters import FixedClock
+from tests.kube.loops import in_virtual_time
+from tests.lab.apiserver.test_store import fresh
+
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+
+
+async def server() -> PocketServer:
+    made = PocketServer(fresh())
+    for manifest in manifests():
+        body = msgspec.json.encode(manifest)
+        await made(Request(method="POST", path=DEFINITIONS.path(), body=body))
+    return made
+
+
+async def got(made: PocketServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
+    answer = await made(Request(method="GET", path=path, query=query, headers={"accept": accept}))
+    return answer.status, msgspec.json.decode(await answer.read())
+
+
+class TestDiscovery:
+    @in_virtual_time
+    async def test_both_forms_tell_the_same_resources(self) -> None:
+        made = await server()
+        aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+        at_once = {
+            (group["metadata"]["name"], version["version"], resource["resource"])
+            for path in ("/api", "/apis")
+            for group in (await got(made, path, accept=aggregated))[1]["items"]
+            for version in group["versions"]
+            for resource in version["resources"]
+        }
+        _, groups = await got(made, "/apis")
+        roots = [("", "v1", "/api/v1")]
+        roots += [
+            (group["name"], version["version"], f"/apis/{version['groupVersion']}")
+            for group in groups["groups"]
+            for version in group["versions"]
+        ]
+        one_by_one = {
+            (group, version, resource["name"])
+            for group, version, path in roots
+            for resource in (await got(made, path))[1]["resources"]
+            if "/" not in resource["name"]
+        }
+        assert one_by_one == at_once
+        assert ("acn.azure.com", "v1alpha", "nodenetworkconfigs") in at_once
+
+    @in_virtual_time
+    async def test_a_description_has_a_mark_that_changes_with_it(self) -> None:
+        made = PocketServer(fresh())
+        _, before = await got(made, "/openapi/v3")
+        await made(Request(method="POST", path=DEFINITIONS.path(), body=msgspec.json.encode(manifests()[0])))
+        _, after = await got(made, "/openapi/v3")
+        assert before["paths"]["api/v1"] == after["paths"]["api/v1"]
+        assert "apis/acn.azure.com/v1alpha" in after["paths"]
+        code, described = await got(made, "/openapi/v3/apis/acn.azure.com/v1alpha")
+        schemas = described["components"]["schemas"]
+        assert (200, "object") == (code, schemas["com.azure.acn.v1alpha.NodeNetworkConfig"]["type"])
+
+    @in_virtual_time
+    @pytest.mark.parametrize("path", ["/apis/rbac.authorization.k8s.io/v1/roles", "/openapi/v2"])
+    async def test_what_is_left_out_is_refused_with_a_sentence(self, path: str) -> None:
+        code, body = await got(await server(), path)
+        assert (404, "Status") == (code, body["kind"])
+        assert "is not spoken by this API server" in body["message"]
+
+    @in_virtual_time
+    async def test_a_client_that_reads_no_json_is_told_so(self) -> None:
+        assert 406 == (await got(await server(), "/api/v1/nodes", accept="application/yaml"))[0]
+
+
+class TestForms:
+    @in_virtual_time
+    async def test_a_table_has_the_columns_of_the_definition(self) -> None:
+        made = await server()
+        body = {"apiVersion": "acn.azure.com/v1alpha", "kind": "NodeNetworkConfig", "metadata": {"name": "n"}}
+        path = "/apis/acn.azure.com/v1alpha/namespaces/default/nodenetworkconfigs"
+        await made(
+            Request(method="POST", path=path, body=msgspec.json.encode({**body, "spec": {"requestedIPCount": 3}}))
+        )
+        _, table = await got(made, path, accept=TABLE)
+        named = dict(zip((each["name"] for each in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
+        assert ("n", 3, None) == (named["Name"], named["Requested IPs"], named["Allocated IPs"])
+        assert "PartialObjectMetadata" == table["rows"][0]["object"]["kind"]
+
+    @in_virtual_time
+    async def test_a_row_that_a_watch_tells_has_the_age_of_that_moment(self) -> None:
+        clock = FixedClock()
+        made = PocketServer(PocketStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
+        query = {"watch": "true", "resourceVersion": str(made.store.revision)}
+        watch = await made(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
+        clock.seconds += 3600
+        await made(Request(method="POST", path="/api/v1/nodes", body=b'{"metadata": {"name": "n"}}'))
+        told = msgspec.json.decode(await anext(watch.stream))["object"]
+        named = dict(zip((each["name"] for each in told["columnDefinitions"]), told["rows"][0]["cells"], strict=True))
+        assert ("n", "0s") == (named["Name"], named["Age"])
+        await watch.close()
+
+    @in_virtual_time
+    async def test_an_event_is_kept_once_and_told_in_two_forms(self) -> None:
+        made = await server()
+        older = {"metadata": {"name": "e"}, "involvedObject": {"name": "x"}, "message": "so", "reason": "R"}
+        path = "/api/v1/namespaces/default/events"
+        await made(Request(method="POST", path=path, body=msgspec.json.encode(older)))
+        _, old = await got(made, path, fieldSelector="involvedObject.name=x")
+        _, new = await got(made, "/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=x")
+        assert ("v1", "so") == (old["items"][0]["apiVersion"], old["items"][0]["message"])
+        assert ("events.k8s.io/v1", "so") == (new["items"][0]["apiVersion"], new["items"][0]["note"])
+        watch = await made(Request(method="GET", path=path, query={"watch": "true"}))
+        made.store.delete(EVENTS, "default/e")
+        lines = (await anext(watch.stream)).splitlines()
+        assert [("ADDED", "so"), ("DELETED", "so")] == [
+            (each["type"], each["object"]["message"]) for each in map(msgspec.json.decode, lines)
+        ]
+        await watch.close()
+
+    @in_virtual_time
+    async def test_a_watch_can_begin_with_a_list_and_say_where_that_ends(self) -> None:
+        made = await server()
+        query = {
+            "watch": "true",
+            "sendInitialEvents": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersionMatch": "NotOlderThan",
+        }
+        watch = await made(Request(method="GET", path="/api/v1/namespaces", query=query))
+        lines = [msgspec.json.decode(each) for each in (await anext(watch.stream)).splitlines()]
+        assert ["ADDED"] * 4 + ["BOOKMARK"] == [each["type"] for each in lines]
+        assert "true" == lines[-1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
+        await watch.close()
+
+    @in_virtual_time
+    async def test_what_a_definition_does_not_know_is_warned_of_or_refused(self) -> None:
+        made = await server()
+        definition = {**manifests()[0], "metadata": {"name": "lamps.x.dev"}}
+        schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
+        version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+        names = {"plural": "lamps", "kind": "Lamp"}
+        definition["spec"] = {"group": "x.dev", "scope": "Cluster", "names": names, "versions": [version]}
+        await made(Request(method="POST", path=DEFINITIONS.path(), body=msgspec.json.encode(definition)))
+        lamp = {"apiVersion": "x.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}, "odd": 1}
+        codes = {}
+        for how in ("Strict", "Warn"):
+            query = {"fieldValidation": how}
+            request = Request(method="POST", path="/apis/x.dev/v1/lamps", query=query, body=msgspec.json.encode(lamp))
+            answer = await made(request)
+            codes[how] = (answer.status, "unknown field" in answer.headers.get("warning", ""))
+        assert {"Strict": (400, False), "Warn": (201, True)} == codes
+
+
+class TestProtobuf:
+    BODY = (
+        b"k8s\x00\n\x0f\n\x02v1\x12\tNamespace"
+        b'\x12\x1c\n\x16\n\x05space\x12\x00\x1a\x00Z\x09\n\x01a\x12\x04this\x12\x00\x1a\x00\x1a\x00"\x00'
+    )
+
+    def test_what_kubectl_sends_is_read(self) -> None:
+        expected = {"apiVersion": "v1", "kind": "Namespace"}
+        body = read(self.BODY)
+        assert expected.items() <= body.items()
+        assert ("space", {"a": "this"}) == (body["metadata"]["name"], body["metadata"]["labels"])
+
+    @pytest.mark.parametrize("cut", range(40))
+    def test_no_part_of_it_is_taken_for_something_else(self, cut: int) -> None:
+        try:
+            body = read(self.BODY[:cut])
+        except Unreadable:
+            return
+        assert "Namespace" == body["kind"]
+
+    @in_virtual_time
+    async def test_a_kind_that_is_not_read_so_is_refused(self) -> None:
+        body = b"k8s\x00\n\x0a\n\x02v1\x12\x04Node\x12\x00"
+        headers = {"content-type": MEDIA}
+        answer = await (await server())(Request(method="POST", path="/api/v1/nodes", body=body, headers=headers))
+        assert 415 == answer.status
+        await answer.read()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (-5, "<invalid>"),
+        (0, "0s"),
+        (119, "119s"),
+        (120, "2m"),
+        (125, "2m5s"),
+        (610, "10m"),
+        (3 * 3600, "3h"),
+        (3 * 3600 + 60, "3h1m"),
+        (9 * 3600 + 60, "9h"),
+        (3 * 86400 + 3600, "3d1h"),
+        (10 * 86400, "10d"),
+        (800 * 86400, "2y70d"),
+        (3650 * 86400, "10y"),
+    ],
+)
+def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
+    assert text == human(seconds)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [(".a.b", [1]), (".a", [{"b": 1}]), (".list[*].x", [1, 2]), (".list[1].x", [2]), (".none", []), (".a['b']", [1])],
+)
+def test_simple_paths(path: str, found: list[Any]) -> None:
+    assert found == list(found_at({"a": {"b": 1}, "list": [{"x": 1}, {"x": 2}]}, path))

@@ -1,0 +1,286 @@
+"""What only pocket can do: go back to a copy, be behind, collect garbage, and do it all twice the same."""
+
+import asyncio
+import random
+from typing import Any
+
+import msgspec
+import pytest
+
+from podpool.api.crds import DEFINITIONS, manifests
+from podpool.lab.apiserver.garbage_collector import collect, collecting
+from podpool.lab.apiserver.handler import PocketApi
+from podpool.lab.apiserver.registry import NAMESPACES, Served
+from podpool.lab.apiserver.status_errors import Refused
+from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.watch import MOST_UNREAD, Terms
+from podpool.lab.apiserver.watch_cache import KEPT
+from podpool.runtime.transport import Request
+from tests.kube.clusters import FixedClock
+from tests.kube.loops import in_virtual_time
+
+
+def fresh(seed: int = 1) -> PocketStore:
+    return PocketStore(clock=FixedClock(), rng=random.Random(seed))  # noqa: S311  seeded
+
+
+MAPS = fresh().kinds.find("", "v1", "configmaps")
+NODES = fresh().kinds.find("", "v1", "nodes")
+
+
+def make(store: PocketStore, name: str, *, owners: tuple[str, ...] = (), **meta: Any) -> str:  # noqa: ANN401  JSON
+    """Make an object, and give its uid."""
+    references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid} for uid in owners]
+    wanted = {"metadata": {"name": name, "ownerReferences": references, **meta}}
+    return str(store.create(MAPS, wanted, namespace="default")["metadata"]["uid"])
+
+
+def write(store: PocketStore, name: str, turn: int) -> None:
+    store.update(MAPS, f"default/{name}", lambda old: {**old, "data": {"turn": str(turn)}})
+
+
+def names(store: PocketStore, served: Served = MAPS) -> list[str]:
+    return [obj["metadata"]["name"] for _, obj in store.list(served)]
+
+
+class TestCopies:
+    def test_a_restored_store_is_as_it_was_and_counts_on_from_there(self) -> None:
+        store = fresh()
+        make(store, "kept")
+        copy = store.snapshot()
+        make(store, "lost")
+        store.update(MAPS, "default/kept", lambda old: {**old, "data": {"a": "b"}})
+        store.restore(copy)
+        assert (["kept"], copy.revision) == (names(store), store.revision)
+        assert "data" not in store.get(MAPS, "default/kept")
+        make(store, "new")
+        assert str(copy.revision + 1) == store.get(MAPS, "default/new")["metadata"]["resourceVersion"]
+
+    def test_a_copy_is_not_touched_by_what_follows_and_can_be_used_again(self) -> None:
+        store = fresh()
+        make(store, "kept")
+        copy = store.snapshot()
+        for _ in range(2):
+            store.delete(MAPS, "default/kept")
+            make(store, "other")
+            store.restore(copy)
+            assert ["kept"] == names(store)
+
+    @in_virtual_time
+    async def test_watches_end_and_the_past_is_forgotten(self) -> None:
+        store = fresh()
+        make(store, "a")
+        copy = store.snapshot()
+        watch = store.watch(MAPS, since=store.revision)
+        store.restore(copy)
+        assert [] == [piece async for piece in watch]
+        assert b'"code":410' in await anext(store.watch(MAPS, since=copy.revision - 1))
+
+    def test_kinds_come_and_go_with_the_copy(self) -> None:
+        store = fresh()
+        before = store.snapshot()
+        definitions = store.kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        store.create(definitions, LAMPS)
+        lamps = store.kinds.find("x.dev", "v1", "lamps")
+        lamp = {"apiVersion": "x.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}}
+        store.create(lamps, lamp)
+        after = store.snapshot()
+        store.restore(before)
+        with pytest.raises(Refused, match="could not find"):
+            store.kinds.find("x.dev", "v1", "lamps")
+        store.restore(after)
+        assert ["a"] == names(store, store.kinds.find("x.dev", "v1", "lamps"))
+
+
+LAMPS = {
+    "metadata": {"name": "lamps.x.dev"},
+    "spec": {
+        "group": "x.dev",
+        "scope": "Cluster",
+        "names": {"plural": "lamps", "kind": "Lamp"},
+        "versions": [{"name": "v1", "served": True, "storage": True}],
+    },
+}
+
+
+class TestPast:
+    def test_a_cached_list_can_be_behind_but_not_behind_what_is_forgotten(self) -> None:
+        store = fresh()
+        make(store, "a")
+        make(store, "b")
+        store.delete(MAPS, "default/a")
+        assert store.revision == store.cached_revision()
+        store.lag = lambda: 1
+        shown = store.list(MAPS, revision=store.cached_revision())
+        assert ["default/a", "default/b"] == [key for key, _ in shown]
+        store.compact()
+        assert store.revision == store.cached_revision()
+
+    def test_every_version_that_is_remembered_can_be_listed(self) -> None:
+        store, rng = fresh(), random.Random(4)  # noqa: S311  seeded
+        shown: dict[int, list[Any]] = {}
+        for turn in range(100):
+            name = rng.choice("abcd")
+            if name not in names(store):
+                make(store, name)
+            elif rng.random() < 0.5:
+                store.delete(MAPS, f"default/{name}")
+            else:
+                write(store, name, turn)
+            shown[store.revision] = store.list(MAPS)
+        for revision, objects in shown.items():
+            assert objects == store.list(MAPS, revision=revision)
+
+    @in_virtual_time
+    async def test_only_so_much_is_remembered(self) -> None:
+        store = fresh()
+        make(store, "a")
+        first = store.revision
+        for turn in range(KEPT + 1):
+            write(store, "a", turn)
+        assert b'"code":410' in await anext(store.watch(MAPS, since=first))
+        assert b"MODIFIED" in await anext(store.watch(MAPS, since=store.revision - 1))
+
+
+class TestWatches:
+    @in_virtual_time
+    async def test_a_quiet_watch_gets_a_bookmark_each_minute(self) -> None:
+        store, loop = fresh(), asyncio.get_running_loop()
+        watch = store.watch(MAPS, since=store.revision, terms=Terms(lasting=150, bookmarks=True))
+        times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
+        assert [(60, 1), (120, 1), (150, 1)] == times
+
+    @in_virtual_time
+    async def test_one_that_nobody_reads_ends_and_the_next_goes_on_from_its_last_version(self) -> None:
+        store = fresh()
+        make(store, "a")
+        watch = store.watch(MAPS, since=None)
+        for turn in range(MOST_UNREAD + 5):
+            write(store, "a", turn)
+        lines = b"".join([piece async for piece in watch]).splitlines()
+        assert 1 + MOST_UNREAD == len(lines), "what was there, and so many writes"
+        last = int(msgspec.json.decode(lines[-1])["object"]["metadata"]["resourceVersion"])
+        rest = await anext(store.watch(MAPS, since=last))
+        assert 5 == rest.count(b"MODIFIED")
+
+    @in_virtual_time
+    async def test_what_is_closed_is_told_nothing_more(self) -> None:
+        store = fresh()
+        watch = store.watch(MAPS, since=store.revision)
+        await watch.close()
+        make(store, "a")
+        assert [] == [piece async for piece in watch]
+
+
+class TestGarbage:
+    def test_what_has_no_owner_left_goes_and_what_belongs_to_that(self) -> None:
+        store = fresh()
+        first, second = make(store, "first"), make(store, "second")
+        child = make(store, "child", owners=(first,))
+        make(store, "grandchild", owners=(child,))
+        make(store, "shared", owners=(first, second))
+        make(store, "free")
+        assert 0 == collect(store)
+        store.delete(MAPS, "default/first")
+        assert 2 == collect(store)
+        assert ["free", "second", "shared"] == names(store)
+        store.delete(MAPS, "default/second")
+        assert 1 == collect(store)
+
+    def test_a_new_object_of_the_owners_name_is_not_the_owner(self) -> None:
+        store = fresh()
+        make(store, "child", owners=(make(store, "owner"),))
+        store.delete(MAPS, "default/owner")
+        make(store, "owner")
+        collect(store)
+        assert ["owner"] == names(store)
+
+    def test_a_namespace_takes_along_what_is_in_it(self) -> None:
+        store = fresh()
+        store.create(NAMESPACES, {"metadata": {"name": "x"}})
+        store.create(MAPS, {"metadata": {"name": "inside"}}, namespace="x")
+        make(store, "elsewhere")
+        store.delete(NAMESPACES, "x")
+        assert 1 == collect(store)
+        assert ["elsewhere"] == names(store)
+
+    def test_finalizers_are_waited_for(self) -> None:
+        store = fresh()
+        owner = make(store, "owner")
+        make(store, "child", owners=(owner,), finalizers=["x.dev/hold"])
+        store.delete(MAPS, "default/owner")
+        assert 1 == collect(store)
+        assert "deletionTimestamp" in store.get(MAPS, "default/child")["metadata"]
+        assert 0 == collect(store)
+
+    @in_virtual_time
+    async def test_it_goes_on_by_itself(self) -> None:
+        store = fresh()
+        make(store, "child", owners=(make(store, "owner"),))
+        task = asyncio.ensure_future(collecting(store))
+        await asyncio.sleep(5)
+        store.delete(MAPS, "default/owner")
+        await asyncio.sleep(1.5)
+        assert [] == names(store)
+        task.cancel()
+        await asyncio.wait([task])
+
+
+def test_the_same_calls_make_the_same_history() -> None:
+    def history(seed: int) -> list[Any]:
+        store = fresh(seed)
+        owner = make(store, "owner")
+        make(store, "child", owners=(owner,))
+        store.delete(MAPS, "default/owner")
+        collect(store)
+        make(store, "last")
+        return [*store.everything()]
+
+    assert history(1) == history(1)
+    assert history(1) != history(2)
+
+
+@in_virtual_time
+async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluated() -> None:
+    api = PocketApi(fresh())
+    ruled = next(each for each in manifests() if "x-kubernetes-validations" in str(each))
+    for manifest, warned in ((ruled, True), (LAMPS, False)):
+        body = msgspec.json.encode(manifest)
+        answer = await api.send(Request(method="POST", path=DEFINITIONS.path(), body=body))
+        assert 201 == answer.status
+        assert ("not evaluated" in answer.headers.get("warning", "")) is warned
+
+
+class TestPages:
+    def test_pages_put_together_are_the_list_whatever_is_written_between_them(self) -> None:
+        store, rng = fresh(), random.Random(9)  # noqa: S311  seeded
+        for number in range(60):
+            make(store, f"m-{number:03}")
+        revision, then = store.revision, names(store)
+        told: list[str] = []
+        after = ""
+        while True:
+            page = store.page(MAPS, namespace="default", revision=revision, after=after, limit=7)
+            told += [obj["metadata"]["name"] for _, obj in page.found]
+            assert len(then) - len(told) == page.following
+            if not page.following:
+                break
+            after = page.found[-1][0]
+            store.delete(MAPS, f"default/{rng.choice(names(store))}")
+            make(store, f"n-{rng.randrange(10**9)}")
+            write(store, names(store)[0], rng.randrange(10**9))
+        assert then == told
+
+    def test_a_page_looks_only_at_its_own_namespace_and_behind_its_key(self) -> None:
+        store = fresh()
+        for name in ("a", "b", "c"):
+            make(store, name)
+            store.create(MAPS, {"metadata": {"name": name}}, namespace="kube-system")
+        looked: list[str] = []
+
+        def selects(obj: Any) -> bool:  # noqa: ANN401  JSON
+            looked.append(f"{obj['metadata']['namespace']}/{obj['metadata']['name']}")
+            return True
+
+        page = store.page(MAPS, namespace="default", after="default/a", selects=selects, limit=5)
+        assert ["default/b", "default/c"] == looked == [key for key, _ in page.found]

@@ -1,0 +1,99 @@
+"""Whatever is fed to a parser, it is read or refused, and a refusal is an `InvalidInput`."""
+
+import json
+from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.api.whereabouts import Allocation, IPPoolSpec
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import parse_prefix
+from podpool.whereabouts.config import IpamConfig
+from podpool.whereabouts.ippool import read_entries
+from podpool.whereabouts.nads import read_attachment
+from podpool.whereabouts.network_plan import plan_networks
+from podpool.whereabouts.object_names import PoolPlace, read_pool_name
+from podpool.whereabouts.raw_config import Written
+from tests.whereabouts.builders import attachment, definition, read_config
+
+KEYS = [field.replace("ip_ranges", "ipRanges") for field in Written.__struct_fields__ if field != "type"]
+texts = st.one_of(
+    st.text(max_size=12),
+    st.from_regex(r"[0-9a-f.:/-]{0,24}", fullmatch=True),
+    st.sampled_from(["10.0.0.0/8", "10.0.0.5-10.0.0.9/24", "fd00::/64", "fd00::5", "/24", "", "0x10", "٣"]),
+)
+scalars = st.one_of(texts, st.integers(), st.booleans(), st.none(), st.floats(allow_nan=False, allow_infinity=False))
+parts = st.dictionaries(
+    st.sampled_from(["range", "range_start", "range_end", "exclude", "address", "gateway", "dst", "gw", "kubeconfig"]),
+    st.one_of(scalars, st.lists(texts, max_size=2)),
+    max_size=3,
+)
+values = st.one_of(scalars, st.lists(st.one_of(scalars, parts), max_size=3), parts)
+ipams = st.dictionaries(st.sampled_from(KEYS), values, max_size=5)
+
+
+def meanings(config: IpamConfig) -> None:
+    """Look at everything that is looked at late."""
+    for wanted in config.ranges:
+        with suppress(InvalidInput):
+            assert wanted.cut.count
+        with suppress(InvalidInput):
+            assert 0 <= wanted.allocation.members.size
+
+
+@given(ipams, st.none() | ipams, st.text(max_size=20) | st.sampled_from(["IP=x", "IP=10.0.0.1/8;GATEWAY=10.0.0.9"]))
+def test_configurations(ipam: dict[str, object], flat: dict[str, object] | None, arguments: str) -> None:
+    text = json.dumps({"name": "n", "type": "macvlan", "ipam": {**ipam, "type": "podpool"}})
+    try:
+        config = read_config(text, flat=None if flat is None else json.dumps(flat), arguments=arguments)
+    except InvalidInput as error:
+        assert str(error)
+    else:
+        meanings(config)
+
+
+@given(st.binary(max_size=40) | st.text(max_size=40) | st.recursive(scalars, st.lists, max_leaves=4).map(json.dumps))
+def test_bytes(text: str | bytes) -> None:
+    try:
+        read_config(text)
+    except InvalidInput as error:
+        assert str(error)
+
+
+@given(st.dictionaries(st.sampled_from(["name", "type", "ipam", "plugins", "cniVersion"]), values))
+def test_definitions(document: dict[str, object]) -> None:
+    try:
+        read_attachment(definition("any", json.dumps(document)))
+    except InvalidInput as error:
+        assert str(error)
+
+
+@given(st.lists(ipams, max_size=3))
+def test_a_bad_attachment_never_stops_the_others(ipams: list[dict[str, object]]) -> None:
+    good = attachment("good", network_name="good", range="10.0.0.0/8", node_slice_size="/24")
+    others = []
+    for number, ipam in enumerate(ipams):
+        text = json.dumps({"name": f"n{number}", "type": "macvlan", "ipam": {**ipam, "type": "podpool"}})
+        try:
+            others.append(read_attachment(definition(f"d{number}", text)))
+        except InvalidInput:
+            continue
+    found = plan_networks([good, *(each for each in others if each)])
+    assert "default/good" in {name for plan in found.plans for name in plan.attachments}
+
+
+@given(texts, st.dictionaries(texts, st.builds(Allocation, id=texts, podref=texts)))
+def test_pools(range_: str, allocations: dict[str, Allocation]) -> None:
+    try:
+        entries = read_entries(IPPoolSpec(range=range_, allocations=allocations))
+    except InvalidInput:
+        return
+    assert sorted(allocations) == sorted([*(each.key for each in entries.listed), *entries.outside])
+
+
+@given(st.text(max_size=30), st.lists(texts), st.lists(texts))
+def test_names(name: str, nodes: list[str], networks: list[str]) -> None:
+    range_ = parse_prefix("10.0.0.0/24")
+    read = read_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
+    assert isinstance(read, PoolPlace)

@@ -1,0 +1,322 @@
+"""IPAM configurations: what they mean, and what is wrong with those that are refused.
+
+Numbers are those of the list of cases that Whereabouts itself is known by (U: its own tests, R: seen by running it).
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from podpool.core.errors import InvalidInput
+from podpool.whereabouts.cni_json import read_struct
+from podpool.whereabouts.config import IpamConfig, LeaderTimes, WantedRange
+from podpool.whereabouts.raw_config import FLAT_FILES, Dns, Written, flat_files
+from tests.whereabouts.builders import config, network, read_config
+
+
+def bounds(wanted: WantedRange) -> str:
+    return str(wanted.allocation.bounds)
+
+
+def ranges(read: IpamConfig) -> list[str]:
+    return [str(each.prefix) for each in read.ranges]
+
+
+class TestRanges:
+    def test_1_a_stretch_has_its_network_and_its_bounds(self) -> None:
+        read = config(range="192.168.1.5-192.168.1.25/24", gateway="192.168.10.1")
+        assert ["192.168.1.0/24"] == ranges(read)
+        assert ("192.168.1.5", "192.168.1.25") == (str(read.ranges[0].start), str(read.ranges[0].end))
+        assert "192.168.10.1" == str(read.gateway)
+        assert LeaderTimes(duration=1500, renew=1000, retry=500) == read.leader
+
+    @pytest.mark.parametrize("text", ["00192.00168.1.5-000000192.168.1.25/24", "192.168.1.5-192.168.1.25/24"])
+    def test_9_leading_zeros_are_decimal(self, text: str) -> None:
+        read = config(range=text)
+        assert ["192.168.1.0/24"] == ranges(read)
+        assert "192.168.1.5-192.168.1.25" == bounds(read.ranges[0])
+
+    def test_10_without_a_start_a_range_begins_at_its_first_usable_address(self) -> None:
+        """Whereabouts writes down the network address as start, and ignores it later as unusable."""
+        read = config(range="00192.00168.1.0/24")
+        assert ["192.168.1.0/24"] == ranges(read)
+        assert "192.168.1.1-192.168.1.254" == bounds(read.ranges[0])
+
+    def test_18_an_inverted_stretch_is_accepted_and_its_end_ignored(self) -> None:
+        assert "10.0.0.20-10.0.0.254" == bounds(config(range="10.0.0.20-10.0.0.5/24").ranges[0])
+
+    @pytest.mark.parametrize("key", ["range_start", "range_end"])
+    def test_20_a_bound_beside_range_that_is_no_address_is_as_if_not_written(self, key: str) -> None:
+        bogus: dict[str, Any] = {key: "bogus"}
+        read = config(range="10.0.0.0/24", **bogus)
+        assert "10.0.0.1-10.0.0.254" == bounds(read.ranges[0])
+
+    def test_bounds_beside_range_may_have_leading_zeros(self) -> None:
+        read = config(range="10.0.0.0/24", range_start="010.0.0.5", range_end="10.0.0.009")
+        assert "10.0.0.5-10.0.0.9" == bounds(read.ranges[0])
+
+    @pytest.mark.parametrize("value", ["bogus", "010.0.0.5"])
+    @pytest.mark.parametrize("key", ["range_start", "range_end"])
+    def test_21_a_bound_in_ip_ranges_is_strict(self, key: str, value: str) -> None:
+        with pytest.raises(InvalidInput, match=f"^ipRanges {key} '{value}': not an IPv4 or IPv6 address"):
+            config(ipRanges=[{"range": "10.0.0.0/24", key: value}])
+
+    def test_an_empty_bound_in_ip_ranges_is_none(self) -> None:
+        assert "10.0.0.1-10.0.0.254" == bounds(config(ipRanges=[{"range": "10.0.0.0/24", "range_end": ""}]).ranges[0])
+
+    def test_22_range_comes_before_ip_ranges(self) -> None:
+        read = config(range="abcd::1/64", ipRanges=[{"range": "192.168.10.1/24"}])
+        assert ["abcd::/64", "192.168.10.0/24"] == ranges(read)
+
+    def test_each_of_ip_ranges_has_its_own_bounds_and_exclusions(self) -> None:
+        listed = [
+            {"range": "10.0.0.0/24", "range_start": "10.0.0.9", "range_end": "10.0.0.20", "exclude": ["10.0.0.9/32"]},
+            {"range": "fd00::/64"},
+        ]
+        first, second = config(ipRanges=listed, exclude=["10.0.0.10"]).ranges
+        assert ["10.0.0.10-10.0.0.20"] == [str(each) for each in first.allocation.members.ranges]
+        assert ["fd00::1-fd00::ffff:ffff:ffff:fffe"] == [str(each) for each in second.allocation.members.ranges]
+
+    def test_neither_range_nor_ip_ranges_is_no_error(self) -> None:
+        assert [] == ranges(config())
+
+    @pytest.mark.parametrize(("text", "size"), [("10.0.0.5/32", "/30"), ("fd00::/127", "/126")])
+    def test_a_range_too_small_fails_only_when_an_address_is_given(self, text: str, size: str) -> None:
+        (wanted,) = config(range=text).ranges
+        with pytest.raises(InvalidInput, match=f"has no usable address: use a prefix of {size} or shorter"):
+            _ = wanted.allocation.bounds
+
+    @pytest.mark.parametrize("text", ["192.168.0.1/123", "100::2::1", "010.0.0.1"])
+    def test_60_an_exclusion_that_cannot_be_read_fails_only_then(self, text: str) -> None:
+        (wanted,) = config(range="10.0.0.0/24", exclude=[text]).ranges
+        with pytest.raises(InvalidInput, match=f"^exclude '{text}': "):
+            _ = wanted.allocation
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("192.168.2.0", "not in CIDR notation: write ADDRESS/LENGTH"),
+            ("foo", "not in CIDR notation: write ADDRESS/LENGTH"),
+            ("foo-10.0.0.5/24", "the start 'foo' is not an IPv4 or IPv6 address"),
+            ("10.0.0.1-foo/24", "the end 'foo/24': 'foo' is not an IPv4 or IPv6 address"),
+            ("10.0.0.5 - 10.0.0.20/24", "the start '10.0.0.5 ' is not an IPv4 or IPv6 address"),
+            ("192.168.1.5-192.168.2.25/28", "the start 192.168.1.5 is not in 192.168.2.16/28"),
+        ],
+    )
+    @pytest.mark.parametrize("listed", [False, True])
+    def test_13_16_17_a_range_that_is_none_is_refused(self, text: str, reason: str, *, listed: bool) -> None:
+        with pytest.raises(InvalidInput) as caught:
+            config(**({"ipRanges": [{"range": text}]} if listed else {"range": text}))
+        assert f"range {text!r}: {reason}" == str(caught.value)
+
+    def test_an_empty_range_in_ip_ranges_is_refused(self) -> None:
+        with pytest.raises(InvalidInput, match="^range '': not in CIDR notation"):
+            config(ipRanges=[{}])
+
+
+class TestFlatFile:
+    @pytest.mark.parametrize("flat", [None, {}])
+    def test_2_32_without_one_a_range_is_enough(self, flat: dict[str, Any] | None) -> None:
+        """Whereabouts demands the file in any case, and a kubeconfig in one of the two; the agent has its own."""
+        assert ["10.0.0.0/24"] == ranges(config(flat, range="10.0.0.0/24", kubernetes={}))
+
+    @pytest.mark.parametrize("inline", [True, False])
+    def test_4_5_overlap_is_decided_inline(self, *, inline: bool) -> None:
+        read = config({"enable_overlapping_ranges": not inline}, enable_overlapping_ranges=inline)
+        assert inline == read.overlap_checked
+
+    def test_overlap_is_checked_unless_it_is_said_inline(self) -> None:
+        read = config({"enable_overlapping_ranges": False})
+        assert (True, False) == (read.overlap_checked, read.overlap_insisted)
+        assert config(enable_overlapping_ranges=True).overlap_insisted
+
+    def test_it_fills_what_is_empty(self) -> None:
+        flat = {
+            "range": "10.9.0.0/24",
+            "gateway": "10.9.0.1",
+            "addresses": [{"address": "10.8.0.1/24"}],
+            "sleep_for_race": 3,
+            "network_name": "blue",
+            "leader_retry_period": 700,
+            "dns": {"nameservers": ["10.0.0.53"], "domain": "flat"},
+        }
+        read = config(flat, range="", sleep_for_race=0, dns={"domain": "inline"})
+        assert ["10.9.0.0/24"] == ranges(read)
+        assert ("10.9.0.1", ["10.8.0.1/24"]) == (str(read.gateway), [str(each) for each in read.addresses])
+        assert (3, "blue", 700) == (read.sleep_for_race, read.network_name, read.leader.retry)
+        assert Dns(nameservers=("10.0.0.53",), domain="inline") == read.dns
+
+    def test_it_changes_nothing_that_is_written_inline(self) -> None:
+        flat = {"range": "10.9.0.0/24", "exclude": ["10.0.0.2"], "network_name": "flat"}
+        read = config(flat, range="10.0.0.0/24", exclude=["10.0.0.1"], network_name="inline")
+        assert ["10.0.0.0/24"] == ranges(read)
+        assert ("10.0.0.1",) == read.ranges[0].exclude, "lists are not joined"
+        assert "inline" == read.network_name
+
+    def test_24_its_exclusions_are_for_range_alone(self) -> None:
+        read = config({"exclude": ["10.9.0.0/30"]}, range="10.9.0.0/24", ipRanges=[{"range": "10.8.0.0/24"}])
+        assert [("10.9.0.0/30",), ()] == [each.exclude for each in read.ranges]
+
+    def test_33_it_is_looked_for_where_the_configuration_says_first(self) -> None:
+        assert ("/mine.conf", *FLAT_FILES) == flat_files(Written(configuration_path="/mine.conf"))
+        assert FLAT_FILES == flat_files(Written())
+
+    @pytest.mark.parametrize("text", ["", "{", "[]", "5"])
+    def test_one_that_is_no_object_is_refused_by_its_name(self, text: str) -> None:
+        with pytest.raises(InvalidInput, match="^flat file "):
+            read_config(network(range="10.0.0.0/24"), flat=text)
+
+    def test_a_wrong_type_in_it_is_told_as_its_own(self) -> None:
+        with pytest.raises(InvalidInput, match="^flat file.range 5: has the wrong type: expected str, got int"):
+            config({"range": 5})
+
+
+class TestKeys:
+    def test_6_a_list_is_read_as_its_plugin(self) -> None:
+        plugin = json.loads(network(range="192.168.1.5-192.168.1.25/24", gateway="192.168.10.1"))
+        plugin["name"] = ""
+        read = read_config(json.dumps({"cniVersion": "0.3.1", "name": "listed", "plugins": [plugin]}))
+        assert "192.168.1.5-192.168.1.25" == bounds(read.ranges[0])
+        assert "listed" == read.name, "Whereabouts loses the list's name"
+
+    def test_a_list_is_searched_for_the_plugin_that_asks_us(self) -> None:
+        """Whereabouts looks at the first alone."""
+        plugins = [{"type": "tuning"}, {"type": "macvlan", "ipam": {"type": "podpool", "range": "10.0.0.0/24"}}]
+        assert ["10.0.0.0/24"] == ranges(read_config(json.dumps({"name": "n", "plugins": plugins})))
+
+    @pytest.mark.parametrize("kind", ["whereabouts", "podpool"])
+    def test_both_types_are_ours(self, kind: str) -> None:
+        assert ["10.0.0.0/24"] == ranges(config(type=kind, range="10.0.0.0/24"))
+
+    def test_8_without_ipam_it_is_refused(self) -> None:
+        with pytest.raises(InvalidInput, match='^ipam None: is missing: add "ipam": '):
+            read_config('{"name": "n", "type": "macvlan"}')
+
+    @pytest.mark.parametrize("kind", ["host-local", ""])
+    def test_another_type_is_refused(self, kind: str) -> None:
+        with pytest.raises(InvalidInput, match=f"^ipam.type '{kind}': is not ours: use 'whereabouts' or 'podpool'"):
+            config(type=kind)
+
+    def test_12_the_cron_expression_is_read(self) -> None:
+        """And not used: what is left behind is released all the time, not by the clock."""
+        read = read_struct({"reconciler_cron_expression": "30 4 * * *"}, Written)
+        assert "30 4 * * *" == read.reconciler_cron_expression
+
+    @pytest.mark.parametrize("text", ['{"ipam": {asdf}}', "", "{", '"x"', "5", b"\xff"])
+    def test_14_what_is_no_json_object_is_refused(self, text: str | bytes) -> None:
+        with pytest.raises(InvalidInput, match="^configuration "):
+            read_config(text)
+
+    @pytest.mark.parametrize(
+        ("keys", "told"),
+        [
+            ({"range": 5}, "ipam.range 5: has the wrong type: expected str, got int"),
+            ({"leader_lease_duration": "1500"}, "ipam.leader_lease_duration '1500': has the wrong type: expected int"),
+            ({"exclude": "10.0.0.1"}, "ipam.exclude '10.0.0.1': has the wrong type: expected array, got str"),
+            ({"exclude": [5]}, r"ipam.exclude\[0\] \[5\]: has the wrong type: expected str, got int"),
+            ({"ipRanges": [{"range": 5}]}, r"ipam.ipRanges\[0\].range 5: has the wrong type: expected str"),
+            ({"kubernetes": {"kubeconfig": 1}}, "ipam.kubernetes.kubeconfig 1: has the wrong type"),
+            ({"enable_overlapping_ranges": "yes"}, "ipam.enable_overlapping_ranges 'yes': has the wrong type"),
+            ({"dns": {"nameservers": "x"}}, "ipam.dns.nameservers 'x': has the wrong type"),
+        ],
+    )
+    def test_29_30_a_wrong_type_is_refused_by_the_path_of_its_key(self, keys: dict[str, Any], told: str) -> None:
+        with pytest.raises(InvalidInput, match=f"^{told}"):
+            config(**keys)
+
+    def test_case_does_not_matter_and_null_is_nothing(self) -> None:
+        text = """{"Name": "n", "IPAM": {"Type": "whereabouts", "RANGE": "10.1.0.0/24", "range": "10.0.0.0/24",
+                   "ipranges": [{"Range": "10.2.0.0/24", "EXCLUDE": null}], "gateway": null, "unheard_of": [1]}}"""
+        read = read_config(text)
+        assert ["10.0.0.0/24", "10.2.0.0/24"] == ranges(read), "the later spelling counts"
+        assert ("n", None) == (read.name, read.gateway)
+
+    def test_what_is_unknown_or_of_the_past_is_skipped(self) -> None:
+        past: dict[str, Any] = {
+            "datastore": "etcd",
+            "etcd_host": 5,
+            "etcd_username": None,
+            "k8s_api_root": "x",
+            "PodName": "y",
+        }
+        assert config(range="10.0.0.0/24") == config(range="10.0.0.0/24", **past)
+
+    def test_leader_times_that_cannot_work_are_refused_by_who_needs_them(self) -> None:
+        """Whereabouts crashes on them."""
+        read = config(leader_lease_duration=0, leader_renew_deadline=1000, leader_retry_period=1000)
+        with pytest.raises(InvalidInput, match="^leader times '1500, 1000, 1000': leader_lease_duration must exceed"):
+            read.leader.checked()
+        assert LeaderTimes() == config().leader.checked()
+        with pytest.raises(InvalidInput, match="'1000, 1000, 500'"):
+            config(leader_lease_duration=1000).leader.checked()
+
+    def test_routes_and_dns_are_handed_on(self) -> None:
+        routes = [{"dst": "0.0.0.0/0"}, {"Dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}]
+        read = config(routes=routes, dns={"nameservers": ["10.0.0.53"], "search": ["a", "b"], "options": ["x"]})
+        assert ({"dst": "0.0.0.0/0"}, {"dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}) == read.routes
+        assert Dns(nameservers=("10.0.0.53",), search=("a", "b"), options=("x",)) == read.dns
+
+    @pytest.mark.parametrize(
+        ("route", "field"), [({}, "dst"), ({"dst": "default"}, "dst"), ({"dst": "10.0.0.0/8", "gw": "x"}, "gw")]
+    )
+    def test_a_route_that_leads_nowhere_is_refused(self, route: dict[str, str], field: str) -> None:
+        with pytest.raises(InvalidInput, match=rf"^routes\[0\].{field} "):
+            config(routes=[route])
+
+    @pytest.mark.parametrize(
+        ("flag", "read"), [(True, True), (False, False), ("yes", False), (1, False), (None, False)]
+    )
+    def test_fast_ipam_is_accepted_whatever_it_is(self, flag: object, *, read: bool) -> None:
+        assert read == config(fast_ipam=flag).fast_ipam
+
+    def test_fast_ipam_alone_cuts_nothing(self) -> None:
+        assert not config(range="10.0.0.0/24", fast_ipam=True).sliced
+
+    def test_the_proposal_of_node_slices_is_read_as_it_is_written(self) -> None:
+        read = config(range="192.168.2.225/8", fast_ipam=True, node_slice_size="/22")
+        assert (True, True, ["192.0.0.0/8"]) == (read.sliced, read.fast_ipam, ranges(read))
+        assert "192.0.4.0/22" == str(read.ranges[0].cut.slice(1))
+
+
+class TestSliceSize:
+    @pytest.mark.parametrize("size", ["/24", "24"])
+    def test_it_is_written_with_or_without_a_slash(self, size: str) -> None:
+        assert 24 == config(range="10.0.0.0/8", node_slice_size=size).ranges[0].cut.length
+
+    def test_in_the_other_family_a_slice_has_as_many_addresses(self) -> None:
+        read = config(
+            range="10.0.0.0/8", ipRanges=[{"range": "fd00::/64"}, {"range": "11.0.0.0/8"}], node_slice_size="/24"
+        )
+        assert [24, 120, 24] == [each.cut.length for each in read.ranges]
+
+    def test_a_range_may_have_its_own(self) -> None:
+        listed = [{"range": "10.0.0.0/16", "node_slice_size": "/24"}, {"range": "fd00::/48", "node_slice_size": "64"}]
+        read = config(ipRanges=listed)
+        assert read.sliced
+        assert [24, 64] == [each.cut.length for each in read.ranges]
+
+    @pytest.mark.parametrize(
+        ("range_", "size", "reason"),
+        [
+            ("10.0.0.0/24", "/22", "does not divide 10.0.0.0/24: use /24 to /32"),
+            ("10.0.0.0/8", "/33", "does not divide 10.0.0.0/8: use /8 to /32"),
+            ("10.0.0.0/8", "x", "not a prefix length: write it as /24"),
+            ("10.0.0.0/24", "/31", "leaves no usable address: use /30 or less"),
+            ("fd00::/64", "/127", "leaves no usable address: use /126 or less"),
+        ],
+    )
+    def test_one_that_does_not_fit_fails_only_when_slices_are_made(self, range_: str, size: str, reason: str) -> None:
+        (wanted,) = config(range=range_, node_slice_size=size).ranges
+        with pytest.raises(InvalidInput) as caught:
+            _ = wanted.cut
+        assert f"node_slice_size {size!r}: {reason}" == str(caught.value)
+
+    def test_one_that_has_no_counterpart_in_the_other_family_is_refused(self) -> None:
+        read = config(range="fd00::/64", ipRanges=[{"range": "10.0.0.0/8"}], node_slice_size="/80")
+        with pytest.raises(InvalidInput, match="does not divide 10.0.0.0/8"):
+            _ = read.ranges[1].cut
+
+
+def test_a_struct_is_read_by_the_names_of_its_keys() -> None:
+    assert ({"range": "a"},) == read_struct({"IPRANGES": [{"range": "a"}]}, Written).ip_ranges
