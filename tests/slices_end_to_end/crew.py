@@ -13,9 +13,10 @@ from podpool.agent.notices import to_log
 from podpool.core.settings import Numbers, read_numbers
 from podpool.kube import config
 from podpool.kube.client import KubeClient
-from podpool.runtime import entropy, logging, process
+from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
+from podpool.runtime.logging import configure_logging
 
 
 async def serve(home: Path, node: str, kubeconfig: Path, numbers: Numbers) -> None:
@@ -53,5 +54,5 @@ if __name__ == "__main__":
     where, told, *pairs = sys.argv[1:]
     parted = [each.partition("=") for each in pairs]
     crew = {node: Path(kubeconfig) for node, _, kubeconfig in parted}
-    logging.to_stderr(level="info")
+    configure_logging()
     process.run(lambda: serve_all(Path(where), read_numbers(told), crew))

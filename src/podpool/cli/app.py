@@ -18,7 +18,7 @@ from podpool.cli.options import Asked, Manifests, OfCluster, Simple
 from podpool.cli.spec import LOOK, RUN, TRY, Output
 from podpool.cli.status_app import add_cluster_commands
 from podpool.cli.typer_bridge import add_rooms
-from podpool.runtime import logging
+from podpool.runtime.logging import configure_logging
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 
@@ -123,7 +123,7 @@ def dashboard(
     """Serve a page that shows a cluster's addresses, live. It reads, and changes nothing."""
     from podpool.cli.run_dashboard import serve_dashboard  # noqa: PLC0415  only here
 
-    logging.to_stderr(level="info")
+    configure_logging()
     serve_dashboard(
         kubeconfig=kubeconfig,
         ledger=ledger,

@@ -17,9 +17,10 @@ from podpool.cli.settings_file import VARIABLE, chosen_file, read_settings
 from podpool.cli.spec import EXIT_CODES, NO_COLOR, OUTPUT, Command, Option, firsts, under
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count
-from podpool.runtime import logging
+from podpool.runtime.logging import FORMATS, configure_logging
 
 LOG_LEVEL = Option("info", "how much to log", ("debug", "info", "warning", "error"))
+LOG_FORMAT = Option("auto", "text on a terminal and JSON otherwise, or always one of them", FORMATS)
 SCARCITIES = ("off", "exhaustion", "graded")
 KUBECONFIG = "else the variable KUBECONFIG, the Pod's own account, or ~/.kube/config"
 
@@ -85,7 +86,7 @@ def main(words: Sequence[str]) -> None:
 
 def _run(words: Sequence[str]) -> None:
     options = vars(parser(words).parse_args(words))
-    logging.to_stderr(level=options.pop("log_level"))
+    configure_logging(level=options.pop("log_level"), log_format=options.pop("log_format"))
     module, _, name = options.pop("does").partition(":")
     for read_before in ("config", "debug"):
         options.pop(read_before, None)
@@ -122,10 +123,10 @@ def _describe(parser: argparse.ArgumentParser, command: Command, words: Sequence
     if command.file:
         parser.add_argument("--config", help=f"a TOML file with options ({VARIABLE}; default {command.file})")
         path = chosen_file(words, command.file) if words else None
-        settings = read_settings(path, [*command.options, "log-level"]) if path else {}
+        settings = read_settings(path, [*command.options, "log-level", "log-format"]) if path else {}
     for name in command.takes:
         parser.add_argument(name.lower().replace(".", "_"), metavar=name)
-    for name, option in {**command.options, "log-level": LOG_LEVEL}.items():
+    for name, option in {**command.options, "log-level": LOG_LEVEL, "log-format": LOG_FORMAT}.items():
         variable = "PODPOOL_" + name.replace("-", "_").upper()
         value = os.environ.get(variable, settings.get(name, option.default))
         if words and option.choices and value not in option.choices:  # argparse looks only at what is typed

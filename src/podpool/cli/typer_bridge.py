@@ -61,7 +61,11 @@ def _parameters(command: Command) -> Iterator[inspect.Parameter]:
     if command.file:
         told = f"a TOML file with options; else {command.file}"
         yield _parameter("config", Annotated[Path, typer.Option("--config", help=told)], None)
-    for name, option in {**command.options, "log-level": daemon_parser.LOG_LEVEL}.items():
+    for name, option in {
+        **command.options,
+        "log-level": daemon_parser.LOG_LEVEL,
+        "log-format": daemon_parser.LOG_FORMAT,
+    }.items():
         flags = [f"--{name}", *["-o"] * (option is OUTPUT)]
         chosen = _offering(option.choices) if option.choices else None
         yield _parameter(name, Annotated[str, typer.Option(*flags, help=option.help, autocompletion=chosen)], None)

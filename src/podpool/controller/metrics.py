@@ -10,7 +10,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from podpool.kube.workqueue import Again, Reconcile, WorkQueue
-from podpool.runtime.logging import about
+from podpool.runtime.logging import log_context
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"
@@ -97,7 +97,7 @@ class Metrics:
         self.errors.labels(controller)  # so that there is a 0 to be seen
 
         async def counted(key: str) -> Again | None:
-            with about(controller=controller, key=key), self.working(controller):
+            with log_context(controller=controller, key=key), self.working(controller):
                 return await reconcile(key)
 
         return counted

@@ -1,7 +1,13 @@
-"""Logs: one JSON object per line on standard error, or plain lines for a person at a terminal.
+"""Structured logging on the standard library: an event in a few words, and the values as fields.
 
-The standard library's logging, because the agent's memory is counted: a structured logger would bring its colours
-along.
+    log = get_logger(__name__)
+    log.info("grants published", node="node-1", count=16)
+
+Field names are shared by all components, so that one address or Pod can be followed through all logs: node, pod,
+address, network, subnet, reason, error. A line is text on a terminal and one JSON object otherwise.
+
+The standard library is used because the agent's memory is limited (`make bench-agent`), and no structured logging
+library is needed for two formatters.
 """
 
 import logging
@@ -14,39 +20,108 @@ from types import MappingProxyType
 
 import msgspec
 
-_ABOUT: ContextVar[Mapping[str, str]] = ContextVar("about", default=MappingProxyType({}))
+FORMATS = ("auto", "text", "json")
+_NO_FIELDS: Mapping[str, object] = MappingProxyType({})
+_CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("log_context", default=_NO_FIELDS)
+
+
+class Logger:
+    """A logger whose calls take an event and fields. `bind` returns one with fields that every call adds."""
+
+    __slots__ = ("_fields", "_logger")
+
+    def __init__(self, logger: logging.Logger, fields: Mapping[str, object] = _NO_FIELDS) -> None:
+        self._logger = logger
+        self._fields = fields
+
+    def bind(self, **fields: object) -> "Logger":
+        """Return a logger that adds these fields to each line."""
+        return Logger(self._logger, {**self._fields, **fields})
+
+    def debug(self, event: str, /, **fields: object) -> None:
+        """Log one step of an operation."""
+        self._log(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: object) -> None:
+        """Log a state change that an operator may want to see."""
+        self._log(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: object) -> None:
+        """Log what may need action."""
+        self._log(logging.WARNING, event, fields)
+
+    def error(self, event: str, /, **fields: object) -> None:
+        """Log what needs action."""
+        self._log(logging.ERROR, event, fields)
+
+    def exception(self, event: str, /, **fields: object) -> None:
+        """Log an unexpected exception with its traceback; called from an except block."""
+        self._log(logging.ERROR, event, fields, exc_info=True)
+
+    def _log(self, level: int, event: str, fields: Mapping[str, object], *, exc_info: bool = False) -> None:
+        if self._logger.isEnabledFor(level):
+            extra = {"fields": {**self._fields, **fields}}
+            self._logger.log(level, "%s", event, exc_info=exc_info, extra=extra, stacklevel=3)
+
+
+def get_logger(name: str) -> Logger:
+    """Return the logger of a module."""
+    return Logger(logging.getLogger(name))
 
 
 @contextmanager
-def about(**fields: str) -> Iterator[None]:
-    """Have everything that is logged meanwhile say what it is about: `about(key="node-1")`."""
-    before = _ABOUT.set({**_ABOUT.get(), **fields})
+def log_context(**fields: object) -> Iterator[None]:
+    """Add fields to every line that is logged within the block, in the same task or thread."""
+    token = _CONTEXT.set({**_CONTEXT.get(), **fields})
     try:
         yield
     finally:
-        _ABOUT.reset(before)
+        _CONTEXT.reset(token)
 
 
-class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+def fields_of(record: logging.LogRecord) -> Mapping[str, object]:
+    """Return the fields of a record and of its context; records of other libraries have only the context's."""
+    return {**_CONTEXT.get(), **getattr(record, "fields", _NO_FIELDS)}
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object per line: time, level, logger, event, the fields, and the traceback of an exception."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write time, level, room and sentence, what it is about, and a traceback where there is one."""
-        told = {
+        """Return the line."""
+        line: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
-            **_ABOUT.get(),
+            "event": record.getMessage(),
+            **fields_of(record),
         }
         if record.exc_info:
-            told["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(told).decode()
+            line["traceback"] = self.formatException(record.exc_info)
+        return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-def to_stderr(*, level: str = "info") -> None:
-    """Begin to log."""
+class TextFormatter(logging.Formatter):
+    """One line of text: time, level, event, key=value fields; values with spaces are quoted."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the standard library's name
+        """Append the fields to the event."""
+        pairs = (f"{key}={_text(value)}" for key, value in fields_of(record).items())
+        return " ".join((super().formatMessage(record), *pairs))
+
+
+def _text(value: object) -> str:
+    text = str(value)
+    quoted = not text or any(each.isspace() or each in '"=' for each in text)
+    return msgspec.json.encode(text).decode() if quoted else text
+
+
+def configure_logging(*, level: str = "info", log_format: str = "auto") -> None:
+    """Log to standard error; `auto` is text on a terminal and JSON otherwise."""
+    text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
-    plain = logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-    handler.setFormatter(plain if sys.stderr.isatty() else JsonLines())
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)

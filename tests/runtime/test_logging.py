@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from podpool.runtime.logging import JsonLines, about
+from podpool.runtime.logging import JsonFormatter, log_context
 
 
 def record(**parts: object) -> logging.LogRecord:
@@ -15,12 +15,12 @@ def record(**parts: object) -> logging.LogRecord:
 
 
 def test_a_record_is_one_line_with_its_time() -> None:
-    line = JsonLines().format(record(name="podpool.agent"))
+    line = JsonFormatter().format(record(name="podpool.agent"))
     assert {
         "time": "1970-01-01T00:00:00.250+00:00",
         "level": "info",
         "logger": "podpool.agent",
-        "message": "10.0.0.5 rests",
+        "event": "10.0.0.5 rests",
     } == msgspec.json.decode(line)
 
 
@@ -28,13 +28,13 @@ def test_a_traceback_stays_on_the_line() -> None:
     try:
         raise ValueError("torn")  # noqa: TRY301  to have a traceback
     except ValueError:
-        line = JsonLines().format(record(exc_info=sys.exc_info()))
+        line = JsonFormatter().format(record(exc_info=sys.exc_info()))
     assert "\n" not in line
     assert "ValueError: torn" in msgspec.json.decode(line)["traceback"]
 
 
 def test_what_is_logged_meanwhile_says_what_it_is_about() -> None:
-    with about(controller="nodes", key="n1"), about(key="n2"):
-        told = msgspec.json.decode(JsonLines().format(record()))
+    with log_context(controller="nodes", key="n1"), log_context(key="n2"):
+        told = msgspec.json.decode(JsonFormatter().format(record()))
     assert ("nodes", "n2") == (told["controller"], told["key"])
-    assert "key" not in msgspec.json.decode(JsonLines().format(record()))
+    assert "key" not in msgspec.json.decode(JsonFormatter().format(record()))

@@ -13,7 +13,7 @@ from podpool.runtime.transport import Request
 
 PROGRAM = """
 import asyncio
-from podpool.runtime import daemon, logs
+from podpool.runtime import logging, process
 
 async def work():
     try:
@@ -26,8 +26,8 @@ async def forever():
     print("running", flush=True)
     await asyncio.Event().wait()
 
-logs.to_stderr()
-daemon.run(work)
+logging.configure_logging()
+process.run(work)
 """
 
 
