@@ -37,7 +37,7 @@ def samples(union: Any) -> list[Any]:  # noqa: ANN401  same
     return [_value(each, "value") for each in sorted(members, key=lambda each: str(each.tag))]
 
 
-def _value(info: inspect.Type, name: str) -> Any:  # noqa: ANN401, PLR0911  one for each kind of type
+def _value(info: inspect.Type, name: str) -> Any:  # noqa: ANN401, C901, PLR0911  a case for each kind
     match info:
         case inspect.Metadata(type=inner):
             return _value(inner, name)
