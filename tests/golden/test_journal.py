@@ -6,11 +6,10 @@ import struct
 import pytest
 
 from podpool.agent import records as r
-from podpool.agent.book import Book
 from podpool.agent.journal import Journal, read_journal
-from podpool.agent.networks import classic_memory
-from podpool.agent.networks.classic_memory import Lending, Lendings
-from podpool.resources.acn import IPAssignment, NetworkContainer
+from podpool.agent.secondary.shared_range_log import Lending, Lendings
+from podpool.agent.state import Book
+from podpool.api.azure import IPAssignment, NetworkContainer
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
 from tests.golden.files import matches_json, matches_lines, matches_text, on_the_wire, read_text

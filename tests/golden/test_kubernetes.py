@@ -8,14 +8,14 @@ from typing import Any
 import msgspec
 
 from podpool import resources
+from podpool.api import admission, crds, rbac
+from podpool.api.azure import AgentReport
+from podpool.api.meta import Kind
+from podpool.api.whereabouts import SliceReport
 from podpool.core.addresses import parse_address
 from podpool.core.ranges import parse_prefix
-from podpool.kube.wire import ENCODER
-from podpool.resources import access, admission, crds
-from podpool.resources.acn import AgentReport
-from podpool.resources.meta import Kind
-from podpool.resources.whereabouts import SliceReport
-from podpool.slices.names import PoolPlace, reservation_name, slice_pool_name
+from podpool.kube.codec import ENCODER
+from podpool.whereabouts.object_names import PoolPlace, reservation_name, slice_pool_name
 from tests.golden.files import DATA, matches_json, matches_lines, on_the_wire
 from tests.golden.samples import sample
 from tests.golden.sources import keyword_values, names_under
@@ -89,8 +89,8 @@ def test_definitions() -> None:
 
 def test_accounts_roles_and_policies() -> None:
     """`podpool access --shared-ranges`."""
-    manifests = [*access.accounts(), *access.shared_ranges(), *admission.policies()]
-    matches_json("kubernetes/access.json", without_words(manifests))
+    manifests = [*rbac.accounts(), *rbac.shared_ranges(), *admission.policies()]
+    matches_json("kubernetes/rbac.json", without_words(manifests))
 
 
 def test_reasons_and_actions_of_events() -> None:

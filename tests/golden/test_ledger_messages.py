@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from podpool.ledger import forms, messages
+from podpool.ledger import messages
 from podpool.ledger.errors import kinds
-from podpool.ledger.openapi import describe
-from podpool.ledger.routes import ROUTES
+from podpool.ledger.http.openapi import describe
+from podpool.ledger.http.routes import ROUTES
 from tests.golden.files import DATA, matches_json, on_the_wire
 from tests.golden.samples import sample
 
