@@ -7,6 +7,7 @@ import pytest
 
 from podpool.agent import records as r
 from podpool.agent.journal import Journal, read_journal
+from podpool.agent.secondary import shared_range_log
 from podpool.agent.secondary.shared_range_log import Lending, Lendings
 from podpool.agent.state import Book
 from podpool.api.azure import IPAssignment, NetworkContainer
@@ -138,7 +139,7 @@ def test_addresses_of_shared_ranges_are_written_and_read(monkeypatch: pytest.Mon
     lendings.end(OWNER)
     first = disk.written["shared-ranges.000001"].decode()
     matches_text("journal/shared-ranges.000001", first)
-    monkeypatch.setattr(classic_memory, "LONG", 1)
+    monkeypatch.setattr(shared_range_log, "LONG", 1)
     asyncio.run(lendings.sync())
     assert ["shared-ranges.000002"] == disk.names()
     matches_text("journal/shared-ranges.000002", disk.written["shared-ranges.000002"].decode())

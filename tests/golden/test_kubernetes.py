@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from podpool import resources
+from podpool import api
 from podpool.api import admission, crds, rbac
 from podpool.api.azure import AgentReport
 from podpool.api.meta import Kind
@@ -23,7 +23,7 @@ from tests.golden.sources import keyword_values, names_under
 
 def kinds() -> list[Kind[Any]]:
     """Find the kinds that are read and written."""
-    names = [each.name for each in pkgutil.iter_modules(resources.__path__, f"{resources.__name__}.")]
+    names = [each.name for each in pkgutil.iter_modules(api.__path__, f"{api.__name__}.")]
     found = {id(each): each for name in names for each in vars(importlib.import_module(name)).values()}
     return [each for each in found.values() if isinstance(each, Kind)]
 

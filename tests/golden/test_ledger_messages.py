@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from podpool.ledger import messages
+from podpool.ledger import admin_messages, messages
 from podpool.ledger.errors import kinds
 from podpool.ledger.http.openapi import describe
 from podpool.ledger.http.routes import ROUTES
@@ -55,7 +55,7 @@ def test_every_message_is_part_of_some_body() -> None:
     reached = {each for _, body in bodies() for each in structs_in(inspect.type_info(body))}
     defined = {
         each
-        for module in (messages, forms)
+        for module in (messages, admin_messages)
         for _, each in python.getmembers(module, python.isclass)
         if issubclass(each, messages.Message)
     }
