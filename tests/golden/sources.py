@@ -69,6 +69,48 @@ def first_arguments(*methods: str) -> list[str]:
     )
 
 
+def assigned_strings(attribute: str) -> list[str]:
+    """Find the strings in what is assigned to an attribute of this name."""
+    return sorted(
+        {
+            part.value
+            for _, tree in modules(f".{attribute} = ")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Assign)
+            and any(isinstance(each, ast.Attribute) and each.attr == attribute for each in node.targets)
+            for part in ast.walk(node.value)
+            if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        }
+    )
+
+
+def keys_of(attribute: str) -> list[str]:
+    """Find the keys of dicts under which an attribute of this name is told."""
+    return sorted(
+        {
+            key.value
+            for _, tree in modules(f".{attribute}")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Dict)
+            for key, value in zip(node.keys, node.values, strict=True)
+            if isinstance(value, ast.Attribute) and value.attr == attribute
+            if isinstance(key, ast.Constant) and isinstance(key.value, str)
+        }
+    )
+
+
+def keys_beside(*keys: str) -> list[str]:
+    """Find the keys of the dict that has these."""
+    found = [
+        sorted(_given(node))
+        for _, tree in modules(*(f'"{key}": ' for key in keys))
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Dict) and set(keys) <= _given(node).keys()
+    ]
+    assert 1 == len(found), f"{len(found)} dicts have {keys}"
+    return found[0]
+
+
 def _given(node: ast.AST) -> dict[str, ast.expr]:
     """Read what a call or a dict gives by name."""
     if isinstance(node, ast.Call):

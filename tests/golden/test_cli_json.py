@@ -1,0 +1,122 @@
+"""What programs read: `-o json` of every command that tells, and what the dashboard's page is sent.
+
+`-o json` has every field under the name of the Python attribute, whatever its name in other encodings is.
+"""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from podpool.cli import adopt_cmd as adopt
+from podpool.cli import journal_cmd as journal
+from podpool.cli.daemon_parser import COMMANDS
+from podpool.cli.options import Asked
+from podpool.cli.output import Teller
+from podpool.cli.spec import Output
+from podpool.cli.status_cmds import Items
+from podpool.core.settings import KINDS
+from podpool.inspect.address_map import AddressMap
+from podpool.inspect.audit import Report
+from podpool.inspect.changes import News
+from podpool.inspect.cluster_model import Delta, Picture
+from podpool.inspect.diagnose import Reason
+from podpool.inspect.forecast import Outlook
+from podpool.inspect.pods import PodView
+from podpool.inspect.repair import Done, Repair
+from podpool.inspect.search import AddressNow, Found, Match
+from podpool.inspect.secondary_networks import NetworkView
+from podpool.inspect.snapshot import Leader
+from podpool.inspect.view_models import NodeView, SubnetView
+from podpool.ledger import admin_messages as forms
+from podpool.ledger import messages
+from podpool.ledger.storage.fsck import Checked
+from podpool.whereabouts.migration_report import Trouble
+from tests.golden.files import matches_json, on_the_wire
+from tests.golden.samples import sample
+from tests.golden.sources import keys_beside, keyword_values
+
+LEDGER = {
+    "subnet create": messages.SubnetState,
+    "subnet list": messages.Subnets,
+    "subnet show": forms.SubnetDetails,
+    "subnet delete": forms.Deleted,
+    "token create": forms.Token,
+    "token list": forms.Tokens,
+    "cluster list": forms.Clusters,
+    "cluster retire": forms.Retired,
+    "history": forms.History,
+    "recovery": messages.Recovery,
+    "check": Checked,
+}
+
+
+def answers() -> dict[str, Any]:
+    """What each command tells, with every field set."""
+    lists = {"subnets": SubnetView, "nodes": NodeView, "pods": PodView, "slices": NetworkView}
+    past = {"past": [sample(forms.Tenure)], "uses": [sample(forms.ReportedUse)]}
+    report, plan = sample(Report), [sample(Repair)]
+    return {
+        **{name: Items(items=[sample(view)], troubles={"ledger": "why"}) for name, view in lists.items()},
+        **{f"ledger {name}": sample(answer) for name, answer in LEDGER.items()},
+        "watch": sample(News),
+        "who": {"now": sample(AddressNow), **past},
+        "why": sample(Reason),
+        "audit": report,
+        "audit --repair": {"report": report, "server": "server", "plan": plan},
+        "audit --repair, each step": sample(Done),
+        "adopt whereabouts": sample(adopt.Report),
+        "agent journal, each use": sample(journal.Use),
+        "status, controller": sample(Leader),
+    }
+
+
+def test_answers_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    told = {}
+    for command, answer in answers().items():
+        Teller(Asked(output=Output.JSON, no_color=True)).answer(answer)
+        told[command] = msgspec.json.decode(capsys.readouterr().out)
+    matches_json("cli/answers.json", told)
+
+
+def test_keys_that_commands_put_together() -> None:
+    """`podpool status` and `podpool agent journal` tell dicts that only their source has."""
+    matches_json("cli/keys.json", {"status": keys_beside("nodes_short"), "journal": keys_beside("torn", "damaged")})
+
+
+def test_words_for_programs() -> None:
+    """Values of enums, and codes of what an audit finds: some are made from the names of an enum's members."""
+    pools = [each.name for each in Trouble]
+    codes = keyword_values("code", beside=("invariant", "about"))
+    matches_json(
+        "cli/words.json",
+        {
+            "outlook": list(Outlook),
+            "trouble": list(Trouble),
+            "output": list(Output),
+            "audit code": codes,
+            "audit code after `pool-`, in upper case": pools,
+        },
+    )
+
+
+def test_options_of_processes() -> None:
+    """Names of commands and options, which are also keys of TOML files and, in upper case, of the environment."""
+    options = {
+        f"{room} {name}": [*command.takes, *sorted(command.options)]
+        for room, commands in COMMANDS.items()
+        for name, command in commands.items()
+    }
+    matches_json("cli/options.json", {"numbers": sorted(KINDS), "options": options})
+
+
+def test_what_the_page_is_sent() -> None:
+    """The stream's two events, and answers to questions."""
+    sent = {
+        "event everything": Picture,
+        "event change": Delta,
+        "/api/search": list[Match],
+        "/api/addresses, /api/nodes, /api/pods": Found,
+        "/api/subnets/NETWORK/SUBNET/addresses": AddressMap,
+    }
+    matches_json("cli/dashboard.json", {path: on_the_wire(sample(answer)) for path, answer in sent.items()})

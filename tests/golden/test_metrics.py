@@ -1,0 +1,88 @@
+"""What Prometheus is shown: dashboards and alerts have names and labels written into them.
+
+The dashboard's own process has no page of metrics.
+"""
+
+import asyncio
+import random
+
+import msgspec
+from prometheus_client.parser import text_string_to_metric_families
+
+from podpool.agent.metrics import Meters
+from podpool.agent.metrics_snapshot import Picture
+from podpool.controller.metrics import Metrics, View
+from podpool.kube.workqueue import WorkQueue
+from podpool.ledger.domain.service import Ledger
+from podpool.ledger.http.handler import Service
+from podpool.ledger.http.metrics import Metered
+from podpool.ledger.messages import NewSubnet
+from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.runtime.process import health
+from podpool.runtime.transport import Handler, Request
+from tests.agent.clocks import SetClock
+from tests.golden.files import matches_json
+from tests.golden.samples import CUSTOM, sample
+from tests.golden.sources import assigned_strings, first_arguments, keys_of
+
+RNG = random.Random(1)  # noqa: S311  the same each time
+CUSTOM[WorkQueue] = lambda: WorkQueue(rng=RNG)
+
+
+def families(page: bytes) -> dict[str, dict[str, object]]:
+    """Read the type, the samples and the labels of each metric."""
+    shown: dict[str, dict[str, object]] = {}
+    for family in text_string_to_metric_families(page.decode()):
+        names = {each.name for each in family.samples if not each.name.endswith("_created")}
+        labels = {label for each in family.samples for label in each.labels}
+        if names:
+            shown[family.name] = {"type": family.type, "samples": sorted(names), "labels": sorted(labels)}
+    return shown
+
+
+async def page_of(handler: Handler) -> bytes:
+    return await (await handler(Request(method="GET", path="/metrics"))).read()
+
+
+def test_the_agent() -> None:
+    async def answered(_frame: bytes) -> bytes:
+        return b"\1"
+
+    async def shown() -> bytes:
+        meters = Meters(answered, lambda: sample(Picture))
+        await meters.handle(b"podpool/1\0ADD\0")
+        return await page_of(meters.page(health(lambda: None)))
+
+    matches_json("metrics/agent.json", families(asyncio.run(shown())))
+
+
+def test_the_controller() -> None:
+    async def shown() -> bytes:
+        metrics = Metrics()
+        with metrics.working("nodes"):
+            metrics.errors.labels("nodes").inc()
+        metrics.mended.labels("slice").inc()
+        return metrics.page(sample(View))
+
+    matches_json("metrics/controller.json", families(asyncio.run(shown())))
+
+
+def test_the_ledger() -> None:
+    async def shown() -> bytes:
+        store = InlineStore()
+        ledger = Ledger(store, clock=SetClock(), rng=RNG)
+        metered = Metered(Service(ledger), ledger, store)
+        new = msgspec.json.encode(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        made = await metered(Request(method="POST", path="/v1/subnets", body=new))
+        assert 200 == made.status
+        return await page_of(metered)
+
+    matches_json("metrics/ledger.json", families(asyncio.run(shown())))
+
+
+def test_values_of_labels() -> None:
+    """Names of controllers, of what they put in order, and of watches: they are in the source only."""
+    controllers = {*first_arguments("working"), *assigned_strings("queues")}
+    kinds = set(first_arguments("labels")) - controllers
+    values = {"controller": sorted(controllers), "kind": sorted(kinds), "watch": keys_of("heard")}
+    matches_json("metrics/label-values.json", values)
