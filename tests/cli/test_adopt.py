@@ -17,7 +17,7 @@ from podpool.api.builtin import LEASES, NODES, PODS
 from podpool.api.crds import multus_manifest
 from podpool.api.multus import ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, SLICE_POOLS
-from podpool.cli.adopt_cmd import Mover, as_text
+from podpool.cli.commands.adopt import Mover, as_text
 from podpool.core.errors import InvalidInput
 from podpool.kube.crd_install import install
 from podpool.lab.apiserver.tls import kubeconfig
@@ -26,7 +26,7 @@ from tests.agent.secondary.commons import SYSTEM, Commons, ForeignPlugin, networ
 from tests.ledger.offices import HandClock
 
 if TYPE_CHECKING:
-    from podpool.whereabouts.cni_args import Owner
+    from podpool.whereabouts.cni_args import PodInterface
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 RANGE = "10.0.0.0/24"
@@ -65,7 +65,7 @@ class Cluster(Commons):
 in_cluster = played_in(Cluster)
 
 
-async def owners(cluster: Cluster) -> dict[str, Owner]:
+async def owners(cluster: Cluster) -> dict[str, PodInterface]:
     return {str(address): owner for (_, address), owner in (await cluster.entries()).items()}
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podpool.cli.audit_cmd import run_audit
+from podpool.cli.commands.audit import run_audit
 from podpool.cli.spec import Output
 from tests.cli.small_world import SERVER, small_world
 

@@ -10,7 +10,8 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from podpool.cli import history_cmds, status_cmds
+from podpool.cli.commands import history
+from podpool.cli.commands import status
 from podpool.cli.errors import Away
 from podpool.cli.options import Asked
 from podpool.cli.output import Teller
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def test_the_status_fits_a_screen(world: SmallWorld) -> None:
-    code, lines, remark = told(world, status_cmds.status)
+    code, lines, remark = told(world, status.status)
     assert (0, "") == (code, remark)
     assert [
         "Every Pod has its address.",
@@ -43,7 +44,7 @@ def test_the_status_fits_a_screen(world: SmallWorld) -> None:
 
 def test_without_a_ledger_the_status_tells_what_kubernetes_knows(world: SmallWorld) -> None:
     world.network.cut("person", "ledger")
-    code, lines, remark = told(world, status_cmds.status)
+    code, lines, remark = told(world, status.status)
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  ?         32        4     26    ?        ?     16     ok" in lines
     assert "ledger      cannot be asked" in lines
@@ -52,12 +53,12 @@ def test_without_a_ledger_the_status_tells_what_kubernetes_knows(world: SmallWor
 
 def test_without_an_api_server_the_ledger_is_still_asked(world: SmallWorld) -> None:
     world.network.cut("person", "api")
-    code, lines, remark = told(world, status_cmds.subnets, names=[])
+    code, lines, remark = told(world, status.subnets, names=[])
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  61        32        0     0     0        29    16     ok" == lines[1]
     assert "shown is what the ledger knows" in remark
     with pytest.raises(Away, match="`podpool subnets` .* may still be answered"):
-        told(world, status_cmds.nodes, names=[], waiting=False)
+        told(world, status.nodes, names=[], waiting=False)
 
 
 def painted_status(world: SmallWorld) -> tuple[int, str]:
@@ -65,7 +66,7 @@ def painted_status(world: SmallWorld) -> tuple[int, str]:
 
     async def coloured(desk: Desk) -> int:
         painted = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
-        return await status_cmds.status(msgspec.structs.replace(desk, teller=Teller(Asked(), out=painted, err=painted)))
+        return await status.status(msgspec.structs.replace(desk, teller=Teller(Asked(), out=painted, err=painted)))
 
     out = io.StringIO()
     return told(world, coloured)[0], out.getvalue()
@@ -85,47 +86,47 @@ def test_a_subnet_that_is_short_and_a_node_that_is_gone_are_told_in_yellow() -> 
         world.loop.run_until_complete(world.settle())
         assert painted_status(world)[1].startswith("\x1b[33mEvery Pod has its address, and vnet.pods is short.")
         world.store.delete(world.store.kinds.find("", "v1", "nodes"), "two")
-        assert "nodes       2, 1 gone" in told(world, status_cmds.status)[1]
+        assert "nodes       2, 1 gone" in told(world, status.status)[1]
 
 
 def test_wide_has_more_columns(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status_cmds.nodes, Output.WIDE, names=[], waiting=False)
+    _, lines, _ = told(world, status.nodes, Output.WIDE, names=[], waiting=False)
     assert [
         "NODE  SUBNET     PODS  IDLE  ARRIVING  LEAVING  WAITING  STATE  PRIMARIES  BATCH  LONGEST  WAITERS",
         "one   vnet.pods  3     12    0         0        0        ok     1          16     -        -",
         "two   vnet.pods  1     14    0         0        0        ok     1          16     -        -",
     ] == lines
-    assert len(told(world, status_cmds.nodes, names=["two"], waiting=False)[1][0]) < len(lines[0])
+    assert len(told(world, status.nodes, names=["two"], waiting=False)[1][0]) < len(lines[0])
 
 
 def test_pods_are_chosen_by_node_and_by_who_waits(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status_cmds.pods, names=[], namespace="default", node="two", waiting=False)
+    _, lines, _ = told(world, status.pods, names=[], namespace="default", node="two", waiting=False)
     pod = world.pods[3]
     assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  served"] == lines
-    assert 1 == len(told(world, status_cmds.pods, names=[], namespace="", node="", waiting=True)[1])
+    assert 1 == len(told(world, status.pods, names=[], namespace="", node="", waiting=True)[1])
 
 
 def test_pods_are_named_as_in_kubectl(world: SmallWorld) -> None:
     pod = world.pods[3]
     for name in (pod, pod.partition("/")[2]):
-        assert 2 == len(told(world, status_cmds.pods, names=[name], namespace="", node="", waiting=False)[1])
+        assert 2 == len(told(world, status.pods, names=[name], namespace="", node="", waiting=False)[1])
     with pytest.raises(InvalidInput, match="POD 'other/none': is not there; `podpool pods` lists them"):
-        told(world, status_cmds.pods, names=["none"], namespace="other", node="", waiting=False)
+        told(world, status.pods, names=["none"], namespace="other", node="", waiting=False)
 
 
 def test_programs_are_told_every_field(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status_cmds.nodes, Output.JSON, names=[], waiting=False)
+    _, lines, _ = told(world, status.nodes, Output.JSON, names=[], waiting=False)
     items = json.loads("\n".join(lines))["items"]
     assert [("one", 3, 12, 0, False), ("two", 1, 14, 0, False)] == [
         (each["name"], each["assigned"], each["idle"], each["waiting"], each["gone"]) for each in items
     ]
-    _, lines, _ = told(world, status_cmds.nodes, Output.YAML, names=[], waiting=False)
+    _, lines, _ = told(world, status.nodes, Output.YAML, names=[], waiting=False)
     assert items == msgspec.yaml.decode("\n".join(lines))["items"]
 
 
 def test_what_is_not_there_is_named_with_what_is(world: SmallWorld) -> None:
     with pytest.raises(InvalidInput, match="NODE 'three': is not there; there are one, two"):
-        told(world, status_cmds.nodes, names=["three"], waiting=False)
+        told(world, status.nodes, names=["three"], waiting=False)
 
 
 def test_full_means_that_pods_wait_and_why_says_so() -> None:
@@ -134,14 +135,14 @@ def test_full_means_that_pods_wait_and_why_says_so() -> None:
         for _ in range(76):
             world.bind("one")
         world.loop.run_until_complete(world.settle())
-        code, lines, _ = told(world, status_cmds.status)
+        code, lines, _ = told(world, status.status)
         assert (0, "25 Pods wait for an address on 1 node.") == (code, lines[0])
-        waiting = told(world, status_cmds.pods, names=[], namespace="", node="", waiting=True)[1]
-        code, lines, _ = told(world, history_cmds.explain, pod=waiting[-1].split()[0], namespace="")
+        waiting = told(world, status.pods, names=[], namespace="", node="", waiting=True)[1]
+        code, lines, _ = told(world, history.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]
         assert "Make it larger: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
-        assert 2 == len(told(world, status_cmds.nodes, names=[], waiting=True)[1])
+        assert 2 == len(told(world, status.nodes, names=[], waiting=True)[1])
 
 
 def test_watch_tells_what_happens_line_by_line() -> None:
@@ -149,13 +150,13 @@ def test_watch_tells_what_happens_line_by_line() -> None:
         world.loop.call_later(5.0, world.bind, "two")
         world.loop.call_later(8.0, world.show, world.pods[0])
         world.loop.call_later(10.0, world.add_host, "three")
-        code, lines, _ = told(world, status_cmds.watch, seconds=20.0)
+        code, lines, _ = told(world, status.watch, seconds=20.0)
         words = [line.partition("  ")[2] for line in lines]
         assert (0, "Cluster  Every Pod has its address.") == (code, words[0])
         assert f"Pod {world.pods[0]}  has 10.0.0.19 no more" in words
         assert "Node three  joined" in words
         assert any(line.endswith("waits for an address on node two") for line in words)
-        _, lines, _ = told(world, status_cmds.watch, Output.JSON, seconds=2.0)
+        _, lines, _ = told(world, status.watch, Output.JSON, seconds=2.0)
         assert ["Cluster"] == [json.loads(line)["about"] for line in lines]
 
 
@@ -168,7 +169,7 @@ def test_watch_tells_what_happens_line_by_line() -> None:
 )
 def test_watch_says_that_nobody_could_be_asked(world: SmallWorld, seconds: float, said: str) -> None:
     world.network.cut("person", "api")
-    code, lines, remark = told(world, status_cmds.watch, seconds=seconds)
+    code, lines, remark = told(world, status.watch, seconds=seconds)
     assert (3, []) == (code, lines)
     assert remark.startswith(said)
 
@@ -182,10 +183,10 @@ def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
         entry = {"id": "c", "podref": world.pods[0], "ifname": "net1"}
         pool = {"metadata": {"name": "storage-one-10.9.0.0-28"}}
         world.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
-        _, lines, _ = told(world, status_cmds.slices, Output.WIDE, network="")
+        _, lines, _ = told(world, status.slices, Output.WIDE, network="")
         assert [
             "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  FULLEST",
             "storage  10.9.0.0/24  /28    16      1      1     14    one 1/14",
         ] == lines
-        _, lines, _ = told(world, status_cmds.slices, network="storage")
+        _, lines, _ = told(world, status.slices, network="storage")
         assert ["NODE  SLICE        USED  SIZE", "one   10.9.0.0/28  1     14"] == lines

@@ -142,7 +142,7 @@ class TestJournal:
 def test_the_agents_process_has_not_imported_what_it_does_not_need() -> None:
     """Its memory is counted on every node."""
     code = (
-        "import sys, podpool.cli.run_agent; print(' '.join(sorted({each.partition('.')[0] for each in sys.modules})))"
+        "import sys, podpool.cli.commands.agent; print(' '.join(sorted({each.partition('.')[0] for each in sys.modules})))"
     )
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
     assert [] == [each for each in ("typer", "rich", "litestar", "asyncpg", "sqlite3", "greenlet") if each in loaded]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from podpool.cli import history_cmds
+from podpool.cli.commands import history
 from podpool.cli.errors import Away
 from podpool.cli.spec import Output
 from podpool.core.errors import InvalidInput
@@ -22,38 +22,38 @@ if TYPE_CHECKING:
 
 
 def test_who_has_an_address_and_since_when(world: SmallWorld) -> None:
-    code, lines, _ = told(world, history_cmds.who, address="10.0.0.4", at="")
+    code, lines, _ = told(world, history.who, address="10.0.0.4", at="")
     assert (0, f"10.0.0.4 is Pod {world.pods[3]}'s, on node two.") == (code, lines[0])
     assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet.pods  two   2027-"] == [each[:32] for each in lines[2:]]
-    assert ["10.0.0.63 is no node's in this cluster."] == told(world, history_cmds.who, address="10.0.0.63", at="")[1]
-    assert "is idle on node two" in told(world, history_cmds.who, address="10.0.0.5", at="")[1][0]
+    assert ["10.0.0.63 is no node's in this cluster."] == told(world, history.who, address="10.0.0.63", at="")[1]
+    assert "is idle on node two" in told(world, history.who, address="10.0.0.5", at="")[1][0]
 
 
 def test_who_had_an_address_is_the_ledgers_to_tell(world: SmallWorld) -> None:
     before = "2020-01-01T00:00:00Z"
-    _, lines, _ = told(world, history_cmds.who, address="10.0.0.4", at=before)
+    _, lines, _ = told(world, history.who, address="10.0.0.4", at=before)
     assert [f"10.0.0.4: nothing is known of that moment, {before}; the past is kept for 720 h."] == lines
     with pytest.raises(InvalidInput, match="--at 'yesterday': no moment: write it as"):
-        told(world, history_cmds.who, address="10.0.0.4", at="yesterday")
+        told(world, history.who, address="10.0.0.4", at="yesterday")
     with pytest.raises(InvalidInput, match="--at '2020-01-01': does not say in which time zone"):
-        told(world, history_cmds.who, address="10.0.0.4", at="2020-01-01")
+        told(world, history.who, address="10.0.0.4", at="2020-01-01")
     with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
-        told(world, history_cmds.who, address="10.0.0", at="")
+        told(world, history.who, address="10.0.0", at="")
     world.network.cut("person", "ledger")
     with pytest.raises(Away, match="Without --at"):
-        told(world, history_cmds.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
+        told(world, history.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
 
 
 def test_why_a_pod_has_what_it_has(world: SmallWorld) -> None:
-    code, lines, _ = told(world, history_cmds.explain, pod=world.pods[3].removeprefix("default/"), namespace="default")
+    code, lines, _ = told(world, history.explain, pod=world.pods[3].removeprefix("default/"), namespace="default")
     assert (0, [f"{world.pods[3]}: It has 10.0.0.4 on node two."]) == (code, lines)
-    code, lines, _ = told(world, history_cmds.explain, pod="other/pod-9", namespace="default")
+    code, lines, _ = told(world, history.explain, pod="other/pod-9", namespace="default")
     assert (1, "other/pod-9: There is no such Pod.") == (code, lines[0])
 
 
 def test_without_a_namespace_the_contexts_is_meant(world: SmallWorld) -> None:
     async def elsewhere(desk: Desk) -> int:
-        return await history_cmds.explain(msgspec.structs.replace(desk, namespace="shop"), pod="web", namespace="")
+        return await history.explain(msgspec.structs.replace(desk, namespace="shop"), pod="web", namespace="")
 
     assert "shop/web: There is no such Pod." == told(world, elsewhere)[1][0]
 
@@ -71,32 +71,32 @@ def test_an_address_of_a_further_network_is_its_pods(world: SmallWorld) -> None:
         node="one",
     )
     world.loop.run_until_complete(client.report_pods(PodReport(cluster="c", pods=(use,))))
-    _, lines, _ = told(world, history_cmds.who, address="10.9.0.7", at="")
+    _, lines, _ = told(world, history.who, address="10.9.0.7", at="")
     assert "10.9.0.7 is Pod default/web's, in network default/fast." == lines[0]
     assert ["10.9.0.7", "default/fast", "one"] == lines[3].split()[:3]
-    assert "10.9.0.7" in [line.split()[0] for line in told(world, history_cmds.of_node, node="one", at="")[1]]
+    assert "10.9.0.7" in [line.split()[0] for line in told(world, history.of_node, node="one", at="")[1]]
 
 
 class TestHistory:
     def test_of_a_pod_a_node_and_an_address(self, world: SmallWorld) -> None:
         code, lines, _ = told(
-            world, history_cmds.of_pod, pod=world.pods[3].removeprefix("default/"), namespace="default", at=""
+            world, history.of_pod, pod=world.pods[3].removeprefix("default/"), namespace="default", at=""
         )
         assert (0, 2) == (code, len(lines))
         assert ["10.0.0.4", "vnet", "two", "now", world.pods[3]] == [lines[1].split()[at] for at in (0, 1, 2, 4, 5)]
-        assert lines == told(world, history_cmds.of_pod, pod=world.pods[3], namespace="x", at="")[1]
-        assert 16 == len(told(world, history_cmds.of_node, node="two", at="")[1]) - 1
-        (_, line) = told(world, history_cmds.of_address, address="10.0.0.4", at="")[1]
+        assert lines == told(world, history.of_pod, pod=world.pods[3], namespace="x", at="")[1]
+        assert 16 == len(told(world, history.of_node, node="two", at="")[1]) - 1
+        (_, line) = told(world, history.of_address, address="10.0.0.4", at="")[1]
         assert line.startswith("10.0.0.4  vnet.pods  two ")
 
     def test_nothing_is_an_answer(self, world: SmallWorld) -> None:
-        code, lines, _ = told(world, history_cmds.of_pod, pod="none", namespace="default", at="")
+        code, lines, _ = told(world, history.of_pod, pod="none", namespace="default", at="")
         assert (0, ["Pod default/none: nothing is known of it; the past is kept for 720 h."]) == (code, lines)
 
     def test_programs_are_told_all(self, world: SmallWorld) -> None:
         _, lines, _ = told(
             world,
-            history_cmds.of_pod,
+            history.of_pod,
             Output.JSON,
             pod=world.pods[3].removeprefix("default/"),
             namespace="default",
@@ -108,7 +108,7 @@ class TestHistory:
     def test_without_the_ledger_nobody_knows(self, world: SmallWorld) -> None:
         world.network.cut("person", "ledger")
         with pytest.raises(Away, match="`podpool pods` and `podpool nodes` tell without it"):
-            told(world, history_cmds.of_node, node="two", at="")
+            told(world, history.of_node, node="two", at="")
 
 
 def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
@@ -116,12 +116,12 @@ def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
         world.delete_pod(world.pods[3])
         world.loop.run_until_complete(world.pass_time(60.0))
         code, lines, _ = told(
-            world, history_cmds.explain, pod=world.pods[3].removeprefix("default/"), namespace="default"
+            world, history.explain, pod=world.pods[3].removeprefix("default/"), namespace="default"
         )
         assert 1 == code
         assert lines[0].startswith(f"{world.pods[3]}: It is gone: until 2027-01-15T08:0")
         assert lines[0].endswith(" it had 10.0.0.4 on node two.")
         (_, line) = told(
-            world, history_cmds.of_pod, pod=world.pods[3].removeprefix("default/"), namespace="default", at=""
+            world, history.of_pod, pod=world.pods[3].removeprefix("default/"), namespace="default", at=""
         )[1]
         assert "now" not in line

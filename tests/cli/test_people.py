@@ -21,7 +21,7 @@ from podpool.cli.output import age
 from podpool.cli.spec import Output
 from podpool.core.errors import InvalidInput
 from podpool.lab.demo.cluster import alone
-from podpool.lab.demo.settings import Home, Settings
+from podpool.lab.demo.settings import DemoSettings, Home
 from podpool.runtime.transport import Unreachable
 
 BIN = Path(sys.executable).parent
@@ -172,7 +172,7 @@ class TestOnStage:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         monkeypatch.delenv("KUBECONFIG", raising=False)
         home = Home(tmp_path / "podpool" / "up")
-        home.set(Settings(port=17780), fresh=False)
+        home.set(DemoSettings(port=17780), fresh=False)
         home.file("kubeconfig").touch()
         return home
 

@@ -7,7 +7,7 @@ from podpool.cli.spec import Command, Option
 POCKET_COMMANDS: Mapping[str, Command] = {
     "serve": Command(
         sentence="a Kubernetes API small enough to carry, for kubectl and everything of podpool",
-        does="podpool.cli.run_apiserver:serve_pocket",
+        does="podpool.cli.commands.apiserver:serve_pocket",
         options={
             "listen": Option("127.0.0.1:7782", "address and port"),
             "file": Option("", "keep the objects in this SQLite file; else in memory"),

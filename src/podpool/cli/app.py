@@ -59,9 +59,9 @@ def up(  # noqa: PLR0913  one for each option
 ) -> None:
     """The whole system on this machine: API server, ledger, controller, nodes and Pods, and a story they play."""
     from podpool.lab.demo.run import run_up  # noqa: PLC0415  loads many rooms
-    from podpool.lab.demo.settings import Settings, usual_home  # noqa: PLC0415  same
+    from podpool.lab.demo.settings import DemoSettings, usual_home  # noqa: PLC0415  same
 
-    settings = Settings(
+    settings = DemoSettings(
         nodes=nodes,
         subnet=subnet,
         batch=batch,
@@ -96,7 +96,7 @@ def sim(
     trace: Annotated[bool, typer.Option(help="with --seed: tell the plan, and everything that the parts log")] = False,  # noqa: FBT002  typer's way
 ) -> None:
     """Play histories in the simulator: the product's own parts on virtual time, with faults."""
-    from podpool.cli.sim_cmd import run_seed, run_seeds  # noqa: PLC0415  loads every room
+    from podpool.cli.commands.sim import run_seed, run_seeds  # noqa: PLC0415  loads every room
 
     good = run_seed(seed, climate, trace=trace) if seed is not None else run_seeds(seeds, climate)
     raise typer.Exit(0 if good else 1)
@@ -121,7 +121,7 @@ def dashboard(
     port: Annotated[int, typer.Option(help="on which port; 0 for any", min=0, max=65535)] = 7781,
 ) -> None:
     """Serve a page that shows a cluster's addresses, live. It reads, and changes nothing."""
-    from podpool.cli.run_dashboard import serve_dashboard  # noqa: PLC0415  only here
+    from podpool.cli.commands.dashboard import serve_dashboard  # noqa: PLC0415  only here
 
     configure_logging()
     serve_dashboard(
@@ -147,7 +147,7 @@ def whereabouts(
     back: Annotated[bool, typer.Option("--back", help="the way back to Whereabouts")] = False,  # noqa: FBT002  typer's way
 ) -> None:
     """Say what a cluster has of Whereabouts, and what is wrong with it: addresses with two owners, leaks, and more."""
-    from podpool.cli.adopt_cmd import adopt_whereabouts  # noqa: PLC0415  only here
+    from podpool.cli.commands.adopt import adopt_whereabouts  # noqa: PLC0415  only here
     from podpool.cli.context import at_desk  # noqa: PLC0415  same
 
     work = partial(adopt_whereabouts, namespace=pools, flat_file=flat_file, apply=apply, back=back)

@@ -19,7 +19,7 @@ from podpool.cli.output import Teller
 from podpool.core.errors import InvalidInput
 from podpool.kube import config
 from podpool.kube.client import KubeClient
-from podpool.lab.demo.settings import Settings, usual_home
+from podpool.lab.demo.settings import DemoSettings, usual_home
 from podpool.ledger.client import LedgerClient, Patience
 from podpool.runtime.clock import Clock, SystemClock
 
@@ -85,7 +85,7 @@ def on_stage(asked: Asked) -> Asked:
     another = asked.context or (asked.ledger, asked.ledger_token_file) != (LEDGER, TOKEN_FILE)
     if another or (named and Path(named) != home / KUBECONFIG) or not _held(home / "lock"):
         return asked
-    settings = msgspec.json.decode((home / "settings.json").read_bytes(), type=Settings)
+    settings = msgspec.json.decode((home / "settings.json").read_bytes(), type=DemoSettings)
     return msgspec.structs.replace(
         asked,
         kubeconfig=str(home / KUBECONFIG),

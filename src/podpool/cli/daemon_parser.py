@@ -37,7 +37,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "ledger": {
         "serve": Command(
             sentence="answer over HTTP, from books in a SQLite file or in PostgreSQL",
-            does="podpool.cli.run_services:serve_ledger",
+            does="podpool.cli.commands.controller:serve_ledger",
             options={
                 "database": DATABASE,
                 "listen": Option("127.0.0.1:7780", "address and port"),
@@ -52,7 +52,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
     "controller": {
         "run": Command(
             sentence="turn Nodes and requests into grants, and definitions into node slices, for one cluster",
-            does="podpool.cli.run_services:run_controller",
+            does="podpool.cli.commands.controller:run_controller",
             options={
                 "subnet": Option("", "the subnet of nodes without a label, as NETWORK.SUBNET"),
                 "ledger": Option(LEDGER, "where the ledger is; or none, to look after node slices alone"),
@@ -69,7 +69,7 @@ COMMANDS: Mapping[str, Mapping[str, Command]] = {
         ),
         "install-crds": Command(
             sentence="define our kinds in a cluster",
-            does="podpool.cli.run_services:install_crds",
+            does="podpool.cli.commands.controller:install_crds",
             options={"kubeconfig": Option("", KUBECONFIG)},
         ),
     },

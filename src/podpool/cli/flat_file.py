@@ -4,7 +4,7 @@ from pathlib import Path
 
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_object, read_struct
-from podpool.whereabouts.raw_config import Written
+from podpool.whereabouts.raw_config import RawIpamConfig
 
 OPTION = "--flat-file"
 
@@ -17,5 +17,5 @@ def read_flat_file(path: str) -> bytes | None:
         content = Path(path).read_bytes()
     except OSError as error:
         raise InvalidInput(OPTION, path, f"cannot be read: {error.strerror}") from None
-    read_struct(read_object(content, what=OPTION), Written, at=OPTION)
+    read_struct(read_object(content, what=OPTION), RawIpamConfig, at=OPTION)
     return content

@@ -26,7 +26,7 @@ _DESK = {
 
 def _command(sentence: str, does: str, *takes: str, options: Mapping[str, Option] | None = None) -> Command:
     return Command(
-        sentence=sentence, does=f"podpool.cli.ledger_cmds:{does}", takes=takes, options={**(options or {}), **_DESK}
+        sentence=sentence, does=f"podpool.cli.commands.ledger_admin:{does}", takes=takes, options={**(options or {}), **_DESK}
     )
 
 
@@ -39,7 +39,7 @@ LEDGER_COMMANDS: Mapping[str, Command] = {
         options={
             "gateway": Option("", "its gateway, which is never given"),
             "keep-back": _KEEP_BACK,
-            "numbers": Option("", "its numbers that are not the usual ones, as batch=8,buffer=0.25,upper=0.95"),
+            "numbers": Option("", "its numbers that are not the usual ones, as batch=8,buffer=0.25,upper_threshold=0.95"),
         },
     ),
     "subnet list": _command("show all subnets", "list_subnets"),
@@ -83,19 +83,19 @@ LEDGER_COMMANDS: Mapping[str, Command] = {
     ),
     "backup": Command(
         sentence="copy the books into a file, also while the ledger runs",
-        does="podpool.cli.ledger_backup_cmds:back_up",
+        does="podpool.cli.commands.ledger:back_up",
         takes=("FILE",),
         options={"database": DATABASE},
     ),
     "restore": Command(
         sentence="exchange the books for a copy; the ledger recovers when it starts",
-        does="podpool.cli.ledger_backup_cmds:restore",
+        does="podpool.cli.commands.ledger:restore",
         takes=("FILE",),
         options={"database": DATABASE},
     ),
     "check": Command(
         sentence="count everything in the books again, and tell what does not agree",
-        does="podpool.cli.ledger_backup_cmds:check_books",
+        does="podpool.cli.commands.ledger:check_books",
         options={"database": DATABASE, "file": Option("", "a copy, instead of the books themselves"), "output": OUTPUT},
     ),
     "recovery status": _command("tell whom the ledger waits for, and what must be settled", "recovery_status"),

@@ -17,7 +17,7 @@ NAME = Option("podpool", "the plugin's name, or several: podpool,whereabouts")
 AGENT_COMMANDS: Mapping[str, Command] = {
     "run": Command(
         sentence="own the node's pool, and answer the plugin",
-        does="podpool.cli.run_agent:run_agent",
+        does="podpool.cli.commands.agent:run_agent",
         file=AGENT_FILE,
         options={
             "node": Option(socket.gethostname(), "the Node's name"),
@@ -45,14 +45,14 @@ AGENT_COMMANDS: Mapping[str, Command] = {
     ),
     "journal show": Command(
         sentence="print what an agent has written down, and what it comes to",
-        does="podpool.cli.journal_cmd:show_journal",
+        does="podpool.cli.commands.journal:show_journal",
         options={"state": STATE, "output": OUTPUT},
     ),
 }
 CNI_COMMANDS: Mapping[str, Command] = {
     "install": Command(
         sentence="put the plugin where the container runtime looks for it",
-        does="podpool.cli.cni_cmds:install_plugin",
+        does="podpool.cli.commands.cni:install_plugin",
         options={
             "bin-dir": BIN_DIR,
             "name": NAME,
@@ -62,7 +62,7 @@ CNI_COMMANDS: Mapping[str, Command] = {
     ),
     "uninstall": Command(
         sentence="take the plugin away, and put back what stood there",
-        does="podpool.cli.cni_cmds:uninstall_plugin",
+        does="podpool.cli.commands.cni:uninstall_plugin",
         options={
             "bin-dir": BIN_DIR,
             "name": NAME,

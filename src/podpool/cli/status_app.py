@@ -36,14 +36,14 @@ def add_cluster_commands(app: typer.Typer) -> None:
 
 def status(ctx: typer.Context) -> None:
     """Tell in a screenful how a cluster's addresses are: who waits, how full, who is away."""
-    _run(ctx, "cluster:status")
+    _run(ctx, "status:status")
 
 
 def subnets(
     ctx: typer.Context, names: Annotated[list[str] | None, typer.Argument(metavar="NETWORK.SUBNET")] = None
 ) -> None:
     """Tell how full subnets are, and of what."""
-    _run(ctx, "cluster:subnets", names=names or [])
+    _run(ctx, "status:subnets", names=names or [])
 
 
 def nodes(
@@ -53,7 +53,7 @@ def nodes(
     waiting: WAITING = False,
 ) -> None:
     """Tell what nodes have, what is on its way, and who waits there."""
-    _run(ctx, "cluster:nodes", names=names or [], waiting=waiting)
+    _run(ctx, "status:nodes", names=names or [], waiting=waiting)
 
 
 def pods(
@@ -65,7 +65,7 @@ def pods(
     waiting: WAITING = False,
 ) -> None:
     """Tell which Pod has which address."""
-    _run(ctx, "cluster:pods", names=names or [], namespace=namespace, node=node, waiting=waiting)
+    _run(ctx, "status:pods", names=names or [], namespace=namespace, node=node, waiting=waiting)
 
 
 def slices(
@@ -73,7 +73,7 @@ def slices(
     network: Annotated[str, typer.Argument(help="its fullest slices, by node; else all networks")] = "",
 ) -> None:
     """Tell of further networks: how they are divided among nodes, and how full."""
-    _run(ctx, "cluster:slices", network=network)
+    _run(ctx, "status:slices", network=network)
 
 
 def who(
@@ -82,7 +82,7 @@ def who(
     at: Annotated[str, typer.Option(help="at this moment, as 2026-11-16T02:30:00Z; else now, and before")] = "",
 ) -> None:
     """Tell who has an address, and who had it, down to the Pod."""
-    _run(ctx, "past:who", address=address, at=at)
+    _run(ctx, "history:who", address=address, at=at)
 
 
 def pod_history(
@@ -92,19 +92,19 @@ def pod_history(
     at: AT = "",
 ) -> None:
     """Tell which addresses a Pod had, on which node and in which network."""
-    _run(ctx, "past:of_pod", pod=pod, namespace=namespace, at=at)
+    _run(ctx, "history:of_pod", pod=pod, namespace=namespace, at=at)
 
 
 def node_history(ctx: typer.Context, node: Annotated[str, typer.Argument(help="a Node's name")], at: AT = "") -> None:
     """Tell which addresses a node had, and for which Pods."""
-    _run(ctx, "past:of_node", node=node, at=at)
+    _run(ctx, "history:of_node", node=node, at=at)
 
 
 def address_history(
     ctx: typer.Context, address: Annotated[str, typer.Argument(help="an IPv4 or IPv6 address")], at: AT = ""
 ) -> None:
     """Tell who had an address, down to the Pod."""
-    _run(ctx, "past:of_address", address=address, at=at)
+    _run(ctx, "history:of_address", address=address, at=at)
 
 
 def why(
@@ -113,7 +113,7 @@ def why(
     namespace: NAMESPACE = "",
 ) -> None:
     """Tell why a Pod has no address, from what is known, and what to do about it."""
-    _run(ctx, "past:explain", pod=pod, namespace=namespace)
+    _run(ctx, "history:explain", pod=pod, namespace=namespace)
 
 
 def watch(
@@ -122,7 +122,7 @@ def watch(
 ) -> None:
     """Tell what happens, a line each: Pods and their addresses, nodes, subnets, what podpool remarks."""
     seconds = parse_duration(duration, what="--for") if duration else None
-    _run(ctx, "cluster:watch", seconds=seconds)
+    _run(ctx, "status:watch", seconds=seconds)
 
 
 def audit(
@@ -142,12 +142,12 @@ def audit(
     def agreed(server: str) -> bool:
         return yes or typer.confirm(f"Do this in the cluster at {server}?", err=True)
 
-    _run(ctx, "auditing:run_audit", settling=settling, repair=repair, agreed=agreed)
+    _run(ctx, "audit:run_audit", settling=settling, repair=repair, agreed=agreed)
 
 
 def _run(ctx: typer.Context, does: str, **said: object) -> None:
     asked: Asked = ctx.obj
     module, _, name = does.partition(":")
-    work = getattr(importlib.import_module(f"podpool.cli.{module}"), name)
+    work = getattr(importlib.import_module(f"podpool.cli.commands.{module}"), name)
     desk = importlib.import_module("podpool.cli.context")
     raise typer.Exit(desk.at_desk(asked, partial(work, **said)))

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from podpool.cli.ledger_connection import reached
-from podpool.cli.run_services import transport
+from podpool.cli.commands.controller import transport
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import dashboard_of
 from podpool.inspect.observer import Observer

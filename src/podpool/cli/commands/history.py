@@ -10,7 +10,7 @@ from podpool.cli.context import Desk
 from podpool.cli.errors import AWAY, WRONG, Away
 from podpool.cli.ledger_connection import NO_LEDGER
 from podpool.cli.output import BAD, Sheet
-from podpool.cli.status_cmds import need_cluster, see_cluster
+from podpool.cli.commands.status import need_cluster, see_cluster
 from podpool.cli.tables import past_sheet
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput

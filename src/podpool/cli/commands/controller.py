@@ -11,10 +11,10 @@ from podpool.cli.flat_file import read_flat_file
 from podpool.cli.ledger_connection import NO_LEDGER, reached
 from podpool.controller.controller import Controller
 from podpool.controller.metrics import metered
-from podpool.controller.settings import NO_SUBNET, Settings, parse_scarcity, parse_subnet
+from podpool.controller.settings import NO_SUBNET, ControllerSettings, parse_scarcity, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install
@@ -86,11 +86,11 @@ def run_controller(  # noqa: PLR0913  one for each option
     alone = ledger == NO_LEDGER
     if not alone and not subnet:
         raise InvalidInput("--subnet", subnet, f"is missing: name one, or use slices alone with --ledger {NO_LEDGER}")
-    settings = Settings(
+    settings = ControllerSettings(
         subnet=NO_SUBNET if alone else parse_subnet(subnet, what="--subnet"),
         whereabouts_namespace=whereabouts_namespace,
         flat_file=read_flat_file(flat_file),
-        numbers=read_numbers(numbers),
+        common=parse_settings(numbers),
         scarcity=parse_scarcity(scarcity),
         pod_history=pod_history == "on",
     )

@@ -14,7 +14,7 @@ from podpool.cli.spec import Output
 from podpool.cli.tables import past_sheet
 from podpool.controller.settings import parse_subnet
 from podpool.core.quantities import show_share
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
 from podpool.ledger.client import LedgerClient, Patience
@@ -62,14 +62,14 @@ async def _asked(asked: Asked, question: Callable[[LedgerClient], Awaitable[T]])
 
 def create_subnet(*, network_subnet: str, cidr: str, gateway: str, keep_back: str, numbers: str, **desk: str) -> None:
     """Make a subnet, or find that it is there."""
-    name, chosen = parse_subnet(network_subnet, what=_NAME), read_numbers(numbers)
+    name, chosen = parse_subnet(network_subnet, what=_NAME), parse_settings(numbers)
     wanted = m.NewSubnet(
         network=name.network,
         name=name.name,
         cidr=cidr,
         gateway=gateway or None,
         keep_back=_words(keep_back),
-    ).with_numbers(chosen)
+    ).with_settings(chosen)
     Desk(**desk).ask(lambda client: client.create_subnet(wanted), _one_subnet)
 
 
@@ -228,7 +228,7 @@ def _details(found: f.SubnetDetails) -> Parts:
     state = found.state
     told = [
         *_one_subnet(state),
-        f"gateway {state.gateway or 'none'}, kept back {state.kept_back}, for primaries {state.kept_for_primaries}",
+        f"gateway {state.gateway or 'none'}, kept back {state.kept_back}, for primaries {state.reserved_for_primaries}",
         f"resting {state.resting}, waiting {state.waiting}, wishing {state.wishing}, projected {state.projected}",
         f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
     ]

@@ -14,7 +14,7 @@ from podpool.api.rbac import AGENT
 from podpool.cli.daemon_parser import parse_listen
 from podpool.cni import conflist
 from podpool.core.errors import InvalidInput
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.events import Recorder
@@ -50,7 +50,7 @@ def run_agent(  # noqa: PLR0913  one for each option
 ) -> None:
     """Run until told to stop."""
     host, port = parse_listen(listen)
-    chosen = read_numbers(numbers)
+    chosen = parse_settings(numbers)
     conflist_told = conflist.content(cni_template)
     this_boot = boot_id or KERNEL.read_text().strip()
 
@@ -66,7 +66,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             clock=clock,
             rng=rng,
             boot_id=this_boot,
-            numbers=chosen,
+            settings=chosen,
             deletes=late,
             mode=Mode(mode),
             taint=taint == "true",

@@ -43,10 +43,10 @@ from podpool.core.ranges import parse_prefix
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, Invalid, NotFound
 from podpool.runtime.clock import Clock
-from podpool.whereabouts.ippool import Change, patch_of, read_entries
+from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
 from podpool.whereabouts.migration_report import Finding, Lent, Survey, Surveyed, Trouble, survey
 from podpool.whereabouts.nads import Attachment, read_attachment
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.whereabouts.object_names import PoolIdentifier
 
 Marked = TypeVar("Marked", bound=Object)
 
@@ -165,11 +165,11 @@ class Mover:
         if not pool.metadata.uid:
             with suppress(AlreadyExists):
                 await self._kube.create(IP_POOLS, pool, namespace=self._namespace)
-        key = read_entries(pool.spec).key(lent.address)
+        key = parse_ippool(pool.spec).key(lent.address)
         entry = Allocation(id=ADOPTED, podref=lent.pod, ifname=lent.interface)
-        change = Change(key=key, address=lent.address, before=None, after=entry)
+        change = AllocationChange(key=key, address=lent.address, before=None, after=entry)
         try:
-            await self._kube.json_patch(IP_POOLS, pool.metadata.name, patch_of([change]), namespace=self._namespace)
+            await self._kube.json_patch(IP_POOLS, pool.metadata.name, allocation_patch([change]), namespace=self._namespace)
         except Invalid:
             return False
         return True
@@ -277,7 +277,7 @@ def _pool_for(lent: Lent, pools: Sequence[IPPool]) -> IPPool | None:
     """Find the pool for an address: the node's slice that it is in, or the whole range's, which may have to be made."""
     if lent.wanted.slice_size:
         return next((each for each in pools if _is_slice_of(each, lent)), None)
-    name = PoolPlace(range=lent.wanted.prefix, network=lent.network).name
+    name = PoolIdentifier(range=lent.wanted.prefix, network=lent.network).name
     absent = IPPool(metadata=Meta(name=name), spec=IPPoolSpec(range=str(lent.wanted.prefix)))
     return next((each for each in pools if each.metadata.name == name), absent)
 
@@ -287,7 +287,7 @@ def _is_slice_of(pool: IPPool, lent: Lent) -> bool:
         range_ = parse_prefix(pool.spec.range)
     except InvalidInput:
         return False
-    place = PoolPlace(range=range_, network=lent.network, node=lent.node)
+    place = PoolIdentifier(range=range_, network=lent.network, node=lent.node)
     return lent.address in range_ and pool.metadata.name == place.name
 
 
