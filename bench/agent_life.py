@@ -18,7 +18,7 @@ from parts.polling import until
 from podpool.agent.records import Accepted, Adopted, Assigned, Owner, Released
 from podpool.agent.state import Book
 from podpool.api.azure import IPAssignment, NetworkContainer
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
 
@@ -166,7 +166,7 @@ def journalled(before: int, *, batch_seconds: float) -> Iterator[Run]:
     container = NetworkContainer(id="nc", subnet_address_space="10.0.0.0/16", version=1, ip_assignments=grants)
     with tempfile.TemporaryDirectory() as home:
         disk, clock = LocalDisk(Path(home)), SystemClock()
-        book = Book(disk, clock, fence_limit=Numbers().fence)
+        book = Book(disk, clock, fence_limit=Settings().fence)
         book.open(boot_id="boot")
         book.write(Adopted(container="nc"))
         book.write(Accepted(container=container, at=clock.boot()))

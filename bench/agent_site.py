@@ -1,6 +1,6 @@
 """Nodes under measurement: a real API server, a ledger, a controller, and agents in processes of their own.
 
-The nodes of `ROOMY` hold a thousand addresses and more without asking again; those of `USUAL` have the usual numbers.
+The nodes of `ROOMY` hold a thousand addresses and more without asking again; those of `USUAL` have the usual settings.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from parts.daemon import Daemon
 
 ROOMY, USUAL = "vnet.roomy", "vnet.usual"
-NUMBERS = "batch=256,buffer=4,node_maximum=4000,cooldown=0,cooldown_floor=0,shrink_hold=1h"
+SETTINGS = "batch=256,buffer=4,node_maximum=4000,cooldown=0,cooldown_exhausted=0,shrink_hold=1h"
 AGENT = "system:serviceaccount:kube-system:podpool-agent"
 CONFIG = b'{"cniVersion":"1.0.0","name":"bench","type":"ptp","ipam":{"type":"podpool"}}'
 PATIENCE = 300.0
@@ -30,7 +30,7 @@ class AgentSite(Installation):
     """One cluster; `node` registers a Node and starts its agent."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet=ROOMY, cidr="10.128.0.0/14", gateway="10.128.0.1", numbers=NUMBERS)
+        super().__init__(plane, home, subnet=ROOMY, cidr="10.128.0.0/14", gateway="10.128.0.1", settings=SETTINGS)
 
     def begin(self) -> None:
         """Bring up all but the agents, with a second subnet."""

@@ -27,7 +27,7 @@ from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import listening
 from podpool.cni.protocol import Request as Frame
 from podpool.cni.protocol import decode_answer, encode_request
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 NETWORKS = 10
 RANGE, SLICE = "10.0.0.0/8", "/24"
 """The same for all networks: their names keep them apart."""
-NUMBERS = "cooldown=0,cooldown_floor=0"
+SETTINGS = "cooldown=0,cooldown_exhausted=0"
 OWN = 256
 """Nodes with connections of their own: five watches each."""
 TOKENS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/podpool-agent/token"
@@ -58,7 +58,7 @@ class ManyNodes(Installation):
     """One cluster that grows: `grow_to` brings up nodes until there are so many."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", numbers=NUMBERS)
+        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
         self.crowd = Crowd(plane)
         self.nodes: list[PlayedNode] = []
         self.configs_home, self.doors = home / "networks", home / "doors"
@@ -174,7 +174,7 @@ class PlayedNode:
             clock=SystemClock(),
             rng=random.Random(number),  # noqa: S311  the same each time
             boot_id=f"boot-{number}",
-            numbers=read_numbers(NUMBERS),
+            settings=parse_settings(SETTINGS),
             pools=NAMESPACE,
             foreign=False,
             read_file=_read_file,

@@ -24,7 +24,7 @@ NODE = "bench"
 SLICES, SHARED = "10.96.0.0/12", "10.112.0.0/16"
 SIZE = "/20"
 OUR_NETWORK, THEIR_NETWORK = "ours", "theirs"
-NUMBERS = "cooldown=0,cooldown_floor=0"
+SETTINGS = "cooldown=0,cooldown_exhausted=0"
 GROUP = "/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces"
 ATTACHMENTS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
 
@@ -33,7 +33,7 @@ class SliceSite(Installation):
     """Both sides have the same configuration, but for the network's name: they do not meet."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", numbers=NUMBERS)
+        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
         self.whereabouts = Whereabouts(plane, home)
         self.door = home / "agent.sock"
 
@@ -86,7 +86,7 @@ def begin_slices(site: Installation) -> None:
     plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
     plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
     until(lambda: known(plane, ATTACHMENTS), "NetworkAttachmentDefinitions are known")
-    listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--numbers", site.numbers]
+    listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--numbers", site.settings]
     words = ["controller", "run", "--kubeconfig", site.account("podpool-controller"), "--ledger", "none", *listen]
     site.start("controller", words, port=site.controller_port)
 

@@ -36,11 +36,11 @@ ADMIN_TOKEN, CLUSTER_TOKEN = "ledger.db.admin-token", "cluster-token"
 class Installation:
     """The processes of one small cluster, to be stopped whether `install` went well or not."""
 
-    def __init__(self, plane: ControlPlane, home: Path, *, subnet: str, cidr: str, gateway: str, numbers: str) -> None:
+    def __init__(self, plane: ControlPlane, home: Path, *, subnet: str, cidr: str, gateway: str, settings: str) -> None:
         self.plane = plane
         self.home = home
         self.subnet, self.cidr, self.gateway = subnet, cidr, gateway
-        self.numbers = numbers
+        self.settings = settings
         self.agents: dict[str, Daemon] = {}
         self.ledger_port, self.controller_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.ledger_port}"
@@ -52,7 +52,7 @@ class Installation:
         self.start("ledger", ["ledger", "serve", "--database", data, "--listen", listen], port=self.ledger_port)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
         self.plane.kubectl("apply", "-f", "-", manifest=podpool("access"))
-        subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--numbers", self.numbers]
+        subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--numbers", self.settings]
         self.ask_ledger("subnet", "create", *subnet)
         self.controller = self.start_controller()
 
@@ -63,7 +63,7 @@ class Installation:
         words = [
             *("controller", "run", "--kubeconfig", self.account("podpool-controller"), "--subnet", self.subnet),
             *("--ledger", self.url, "--ledger-token-file", str(token)),
-            *("--listen", f"127.0.0.1:{self.controller_port}", "--numbers", self.numbers),
+            *("--listen", f"127.0.0.1:{self.controller_port}", "--numbers", self.settings),
         ]
         return self.start("controller", words, port=self.controller_port)
 
@@ -94,7 +94,7 @@ class Installation:
         """The command line of an agent."""
         return [
             *("agent", "run", "--node", node, "--kubeconfig", self.account("podpool-agent", node=node)),
-            *("--state", str(state), "--numbers", self.numbers),
+            *("--state", str(state), "--numbers", self.settings),
         ]
 
     def start(self, name: str, words: Sequence[str | Path], *, port: int) -> Daemon:

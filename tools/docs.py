@@ -1,4 +1,4 @@
-"""Make the pages and pictures of docs/ that follow from the code: docs/numbers.md, docs/reference and some pictures.
+"""Make the pages and pictures of docs/ that follow from the code: docs/settings.md, docs/reference and some pictures.
 
 The benchmarks' pages come from `bench`. Made twice they are the same to the byte, so that a test can compare the pages.
 """
@@ -6,7 +6,7 @@ The benchmarks' pages come from `bench`. Made twice they are the same to the byt
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from podpool.core.settings import KINDS, RULES, Numbers
+from podpool.core.settings import KINDS, RULES, Settings
 from tools.pictures import PICTURES
 from tools.reference import PAGES
 from tools.reference.words import code, table, told_in
@@ -25,16 +25,16 @@ def main() -> None:
 
 def pages() -> Mapping[str, Callable[[], str]]:
     """List the pages, each with who makes it."""
-    return {"numbers.md": numbers_page, **{f"reference/{name}": page for name, page in PAGES.items()}}
+    return {"settings.md": settings_page, **{f"reference/{name}": page for name, page in PAGES.items()}}
 
 
-def numbers_page() -> str:
+def settings_page() -> str:
     """Write every number with its default, its meaning and its rule."""
     rules = {name: rule for name, _, rule in RULES}
-    defaults = Numbers()
+    defaults = Settings()
     rows = [
         (code(name), shown(name, getattr(defaults, name)), meaning, rules[name])
-        for name, meaning in told_in(Numbers).items()
+        for name, meaning in told_in(Settings).items()
     ]
     return f"""# The numbers
 

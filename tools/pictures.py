@@ -7,7 +7,7 @@ import matplotlib as mpl
 
 from podpool.core.batch_policy import Grade, Load, Projection, View, grade, ladder
 from podpool.core.scaling import target
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.lab.demo.tour_model import LENGTH, TICKS_PER_SECOND, Mode, play
 
 mpl.use("svg")
@@ -38,7 +38,7 @@ def draw_modes(path: Path) -> None:
 
 def draw_target(path: Path) -> None:
     """Draw what a node holds by its demand: with a batch, and while its subnet is exhausted."""
-    scaler, demands = Numbers().scaler, range(61)
+    scaler, demands = Settings().scaler, range(61)
     _, axis = plt.subplots(figsize=(7, 3.2), layout="constrained")
     for used, colour, label in ((scaler, BLUE, "batch 16, buffer 0.5"), (scaler.exhausted(), RED, "exhausted")):
         held = [target(demand=demand, scaler=used, primaries=1, maximum=250) for demand in demands]
@@ -51,8 +51,8 @@ def draw_target(path: Path) -> None:
 
 def draw_batch(path: Path) -> None:
     """Draw what all nodes of a subnet hold as it fills: with one batch for ever, and with the graded one."""
-    numbers = Numbers()
-    rungs = ladder(numbers.scaler)
+    settings = Settings()
+    rungs = ladder(settings.scaler)
     pods, fixed, graded, batches = range(0, CAPACITY - NODES, 3), [], [], []
     for all_pods in pods:
         projection = Projection(rungs)
@@ -60,7 +60,7 @@ def draw_batch(path: Path) -> None:
             projection.report(node, Load(all_pods // NODES + (node < all_pods % NODES)))
         waiting = projection.totals[-2] > CAPACITY
         view = View(totals=projection.totals, capacity=CAPACITY, waiting=waiting)
-        rung = grade(Grade(), view, now=0.0, rules=numbers.grading).rung
+        rung = grade(Grade(), view, now=0.0, rules=settings.grading).rung
         fixed.append(projection.totals[0])
         graded.append(projection.totals[rung])
         batches.append(rungs[rung].batch)
@@ -69,7 +69,7 @@ def draw_batch(path: Path) -> None:
     above.plot(pods, fixed, color=RED, label="held, batch 16 for ever")
     above.plot(pods, graded, color=BLUE, lw=2, label="held, graded batch")
     above.axhline(CAPACITY, color=GREY, lw=1, label="capacity")
-    above.axhline(CAPACITY * numbers.upper / 100, color=GREY, lw=1, ls=":", label="upper threshold")
+    above.axhline(CAPACITY * settings.upper_threshold / 100, color=GREY, lw=1, ls=":", label="upper threshold")
     above.set(ylabel="addresses", ylim=(0, CAPACITY * 1.15))
     above.legend(fontsize=8, loc="lower right")
     below.step(pods, batches, where="post", color=BLUE)

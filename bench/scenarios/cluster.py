@@ -70,7 +70,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
         cluster.start((OURS, THEIRS))
         multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute
         installation = Installation(
-            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", numbers=""
+            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", settings=""
         )
         up.callback(installation.stop)
         installation.install()

@@ -269,8 +269,8 @@ class Desk:
             name=SUBNET.name,
             cidr=f"10.0.0.0/{prefix}",
             cooldown=0.0,
-            cooldown_floor=0.0,
-            kept_for_primaries=0,
+            cooldown_exhausted=0.0,
+            reserved_for_primaries=0,
         )
         _done(self._ledger.create_subnet(new))
         self._term = _done(self._ledger.open_term(OpenTerm(cluster="c1"))).term

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podpool.cni.protocol import Answer
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.worlds import World, in_world
 
 NEWEST = "1.1.0"
@@ -123,7 +123,7 @@ class TestStatus:
     async def test_a_fenced_agent_says_no_and_why(self, world: World) -> None:
         await world.start()
         world.road.cut = True
-        await asyncio.sleep(Numbers().fence + 1)
+        await asyncio.sleep(Settings().fence + 1)
         answer = await world.call("STATUS", "", version=NEWEST)
         assert 50 == code(answer)
         assert "confirm its Node" in json.loads(answer.stdout)["msg"]

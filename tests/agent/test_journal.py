@@ -21,13 +21,13 @@ from podpool.agent.records import (
     Snapshot,
 )
 from podpool.agent.state import Book
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.runtime.disk import LocalDisk
 from tests.agent.clocks import SetClock
 from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
 from tests.agent.statuses import CONTAINER, grants, status
 
-FENCE = Numbers().fence
+FENCE = Settings().fence
 OWNER = Owner(container_id="a", ifname="eth0")
 HISTORY: tuple[AnyRecord, ...] = (
     Adopted(container=CONTAINER),

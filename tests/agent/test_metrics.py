@@ -8,7 +8,7 @@ from podpool.agent.agent import Agent
 from podpool.agent.metrics import Meters
 from podpool.cni.protocol import Request as Call
 from podpool.cni.protocol import encode_request
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.runtime.process import health
 from podpool.runtime.transport import Request
 from tests.agent.worlds import World, in_world
@@ -73,10 +73,10 @@ async def test_our_own_tell_of_waiting_fence_journal_and_watches(world: World) -
     assert 0.0 == told["podpool_agent_fenced"]
     await waiting
     world.road.cut = True
-    await asyncio.sleep(Numbers().fence + 1)
+    await asyncio.sleep(Settings().fence + 1)
     told = await read(agent)
     assert 1.0 == told["podpool_agent_fenced"]
-    assert told["podpool_agent_fence_age_seconds"] > Numbers().fence
+    assert told["podpool_agent_fence_age_seconds"] > Settings().fence
     for watch in ("pods", "node", "networkconfig", "subnet"):
         assert told[f"podpool_agent_watch_lag_seconds {watch}"] > 60.0
 

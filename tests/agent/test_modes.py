@@ -7,7 +7,7 @@ import pytest
 from podpool.agent.scaling_modes import Mode, Terms, wanted
 from podpool.api.azure import SUBNETS
 from podpool.core.scaling import Holding, Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.test_scaling import report, requests
 from tests.agent.worlds import SETTLED, SYSTEM, World, in_world
 
@@ -116,6 +116,6 @@ class TestInAWorld:
         assert 7 == requests(world)[-1]
         await world.say_exhausted(exhausted=False)
         await world.say_exhausted(exhausted=True)
-        await asyncio.sleep(Numbers().shrink_hold * 3)
+        await asyncio.sleep(Settings().shrink_hold * 3)
         assert 7 == requests(world)[-1]
         assert {True: 1, False: 1} == agent.picture().exhaustions

@@ -5,11 +5,11 @@ import json
 
 from podpool.agent.disk_retry import PAUSE
 from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.disks import FullDisk, MemoryDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
-CONFIRMED = 2 * Numbers().confirmation
+CONFIRMED = 2 * Settings().confirmation_interval
 """Seconds in which an agent confirms its Node, and writes it down."""
 
 
@@ -54,7 +54,7 @@ async def test_with_room_again_it_gives_asks_and_stays_confirmed(world: World) -
     assert agent.missing() is None
     assert 20 == len({await world.add(f"box-{n}", pod=f"pod-{n}") for n in range(20)})
     assert 31 == (await world.config()).spec.requested
-    await asyncio.sleep(2 * Numbers().fence)
+    await asyncio.sleep(2 * Settings().fence)
     assert not agent.fenced
 
 
@@ -63,7 +63,7 @@ async def test_it_stays_fenced_when_it_could_not_write_for_long(world: World) ->
     disk = FullDisk()
     agent = await world.start(disk=disk)
     disk.room = 0
-    await asyncio.sleep(2 * Numbers().fence)
+    await asyncio.sleep(2 * Settings().fence)
     assert agent.fenced
     disk.room = None
     await asyncio.sleep(PAUSE + SETTLED)

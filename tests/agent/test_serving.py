@@ -10,11 +10,11 @@ from podpool.agent.lost_grant_gc import APART
 from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
 from podpool.api.builtin import NODES, PODS
 from podpool.cni.protocol import Request, encode_request
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.disks import ForeignDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
-NUMBERS = Numbers()
+SETTINGS = Settings()
 
 
 class TestAdd:
@@ -95,7 +95,7 @@ class TestWaiting:
         await world.add("a")
         asked_at = asyncio.get_running_loop().time()
         error = await world.refused("b")
-        assert NUMBERS.add_wait == pytest.approx(asyncio.get_running_loop().time() - asked_at, abs=0.01)
+        assert SETTINGS.add_timeout == pytest.approx(asyncio.get_running_loop().time() - asked_at, abs=0.01)
         assert 11 == error["code"]
         for word in (NODE, "holds 1", "1 in use", "asked for 15", "pods", "NCUpdateSubnetFullError", "larger"):
             assert word in error["msg"]
@@ -107,7 +107,7 @@ class TestWaiting:
         await world.add("a")
         await world.refused("b")
         await world.call("DEL", "a")
-        await asyncio.sleep(NUMBERS.cooldown + 1)
+        await asyncio.sleep(SETTINGS.cooldown + 1)
         assert "10.0.1.1/16" == await world.add("c")
         assert 1 == len(agent.pool.holdings)
 
@@ -130,7 +130,7 @@ class TestWaiting:
         first = await world.add("a")
         world.road.cut = True
         await world.call("DEL", "a")
-        await asyncio.sleep(NUMBERS.cooldown - 5.0)
+        await asyncio.sleep(SETTINGS.cooldown - 5.0)
         assert first == await world.add("b")
 
     @in_world
@@ -248,7 +248,7 @@ class TestRestarts:
         world.disk = type(world.disk)()
         agent = await world.start()
         assert any("journal" in sentence for sentence in world.told)
-        assert None is agent.pool.next_free(now=world.clock.boot(), rest=NUMBERS.cooldown)
+        assert None is agent.pool.next_free(now=world.clock.boot(), rest=SETTINGS.cooldown)
 
 
 class TestForgotten:
@@ -341,9 +341,9 @@ class TestFence:
         agent = await world.start()
         given = await world.add("a")
         world.road.cut = True
-        await asyncio.sleep(NUMBERS.fence - NUMBERS.confirmation - 10)
+        await asyncio.sleep(SETTINGS.fence - SETTINGS.confirmation_interval - 10)
         await world.add("b")
-        await asyncio.sleep(NUMBERS.confirmation + 10)
+        await asyncio.sleep(SETTINGS.confirmation_interval + 10)
         assert agent.fenced
         assert "confirm its Node" in (await world.refused("c"))["msg"]
         assert given == await world.add("a")

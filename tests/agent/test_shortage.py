@@ -6,13 +6,13 @@ from typing import Any
 
 from podpool.api.builtin import EVENTS, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.rbac import AGENT
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.errors import Forbidden
 from podpool.kube.events import Recorder
 from podpool.runtime.transport import Request, Response
 from tests.agent.worlds import NODE, SETTLED, World, in_world
 
-HOLD = Numbers().shrink_hold
+HOLD = Settings().shrink_hold
 PODS = [f"pod-{n}" for n in range(20)]
 
 

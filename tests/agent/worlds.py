@@ -15,7 +15,7 @@ from podpool.api.azure import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS, NodeNetwo
 from podpool.api.builtin import NODES, PODS
 from podpool.api.crds import manifests
 from podpool.cni.protocol import Answer, Request, decode_answer, encode_request
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install
 from podpool.kube.errors import NotFound
@@ -93,7 +93,7 @@ class World:
         self.boot_id = "boot-1"
         self.capacity = 1000
         self.controller_works = True
-        self.numbers = Numbers()
+        self.settings = Settings()
         self.told: list[str] = []
         self.agent: Agent | None = None
         self._running: asyncio.Task[None] | None = None
@@ -225,7 +225,7 @@ class World:
             clock=self.clock,
             rng=random.Random(next(self._seeds)),  # noqa: S311  seeded
             boot_id=self.boot_id,
-            numbers=self.numbers,
+            settings=self.settings,
             tell=self.told.append,
             **self.options,
         )

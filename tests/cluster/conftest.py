@@ -21,9 +21,9 @@ GONE_QUIET = {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "ef
 MOVES: dict[str, Any] = {"tolerations": [GONE_QUIET | {"tolerationSeconds": 0}]}
 """Of Pods that leave a node which has gone quiet at once."""
 # minutes of rest, of damping and of silence would only make the tests longer
-NUMBERS = (
-    "shrink_hold=500ms,cooldown=1s,cooldown_floor=1s,spread_at_most=100ms,"
-    "confirmation=4s,fence=15s,clock_error=1s,gone=17s"
+SETTINGS = (
+    "shrink_hold=500ms,cooldown=1s,cooldown_exhausted=1s,shrink_spread_max=100ms,"
+    "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s"
 )
 PATIENCE = 120.0
 LOOK = 0.5
@@ -88,7 +88,7 @@ def started_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     try:
         cluster.start(NAMES)
         installation = Installation(
-            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", numbers=NUMBERS
+            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", settings=SETTINGS
         )
         started.append(installation)
         multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from podpool.agent.cni_socket import listening
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.runtime.disk import LocalDisk
 from tests.agent.worlds import World
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from podpool.agent.agent import Agent
 
-NO_REST = Numbers(cooldown=0.0, cooldown_floor=0.0)
+NO_REST = Settings(cooldown=0.0, cooldown_exhausted=0.0)
 
 
 class Background:
@@ -50,7 +50,7 @@ class Background:
     async def _live(self) -> None:
         self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
         world = World()
-        world.numbers = NO_REST
+        world.settings = NO_REST
         await world.begin()
         try:
             disks = [LocalDisk(self.home / each) for each in ("journal", "deletes")]

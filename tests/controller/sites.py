@@ -25,8 +25,8 @@ from podpool.api.builtin import EVENTS, NODES, PODS, Event, Node
 from podpool.api.meta import Kind, T
 from podpool.api.multus import ATTACHMENTS
 from podpool.controller.controller import Controller
-from podpool.controller.settings import Settings
-from podpool.core.settings import Numbers
+from podpool.controller.settings import ControllerSettings
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import NotFound
 from podpool.ledger.admin_messages import NewToken, SubnetDetails
@@ -43,7 +43,7 @@ from tests.kube.roads import Road
 
 PATIENCE = 30.0
 """Seconds with a broken program; a good one needs a part of one."""
-BRISK = Numbers(poll=0.2, fence=0.5, confirmation=0.2, clock_error=0.1, gone=1.0)
+BRISK = Settings(utilization_poll=0.2, fence=0.5, confirmation_interval=0.2, clock_error=0.1, node_gc_delay=1.0)
 UNHURRIED = Limits(rate=1e9, burst=1e9, strangers=1e9)
 SUBNET = SubnetName(network="vnet", name="pods")
 NODE_INFO = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
@@ -147,16 +147,16 @@ class Site:
 
     # Controllers
 
-    def start(self, *, numbers: Numbers = BRISK, **settings: Any) -> Controller:  # noqa: ANN401  as Settings has them
+    def start(self, *, common: Settings = BRISK, **settings: Any) -> Controller:  # noqa: ANN401  of ControllerSettings
         """Start a controller."""
         controller = Controller(
             KubeClient(self.road),
             LedgerClient(self.calls, token=self._token),
-            settings=Settings(
+            settings=ControllerSettings(
                 subnet=SUBNET,
                 namespace=self.namespace,
                 whereabouts_namespace=self.namespace,
-                numbers=numbers,
+                common=common,
                 **settings,
             ),
             clock=SystemClock(),
@@ -173,7 +173,7 @@ class Site:
 
     async def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = SUBNET.name, **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them
         """Make a subnet in which nothing rests for long."""
-        usual: dict[str, Any] = {"network": SUBNET.network, "cooldown": 0.0, "cooldown_floor": 0.0}
+        usual: dict[str, Any] = {"network": SUBNET.network, "cooldown": 0.0, "cooldown_exhausted": 0.0}
         return await self.ledger.create_subnet(NewSubnet(**usual | {"cidr": cidr, "name": name} | settings))
 
     async def details(self) -> SubnetDetails:

@@ -125,7 +125,7 @@ class TestHealth:
     @in_loop
     async def test_who_waits_is_counted(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=0)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=0)
             controller = site.start()
             await site.joined("n1", "n2")
             await site.request("n1", 50)

@@ -23,7 +23,7 @@ async def gone(site: Site, name: str) -> None:
 class TestJoining:
     @in_loop
     async def test_a_new_node_has_all_that_an_agent_needs_and_no_secondaries(self, place: Place) -> None:
-        """Also what the CNS of Azure needs before it serves: reference, id, primary, address space, four numbers."""
+        """Also what the CNS of Azure needs before it serves: reference, id, primary, address space, four values."""
         async with place.site() as site:
             await site.subnet(gateway="10.0.0.1")
             site.start()
@@ -82,7 +82,7 @@ class TestJoining:
     @in_loop
     async def test_a_subnet_without_secondaries_left_still_starts_a_new_node(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=2)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=2)
             site.start()
             await site.joined("n1")
             await site.request("n1", 100)
@@ -95,7 +95,7 @@ class TestJoining:
     @in_loop
     async def test_it_follows_the_exhaustion_state_which_is_told_first(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=1)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=1)
             controller = site.start()
             await site.joined("n1")
             await site.granted("n1", 12)

@@ -7,7 +7,7 @@ from podpool.api.azure import NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.api.crds import manifests
 from podpool.controller.inventory import send_listing
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install
 from podpool.ledger.client import LedgerClient
@@ -41,7 +41,7 @@ async def test_a_container_is_listed_in_its_own_network(told: dict[str, str], ne
     await kube.create(NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 1}})
     status = {"networkContainers": [CONTAINER | told]}
     await kube.merge(NETWORK_CONFIGS, "n1", {"status": status}, namespace="kube-system", sub="status")
-    settings = Settings(subnet=SubnetName(network="vnet", name="pods"))
+    settings = ControllerSettings(subnet=SubnetName(network="vnet", name="pods"))
     await send_listing(kube, LedgerClient(ledger), cluster="c", term=1, seen=0, settings=settings)
     (listing,) = ledger.listings
     assert [SubnetName(network=network, name="special")] == [each.subnet for each in listing.containers]

@@ -85,7 +85,7 @@ class TestLettingGo:
     @in_loop
     async def test_a_late_release_frees_nothing_new(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=1)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=1)
             site.start()
             await site.joined("n1", "n2")
             first = await site.granted("n1", 8)
@@ -101,7 +101,7 @@ class TestShort:
     @in_loop
     async def test_what_is_there_is_given_and_the_rest_when_it_is_free(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=1)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=1)
             site.start()
             await site.joined("n1", "n2")
             first = await site.granted("n1", 8)
@@ -128,7 +128,7 @@ class TestShort:
     @in_loop
     async def test_a_subnet_without_even_a_primary_is_told_and_tried_again(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/30", kept_for_primaries=0)
+            await site.subnet("10.0.0.0/30", reserved_for_primaries=0)
             site.start()
             await site.joined("n1", "n2")
             await site.join("n3")

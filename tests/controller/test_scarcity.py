@@ -8,9 +8,9 @@ import pytest
 
 from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
 from podpool.controller.scaler_policy import offer
-from podpool.controller.settings import Scarcity, Settings
+from podpool.controller.settings import ControllerSettings, Scarcity
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.errors import Invalid
 from podpool.ledger.messages import SubnetState
 from tests.controller.sites import BRISK, SUBNET, Place, Site, until
@@ -34,8 +34,8 @@ def state(reserved: int, *, projected: int = 0, exhausted: bool = False, batch: 
     )
 
 
-def settings(scarcity: Scarcity, **numbers: Any) -> Settings:  # noqa: ANN401  as Numbers has them
-    return Settings(subnet=SUBNET, scarcity=scarcity, numbers=Numbers(**numbers))
+def settings(scarcity: Scarcity, **common: Any) -> ControllerSettings:  # noqa: ANN401  as Settings has them
+    return ControllerSettings(subnet=SUBNET, scarcity=scarcity, common=Settings(**common))
 
 
 class TestExhaustion:
@@ -66,7 +66,12 @@ class TestExhaustion:
         assert (Scaler(1, 50), Scaler(16, 50)) == (made.scaler, made.pinned)
 
     def test_the_thresholds_are_the_controller_s(self) -> None:
-        made = offer(state(51), NOTHING, exhausted_before=False, settings=settings("exhaustion", upper=50, lower=40))
+        made = offer(
+            state(51),
+            NOTHING,
+            exhausted_before=False,
+            settings=settings("exhaustion", upper_threshold=50, lower_threshold=40),
+        )
         assert made.exhausted
 
 
@@ -119,7 +124,7 @@ class TestTold:
     async def test_exhaustion_as_the_first_phase_has_it(self, place: Place) -> None:
         """Of 124 addresses: exhausted from 112 on, all clear at 99 (98 and the primary), and nothing in between."""
         async with place.site() as site:
-            await site.subnet("10.0.0.0/25", gateway="10.0.0.1", kept_for_primaries=0, keep_back=("10.0.0.2",))
+            await site.subnet("10.0.0.0/25", gateway="10.0.0.1", reserved_for_primaries=0, keep_back=("10.0.0.2",))
             site.start(scarcity="exhaustion")
             await site.joined("n1")
             await becomes(site, exhausted=False, batch=16)
@@ -141,7 +146,7 @@ class TestTold:
     @in_loop
     async def test_the_all_clear_waits_until_what_follows_it_fits(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/26", gateway="10.0.0.1", kept_for_primaries=0)
+            await site.subnet("10.0.0.0/26", gateway="10.0.0.1", reserved_for_primaries=0)
             site.start(scarcity="exhaustion")
             nodes = [f"n{number}" for number in range(4)]
             await site.joined(*nodes)
@@ -161,7 +166,7 @@ class TestTold:
     @in_loop
     async def test_the_ledger_s_batch_is_followed(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/25", kept_for_primaries=0)
+            await site.subnet("10.0.0.0/25", reserved_for_primaries=0)
             site.start()
             nodes = ("n1", "n2", "n3", "n4")
             await site.joined(*nodes)
@@ -210,8 +215,8 @@ class TestTold:
     @in_loop
     async def test_off_tells_the_controller_s_scaler_whatever_happens(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=0)
-            site.start(scarcity="off", numbers=msgspec.structs.replace(BRISK, batch=4))
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=0)
+            site.start(scarcity="off", common=msgspec.structs.replace(BRISK, batch=4))
             await site.joined("n1")
             await becomes(site, exhausted=False, batch=4)
             before = await told(site)
@@ -223,7 +228,7 @@ class TestTold:
     @in_loop
     async def test_subnets_do_not_disturb_each_other(self, place: Place) -> None:
         async with place.site() as site:
-            await site.subnet("10.0.0.0/28", kept_for_primaries=0)
+            await site.subnet("10.0.0.0/28", reserved_for_primaries=0)
             await site.subnet("10.1.0.0/24", name="wide")
             await site.subnet("10.2.0.0/24", name="of-others")
             site.start()

@@ -19,9 +19,9 @@ from podpool.lab.sim.network import Message
 from podpool.lab.sim.scenario import Shape
 from podpool.lab.sim.world import World
 from podpool.ledger.messages import Reconcile
-from tests.lab.sim.story import NUMBERS as HASTY
+from tests.lab.sim.story import SETTINGS as HASTY
 
-NUMBERS = msgspec.structs.replace(HASTY, batch=16, poll=5.0)
+SETTINGS = msgspec.structs.replace(HASTY, batch=16, utilization_poll=5.0)
 SETTLES, RESTS = 200.0, 120.0
 """Seconds after which nothing may change any more, and for which it is watched."""
 
@@ -81,21 +81,21 @@ async def settle(world: World, demands: list[int]) -> list[tuple[bool, int]]:
 def test_the_graded_batch_settles_below_the_threshold_whenever_it_can(demands: list[int], prefix: int) -> None:
     async def story(world: World) -> None:
         told = await settle(world, demands)
-        assert len(told) <= len(ladder(NUMBERS.scaler)) + 2, told
+        assert len(told) <= len(ladder(SETTINGS.scaler)) + 2, told
         state = world.office.subnet()
-        loads = [Load(demand, maximum=NUMBERS.node_maximum) for demand in demands]
+        loads = [Load(demand, maximum=SETTINGS.node_maximum) for demand in demands]
         fits = [
-            sum(load.reservation(scaler) for load in loads) * 100 <= NUMBERS.upper * state.capacity
-            for scaler in ladder(NUMBERS.scaler)[:-1]
+            sum(load.reservation(scaler) for load in loads) * 100 <= SETTINGS.upper_threshold * state.capacity
+            for scaler in ladder(SETTINGS.scaler)[:-1]
         ]
         if any(fits):
-            assert state.reserved * 100 <= NUMBERS.upper * state.capacity
-        free = state.capacity - state.kept_for_primaries - len(demands)
+            assert state.reserved * 100 <= SETTINGS.upper_threshold * state.capacity
+        free = state.capacity - state.reserved_for_primaries - len(demands)
         if sum(demands) <= free:
             served = [len(world.truth.of_machine(f"node-{number}")) for number in range(len(demands))]
             assert demands == served
 
-    play(story, Shape(cidr=str(ipaddress.ip_network(("10.0.0.0", prefix))), numbers=NUMBERS))
+    play(story, Shape(cidr=str(ipaddress.ip_network(("10.0.0.0", prefix))), settings=SETTINGS))
 
 
 @pytest.mark.histories
@@ -107,7 +107,7 @@ def test_exhaustion_does_not_flap(demands: list[int], prefix: int) -> None:
         flips = sum(one[0] != other[0] for one, other in itertools.pairwise(told))
         assert flips <= 1, told
 
-    shape = Shape(cidr=str(ipaddress.ip_network(("10.0.0.0", prefix))), numbers=NUMBERS, scarcity="exhaustion")
+    shape = Shape(cidr=str(ipaddress.ip_network(("10.0.0.0", prefix))), settings=SETTINGS, scarcity="exhaustion")
     play(story, shape)
 
 
@@ -133,7 +133,7 @@ def test_the_first_request_of_a_new_node_follows_the_exhaustion_state(scarcity: 
         await world.pass_time(5.0)
         assert first == asked[0]
 
-    play(story, Shape(cidr="10.0.0.0/27", numbers=NUMBERS, scarcity=scarcity))
+    play(story, Shape(cidr="10.0.0.0/27", settings=SETTINGS, scarcity=scarcity))
 
 
 def test_while_the_ledger_is_away_pods_start_and_people_are_told() -> None:
@@ -162,7 +162,7 @@ def test_while_the_ledger_is_away_pods_start_and_people_are_told() -> None:
         (told,) = published(world)["conditions"]
         assert ("True", "Answers") == (told["status"], told["reason"])
 
-    play(story, Shape(numbers=NUMBERS))
+    play(story, Shape(settings=SETTINGS))
 
 
 def test_an_api_server_that_is_away_is_waited_for() -> None:
@@ -178,7 +178,7 @@ def test_an_api_server_that_is_away_is_waited_for() -> None:
         await world.pass_time(45.0)
         assert 15 == len(world.configs()["node-1"]["status"]["networkContainers"][0]["ipAssignments"])
 
-    play(story, Shape(numbers=NUMBERS))
+    play(story, Shape(settings=SETTINGS))
 
 
 def test_everything_is_compared_with_the_ledger_now_and_then() -> None:
@@ -203,4 +203,4 @@ def test_everything_is_compared_with_the_ledger_now_and_then() -> None:
         assert {"node-0", "node-1"} == asked
         assert before == world.written()
 
-    play(story, Shape(numbers=NUMBERS))
+    play(story, Shape(settings=SETTINGS))

@@ -8,15 +8,15 @@ import pytest
 from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
 from podpool.api.builtin import Node
 from podpool.controller.convert import config_for, item_of, status_of, subnet_of, told_already
-from podpool.controller.scaler_policy import Offer
-from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
+from podpool.controller.scaler_policy import PublishedSubnet
+from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName
 
 SUBNET = SubnetName(network="vnet", name="pods")
-SETTINGS = Settings(subnet=SUBNET)
+SETTINGS = ControllerSettings(subnet=SUBNET)
 NODE = msgspec.convert(
     {
         "metadata": {"name": "n1", "uid": "u1"},
@@ -31,7 +31,7 @@ STATE = ContainerState(
     primary="10.0.0.4",
     grants=(Grant(id="g1", address="10.0.0.5"),),
 )
-OFFER = Offer(space="10.0.0.0/16", gateway="10.0.0.1", scaler=Scaler(8, 25), exhausted=False)
+OFFER = PublishedSubnet(space="10.0.0.0/16", gateway="10.0.0.1", scaler=Scaler(8, 25), exhausted=False)
 
 
 def config(**parts: Any) -> NodeNetworkConfig:  # noqa: ANN401  a test's own JSON
@@ -52,7 +52,7 @@ def test_a_request_is_asked_for_as_it_stands() -> None:
         node_uid="u1",
         container="c1",
         subnet=SUBNET,
-        numbers=Numbers(),
+        settings=Settings(),
     )
     assert (15, ("g9",), 3.5, "b1") == (asked.wanted, asked.released, asked.rested, asked.boot_id)
     assert Report(demand=5, batch=16, version=6) == asked.report
@@ -61,7 +61,7 @@ def test_a_request_is_asked_for_as_it_stands() -> None:
 @pytest.mark.parametrize(("requested", "wanted"), [(-3, 0), (0, 0), (250, 250), (9999, 250)])
 def test_a_request_edited_by_hand_stays_within_the_node(requested: int, wanted: int) -> None:
     asked = item_of(
-        config(spec={"requestedIPCount": requested}), node_uid="u1", container=None, subnet=SUBNET, numbers=Numbers()
+        config(spec={"requestedIPCount": requested}), node_uid="u1", container=None, subnet=SUBNET, settings=Settings()
     )
     assert (wanted, None, None) == (asked.wanted, asked.report, asked.boot_id)
 
@@ -71,7 +71,7 @@ def test_a_report_that_cannot_be_read_is_as_if_not_written() -> None:
 
 
 def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
-    shown = written(status_of(STATE, OFFER, NODE, Numbers())).status
+    shown = written(status_of(STATE, OFFER, NODE, Settings())).status
     container = shown.network_containers[0]
     assert (8, 25, 125, 250) == (
         shown.scaler.batch_size,
@@ -101,12 +101,12 @@ def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
     ],
 )
 def test_a_status_is_written_again_when_version_or_shortness_differ(state: ContainerState, told: bool) -> None:
-    assert told == told_already(written(status_of(STATE, OFFER, NODE, Numbers())), state, NODE, OFFER)
+    assert told == told_already(written(status_of(STATE, OFFER, NODE, Settings())), state, NODE, OFFER)
 
 
 def test_a_subnet_that_has_grown_is_told_again() -> None:
     """Else agents would go by a prefix that leaves out what is new."""
-    shown = written(status_of(STATE, OFFER, NODE, Numbers()))
+    shown = written(status_of(STATE, OFFER, NODE, Settings()))
     grown = msgspec.structs.replace(OFFER, space="10.0.0.0/15")
     assert not told_already(shown, STATE, NODE, grown)
 

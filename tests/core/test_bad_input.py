@@ -13,7 +13,7 @@ from podpool.core.pool import Order, Pool, PoolSnapshot
 from podpool.core.quantities import parse_count, parse_duration, parse_share
 from podpool.core.range_spec import parse_allocation
 from podpool.core.ranges import parse_exclusion, parse_prefix, parse_stretch
-from podpool.core.settings import KINDS, parse_numbers, read_numbers
+from podpool.core.settings import KINDS, settings_from_strings, parse_settings
 from podpool.core.slice_table import parse_slice_size
 
 RANGE = parse_prefix("10.0.0.0/8")
@@ -36,8 +36,8 @@ OTHERS: dict[str, Callable[[str], object]] = {
     "usable addresses": lambda text: parse_prefix(text).usable,
     "allocation": lambda text: parse_allocation(text).members,
     "excluding": lambda text: parse_allocation("10.0.0.0/8", exclude=[text]).members,
-    "number's name": lambda text: parse_numbers({text: "1"}),
-    "line of numbers": read_numbers,
+    "number's name": lambda text: settings_from_strings({text: "1"}),
+    "line of settings": parse_settings,
     "snapshot": lambda text: Pool.restore(PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=(text,))),
 }
 
@@ -82,11 +82,11 @@ def check(error: InvalidInput) -> None:
 @given(st.dictionaries(st.sampled_from(sorted(KINDS)), st.integers().map(str) | words, max_size=4))
 def test_numbers_are_valid_or_refused(given_words: dict[str, str]) -> None:
     try:
-        numbers = parse_numbers(given_words)
+        settings = settings_from_strings(given_words)
     except InvalidInput as error:
         assert error.what in KINDS
     else:
-        assert numbers.gone > numbers.fence
+        assert settings.node_gc_delay > settings.fence
 
 
 def test_a_long_input_is_shown_in_short() -> None:

@@ -15,9 +15,9 @@ from podpool.api.azure import AGENT_ANNOTATION, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.controller.convert import status_of
-from podpool.controller.scaler_policy import Offer
+from podpool.controller.scaler_policy import PublishedSubnet
 from podpool.core.scaling import target
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import Dashboard
 from podpool.inspect.cluster_model import Mirrors, Scene
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from podpool.ledger.messages import ContainerState, SubnetState
 
 CLUSTER = "c1"
-NUMBERS = Numbers()
+SETTINGS = Settings()
 START = 1_760_000_000.0
 
 
@@ -100,7 +100,7 @@ class Stage:
         await self.ledger.report_pods(PodReport(cluster=CLUSTER, pods=tuple(uses)))
 
     def _item(self, name: str, count: int, subnet: SubnetState) -> Item:
-        wanted = target(demand=count, scaler=subnet.scaler, primaries=1, maximum=NUMBERS.node_maximum)
+        wanted = target(demand=count, scaler=subnet.scaler, primaries=1, maximum=SETTINGS.node_maximum)
         state = self._states.get(name)
         surplus = [each.id for each in state.grants[wanted:]] if state else []
         return Item(
@@ -124,7 +124,7 @@ class Stage:
         config = {
             "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: told}},
             "spec": {"requestedIPCount": item.wanted},
-            "status": status_of(state, _offer(subnet), node, NUMBERS),
+            "status": status_of(state, _offer(subnet), node, SETTINGS),
         }
         self.mirrors.configs.apply(msgspec.convert(config, NodeNetworkConfig))
         uses = []
@@ -203,5 +203,5 @@ def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tu
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _offer(subnet: SubnetState) -> Offer:
-    return Offer(space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted)
+def _offer(subnet: SubnetState) -> PublishedSubnet:
+    return PublishedSubnet(space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted)

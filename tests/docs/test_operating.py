@@ -9,7 +9,7 @@ import pytest
 
 from parts.pages import ROOT, commands_of, register, run_commands, within_reach
 from podpool.core.batch_policy import Load, ladder
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -58,6 +58,6 @@ def test_the_table_of_sizes_is_what_the_core_computes() -> None:
     rows = re.findall(r"^\| (\d+) \| ([\d |]+) \|$", (ROOT / PAGE).read_text(), re.MULTILINE)
     assert rows
     for pods, held in rows:
-        assert [Load(int(pods)).reservation(scaler) for scaler in ladder(Numbers().scaler)] == [
+        assert [Load(int(pods)).reservation(scaler) for scaler in ladder(Settings().scaler)] == [
             int(each) for each in held.split(" | ")
         ]

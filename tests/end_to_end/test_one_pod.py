@@ -29,14 +29,14 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
 OUR_ACCOUNTS = "system:serviceaccount:kube-system:podpool-"
 # a minute of damping and half of rest would only make the test longer
-NUMBERS = "shrink_hold=500ms,cooldown=1s,cooldown_floor=1s,spread_at_most=100ms"
+SETTINGS = "shrink_hold=500ms,cooldown=1s,cooldown_exhausted=1s,shrink_spread_max=100ms"
 
 
 class Spine(Installation):
     """The processes of one small cluster, and what a scheduler, a kubelet and a runtime would do there."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet="vnet.pods", cidr="10.50.0.0/26", gateway="10.50.0.1", numbers=NUMBERS)
+        super().__init__(plane, home, subnet="vnet.pods", cidr="10.50.0.0/26", gateway="10.50.0.1", settings=SETTINGS)
         self.shim = build(platform.machine())
 
     def run_agent(self, node: str, *options: str) -> None:

@@ -51,7 +51,7 @@ def test_and_only_to_where_its_margin_is_left() -> None:
 
 def test_a_waiting_pod_brings_the_bare_rung_and_the_hold_leaves_it() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     leader = Leader(office)
     hog = leader.node("hog", wanted=12, demand=1)
     waiting = leader.node("n1", wanted=1, waiting=1, demand=1)
@@ -83,7 +83,7 @@ def test_a_closed_container_counts_no_more() -> None:
 
 def test_exhausted_above_the_upper_threshold_and_clear_below_the_lower() -> None:
     office = Office()
-    office.subnet("10.0.0.0/24", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+    office.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     leader = Leader(office)
     state = leader.node(wanted=227)
     assert not office.state().exhausted
@@ -97,7 +97,7 @@ def test_exhausted_above_the_upper_threshold_and_clear_below_the_lower() -> None
 
 def test_the_all_clear_waits_for_what_everybody_would_then_hold() -> None:
     office = Office()
-    office.subnet("10.0.0.0/24", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0, batch=1, buffer=0)
+    office.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0, batch=1, buffer=0)
     leader = Leader(office)
     state = leader.one(item(wanted=250, report=Report(demand=250)))
     assert office.state().exhausted
@@ -109,7 +109,7 @@ def test_the_all_clear_waits_for_what_everybody_would_then_hold() -> None:
 
 def test_the_end_of_a_rest_alone_can_bring_the_all_clear() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0)
     leader = Leader(office)
     state = leader.node(wanted=13)
     leader.one(item("n1", state, wanted=0, released=ids(state)))
@@ -125,7 +125,7 @@ def foreign(node: str, wanted: int) -> Item:
 def test_a_foreign_request_counts_for_the_scaler_that_it_was_read_with() -> None:
     """One node with 9 Pods on a subnet of 30 is enough to oscillate for good, if requests are read anew each time."""
     office = Office()
-    office.subnet("10.0.0.0/27", kept_for_primaries=0)
+    office.subnet("10.0.0.0/27", reserved_for_primaries=0)
     leader = Leader(office)
     leader.one(foreign("n1", 31))
     seen = [office.state().scaler]
@@ -141,7 +141,7 @@ def test_a_foreign_request_counts_for_the_scaler_that_it_was_read_with() -> None
 
 def test_the_batch_does_not_go_up_before_foreign_agents_have_answered() -> None:
     office = Office()
-    office.subnet("10.0.0.0/24", kept_for_primaries=0)
+    office.subnet("10.0.0.0/24", reserved_for_primaries=0)
     leader = nodes(office, 20, demand=1)
     assert Scaler(8, 50) == office.state().scaler
     leader.call(*(item(f"n{number}", report=Report(demand=0), maximum=1) for number in range(20)))

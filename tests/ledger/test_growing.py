@@ -38,7 +38,7 @@ def usable(*cidrs: str) -> set[str]:
 )
 def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth: str, all_of_it: set[str]) -> None:
     office = Office()
-    office.subnet(cidr, kept_for_primaries=0)
+    office.subnet(cidr, reserved_for_primaries=0)
     leader = Leader(office)
     before = leader.node("n1", wanted=10)
     assert len(all_of_it) == grow(office, growth)
@@ -50,7 +50,7 @@ def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth:
 
 def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0)
     leader = Leader(office)
     short = leader.node("n1", wanted=20, waiting=7)
     assert 7 == short.short
@@ -71,7 +71,7 @@ def test_it_can_grow_again_and_the_same_growth_again_changes_nothing() -> None:
 
 def test_an_ipv6_subnet_gets_a_further_64() -> None:
     office = Office()
-    office.subnet("fd00::/126", kept_for_primaries=0)
+    office.subnet("fd00::/126", reserved_for_primaries=0)
     assert 4 + (1 << 64) == grow(office, "fd00:1::/64")
     state = Leader(office).one(item(wanted=6))
     assert {"fd00::", "fd00::1", "fd00::2", "fd00::3", "fd00:1::", "fd00:1::1", "fd00:1::2"} == {
@@ -198,7 +198,7 @@ def test_details_tell_who_holds_a_subnet() -> None:
     other = Leader(office, "c2")
     other.one(item("n1", other.node("n1", wanted=60), wanted=60, report=Report(waiting=3)))
     told = done(office.client.details(SUBNET))
-    assert ("10.0.0.1", 9, 4) == (told.made.gateway, told.state.kept_back, told.state.kept_for_primaries)
+    assert ("10.0.0.1", 9, 4) == (told.made.gateway, told.state.kept_back, told.state.reserved_for_primaries)
     assert [("c1", 2, 8), ("c2", 1, 41)] == [(each.cluster, each.containers, each.held) for each in told.holders]
     assert (3, 17) == (told.holders[1].waiting, told.holders[1].wishing)
     assert told.state.reserved == sum(each.held for each in told.holders)

@@ -75,9 +75,9 @@ class Model(RuleBasedStateMachine):
             "10.0.0.0/27",
             gateway="10.0.0.1",
             keep_back=("10.0.0.8/31",),
-            kept_for_primaries=KEPT,
+            reserved_for_primaries=KEPT,
             cooldown=COOLDOWN,
-            cooldown_floor=COOLDOWN,
+            cooldown_exhausted=COOLDOWN,
         )
         self.leaders = {cluster: Leader(self.office, cluster) for cluster in CLUSTERS}
         self.open: dict[tuple[str, str], Plain] = {}

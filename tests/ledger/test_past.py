@@ -24,7 +24,7 @@ def use(address: str, name: str, since: float, until: float | None = None, **mor
 @pytest.fixture
 def office() -> Office:
     made = Office()
-    made.subnet("10.0.0.0/24", cooldown=0.0, cooldown_floor=0.0)
+    made.subnet("10.0.0.0/24", cooldown=0.0, cooldown_exhausted=0.0)
     return made
 
 
@@ -79,7 +79,7 @@ def test_a_container_that_is_closed_held_nothing_after(office: Office) -> None:
 
 def test_an_address_that_changes_hands_within_one_call(office: Office) -> None:
     leader = Leader(office)
-    office.subnet("10.9.0.0/30", name="tiny", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+    office.subnet("10.9.0.0/30", name="tiny", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     tiny = office.state("tiny").subnet
     one = leader.one(item("n1", subnet=tiny, wanted=1))
     (grant,) = one.grants

@@ -23,7 +23,7 @@ class Past(RuleBasedStateMachine):
     @initialize()
     def begin(self) -> None:
         self.office = Office()
-        self.office.subnet("10.0.0.0/27", kept_for_primaries=1, cooldown=10.0, cooldown_floor=2.0)
+        self.office.subnet("10.0.0.0/27", reserved_for_primaries=1, cooldown=10.0, cooldown_exhausted=2.0)
         self.leaders = [Leader(self.office, cluster) for cluster in ("c1", "c2")]
         self.states: dict[tuple[str, str], ContainerState] = {}
         self.shown: dict[float, Held] = {}

@@ -26,7 +26,7 @@ def leader(office: Office) -> Leader:
 def full(leader: Leader, *, left: int, node: str = "hog") -> None:
     """Take all but so many of the addresses that can be secondaries."""
     state = leader.office.state()
-    free = state.capacity - state.reserved - state.kept_for_primaries
+    free = state.capacity - state.reserved - state.reserved_for_primaries
     leader.one(item(node, wanted=free - left - 1))
 
 
@@ -102,7 +102,7 @@ def test_a_late_release_frees_nothing_new(leader: Leader) -> None:
 
 def test_rested_addresses_may_come_back_as_new_grants() -> None:
     office = Office()
-    office.subnet("10.0.0.0/29", kept_for_primaries=0)
+    office.subnet("10.0.0.0/29", reserved_for_primaries=0)
     leader = Leader(office)
     state = leader.node(wanted=5)
     after = leader.one(item("n1", state, wanted=5, released=ids(state), rested=30))
@@ -113,7 +113,7 @@ def test_rested_addresses_may_come_back_as_new_grants() -> None:
 
 def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=30.0, cooldown_floor=30.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(office)
     state = leader.node(wanted=13)
     after = leader.one(item("n1", state, wanted=13, released=ids(state)[:3], rested=10.0))
@@ -129,7 +129,7 @@ def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> N
 
 def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=30.0, cooldown_floor=5.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
     leader = Leader(office)
     state = leader.node(wanted=13, demand=13)
     assert office.state().exhausted
@@ -142,7 +142,7 @@ def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
 def test_a_rest_that_is_over_stays_over() -> None:
     """An all-clear brings the longer cooldown back, and nothing that was free rests again."""
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=30.0, cooldown_floor=5.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
     leader = Leader(office)
     state = leader.node(wanted=13)
     leader.one(item("n1", state, wanted=3, released=ids(state)[:10]))
@@ -155,7 +155,7 @@ def test_a_rest_that_is_over_stays_over() -> None:
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.3, 0.468, 0.9995])
 def test_no_rest_is_shorter_than_the_cooldown_and_none_much_longer(fraction: float) -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=30.0, cooldown_floor=30.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(office)
     state = leader.node(wanted=13)
     office.later(fraction)
@@ -168,7 +168,7 @@ def test_no_rest_is_shorter_than_the_cooldown_and_none_much_longer(fraction: flo
 
 def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_found() -> None:
     office = Office()
-    office.subnet("10.0.0.0/24", kept_for_primaries=0, cooldown=30.0, cooldown_floor=30.0)
+    office.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(office)
     states = [leader.node(f"n{number}", wanted=84) for number in range(3)]
     assert [0, 0, 1] == [state.short for state in states]
@@ -191,7 +191,7 @@ def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_foun
 
 def test_a_clock_that_is_set_back_shortens_no_rest() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=30.0, cooldown_floor=30.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(office)
     state = leader.node(wanted=13)
     office.later(-3_600.0)

@@ -133,7 +133,7 @@ def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
 def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -> None:
     async def main() -> None:
         office = Office()
-        office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+        office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
         leader, other = Leader(office, "c1"), Leader(office, "c2")
         waiting = other.node("n1")
         hog = leader.node("hog", wanted=12)
@@ -240,7 +240,7 @@ def test_it_is_the_same_over_http() -> None:
 def test_time_alone_moves_the_ledger_on() -> None:
     async def main() -> None:
         office = Office()
-        office.subnet("10.0.0.0/28", kept_for_primaries=0)
+        office.subnet("10.0.0.0/28", reserved_for_primaries=0)
         leader = Leader(office)
         state = leader.node(wanted=13)
         leader.one(item("n1", state, wanted=0, released=ids(state)))

@@ -14,9 +14,9 @@ from podpool.ledger.domain.service import Ledger
 from podpool.ledger.errors import LedgerError, TermEnded
 from podpool.ledger.messages import ContainerState, Item, NewSubnet, OpenTerm, Reconcile, ReconcileAnswer, Report
 from podpool.ledger.storage.group_commit import Shared, Work, attempts
-from podpool.ledger.storage.rows import ClusterRow
+from podpool.ledger.domain.rows import ClusterRow
 from podpool.ledger.storage.sqlite.store import ThreadStore
-from podpool.ledger.storage.store import Books, Store
+from podpool.ledger.domain.repository import Books, Store
 from tests.ledger.offices import HandClock, Leader, Office, addresses, done, ids, item
 from tests.ledger.stores import TwoReplicas
 
@@ -65,7 +65,7 @@ def test_of_two_calls_of_a_cluster_the_one_with_the_lower_number_is_late() -> No
 
 def test_what_one_lets_go_of_the_next_can_have() -> None:
     office = Office()
-    office.subnet("10.0.0.0/28", cooldown=0.0, cooldown_floor=0.0, kept_for_primaries=0)
+    office.subnet("10.0.0.0/28", cooldown=0.0, cooldown_exhausted=0.0, reserved_for_primaries=0)
     first, second = Leader(office, "c1"), Leader(office, "c2")
     full = first.node(wanted=12)
     freed = item("n1", full, wanted=2, released=ids(full)[:10])
@@ -98,7 +98,7 @@ def test_whatever_is_asked_together_the_books_agree_with_the_answers(seed: int) 
     """Five clusters in a subnet that is too small for them; some calls come late, some twice in one go."""
     rng = random.Random(seed)  # noqa: S311  the same each time
     office = Office()
-    office.subnet("10.0.0.0/26", cooldown=0.0, cooldown_floor=0.0)
+    office.subnet("10.0.0.0/26", cooldown=0.0, cooldown_exhausted=0.0)
     leaders = [Leader(office, f"c{number}") for number in range(5)]
     known: dict[tuple[str, str], ContainerState] = {}
 

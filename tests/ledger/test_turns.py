@@ -65,7 +65,7 @@ def test_among_waiting_pods_who_came_first_is_served_first(asks: list[Ask], free
 @pytest.fixture
 def office() -> Office:
     office = Office()
-    office.subnet("10.0.0.0/28", kept_for_primaries=0, cooldown=0.0, cooldown_floor=0.0)
+    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     return office
 
 

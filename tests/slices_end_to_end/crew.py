@@ -1,6 +1,6 @@
 """The agents of several nodes in one process, each with a journal, a door and rights of its own, as on its node.
 
-`python crew.py HOME NUMBERS NODE=KUBECONFIG ...`
+`python crew.py HOME SETTINGS NODE=KUBECONFIG ...`
 """
 
 import asyncio
@@ -10,7 +10,7 @@ from pathlib import Path
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import listening
 from podpool.agent.notices import to_log
-from podpool.core.settings import Numbers, read_numbers
+from podpool.core.settings import Settings, parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.runtime import entropy, process
@@ -19,7 +19,7 @@ from podpool.runtime.disk import LocalDisk
 from podpool.runtime.logging import configure_logging
 
 
-async def serve(home: Path, node: str, kubeconfig: Path, numbers: Numbers) -> None:
+async def serve(home: Path, node: str, kubeconfig: Path, settings: Settings) -> None:
     """Be the agent of one node."""
     api = config.from_kubeconfig(kubeconfig)
     disk, deletes = LocalDisk(home / node), LocalDisk(home / f"{node}.deletes")
@@ -31,7 +31,7 @@ async def serve(home: Path, node: str, kubeconfig: Path, numbers: Numbers) -> No
         clock=SystemClock(),
         rng=entropy.system(),
         boot_id=f"boot-of-{node}",
-        numbers=numbers,
+        settings=settings,
         pools="kube-system",
     )
     try:
@@ -43,11 +43,11 @@ async def serve(home: Path, node: str, kubeconfig: Path, numbers: Numbers) -> No
         await api.close()
 
 
-async def serve_all(home: Path, numbers: Numbers, nodes: dict[str, Path]) -> None:
+async def serve_all(home: Path, settings: Settings, nodes: dict[str, Path]) -> None:
     """Be all of them."""
     async with asyncio.TaskGroup() as group:
         for node, kubeconfig in nodes.items():
-            group.create_task(serve(home, node, kubeconfig, numbers))
+            group.create_task(serve(home, node, kubeconfig, settings))
 
 
 if __name__ == "__main__":
@@ -55,4 +55,4 @@ if __name__ == "__main__":
     parted = [each.partition("=") for each in pairs]
     crew = {node: Path(kubeconfig) for node, _, kubeconfig in parted}
     configure_logging()
-    process.run(lambda: serve_all(Path(where), read_numbers(told), crew))
+    process.run(lambda: serve_all(Path(where), parse_settings(told), crew))

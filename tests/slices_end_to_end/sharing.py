@@ -27,7 +27,7 @@ class Sharing:
         self.theirs = Whereabouts(plane, home)
         self._home = home
         self._shim = build(platform.machine())
-        self._installation = Installation(plane, home, subnet="none.none", cidr="", gateway="", numbers="")
+        self._installation = Installation(plane, home, subnet="none.none", cidr="", gateway="", settings="")
 
     def begin(self, nodes: Iterable[str]) -> None:
         """Define the kinds and rights, and start an agent for each node."""

@@ -44,7 +44,7 @@ class Move:
         self.sharing = Sharing(plane, home)
         self.config = self.sharing.theirs.config(RANGE, network_name=NETWORK, node_slice_size="/24")
         self.slice_controller = self.sharing.theirs.slice_controller(log=home / "nodeslicecontroller.log")
-        self.installation = Installation(plane, home, subnet="none.none", cidr="", gateway="", numbers="")
+        self.installation = Installation(plane, home, subnet="none.none", cidr="", gateway="", settings="")
         self.plugins = home / "bin"
         self._plane = plane
 

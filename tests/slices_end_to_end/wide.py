@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NODES = [f"wide-{number:02}" for number in range(64)]
 NETWORKS = [f"net{number}" for number in range(10)]
 TOGETHER = 8
-NUMBERS = "cooldown=1s,cooldown_floor=500ms"
+SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
 ATTACHMENTS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
 SLICE_POOLS = f"/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/nodeslicepools"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
@@ -54,7 +54,7 @@ class Wide(Installation):
     """The cluster."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", numbers=NUMBERS)
+        super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
         self.crews: list[Daemon] = []
         self._shim = build(platform.machine())
 
@@ -73,7 +73,7 @@ class Wide(Installation):
             spec = {"config": config(network).decode()}
             self.plane.admin.post(ATTACHMENTS, {**kind, "metadata": {"name": network}, "spec": spec})
         words = ["controller", "run", "--kubeconfig", self.account("podpool-controller"), "--ledger", "none"]
-        listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--numbers", NUMBERS]
+        listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--numbers", SETTINGS]
         self.start("controller", [*words, *listen], port=self.controller_port)
         for first in range(0, len(NODES), TOGETHER):
             self.crews.append(self._crew(NODES[first : first + TOGETHER]))
@@ -166,7 +166,7 @@ class Wide(Installation):
     def _crew(self, nodes: Sequence[str]) -> Daemon:
         pairs = [f"{node}={self.account('podpool-agent', node=node)}" for node in nodes]
         crew = Daemon(
-            [sys.executable, CREW, self.home, NUMBERS, *pairs],
+            [sys.executable, CREW, self.home, SETTINGS, *pairs],
             log=self.home / f"{nodes[0]}.log",
             ready=lambda: all(opens(self.home / f"{node}.sock") for node in nodes),
         )

@@ -1,4 +1,4 @@
-"""Addresses from a range that all nodes share. Numbers as in `test_config`."""
+"""Addresses from a range that all nodes share. Settings as in `test_config`."""
 
 from typing import Any
 
@@ -13,34 +13,34 @@ from podpool.core.errors import InvalidInput
 from podpool.core.range_spec import Allocation as Allowed
 from podpool.core.ranges import parse_prefix
 from podpool.lab.apiserver.patches import PatchFailed, patched
-from podpool.whereabouts.cni_args import Owner
-from podpool.whereabouts.ippool import Change, patch_of, read_entries
+from podpool.whereabouts.cni_args import PodInterface
+from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
 from podpool.whereabouts.shared_range import (
     LARGEST_OBJECT,
     MANAGED,
     PoolTooLarge,
     RangeFull,
     assign,
-    assign_all,
+    allocate,
     blocks,
-    may_unreserve,
-    release,
-    reserves,
+    reservation_matches,
+    allocations_of,
+    needs_reservation,
 )
 from tests.whereabouts.builders import allowed, config, entry, owner, spec
 
 
-def chosen(pool: IPPoolSpec, able: Allowed, *owners: Owner) -> list[Change]:
+def chosen(pool: IPPoolSpec, able: Allowed, *owners: PodInterface) -> list[AllocationChange]:
     """Everybody's address, when there is one for everybody."""
-    found = assign_all(pool, able, owners)
-    changes = [each for each in found if isinstance(each, Change)]
+    found = allocate(pool, able, owners)
+    changes = [each for each in found if isinstance(each, AllocationChange)]
     assert len(owners) == len(changes)
     return changes
 
 
-def applied(pool: IPPoolSpec, *changes: Change) -> IPPoolSpec:
+def applied(pool: IPPoolSpec, *changes: AllocationChange) -> IPPoolSpec:
     """What the API server makes of a patch."""
-    after = patched({"spec": msgspec.to_builtins(pool)}, patch_of(changes))
+    after = patched({"spec": msgspec.to_builtins(pool)}, allocation_patch(changes))
     return msgspec.convert(after["spec"], IPPoolSpec)
 
 
@@ -75,7 +75,7 @@ class TestLowestFree:
         pool = spec(str(able.prefix))
         first = assign(pool, able, owner("a"))
         pool = applied(pool, first)
-        pool = applied(pool, *release({"p": pool}, container="cid-a", ifname="net1")["p"])
+        pool = applied(pool, *allocations_of({"p": pool}, container="cid-a", ifname="net1")["p"])
         assert {} == pool.allocations
         assert first.address == assign(pool, able, owner("b")).address
 
@@ -180,8 +180,8 @@ class TestLowestFree:
         held = {parse_address(f"10.0.0.{each}"): ReservationSpec(podref="default/other") for each in reserved}
         left = [each for each in range(1, 63) if each not in taken | reserved]
         owners = [owner(f"new{each}") for each in range(count)]
-        found = assign_all(pool, allowed("10.0.0.0/26"), owners, reserved=held)
-        assert left[:count] == [int(each.key) for each in found if isinstance(each, Change)]
+        found = allocate(pool, allowed("10.0.0.0/26"), owners, reserved=held)
+        assert left[:count] == [int(each.key) for each in found if isinstance(each, AllocationChange)]
         refused = [each for each in found if isinstance(each, RangeFull)]
         assert max(count - len(left), 0) == len(refused), "the others are served"
         assert all((len(taken), len(reserved)) == (each.taken, each.reserved) for each in refused)
@@ -193,7 +193,7 @@ class TestSameAgain:
         pool = spec("10.0.0.0/24", at7=entry("a"), at9=entry("b"))
         change = assign(pool, allowed("10.0.0.0/24"), owner("a"))
         assert "10.0.0.7" == str(change.address)
-        assert [] == patch_of([change], version="5")
+        assert [] == allocation_patch([change], version="5")
 
     def test_a_new_sandbox_of_the_pod_takes_the_address_over(self) -> None:
         pool = spec("10.0.0.0/24", at7=entry("a"))
@@ -226,13 +226,13 @@ class TestSameAgain:
 class TestPatches:
     def test_they_are_those_of_whereabouts(self) -> None:
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": "5"}
-        new = assign(spec("10.1.0.0/24"), allowed("10.1.0.0/24"), Owner(podref="ns/p1", container="CID", ifname="net1"))
+        new = assign(spec("10.1.0.0/24"), allowed("10.1.0.0/24"), PodInterface(podref="ns/p1", container="CID", ifname="net1"))
         value = {"id": "CID", "ifname": "net1", "podref": "ns/p1"}
         assert [
             guard,
             {"op": "test", "path": "/spec/allocations/1", "value": None},
             {"op": "add", "path": "/spec/allocations/1", "value": value},
-        ] == patch_of([new], version="5")
+        ] == allocation_patch([new], version="5")
 
     def test_they_fit_only_the_entry_that_was_seen(self) -> None:
         pool, able = spec("10.0.0.0/24"), allowed("10.0.0.0/24")
@@ -240,13 +240,13 @@ class TestPatches:
         theirs = applied(pool, assign(pool, able, owner("theirs")))
         with pytest.raises(PatchFailed):
             applied(theirs, mine)
-        released = release({"p": theirs}, container="cid-theirs", ifname="net1")["p"]
+        released = allocations_of({"p": theirs}, container="cid-theirs", ifname="net1")["p"]
         again = applied(theirs, assign(theirs, able, owner("theirs", container="cid-2")))
         with pytest.raises(PatchFailed):
             applied(again, *released)
 
     def test_a_key_that_others_wrote_is_quoted(self) -> None:
-        change = Change(key="~/", address=parse_address("10.0.0.1"), before=entry("a"), after=None)
+        change = AllocationChange(key="~/", address=parse_address("10.0.0.1"), before=entry("a"), after=None)
         assert "/spec/allocations/~0~1" == change.operations()[-1]["path"]
 
 
@@ -259,7 +259,7 @@ class TestReservations:
 
     def test_85_without_the_check_two_ranges_give_the_same(self) -> None:
         read = config(range="192.168.33.0/24", enable_overlapping_ranges=False)
-        assert not reserves(read, read.ranges[0].prefix, [parse_prefix("192.168.33.0/28")])
+        assert not needs_reservation(read, read.ranges[0].prefix, [parse_prefix("192.168.33.0/28")])
         both = [assign(spec(each), allowed(each), owner("a")) for each in ("192.168.33.0/24", "192.168.33.0/28")]
         assert ["192.168.33.1", "192.168.33.1"] == [str(each.address) for each in both]
 
@@ -270,8 +270,8 @@ class TestReservations:
 
     def test_which_costs_the_next_one_nothing(self) -> None:
         held = {parse_address("10.0.0.9"): ReservationSpec(podref="default/a", ifname="net1")}
-        found = assign_all(spec("10.0.0.0/24"), allowed("10.0.0.0/24"), [owner("a"), owner("b")], reserved=held)
-        assert ["9", "1"] == [each.key for each in found if isinstance(each, Change)]
+        found = allocate(spec("10.0.0.0/24"), allowed("10.0.0.0/24"), [owner("a"), owner("b")], reserved=held)
+        assert ["9", "1"] == [each.key for each in found if isinstance(each, AllocationChange)]
 
     def test_one_of_the_other_family_keeps_nobody_from_the_same_number(self) -> None:
         held = {parse_address("::a00:1"): ReservationSpec(podref="default/b")}
@@ -295,7 +295,7 @@ class TestReservations:
         """Whereabouts compares the Pod alone, and deletes whatever has the address' name."""
         reservation = ReservationSpec(podref=podref, ifname=ifname)
         assert blocked == blocks(reservation, owner("a"))
-        assert blocked != may_unreserve(reservation, entry("a"))
+        assert blocked != reservation_matches(reservation, entry("a"))
 
     @pytest.mark.parametrize(
         ("ipam", "others", "needed"),
@@ -312,7 +312,7 @@ class TestReservations:
         self, ipam: dict[str, Any], others: list[str], *, needed: bool
     ) -> None:
         read = config(range="10.0.0.0/24", **ipam)
-        assert needed == reserves(read, read.ranges[0].prefix, [parse_prefix(each) for each in others])
+        assert needed == needs_reservation(read, read.ranges[0].prefix, [parse_prefix(each) for each in others])
 
 
 class TestRelease:
@@ -323,7 +323,7 @@ class TestRelease:
             "one": spec("10.1.0.0/24", at4=entry("a"), at5=entry("b")),
             "two": spec("fd00::/64", at9=entry("a")),
         }
-        found = release(pools, container="cid-a", ifname="net1")
+        found = allocations_of(pools, container="cid-a", ifname="net1")
         assert {"one": ["10.1.0.4"], "two": ["fd00::9"]} == {
             name: [str(each.address) for each in changes] for name, changes in found.items()
         }
@@ -331,7 +331,7 @@ class TestRelease:
 
     def test_it_takes_neither_another_interface_nor_another_sandbox(self) -> None:
         pools = {"p": spec("10.0.0.0/24", at1=entry("a", ifname="net2"), at2=entry("a", container="new"))}
-        assert {} == release(pools, container="cid-a", ifname="net1")
+        assert {} == allocations_of(pools, container="cid-a", ifname="net1")
 
 
 class TestFarOffsets:
@@ -352,14 +352,14 @@ class TestFarOffsets:
         change = assign(pool, able, owner("a"))
         assert (start, key) == (str(change.address), change.key)
         pool = applied(pool, change)
-        assert parse_address(start) == read_entries(pool).listed[0].address
+        assert parse_address(start) == parse_ippool(pool).listed[0].address
         assert change.address == assign(pool, able, owner("a")).address
-        assert {} == applied(pool, *release({"p": pool}, container="cid-a", ifname="net1")["p"]).allocations
+        assert {} == applied(pool, *allocations_of({"p": pool}, container="cid-a", ifname="net1")["p"]).allocations
 
     @given(st.integers(0, 128), st.data())
     def test_keys_lead_there_and_back(self, length: int, data: st.DataObject) -> None:
         offset = data.draw(st.integers(0, (1 << (128 - length)) - 1))
-        (read,) = read_entries(spec(f"::/{length}", **{f"at{offset}": entry("a")})).listed
+        (read,) = parse_ippool(spec(f"::/{length}", **{f"at{offset}": entry("a")})).listed
         assert offset == read.address.value
         assert Family.V6 is read.address.family
 
@@ -368,7 +368,7 @@ class TestStrangeEntries:
     def test_what_leads_nowhere_is_told_and_left_alone(self) -> None:
         strange = {f"at{key}": entry(key or "empty") for key in ("", "x", "-1", "256", "9" * 50, "1.5")}
         pool = spec("10.0.0.0/24", at255=entry("last"), **strange)
-        read = read_entries(pool)
+        read = parse_ippool(pool)
         assert ["255"] == [each.key for each in read.listed]
         assert {"", "x", "-1", "256", "9" * 50, "1.5"} == set(read.outside)
         change = assign(pool, allowed("10.0.0.0/24"), owner("new"))
@@ -377,13 +377,13 @@ class TestStrangeEntries:
     def test_keys_count_from_the_address_as_written(self) -> None:
         """Older pools have host bits in their range; nothing below them can be written down."""
         pool = spec("10.0.0.9/24", at1=entry("a"))
-        assert "10.0.0.10" == str(read_entries(pool).listed[0].address)
+        assert "10.0.0.10" == str(parse_ippool(pool).listed[0].address)
         change = assign(pool, allowed("10.0.0.0/24"), owner("b"))
         assert ("10.0.0.9", "0") == (str(change.address), change.key)
 
     def test_a_pool_without_a_range_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="^spec.range '': not in CIDR notation"):
-            read_entries(IPPoolSpec())
+            parse_ippool(IPPoolSpec())
 
 
 def test_a_pool_that_outgrows_its_object_is_refused_with_the_cure() -> None:
@@ -391,14 +391,14 @@ def test_a_pool_that_outgrows_its_object_is_refused_with_the_cure() -> None:
     entries = {f"at{at}": entry(name, container="c" * 64) for at, name in enumerate(names[:7_000], 1)}
     pool, able = spec("10.0.0.0/16", **entries), allowed("10.0.0.0/16")
     assert "10.0.27.89" == str(assign(pool, able, owner("one-more")).address)
-    found = assign_all(pool, able, [owner(name, container="c" * 64) for name in names])
+    found = allocate(pool, able, [owner(name, container="c" * 64) for name in names])
     refused = [each for each in found if isinstance(each, PoolTooLarge)]
     assert [*found[-len(refused) :]] == refused, "who has one, and the first that come, are served"
     assert str(refused[0]) == (
         "the IPPool of 10.0.0.0/16 has 7000 entries, as many as fit into one object: "
         "use node_slice_size, or smaller ranges"
     )
-    full = applied(pool, *(each for each in found if isinstance(each, Change)))
+    full = applied(pool, *(each for each in found if isinstance(each, AllocationChange)))
     size = len(msgspec.json.encode(full.allocations)) + MANAGED * len(full.allocations)
     assert LARGEST_OBJECT - 300 < size <= LARGEST_OBJECT < 3 << 19, "etcd's limit"
     with pytest.raises(PoolTooLarge):

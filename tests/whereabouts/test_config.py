@@ -1,6 +1,6 @@
 """IPAM configurations: what they mean, and what is wrong with those that are refused.
 
-Numbers are those of the list of cases that Whereabouts itself is known by (U: its own tests, R: seen by running it).
+Settings are those of the list of cases that Whereabouts itself is known by (U: its own tests, R: seen by running it).
 """
 
 import json
@@ -10,12 +10,12 @@ import pytest
 
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_struct
-from podpool.whereabouts.config import IpamConfig, LeaderTimes, WantedRange
-from podpool.whereabouts.raw_config import FLAT_FILES, Dns, Written, flat_files
+from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
+from podpool.whereabouts.raw_config import FLAT_FILES, DnsConfig, RawIpamConfig, flat_file_paths
 from tests.whereabouts.builders import config, network, read_config
 
 
-def bounds(wanted: WantedRange) -> str:
+def bounds(wanted: RangeConfig) -> str:
     return str(wanted.allocation.bounds)
 
 
@@ -29,7 +29,7 @@ class TestRanges:
         assert ["192.168.1.0/24"] == ranges(read)
         assert ("192.168.1.5", "192.168.1.25") == (str(read.ranges[0].start), str(read.ranges[0].end))
         assert "192.168.10.1" == str(read.gateway)
-        assert LeaderTimes(duration=1500, renew=1000, retry=500) == read.leader
+        assert LeaderElectionConfig(duration=1500, renew=1000, retry=500) == read.leader
 
     @pytest.mark.parametrize("text", ["00192.00168.1.5-000000192.168.1.25/24", "192.168.1.5-192.168.1.25/24"])
     def test_9_leading_zeros_are_decimal(self, text: str) -> None:
@@ -145,7 +145,7 @@ class TestFlatFile:
         assert ["10.9.0.0/24"] == ranges(read)
         assert ("10.9.0.1", ["10.8.0.1/24"]) == (str(read.gateway), [str(each) for each in read.addresses])
         assert (3, "blue", 700) == (read.sleep_for_race, read.network_name, read.leader.retry)
-        assert Dns(nameservers=("10.0.0.53",), domain="inline") == read.dns
+        assert DnsConfig(nameservers=("10.0.0.53",), domain="inline") == read.dns
 
     def test_it_changes_nothing_that_is_written_inline(self) -> None:
         flat = {"range": "10.9.0.0/24", "exclude": ["10.0.0.2"], "network_name": "flat"}
@@ -159,8 +159,8 @@ class TestFlatFile:
         assert [("10.9.0.0/30",), ()] == [each.exclude for each in read.ranges]
 
     def test_33_it_is_looked_for_where_the_configuration_says_first(self) -> None:
-        assert ("/mine.conf", *FLAT_FILES) == flat_files(Written(configuration_path="/mine.conf"))
-        assert FLAT_FILES == flat_files(Written())
+        assert ("/mine.conf", *FLAT_FILES) == flat_file_paths(RawIpamConfig(configuration_path="/mine.conf"))
+        assert FLAT_FILES == flat_file_paths(RawIpamConfig())
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "5"])
     def test_one_that_is_no_object_is_refused_by_its_name(self, text: str) -> None:
@@ -200,7 +200,7 @@ class TestKeys:
 
     def test_12_the_cron_expression_is_read(self) -> None:
         """And not used: what is left behind is released all the time, not by the clock."""
-        read = read_struct({"reconciler_cron_expression": "30 4 * * *"}, Written)
+        read = read_struct({"reconciler_cron_expression": "30 4 * * *"}, RawIpamConfig)
         assert "30 4 * * *" == read.reconciler_cron_expression
 
     @pytest.mark.parametrize("text", ['{"ipam": {asdf}}', "", "{", '"x"', "5", b"\xff"])
@@ -247,7 +247,7 @@ class TestKeys:
         read = config(leader_lease_duration=0, leader_renew_deadline=1000, leader_retry_period=1000)
         with pytest.raises(InvalidInput, match="^leader times '1500, 1000, 1000': leader_lease_duration must exceed"):
             read.leader.checked()
-        assert LeaderTimes() == config().leader.checked()
+        assert LeaderElectionConfig() == config().leader.checked()
         with pytest.raises(InvalidInput, match="'1000, 1000, 500'"):
             config(leader_lease_duration=1000).leader.checked()
 
@@ -255,7 +255,7 @@ class TestKeys:
         routes = [{"dst": "0.0.0.0/0"}, {"Dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}]
         read = config(routes=routes, dns={"nameservers": ["10.0.0.53"], "search": ["a", "b"], "options": ["x"]})
         assert ({"dst": "0.0.0.0/0"}, {"dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}) == read.routes
-        assert Dns(nameservers=("10.0.0.53",), search=("a", "b"), options=("x",)) == read.dns
+        assert DnsConfig(nameservers=("10.0.0.53",), search=("a", "b"), options=("x",)) == read.dns
 
     @pytest.mark.parametrize(
         ("route", "field"), [({}, "dst"), ({"dst": "default"}, "dst"), ({"dst": "10.0.0.0/8", "gw": "x"}, "gw")]
@@ -319,4 +319,4 @@ class TestSliceSize:
 
 
 def test_a_struct_is_read_by_the_names_of_its_keys() -> None:
-    assert ({"range": "a"},) == read_struct({"IPRANGES": [{"range": "a"}]}, Written).ip_ranges
+    assert ({"range": "a"},) == read_struct({"IPRANGES": [{"range": "a"}]}, RawIpamConfig).ip_ranges

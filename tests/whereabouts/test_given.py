@@ -1,10 +1,10 @@
-"""What a Pod is given beside addresses from ranges, and what its runtime says. Numbers as in `test_config`."""
+"""What a Pod is given beside addresses from ranges, and what its runtime says. Settings as in `test_config`."""
 
 import pytest
 
 from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.whereabouts.cni_args import parse_arguments
+from podpool.whereabouts.cni_args import parse_cni_args
 from tests.whereabouts.builders import config, network, read_config
 
 
@@ -44,14 +44,14 @@ class TestAddresses:
 class TestArguments:
     def test_they_name_the_pod(self) -> None:
         text = "IgnoreUnknown=1;K8S_POD_NAMESPACE=shop;K8S_POD_NAME=web-0;K8S_POD_INFRA_CONTAINER_ID=x;K8S_POD_UID=y"
-        asking = parse_arguments(text).owner(container="cid", ifname="net1")
+        asking = parse_cni_args(text).owner(container="cid", ifname="net1")
         assert ("shop/web-0", "cid", "net1") == (asking.podref, asking.container, asking.ifname)
 
     def test_without_a_pod_nobody_can_own(self) -> None:
         """Whereabouts gives an address to a Pod without a namespace, and then finds no such Pod."""
         for told in ("K8S_POD_NAMESPACE=shop", "K8S_POD_NAME=web-0", ""):
             with pytest.raises(InvalidInput, match="names no Pod: K8S_POD_NAMESPACE and K8S_POD_NAME must be set"):
-                parse_arguments(told).owner(container="cid", ifname="net1")
+                parse_cni_args(told).owner(container="cid", ifname="net1")
 
     def test_addresses_and_gateways_are_added(self) -> None:
         read = config(

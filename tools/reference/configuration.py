@@ -23,7 +23,7 @@ def configuration_page() -> str:
 
 Made by `make docs` from the descriptions of the commands. What is typed comes first, then the environment, then the
 file, where there is one. Options stand in a file under their names, without the dashes; `numbers` may be a table there.
-The [numbers](../numbers.md) have a page of their own. `podpool COMMAND --help` tells the same.
+The [numbers](../settings.md) have a page of their own. `podpool COMMAND --help` tells the same.
 
 {rooms}
 

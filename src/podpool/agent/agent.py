@@ -35,7 +35,7 @@ from podpool.agent.records import Owner, PodName, Recalled
 from podpool.agent.scaling_inputs import Outlook
 from podpool.agent.scaling_modes import Mode
 from podpool.agent.secondary.router import ReadFile
-from podpool.agent.secondary.secondary import Networks
+from podpool.agent.secondary.networks import SecondaryNetworks
 from podpool.agent.state import Book
 from podpool.agent.subnets import NAMESPACE, Subnets
 from podpool.agent.underlay import Underlay
@@ -43,7 +43,7 @@ from podpool.agent.underlay_poller import Asking
 from podpool.api.azure import NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS, Pod
 from podpool.core.errors import PodpoolError
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.events import Recorder
 from podpool.kube.informer import Reflector
@@ -77,7 +77,7 @@ class Agent:
         clock: Clock,
         rng: random.Random,
         boot_id: str,
-        numbers: Numbers | None = None,
+        settings: Settings | None = None,
         deletes: Disk | None = None,
         nodes: int = 100,
         mode: Mode = Mode.PODS,
@@ -94,28 +94,28 @@ class Agent:
         self._boot_id = boot_id
         self._recorder = recorder
         self._clock = clock
-        self._numbers = numbers = numbers or Numbers()
+        self._settings = settings = settings or Settings()
         self._tell = tell = tell or to_log(node)
-        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, numbers=numbers, tell=tell, mode=mode)
+        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, settings=settings, tell=tell, mode=mode)
         self._ground = ground
-        self._book = Book(disk, clock, fence_limit=numbers.fence, underlay=underlay is not None, segment=segment)
+        self._book = Book(disk, clock, fence_limit=settings.fence, underlay=underlay is not None, segment=segment)
         self._asking = Asking(ground, self._book, underlay) if underlay else None
         self._refusals = Refusals(self._book.journal, tell=tell)
         self._config = OwnConfig(self._book, clock, tell)
         demand = Demand()
-        self._subnets = Subnets(kube, rng=rng, numbers=numbers, changed=self._changed)
+        self._subnets = Subnets(kube, rng=rng, settings=settings, changed=self._changed)
         self._pods: Reflector[Pod] = Reflector(
-            kube, PODS, rng=rng, fields=f"spec.nodeName={node}", trust=numbers.relist
+            kube, PODS, rng=rng, fields=f"spec.nodeName={node}", trust=settings.relist_interval
         )
         self._pods.store.subscribe(self._pod_changed)
-        self._own_node = Mirror(kube, NODES, node, rng=rng, trust=numbers.relist, changed=self._node_changed)
+        self._own_node = Mirror(kube, NODES, node, rng=rng, trust=settings.relist_interval, changed=self._node_changed)
         self._own_config = Mirror(
             kube,
             NETWORK_CONFIGS,
             node,
             rng=rng,
             namespace=NAMESPACE,
-            trust=numbers.relist,
+            trust=settings.relist_interval,
             changed=self._config_changed,
         )
         self._outlook = outlook = Outlook(
@@ -142,9 +142,9 @@ class Agent:
             nodes=nodes,
             asked=self._asked,
         )
-        self._networks: Networks | None = None
+        self._networks: SecondaryNetworks | None = None
         if pools:
-            self._networks = Networks(
+            self._networks = SecondaryNetworks(
                 ground,
                 self._book,
                 disk,

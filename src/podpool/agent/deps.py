@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from podpool.agent.notices import Tell
 from podpool.agent.scaling_modes import Mode
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import Clock
 
@@ -18,6 +18,6 @@ class Ground:
     kube: KubeClient
     clock: Clock
     rng: random.Random
-    numbers: Numbers
+    settings: Settings
     tell: Tell
     mode: Mode = Mode.PODS

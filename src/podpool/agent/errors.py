@@ -2,10 +2,10 @@
 
 from podpool.agent.state import Book
 from podpool.core.quantities import show_duration
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 
 
-def not_yet(node: str, book: Book, *, numbers: Numbers) -> str | None:
+def not_yet(node: str, book: Book, *, settings: Settings) -> str | None:
     """Say what the agent needs before it can give any address; None when it has all of it."""
     pool = book.pool
     if not pool.adopted:
@@ -15,12 +15,12 @@ def not_yet(node: str, book: Book, *, numbers: Numbers) -> str | None:
         )
     if not book.programming.covers(pool.adopted, 0):
         return f"the underlay of node {node} does not know container {pool.adopted} yet: see whether it was told of it"
-    return None if book.fence.is_open() else fenced(node, book.fence.age(), numbers)
+    return None if book.fence.is_open() else fenced(node, book.fence.age(), settings)
 
 
-def why_none(node: str, book: Book, *, requested: int | None, resting: int, numbers: Numbers) -> str:
+def why_none(node: str, book: Book, *, requested: int | None, resting: int, settings: Settings) -> str:
     """Say what is missing, and where to look."""
-    missing = not_yet(node, book, numbers=numbers)
+    missing = not_yet(node, book, settings=settings)
     if missing:
         return missing
     pool = book.pool
@@ -36,12 +36,12 @@ def why_none(node: str, book: Book, *, requested: int | None, resting: int, numb
     )
 
 
-def fenced(node: str, age: float | None, numbers: Numbers) -> str:
+def fenced(node: str, age: float | None, settings: Settings) -> str:
     """Say that the Node is not confirmed, and since when."""
     since = "since it started" if age is None else f"for {show_duration(round(age))}"
     return (
         f"the agent of node {node} gives no new address, because it has not been able to confirm its Node {since} "
-        f"(limit {show_duration(numbers.fence)}): see whether it reaches the API server"
+        f"(limit {show_duration(settings.fence)}): see whether it reaches the API server"
     )
 
 

@@ -80,11 +80,11 @@ class Monitor:
             return None if told is None else await self._try(self._write({}, told, version=version))
         now = asyncio.get_running_loop().time()
         exhausted = view.terms.exhausted
-        rhythm = self._ground.numbers.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
+        rhythm = self._ground.settings.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
         decision = decide(view, self._pace, now=now, rhythm=rhythm)
         if decision.wish is None:
             self._pace = decision.pace
-            return self._earliest(decision, now=now, rest=self._ground.numbers.cooldown_in_force(exhausted=exhausted))
+            return self._earliest(decision, now=now, rest=self._ground.settings.cooldown_in_force(exhausted=exhausted))
         return await self._try(self._ask(view, decision.wish, pace=decision.pace, version=version))
 
     async def _try(self, patch: Awaitable[None]) -> float:
@@ -117,7 +117,7 @@ class Monitor:
         rested = pool.named_for(now=self._ground.clock.boot())
         await self._book.sync()
         # grants that no Pod ever used have rested for as long as anybody asks
-        named_for = (self._ground.numbers.cooldown if rested is None else rested) if names else 0.0
+        named_for = (self._ground.settings.cooldown if rested is None else rested) if names else 0.0
         patch = {"spec": {"requestedIPCount": wish.request, "ipsNotInUse": list(names)}}
         await self._write(patch, report(view, wish, named_for=named_for), version=version)
         if wish.request != view.spec.requested:

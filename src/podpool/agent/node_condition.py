@@ -55,7 +55,7 @@ class Shortage:
     def look(self, waiting: int) -> None:
         """Learn how many Pods wait."""
         if self.waiting and not waiting:
-            self._over_at = asyncio.get_running_loop().time() + self._ground.numbers.shrink_hold
+            self._over_at = asyncio.get_running_loop().time() + self._ground.settings.shrink_hold
         self.waiting = waiting
         node = self._node()
         if node and node.metadata.uid != self._uid:

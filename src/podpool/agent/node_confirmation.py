@@ -78,7 +78,7 @@ class Confirmation:
             pause = (
                 backoff(failures, rng=self._ground.rng, base=0.5, most=15.0)
                 if failures
-                else self._ground.numbers.confirmation
+                else self._ground.settings.confirmation_interval
             )
             try:
                 async with asyncio.timeout(pause):

@@ -50,7 +50,7 @@ class Dynamic:
         self._demand = demand
         self._rest = rest
         self._why_none = why_none
-        self._patience = 0.0 if ground.mode is Mode.REACTIVE else ground.numbers.add_wait
+        self._patience = 0.0 if ground.mode is Mode.REACTIVE else ground.settings.add_timeout
         self._changed = changed
 
     def waiting(self) -> dict[Owner, PodName]:

@@ -55,7 +55,7 @@ class Outlook:
         known = self._pods.synced.is_set() and self._book.pool.container is not None
         if not known or config is None or container is None or terms is None:
             return None
-        now, rest = self._ground.clock.boot(), self._ground.numbers.cooldown_in_force(exhausted=terms.exhausted)
+        now, rest = self._ground.clock.boot(), self._ground.settings.cooldown_in_force(exhausted=terms.exhausted)
         reported = own_report(config)
         return View(
             spec=config.spec,
@@ -74,7 +74,7 @@ class Outlook:
             ),
             lanes=max(len(self._book.pool.lanes), 1),
             mode=self._ground.mode,
-            used_lately=self._book.pool.used_lately(now=now, cooldown=self._ground.numbers.cooldown),
+            used_lately=self._book.pool.used_lately(now=now, cooldown=self._ground.settings.cooldown),
             answered_short=self._config.answered_short(),
             boot_id=self._boot_to_report(reported),
             version=self._book.pool.version,
@@ -103,18 +103,18 @@ class Outlook:
         return self._boot_id if node and node.boot_id == self._boot_id else reported.boot_id
 
     def terms(self) -> Terms | None:
-        """Tell by which numbers the node asks; None while they are not known."""
+        """Tell by which settings the node asks; None while they are not known."""
         config: NodeNetworkConfig | None = self._config.newest
         return self._subnets.terms(config.status.scaler) if config else None
 
     def rest(self) -> float:
         """Tell for how long an address rests now."""
         terms = self.terms()
-        return self._ground.numbers.cooldown_in_force(exhausted=terms.exhausted if terms else False)
+        return self._ground.settings.cooldown_in_force(exhausted=terms.exhausted if terms else False)
 
     def not_yet(self) -> str | None:
         """Say what the agent needs before it can give any address of the pool; None when it has all of it."""
-        return not_yet(self._ground.node, self._book, numbers=self._ground.numbers)
+        return not_yet(self._ground.node, self._book, settings=self._ground.settings)
 
     def why_none(self) -> str:
         """Say why there is no address."""
@@ -124,5 +124,5 @@ class Outlook:
             self._book,
             requested=config.spec.requested if config else None,
             resting=sum(1 for _ in self._book.pool.not_rested(now=self._ground.clock.boot(), rest=self.rest())),
-            numbers=self._ground.numbers,
+            settings=self._ground.settings,
         )

@@ -13,7 +13,7 @@ from decimal import Decimal
 from podpool.agent.scaling_modes import Terms
 from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, NodeScaler
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.object_informer import Mirror
 
@@ -23,10 +23,10 @@ NAMESPACE = "kube-system"
 class Subnets:
     """Follows the objects of one subnet at a time."""
 
-    def __init__(self, kube: KubeClient, *, rng: random.Random, numbers: Numbers, changed: Callable[[], None]) -> None:
+    def __init__(self, kube: KubeClient, *, rng: random.Random, settings: Settings, changed: Callable[[], None]) -> None:
         self._kube = kube
         self._rng = rng
-        self._numbers = numbers
+        self._settings = settings
         self._changed = changed
         self._name = ""
         self._renamed = asyncio.Event()
@@ -44,7 +44,7 @@ class Subnets:
             name,
             rng=self._rng,
             namespace=NAMESPACE,
-            trust=self._numbers.relist,
+            trust=self._settings.relist_interval,
             changed=self._subnet_changed,
         )
         self._state = None
@@ -59,14 +59,14 @@ class Subnets:
             return None
         state = subnet or (self._state and self._state.object)
         exhausted = bool(state and state.status.exhausted)
-        maximum = told.max_ip_count if told.max_ip_count > 0 else self._numbers.node_maximum
+        maximum = told.max_ip_count if told.max_ip_count > 0 else self._settings.node_maximum
         if subnet and subnet.status.scaler.batch:
-            scaler = subnet_scaler(subnet.status.scaler.batch, subnet.status.scaler.buffer, otherwise=self._numbers)
+            scaler = subnet_scaler(subnet.status.scaler.batch, subnet.status.scaler.buffer, otherwise=self._settings)
             most = 0
         else:
-            scaler = node_scaler(told, otherwise=self._numbers)
+            scaler = node_scaler(told, otherwise=self._settings)
             scaler = scaler.exhausted() if exhausted else scaler
-            most = told.release_threshold_percent if told.batch_size > 0 else self._numbers.shrink_from
+            most = told.release_threshold_percent if told.batch_size > 0 else self._settings.shrink_buffer
         most = scaler.buffer + 100 if exhausted else max(most, scaler.buffer + 100)
         return Terms(scaler=scaler, max_buffer=most, exhausted=exhausted, maximum=maximum)
 
@@ -99,20 +99,20 @@ class Subnets:
                 self._name,
                 rng=self._rng,
                 namespace=NAMESPACE,
-                trust=self._numbers.relist,
+                trust=self._settings.relist_interval,
                 changed=self._changed,
             )
             self._renamed.set()
         self._changed()
 
 
-def subnet_scaler(batch: int, buffer: Decimal | None, *, otherwise: Numbers) -> Scaler:
+def subnet_scaler(batch: int, buffer: Decimal | None, *, otherwise: Settings) -> Scaler:
     """Take a ClusterSubnet's scaler, brought within the rules: hundredths are rounded up, to more free addresses."""
     hundredths = otherwise.buffer if buffer is None else int(-(-buffer * 100 // 1))
     return Scaler(min(max(batch, 1), 256), min(max(hundredths, 0), 400))
 
 
-def node_scaler(told: NodeScaler, *, otherwise: Numbers) -> Scaler:
+def node_scaler(told: NodeScaler, *, otherwise: Settings) -> Scaler:
     """Take an NNC's scaler, brought within the rules; a batch of 0 was never written."""
     if told.batch_size <= 0:
         return otherwise.scaler

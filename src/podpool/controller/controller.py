@@ -8,20 +8,20 @@ import asyncio
 import logging
 import random
 
-from podpool.controller.allocation_cache import Books
-from podpool.controller.deps import Ground
-from podpool.controller.events import Herald
-from podpool.controller.informers import Mirrors
+from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.events import ControllerEvents
+from podpool.controller.informers import ControllerInformers
 from podpool.controller.inventory import send_listing
-from podpool.controller.leader import TermWork
-from podpool.controller.ledger_health import Notice, Presence
-from podpool.controller.ledger_session import Lead
-from podpool.controller.metrics import Metrics, View
-from podpool.controller.settings import Settings
-from podpool.controller.slices.controller import SliceWork
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.events import Telling
-from podpool.controller.slices.informers import SliceMirrors
+from podpool.controller.leader import AllocationController
+from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
+from podpool.controller.ledger_session import LeaderTerm
+from podpool.controller.metrics import ControllerSnapshot, Metrics
+from podpool.controller.settings import ControllerSettings
+from podpool.controller.slices.controller import SliceController
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.events import ControllerEvents
+from podpool.controller.slices.informers import SliceInformers
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
@@ -44,7 +44,13 @@ class Controller:
     """`run` until cancelled; without a ledger it looks after slices alone."""
 
     def __init__(
-        self, kube: KubeClient, ledger: LedgerClient | None, *, settings: Settings, clock: Clock, rng: random.Random
+        self,
+        kube: KubeClient,
+        ledger: LedgerClient | None,
+        *,
+        settings: ControllerSettings,
+        clock: Clock,
+        rng: random.Random,
     ) -> None:
         self._kube = kube
         self._ledger = ledger
@@ -52,14 +58,14 @@ class Controller:
         self._clock = clock
         self._rng = rng
         self._identity = new_uuid(rng)
-        self._mirrors = Mirrors(kube, settings=settings, rng=rng, ledger=ledger is not None)
-        self._slice_mirrors = SliceMirrors(kube, settings=settings, rng=rng)
+        self._mirrors = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
+        self._slice_mirrors = SliceInformers(kube, settings=settings, rng=rng)
         self._recorder = Recorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._metrics = Metrics()
-        self._presence = Presence()
+        self._presence = LedgerHealth()
         self._elector = self._candidate()
-        self._work: TermWork | None = None
-        self._slices: SliceWork | None = None
+        self._work: AllocationController | None = None
+        self._slices: SliceController | None = None
         self._cluster = ""
         self._term = 0
         self._seen = 0
@@ -87,7 +93,7 @@ class Controller:
         """Write down the metrics."""
         work, slices = self._work, self._slices
         return self._metrics.page(
-            View(
+            ControllerSnapshot(
                 leading=self._elector.leading,
                 ledger_away=self._presence.away,
                 braked=work.braked if work else False,
@@ -123,11 +129,11 @@ class Controller:
                 group.create_task(self._serve_terms(kube, self._ledger))
 
     async def _look_after_slices(self, kube: KubeClient) -> None:
-        ground = SliceGround(
+        ground = SliceDeps(
             kube=kube,
             nodes=self._mirrors.nodes,
             mirrors=self._slice_mirrors,
-            telling=Telling(self._recorder),
+            telling=ControllerEvents(self._recorder),
             metrics=self._metrics,
             settings=self._settings,
             clock=self._clock,
@@ -135,7 +141,7 @@ class Controller:
         )
         failures = 0
         while True:
-            self._slices = SliceWork(ground)
+            self._slices = SliceController(ground)
             try:
                 await self._slices.run()
             except* PodpoolError as trouble:
@@ -146,18 +152,20 @@ class Controller:
             await asyncio.sleep(self._patience(failures))
 
     async def _serve_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
-        ground = Ground(
+        ground = ControllerDeps(
             kube=kube,
             ledger=ledger,
             mirrors=self._mirrors,
-            herald=Herald(self._recorder),
+            herald=ControllerEvents(self._recorder),
             metrics=self._metrics,
             settings=self._settings,
             clock=self._clock,
             rng=self._rng,
         )
         async with asyncio.TaskGroup() as group:
-            group.create_task(Notice(kube, self._presence, self._mirrors.subnets, clock=self._clock).run())
+            group.create_task(
+                LedgerConditionWriter(kube, self._presence, self._mirrors.subnets, clock=self._clock).run()
+            )
             failures = 0
             while True:
                 try:
@@ -172,17 +180,19 @@ class Controller:
                     self._work = None
                 await asyncio.sleep(self._patience(failures + 1))
 
-    async def _serve_term(self, ground: Ground) -> None:
+    async def _serve_term(self, ground: ControllerDeps) -> None:
         term = await self._open(ground)
-        books = Books()
+        books = AllocationCache()
         books.load((await self._presence.ask(ground.ledger.containers(self._cluster))).containers)
-        self._work = TermWork(ground, self._presence, books, Lead(self._cluster, term.term, self._seen))
+        self._work = AllocationController(
+            ground, self._presence, books, LeaderTerm(self._cluster, term.term, self._seen)
+        )
         try:
             await self._work.run()
         finally:
             self._seen = max(self._seen, self._work.session.seen)
 
-    async def _open(self, ground: Ground) -> Term:
+    async def _open(self, ground: ControllerDeps) -> Term:
         """Take a term, and tell what the cluster has if the ledger wants to know."""
         opening = OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen)
         term = await self._presence.ask(ground.ledger.open_term(opening))

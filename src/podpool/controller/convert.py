@@ -1,7 +1,7 @@
 """From objects to messages and back: what an NNC asks of the ledger, and the status that tells what it was given.
 
 Pure: nothing here reads or writes. The status holds everything that an agent needs before it serves, also a foreign
-one: all four numbers of the scaler, a lower-case container id, gateway and address space.
+one: all four values of the scaler, a lower-case container id, gateway and address space.
 """
 
 from typing import Any
@@ -18,17 +18,17 @@ from podpool.api.azure import (
     report_of,
 )
 from podpool.api.builtin import NODES, Node
-from podpool.controller.scaler_policy import Offer
-from podpool.controller.settings import SUBNET_LABEL, Settings, parse_subnet
+from podpool.controller.scaler_policy import PublishedSubnet
+from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName
 
 FULL = "NCUpdateSubnetFullError"
 
 
-def subnet_of(node: Node, settings: Settings) -> SubnetName:
+def subnet_of(node: Node, settings: ControllerSettings) -> SubnetName:
     """Tell which subnet a node is on: by its label, else the cluster's default; a bad label is the default too."""
     try:
         return _labelled(node) or settings.subnet
@@ -75,7 +75,7 @@ def item_of(
     node_uid: str,
     container: str | None,
     subnet: SubnetName,
-    numbers: Numbers,
+    settings: Settings,
     pinned: Scaler | None = None,
 ) -> Item:
     """Ask for what an NNC asks for."""
@@ -86,16 +86,16 @@ def item_of(
         node_uid=node_uid,
         container=container,
         boot_id=(report.boot_id or None) if report else None,
-        wanted=min(max(config.spec.requested, 0), numbers.node_maximum),
+        wanted=min(max(config.spec.requested, 0), settings.node_maximum),
         released=config.spec.released,
         rested=report.rested_seconds if report else 0.0,
         report=_reported(report) if report else None,
         pinned=pinned,
-        maximum=numbers.node_maximum,
+        maximum=settings.node_maximum,
     )
 
 
-def item_of_record(record: ContainerRecord, *, node: Node, numbers: Numbers) -> Item:
+def item_of_record(record: ContainerRecord, *, node: Node, settings: Settings) -> Item:
     """Ask for what the ledger remembers of a container, for the Node that it belongs to now."""
     return Item(
         subnet=record.state.subnet,
@@ -108,7 +108,7 @@ def item_of_record(record: ContainerRecord, *, node: Node, numbers: Numbers) -> 
         rested=record.rested,
         report=record.report,
         pinned=record.pinned,
-        maximum=numbers.node_maximum,
+        maximum=settings.node_maximum,
     )
 
 
@@ -140,7 +140,7 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
     }
 
 
-def status_of(state: ContainerState, offer: Offer, node: Node, numbers: Numbers) -> dict[str, Any]:
+def status_of(state: ContainerState, offer: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
     """Tell what a container has, and what its subnet asks of the node."""
     gateway = {"defaultGateway": offer.gateway} if offer.gateway else {}
     container = {
@@ -163,14 +163,14 @@ def status_of(state: ContainerState, offer: Offer, node: Node, numbers: Numbers)
             "batchSize": offer.scaler.batch,
             "requestThresholdPercent": offer.scaler.buffer,
             "releaseThresholdPercent": offer.scaler.buffer + 100,
-            "maxIPCount": numbers.node_maximum,
+            "maxIPCount": settings.node_maximum,
         },
         "status": "Updating" if state.short else "Updated",
         "networkContainers": [container],
     }
 
 
-def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, offer: Offer) -> bool:
+def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, offer: PublishedSubnet) -> bool:
     """Tell whether an NNC's status shows this state.
 
     A scaler that has changed is worth a write only for a foreign agent: ours reads the ClusterSubnet.

@@ -12,18 +12,20 @@ from podpool.api.azure import (
     NodeNetworkConfig,
 )
 from podpool.api.builtin import NODES, Node
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.informer import Reflector
 
 _Mirror = Reflector[Node] | Reflector[NodeNetworkConfig] | Reflector[ClusterSubnet] | Reflector[ClusterSubnetState]
 
 
-class Mirrors:
+class ControllerInformers:
     """One for each kind that the controller acts on; without a ledger only Nodes."""
 
-    def __init__(self, kube: KubeClient, *, settings: Settings, rng: random.Random, ledger: bool = True) -> None:
-        namespace, trust = settings.namespace, settings.numbers.relist
+    def __init__(
+        self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random, ledger: bool = True
+    ) -> None:
+        namespace, trust = settings.namespace, settings.common.relist_interval
         nodes = Reflector(kube, NODES, rng=rng, trust=trust)
         configs = Reflector(kube, NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
         subnets = Reflector(kube, SUBNETS, rng=rng, namespace=namespace, trust=trust)

@@ -25,7 +25,7 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.convert import config_for, item_of, owner_of, speaks_of, subnet_of
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.ledger.client import LedgerClient
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 async def send_listing(
-    kube: KubeClient, ledger: LedgerClient, *, cluster: str, term: int, seen: int, settings: Settings
+    kube: KubeClient, ledger: LedgerClient, *, cluster: str, term: int, seen: int, settings: ControllerSettings
 ) -> ListingAnswer:
     """Ask each agent through its NNC, and send what the answers show."""
     configs = await _Question(kube, term, settings).answers()
@@ -49,7 +49,7 @@ async def send_listing(
 class _Question:
     """One listing's question to all nodes."""
 
-    def __init__(self, kube: KubeClient, term: int, settings: Settings) -> None:
+    def __init__(self, kube: KubeClient, term: int, settings: ControllerSettings) -> None:
         self._kube = kube
         self._term = term
         self._settings = settings
@@ -68,9 +68,9 @@ class _Question:
             silent = [config.metadata.name for config in left if not self._answered(config)]
             complete = not silent and nodes.keys() <= {config.metadata.name for config in left}
             waited = asyncio.get_running_loop().time() - self._begun
-            if complete and (waited >= self._settings.numbers.gone or not self._restored(left)):
+            if complete and (waited >= self._settings.common.node_gc_delay or not self._restored(left)):
                 return left
-            if waited >= self._settings.numbers.listing_wait and all(map(self._asked, left)):
+            if waited >= self._settings.common.inventory_timeout and all(map(self._asked, left)):
                 _log.error("no agent told what these nodes hold, their NNCs are believed: %s", ", ".join(silent))
                 return left
             await asyncio.sleep(LOOK)
@@ -115,7 +115,7 @@ class _Question:
         if name in nodes:
             self._missed.pop(name, None)
             return False
-        if now - self._missed.setdefault(name, now) < self._settings.numbers.gone:
+        if now - self._missed.setdefault(name, now) < self._settings.common.node_gc_delay:
             return False
         bound = await self._kube.list(PODS, fields=f"spec.nodeName={name}")
         return all(pod.status.phase in FINISHED for pod in bound.items)
@@ -127,18 +127,18 @@ def _told(config: NodeNetworkConfig, term: int) -> AgentReport | None:
     return report if report and report.listed == term else None
 
 
-def _listed(config: NodeNetworkConfig, term: int, settings: Settings) -> list[ListedContainer]:
+def _listed(config: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[ListedContainer]:
     """List what an agent says that it holds, else what its NNC shows."""
     told = _told(config, term)
     known = (told.knows,) if told and told.knows else config.status.network_containers
     return [_as_shown(config, container, settings) for container in known]
 
 
-def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: Settings) -> ListedContainer:
+def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: ControllerSettings) -> ListedContainer:
     default = subnet_of(Node(metadata=config.metadata), settings)
     subnet = SubnetName(network=container.vnet_id or default.network, name=container.subnet_name or default.name)
     owner = owner_of(config)
-    item = item_of(config, node_uid=owner, container=container.id, subnet=subnet, numbers=settings.numbers)
+    item = item_of(config, node_uid=owner, container=container.id, subnet=subnet, settings=settings.common)
     if not speaks_of(config, container.id):
         item = msgspec.structs.replace(item, boot_id=None, report=None)
     return ListedContainer(

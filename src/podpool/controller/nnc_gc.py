@@ -9,9 +9,9 @@ import logging
 
 from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import NODES
-from podpool.controller.allocation_cache import Books
-from podpool.controller.deps import Ground
-from podpool.controller.node_reconciler import Nodes
+from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
 from podpool.kube.errors import NotFound
 from podpool.kube.informer import fresh
@@ -22,10 +22,10 @@ APART = 60.0
 _log = logging.getLogger(__name__)
 
 
-class Garbage:
+class OrphanNNCGC:
     """Looks for NNCs without Node and container."""
 
-    def __init__(self, ground: Ground, books: Books, *, reconciler: Nodes) -> None:
+    def __init__(self, ground: ControllerDeps, books: AllocationCache, *, reconciler: NodeReconciler) -> None:
         self._ground = ground
         self._books = books
         self._reconciler = reconciler
@@ -37,7 +37,7 @@ class Garbage:
         while True:
             with self._ground.metrics.working("garbage"):
                 await self.look()
-            await asyncio.sleep(min(APART, self._ground.settings.numbers.gone))
+            await asyncio.sleep(min(APART, self._ground.settings.common.node_gc_delay))
 
     async def look(self) -> None:
         """Note what seems to be left behind, and remove what was left behind the last time already."""

@@ -12,12 +12,12 @@ import msgspec
 
 from podpool.api.azure import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import Node
-from podpool.controller.allocation_cache import Books
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import item_of, speaks_of, status_of, told_already
-from podpool.controller.deps import Ground
-from podpool.controller.expectations import Echoes
-from podpool.controller.ledger_session import Session
-from podpool.controller.subnet_reconciler import Subnets
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.expectations import Expectations
+from podpool.controller.ledger_session import LedgerSession
+from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.ledger.errors import Draining, Invalid, LedgerError, NotFound, SubnetFull, TwoOwners
 from podpool.ledger.messages import ContainerState, Item, SubnetName
 
@@ -25,11 +25,13 @@ LASTING = (SubnetFull, Draining, TwoOwners, NotFound, Invalid)
 """What the ledger says when asking again soon will not help: people are told."""
 
 
-class NetworkConfigs:
+class NNCReconciler:
     """Serves living NNCs, and remembers whom it could not give enough."""
 
-    def __init__(self, ground: Ground, session: Session, books: Books, subnets: Subnets) -> None:
-        self.echoes = Echoes()
+    def __init__(
+        self, ground: ControllerDeps, session: LedgerSession, books: AllocationCache, subnets: SubnetReconciler
+    ) -> None:
+        self.echoes = Expectations()
         self._ground = ground
         self._session = session
         self._books = books
@@ -63,7 +65,7 @@ class NetworkConfigs:
             node_uid=node.metadata.uid,
             container=record.state.container if record else None,
             subnet=subnet,
-            numbers=self._ground.settings.numbers,
+            settings=self._ground.settings.common,
             pinned=self._subnets.pinned(subnet.name),
         )
         if record and not speaks_of(config, record.state.container):
@@ -103,7 +105,7 @@ class NetworkConfigs:
             return
         if state.short:
             self._ground.herald.short(node, state)
-        await self._write(config, status_of(state, published, node, self._ground.settings.numbers))
+        await self._write(config, status_of(state, published, node, self._ground.settings.common))
 
     def _count(self, name: str, state: ContainerState) -> None:
         if state.short:

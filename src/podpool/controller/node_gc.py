@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 
 from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig, report_of
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
-from podpool.controller.allocation_cache import Books
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import claim_of, speaks_of
-from podpool.controller.deps import Ground
-from podpool.controller.ledger_session import Session
-from podpool.controller.node_reconciler import Nodes
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.ledger_session import LedgerSession
+from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
 from podpool.kube.cache import Store
 from podpool.kube.client import KubeClient
@@ -46,10 +46,12 @@ async def watch_over(
         unsubscribe()
 
 
-class Gone:
+class NodeGC:
     """Watches over containers whose Node is not there."""
 
-    def __init__(self, ground: Ground, session: Session, books: Books, *, reconciler: Nodes) -> None:
+    def __init__(
+        self, ground: ControllerDeps, session: LedgerSession, books: AllocationCache, *, reconciler: NodeReconciler
+    ) -> None:
         self.braked = False
         """The ledger holds everything back: too many were lost at once."""
         self._ground = ground
@@ -70,7 +72,7 @@ class Gone:
             with self._ground.metrics.working("gone"):
                 await self.look()
 
-        await watch_over(self._nodes, look, see=self._see, gone=self._settings.numbers.gone)
+        await watch_over(self._nodes, look, see=self._see, gone=self._settings.common.node_gc_delay)
 
     def _see(self, node: Node) -> None:
         kept = self._kept(node) if self._missed else None
@@ -84,7 +86,9 @@ class Gone:
         missed = [record for record in self._books.values() if record.state.container not in kept]
         self._missed = {each.state.container: self._missed.get(each.state.container, now) for each in missed}
         self._session.missing = len(missed)
-        due = [each for each in missed if now - self._missed[each.state.container] >= self._settings.numbers.gone]
+        due = [
+            each for each in missed if now - self._missed[each.state.container] >= self._settings.common.node_gc_delay
+        ]
         if not due:
             self.braked = False
         for begin in range(0, len(due), AT_ONCE):

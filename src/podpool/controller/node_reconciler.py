@@ -13,7 +13,7 @@ import msgspec
 
 from podpool.api.azure import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig, report_of
 from podpool.api.builtin import NODES, Node
-from podpool.controller.allocation_cache import Books
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import (
     claim_of,
     config_for,
@@ -24,9 +24,9 @@ from podpool.controller.convert import (
     speaks_of,
     subnet_of,
 )
-from podpool.controller.deps import Ground
-from podpool.controller.nnc_reconciler import NetworkConfigs
-from podpool.controller.subnet_reconciler import Subnets
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.nnc_reconciler import NNCReconciler
+from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.errors import AlreadyExists, NotFound
 from podpool.kube.informer import fresh
 from podpool.kube.workqueue import Again
@@ -38,10 +38,12 @@ STALE = 1.0
 _log = logging.getLogger(__name__)
 
 
-class Nodes:
+class NodeReconciler:
     """Brings one node's NNC in step, by the node's name."""
 
-    def __init__(self, ground: Ground, books: Books, subnets: Subnets, served: NetworkConfigs) -> None:
+    def __init__(
+        self, ground: ControllerDeps, books: AllocationCache, subnets: SubnetReconciler, served: NNCReconciler
+    ) -> None:
         self._ground = ground
         self._kube = ground.kube
         self._books = books
@@ -141,13 +143,13 @@ class Nodes:
         subnet = kept.state.subnet if kept else subnet_of(node, self._settings)
         if not self._is_published(node, subnet):
             return
-        numbers = self._settings.numbers
+        settings = self._settings.common
         if kept:
             _log.info("node %s is the machine that it was, and keeps container %s", name, kept.state.container)
-            item = item_of_record(kept, node=node, numbers=numbers)
+            item = item_of_record(kept, node=node, settings=settings)
         else:
             self._say_mislabelled(node)
-            item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=numbers.node_maximum)
+            item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=settings.node_maximum)
             self._served.waits(name, subnet.name)
         try:
             config = await self._kube.create(
@@ -204,7 +206,7 @@ class Nodes:
             node_uid=node.metadata.uid if same else owner_of(dying),
             container=record.state.container,
             subnet=record.state.subnet,
-            numbers=self._settings.numbers,
+            settings=self._settings.common,
             pinned=record.pinned,
         )
         if record.boot_id == node.boot_id:

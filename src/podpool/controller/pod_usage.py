@@ -15,8 +15,8 @@ import msgspec
 
 from podpool.api.builtin import ADDRESSED_PODS, FINISHED, AddressedPod
 from podpool.api.meta import moment
-from podpool.controller.allocation_cache import Books
-from podpool.controller.deps import Ground
+from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.deps import ControllerDeps
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.kube.backoff import backoff
@@ -45,10 +45,10 @@ class _Network(msgspec.Struct, frozen=True):
     default: bool = False
 
 
-class PodHistory:
+class PodUsageReporter:
     """Follows all Pods, and tells who has which address, since when, until when."""
 
-    def __init__(self, ground: Ground, books: Books, *, cluster: str) -> None:
+    def __init__(self, ground: ControllerDeps, books: AllocationCache, *, cluster: str) -> None:
         self._ground = ground
         self._books = books
         self._cluster = cluster
@@ -69,8 +69,8 @@ class PodHistory:
             group.create_task(self._send())
 
     async def _follow(self) -> None:
-        numbers = self._ground.settings.numbers
-        pods = Reflector(self._ground.kube, ADDRESSED_PODS, rng=self._ground.rng, trust=numbers.relist)
+        settings = self._ground.settings.common
+        pods = Reflector(self._ground.kube, ADDRESSED_PODS, rng=self._ground.rng, trust=settings.relist_interval)
         async with aclosing(pods.stream()) as events:
             async for event in events:
                 match event:

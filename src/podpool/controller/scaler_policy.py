@@ -13,16 +13,16 @@ is told to the ledger, which projects with it.
 import msgspec
 
 from podpool.api.azure import SubnetScaler
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.core.errors import InvalidInput
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
-from podpool.core.settings import parse_numbers
+from podpool.core.settings import settings_from_strings
 from podpool.ledger.messages import SubnetState
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedSubnet(msgspec.Struct, frozen=True, kw_only=True):
     """What a subnet's nodes are told of it."""
 
     space: str
@@ -39,12 +39,14 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
     """Why a person's scaler is not used."""
 
 
-def offer(state: SubnetState, override: SubnetScaler, *, exhausted_before: bool, settings: Settings) -> Offer:
+def offer(
+    state: SubnetState, override: SubnetScaler, *, exhausted_before: bool, settings: ControllerSettings
+) -> PublishedSubnet:
     """Decide it from what the ledger says of a subnet, and what a person does."""
-    usual = state.scaler if settings.scarcity == "graded" else settings.numbers.scaler
+    usual = state.scaler if settings.scarcity == "graded" else settings.common.scaler
     exhausted = _exhausted(state, before=exhausted_before, settings=settings)
     saving = exhausted and settings.scarcity == "exhaustion"
-    decided = Offer(
+    decided = PublishedSubnet(
         space=state.cidr,
         gateway=state.gateway or "",
         scaler=usual.exhausted() if saving else usual,
@@ -60,7 +62,7 @@ def offer(state: SubnetState, override: SubnetScaler, *, exhausted_before: bool,
     return msgspec.structs.replace(decided, scaler=wanted, pinned=wanted)
 
 
-def _exhausted(state: SubnetState, *, before: bool, settings: Settings) -> bool:
+def _exhausted(state: SubnetState, *, before: bool, settings: ControllerSettings) -> bool:
     match settings.scarcity:
         case "off":
             return False
@@ -72,8 +74,8 @@ def _exhausted(state: SubnetState, *, before: bool, settings: Settings) -> bool:
                 reserved=state.reserved,
                 projected=state.projected,
                 capacity=state.capacity,
-                upper=settings.numbers.upper,
-                lower=settings.numbers.lower,
+                upper=settings.common.upper_threshold,
+                lower=settings.common.lower_threshold,
             )
 
 
@@ -83,4 +85,4 @@ def _overridden(override: SubnetScaler, decided: Scaler) -> Scaler:
         words["batch"] = str(override.batch)
     if override.buffer is not None:
         words["buffer"] = format(override.buffer, "f")
-    return parse_numbers(words).scaler
+    return settings_from_strings(words).scaler

@@ -5,7 +5,7 @@ from typing import Literal
 import msgspec
 
 from podpool.core.errors import InvalidInput
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.leader_election import USUAL, Timing
 from podpool.ledger.messages import SubnetName
 
@@ -19,7 +19,7 @@ Scarcity = Literal["off", "exhaustion", "graded"]
 SCARCITIES: tuple[Scarcity, ...] = ("off", "exhaustion", "graded")
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One cluster's."""
 
     subnet: SubnetName = NO_SUBNET
@@ -29,7 +29,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Where IPPools, their Leases, NodeSlicePools and reservations are."""
     flat_file: bytes | None = None
     """What fills, on every node, the keys that a definition leaves empty."""
-    numbers: Numbers = Numbers()
+    common: Settings = Settings()
     scarcity: Scarcity = "graded"
     pod_history: bool = False
     """Whether the ledger is told which Pods have which addresses."""

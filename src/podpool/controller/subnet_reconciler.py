@@ -13,10 +13,10 @@ from decimal import Decimal
 from typing import Any
 
 from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet
-from podpool.controller.deps import Ground
-from podpool.controller.expectations import Echoes
-from podpool.controller.ledger_health import Presence
-from podpool.controller.scaler_policy import Offer, offer
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.expectations import Expectations
+from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.scaler_policy import PublishedSubnet, offer
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
@@ -29,24 +29,29 @@ from podpool.runtime.transport import Unreachable
 _log = logging.getLogger(__name__)
 
 
-class Subnets:
+class SubnetReconciler:
     """Publishes the state of each subnet under its name."""
 
     def __init__(
-        self, ground: Ground, presence: Presence, *, look: Callable[[str], None], moved: Callable[[str], None]
+        self,
+        ground: ControllerDeps,
+        presence: LedgerHealth,
+        *,
+        look: Callable[[str], None],
+        moved: Callable[[str], None],
     ) -> None:
         self._ground = ground
         self._presence = presence
         self._look = look
         self._moved = moved
         """Whom to tell when the nodes of a subnet are told something else than before."""
-        self._echoes = Echoes()
+        self._echoes = Expectations()
         self._used: dict[str, SubnetName] = {}
         self._latest: dict[str, SubnetState] = {}
-        self._offers: dict[str, Offer] = {}
+        self._offers: dict[str, PublishedSubnet] = {}
         self._trouble: dict[str, str] = {}
 
-    def use(self, subnet: SubnetName) -> Offer | None:
+    def use(self, subnet: SubnetName) -> PublishedSubnet | None:
         """Tell what is published of a subnet that a node is on; None while nothing is, which is then mended."""
         if subnet.name not in self._used:
             self._used[subnet.name] = subnet
@@ -60,7 +65,7 @@ class Subnets:
             return f"subnet {subnet} has the name of subnet {used}, which this cluster uses: one name, one subnet"
         return self._trouble.get(subnet.name, "")
 
-    def published(self, name: str) -> Offer | None:
+    def published(self, name: str) -> PublishedSubnet | None:
         """Tell what agents were told in this term."""
         return self._offers.get(name)
 
@@ -69,7 +74,7 @@ class Subnets:
         made = self._offers.get(name)
         return made.pinned if made else None
 
-    def offers(self) -> dict[str, Offer]:
+    def offers(self) -> dict[str, PublishedSubnet]:
         """List what is published, by the subnet's name."""
         return dict(self._offers)
 
@@ -93,12 +98,12 @@ class Subnets:
                         serve(change)
             except PodpoolError as error:
                 _log.info("the ledger's stream broke off: %s", error)
-            await asyncio.sleep(self._ground.settings.numbers.growth_at_most)
+            await asyncio.sleep(self._ground.settings.common.growth_max_delay)
 
     async def poll(self) -> None:
         """Ask now and then, whatever the stream says."""
         while True:
-            await asyncio.sleep(self._ground.settings.numbers.poll)
+            await asyncio.sleep(self._ground.settings.common.utilization_poll)
             for name in tuple(self._used):
                 try:
                     await self._ask(name)
@@ -145,7 +150,7 @@ class Subnets:
             raise
         self._trouble.pop(name, None)
 
-    async def _publish(self, name: str, subnet: ClusterSubnet, made: Offer) -> None:
+    async def _publish(self, name: str, subnet: ClusterSubnet, made: PublishedSubnet) -> None:
         moment = {"timestamp": self._latest[name].timestamp}
         told = {
             "exhausted": made.exhausted,

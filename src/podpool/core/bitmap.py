@@ -14,7 +14,7 @@ _FULL = (1 << _WIDTH) - 1
 
 
 class Bits:
-    """Numbers from 0 up to, not including, `size`."""
+    """Settings from 0 up to, not including, `size`."""
 
     def __init__(self, size: int, *, full: Iterable[tuple[int, int]] = ()) -> None:
         """Start with these runs in the set, first and last included."""

@@ -1,7 +1,7 @@
 """Every number that somebody may want to change, with its default and its rule, in one place.
 
-A `Numbers` that exists is valid: making one outside the rules raises `InvalidInput` with the field, the value and the
-rule. `parse_numbers` reads them from the words of a file, the environment or a command line.
+A `Settings` that exists is valid: making one outside the rules raises `InvalidInput` with the field, the value and the
+rule. `settings_from_strings` reads them from the words of a file, the environment or a command line.
 """
 
 import difflib
@@ -31,7 +31,7 @@ Share = Annotated[int, Kind(parse_share, show_share)]
 Seconds = Annotated[float, Kind(parse_duration, show_duration)]
 
 
-class Numbers(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Counts as they are, shares in hundredths, durations in seconds."""
 
     batch: Count = 16
@@ -42,47 +42,47 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
     """Mf, reactive mode only: the share of a batch from which on one is given back; without it `buffer` + 1."""
     node_maximum: Count = 250
     """The most addresses of a node."""
-    upper: Share = 90
+    upper_threshold: Share = 90
     """T: the share of a subnet above which it is exhausted."""
-    lower: Share = 80
+    lower_threshold: Share = 80
     """t: the share of a subnet below which it is all clear."""
-    poll: Seconds = 15.0
+    utilization_poll: Seconds = 15.0
     """How often a subnet's utilisation is asked for by those who do not follow the ledger's stream."""
     growth_quiet: Seconds = 0.05
     """A node asks for more when its target has not changed for this long."""
-    growth_at_most: Seconds = 0.25
+    growth_max_delay: Seconds = 0.25
     """It asks for more after this long at the latest, however its target changes."""
     shrink_hold: Seconds = 30.0
     """A node asks for less when its target has been lower for this long; at once while the subnet is exhausted."""
-    spread_per_node: Seconds = 0.01
+    shrink_spread_per_node: Seconds = 0.01
     """While exhausted, nodes give back one after the other: how long each."""
-    spread_at_most: Seconds = 30.0
+    shrink_spread_max: Seconds = 30.0
     """How long that takes altogether at the most."""
     step_up_margin: Share = 5
-    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper`."""
+    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper_threshold`."""
     step_up_hold: Seconds = 60.0
     """For how long it must do so."""
     cooldown: Seconds = 30.0
     """How long an address rests after a Pod used it."""
-    cooldown_floor: Seconds = 5.0
+    cooldown_exhausted: Seconds = 5.0
     """How long it rests while the subnet is exhausted."""
     fence: Seconds = 600.0
     """An agent that has not confirmed its Node for this long gives no new address."""
-    confirmation: Seconds = 180.0
+    confirmation_interval: Seconds = 180.0
     """How often an agent confirms its Node."""
-    gone: Seconds = 660.0
+    node_gc_delay: Seconds = 660.0
     """How long a Node must have been away before its addresses are given to others."""
     clock_error: Seconds = 30.0
     """How far two machines' clocks may run apart within the gone time."""
-    relist: Seconds = 1800.0
+    relist_interval: Seconds = 1800.0
     """How long a cache of the API server is trusted before everything is listed again, however well its watch goes."""
-    listing_wait: Seconds = 600.0
+    inventory_timeout: Seconds = 600.0
     """How long a listing after a restore of the ledger waits for the agents' own words, before it believes the NNCs."""
-    kept_for_primaries: Count = 4
+    reserved_for_primaries: Count = 4
     """Addresses of a subnet that only serve as primaries, so that a node can start when all others are taken."""
-    add_wait: Seconds = 10.0
+    add_timeout: Seconds = 10.0
     """How long an ADD waits for addresses on their way."""
-    plugin_wait: Seconds = 5.0
+    plugin_timeout: Seconds = 5.0
     """How long the plugin waits for its agent."""
 
     def __post_init__(self) -> None:
@@ -100,31 +100,31 @@ class Numbers(msgspec.Struct, frozen=True, kw_only=True):
         return Scaler(self.batch, self.buffer)
 
     @property
-    def shrink_from(self) -> int:
+    def shrink_buffer(self) -> int:
         """The reactive monitor's upper share of a batch."""
         return self.buffer + 100 if self.max_buffer is None else self.max_buffer
 
     @property
     def grading(self) -> Rules:
         """When the batch of a subnet changes."""
-        return Rules(upper=self.upper, margin=self.step_up_margin, hold=self.step_up_hold)
+        return Rules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
 
     def rhythm(self, *, exhausted: bool, nodes: int, place: float) -> Rhythm:
         """Tell when a node may ask; `place` is its random place in the queue, from 0 up to 1."""
         return Rhythm(
             quiet=self.growth_quiet,
-            at_most=self.growth_at_most,
+            at_most=self.growth_max_delay,
             hold=0.0 if exhausted else self.shrink_hold,
-            spread=place * min(nodes * self.spread_per_node, self.spread_at_most),
+            spread=place * min(nodes * self.shrink_spread_per_node, self.shrink_spread_max),
         )
 
     def cooldown_in_force(self, *, exhausted: bool) -> float:
         """Tell how long an address rests now."""
-        return self.cooldown_floor if exhausted else self.cooldown
+        return self.cooldown_exhausted if exhausted else self.cooldown
 
 
-def parse_numbers(words: Mapping[str, str]) -> Numbers:
-    """Read numbers as people write them: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
+def settings_from_strings(words: Mapping[str, str]) -> Settings:
+    """Read settings as people write them: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
     values: dict[str, int | float] = {}
     for name, word in words.items():
         if name not in KINDS:
@@ -132,24 +132,24 @@ def parse_numbers(words: Mapping[str, str]) -> Numbers:
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KINDS)}"
             raise InvalidInput("number", name, f"there is none of this name; {hint}")
         values[name] = KINDS[name].parse(word, what=name)
-    return Numbers(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
+    return Settings(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
 
 
-def read_numbers(text: str) -> Numbers:
+def parse_settings(text: str) -> Settings:
     """Read them from one line: `batch=8,shrink_hold=1m`; an empty one is the defaults."""
     words: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
         name, equals, word = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InvalidInput("numbers", text, f"{shown(pair)} has no value: write it as batch=8,shrink_hold=1m")
+            raise InvalidInput("settings", text, f"{shown(pair)} has no value: write it as batch=8,shrink_hold=1m")
         if name in words:
-            raise InvalidInput("numbers", text, f"{shown(name)} is given twice")
+            raise InvalidInput("settings", text, f"{shown(name)} is given twice")
         words[name] = word
-    return parse_numbers(words)
+    return settings_from_strings(words)
 
 
-def _not_negative(name: str) -> tuple[str, Callable[[Numbers], bool], str]:
-    return name, lambda numbers: getattr(numbers, name) >= 0, "must not be negative"
+def _not_negative(name: str) -> tuple[str, Callable[[Settings], bool], str]:
+    return name, lambda settings: getattr(settings, name) >= 0, "must not be negative"
 
 
 def _kind(hint: object) -> Kind:
@@ -158,31 +158,31 @@ def _kind(hint: object) -> Kind:
     return kinds[0]
 
 
-KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(Numbers, include_extras=True).items()}
-RULES: tuple[tuple[str, Callable[[Numbers], bool], str], ...] = (
+KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
+RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ("batch", lambda n: 1 <= n.batch <= 256, "must be from 1 to 256"),
     ("buffer", lambda n: 0 <= n.buffer <= 400, "must be from 0 to 4"),
-    ("max_buffer", lambda n: n.shrink_from >= n.buffer + 100, "must be at least 1 above buffer"),
+    ("max_buffer", lambda n: n.shrink_buffer >= n.buffer + 100, "must be at least 1 above buffer"),
     ("node_maximum", lambda n: n.node_maximum >= 1, "must be at least 1"),
-    ("upper", lambda n: 0 < n.upper <= 100, "must be above 0 and at most 1"),
-    ("lower", lambda n: 0 < n.lower < n.upper, "must be above 0 and below upper"),
-    ("poll", lambda n: n.poll > 0, "must be longer than 0"),
+    ("upper_threshold", lambda n: 0 < n.upper_threshold <= 100, "must be above 0 and at most 1"),
+    ("lower_threshold", lambda n: 0 < n.lower_threshold < n.upper_threshold, "must be above 0 and below upper_threshold"),
+    ("utilization_poll", lambda n: n.utilization_poll > 0, "must be longer than 0"),
     _not_negative("growth_quiet"),
-    ("growth_at_most", lambda n: n.growth_at_most >= n.growth_quiet, "must not be shorter than growth_quiet"),
+    ("growth_max_delay", lambda n: n.growth_max_delay >= n.growth_quiet, "must not be shorter than growth_quiet"),
     _not_negative("shrink_hold"),
-    _not_negative("spread_per_node"),
-    _not_negative("spread_at_most"),
-    ("step_up_margin", lambda n: 0 <= n.step_up_margin < n.upper, "must be at least 0 and below upper"),
+    _not_negative("shrink_spread_per_node"),
+    _not_negative("shrink_spread_max"),
+    ("step_up_margin", lambda n: 0 <= n.step_up_margin < n.upper_threshold, "must be at least 0 and below upper_threshold"),
     _not_negative("step_up_hold"),
-    _not_negative("cooldown_floor"),
-    ("cooldown", lambda n: n.cooldown >= n.cooldown_floor, "must not be shorter than cooldown_floor"),
+    _not_negative("cooldown_exhausted"),
+    ("cooldown", lambda n: n.cooldown >= n.cooldown_exhausted, "must not be shorter than cooldown_exhausted"),
     ("fence", lambda n: n.fence > 0, "must be longer than 0"),
-    ("confirmation", lambda n: 0 < n.confirmation < n.fence, "must be longer than 0 and shorter than fence"),
+    ("confirmation_interval", lambda n: 0 < n.confirmation_interval < n.fence, "must be longer than 0 and shorter than fence"),
     _not_negative("clock_error"),
-    ("gone", lambda n: n.gone > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
-    ("relist", lambda n: n.relist > 0, "must be longer than 0"),
-    _not_negative("listing_wait"),
-    _not_negative("kept_for_primaries"),
-    _not_negative("add_wait"),
-    _not_negative("plugin_wait"),
+    ("node_gc_delay", lambda n: n.node_gc_delay > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
+    ("relist_interval", lambda n: n.relist_interval > 0, "must be longer than 0"),
+    _not_negative("inventory_timeout"),
+    _not_negative("reserved_for_primaries"),
+    _not_negative("add_timeout"),
+    _not_negative("plugin_timeout"),
 )

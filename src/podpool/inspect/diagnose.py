@@ -102,7 +102,7 @@ def _used_up(view: NodeView, subnet: SubnetView) -> Words:
         told = (
             f", asked for {view.arriving} more, and subnet {subnet.name} is full: of {subnet.capacity} addresses "
             f"{subnet.assigned} are Pods', {subnet.idle} idle on nodes, {subnet.resting} rest, {subnet.others} are "
-            f"other clusters', {subnet.capacity - subnet.reserved} free (the last {subnet.kept_for_primaries} are for "
+            f"other clusters', {subnet.capacity - subnet.reserved} free (the last {subnet.reserved_for_primaries} are for "
             f"new nodes)."
         )
         grow = f"`podpool ledger subnet grow {subnet.name} CIDR`"

@@ -74,7 +74,7 @@ class SubnetView(View, frozen=True, kw_only=True):
     others: int = 0
     """Held by nodes of other clusters."""
     kept_back: int = 0
-    kept_for_primaries: int = 0
+    reserved_for_primaries: int = 0
     nodes: int = 0
     pods_waiting: int = 0
     batch: int = 0
@@ -96,7 +96,7 @@ class SubnetView(View, frozen=True, kw_only=True):
     @property
     def limit(self) -> int:
         """What Pods and their nodes can have: the rest is kept for the primaries of new nodes."""
-        return max(0, self.capacity - self.kept_for_primaries)
+        return max(0, self.capacity - self.reserved_for_primaries)
 
     @property
     def occupied(self) -> int:
@@ -158,14 +158,14 @@ def subnet_view(state: SubnetState, made: NewSubnet | None, nodes: Iterable[Node
         resting=state.resting,
         others=max(0, state.reserved - state.resting - assigned - idle - primaries),
         kept_back=state.kept_back,
-        kept_for_primaries=state.kept_for_primaries,
+        reserved_for_primaries=state.reserved_for_primaries,
         nodes=len(here),
         pods_waiting=sum(each.waiting for each in here),
         batch=state.scaler.batch,
         full_batch=made.batch if made else state.scaler.batch,
         buffer=state.scaler.buffer / 100,
-        upper=made.upper if made else 0,
-        lower=made.lower if made else 0,
+        upper=made.upper_threshold if made else 0,
+        lower=made.lower_threshold if made else 0,
         cooldown=state.cooldown,
         exhausted=state.exhausted,
         frozen=state.frozen,

@@ -14,7 +14,7 @@ from typing import Annotated, Self
 import msgspec
 
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 
 Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 """Beyond that, not every reader of JSON counts right."""
@@ -277,33 +277,33 @@ class NewSubnet(Message, frozen=True, kw_only=True):
     gateway: str | None = None
     keep_back: tuple[str, ...] = ()
     """Never given: addresses, `10.0.0.0/28`, or `10.0.0.4-10.0.0.9`."""
-    kept_for_primaries: int = 4
+    reserved_for_primaries: int = 4
     """This many free addresses are given as primaries only."""
     cooldown: float = 30.0
-    cooldown_floor: float = 5.0
+    cooldown_exhausted: float = 5.0
     """In force while the subnet is exhausted."""
     batch: int = 16
     buffer: int = 50
-    upper: int = 90
-    lower: int = 80
+    upper_threshold: int = 90
+    lower_threshold: int = 80
     step_up_margin: int = 5
-    """The batch goes up when the higher one leaves this share of the subnet free below `upper`,"""
+    """The batch goes up when the higher one leaves this share of the subnet free below `upper_threshold`,"""
     step_up_hold: float = 60.0
     """for this long."""
 
-    def with_numbers(self, numbers: Numbers) -> Self:
+    def with_settings(self, settings: Settings) -> Self:
         """Take what a subnet has of them."""
         return msgspec.structs.replace(
             self,
-            kept_for_primaries=numbers.kept_for_primaries,
-            cooldown=numbers.cooldown,
-            cooldown_floor=numbers.cooldown_floor,
-            batch=numbers.batch,
-            buffer=numbers.buffer,
-            upper=numbers.upper,
-            lower=numbers.lower,
-            step_up_margin=numbers.step_up_margin,
-            step_up_hold=numbers.step_up_hold,
+            reserved_for_primaries=settings.reserved_for_primaries,
+            cooldown=settings.cooldown,
+            cooldown_exhausted=settings.cooldown_exhausted,
+            batch=settings.batch,
+            buffer=settings.buffer,
+            upper_threshold=settings.upper_threshold,
+            lower_threshold=settings.lower_threshold,
+            step_up_margin=settings.step_up_margin,
+            step_up_hold=settings.step_up_hold,
         )
 
 
@@ -333,7 +333,7 @@ class SubnetState(Message, frozen=True, kw_only=True):
     resting: int = 0
     kept_back: int = 0
     """Never given: the gateway, and what a person keeps back. Not part of the capacity."""
-    kept_for_primaries: int = 0
+    reserved_for_primaries: int = 0
     cooldown: float
     """The one in force."""
     scaler: Scaler

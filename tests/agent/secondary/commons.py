@@ -8,8 +8,8 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from podpool.agent.deps import Ground
-from podpool.agent.secondary.address_source import Want
-from podpool.agent.secondary.shared_range_ipam import ClassicSource
+from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
 from podpool.api.crds import manifests
 from podpool.api.meta import Meta
 from podpool.api.whereabouts import (
@@ -22,7 +22,7 @@ from podpool.api.whereabouts import (
 )
 from podpool.core.addresses import Address
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install
 from podpool.kube.errors import ApiError, Invalid, NotFound
@@ -30,10 +30,10 @@ from podpool.kube.leader_election import Elector, Timing
 from podpool.lab.apiserver.handler import PocketApi
 from podpool.lab.apiserver.store import PocketStore
 from podpool.runtime.transport import Request, Response, Unreachable
-from podpool.whereabouts.cni_args import Owner
+from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig
-from podpool.whereabouts.ippool import Change, entry_of, patch_of, read_entries
-from podpool.whereabouts.object_names import PoolPlace, reservation_name
+from podpool.whereabouts.ippool import AllocationChange, allocation_for, allocation_patch, parse_ippool
+from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 from tests.agent.clocks import LoopClock
 from tests.agent.disks import MemoryDisk
 from tests.kube.loops import play
@@ -98,25 +98,25 @@ class Commons:
     def node(self, name: str, *, foreign: bool = True, cooldown: float = 30.0) -> "SharingNode":
         return SharingNode(self, name, foreign=foreign, cooldown=cooldown)
 
-    async def entries(self) -> dict[tuple[str, Address], Owner]:
+    async def entries(self) -> dict[tuple[str, Address], PodInterface]:
         """Everything that pools hold, by pool and address."""
         pools = (await self.kube.list(IP_POOLS, namespace=SYSTEM)).items
         return {
-            (pool.metadata.name, entry.address): Owner(
+            (pool.metadata.name, entry.address): PodInterface(
                 podref=entry.allocation.podref, container=entry.allocation.id, ifname=entry.allocation.ifname
             )
             for pool in pools
-            for entry in read_entries(pool.spec).listed
+            for entry in parse_ippool(pool.spec).listed
         }
 
     async def reservations(self) -> dict[str, ReservationSpec]:
         found = (await self.kube.list(RESERVATIONS, namespace=SYSTEM)).items
         return {each.metadata.name: each.spec for each in found}
 
-    async def fill(self, range_: str, *entries: tuple[int, Owner], network: str = "") -> None:
+    async def fill(self, range_: str, *entries: tuple[int, PodInterface], network: str = "") -> None:
         """Make a pool as another hand would have left it."""
-        allocations = {str(key): entry_of(owner) for key, owner in entries}
-        name = PoolPlace(range=parse_prefix(range_), network=network).name
+        allocations = {str(key): allocation_for(owner) for key, owner in entries}
+        name = PoolIdentifier(range=parse_prefix(range_), network=network).name
         spec = IPPoolSpec(range=range_, allocations=allocations)
         await self.kube.create(IP_POOLS, IPPool(metadata=Meta(name=name, namespace=SYSTEM), spec=spec))
 
@@ -159,11 +159,11 @@ class SharingNode:
         self.disk = MemoryDisk()
         self.road = Road(commons.server, commons.rng)
         self._foreign = foreign
-        self._numbers = Numbers(cooldown=cooldown, cooldown_floor=min(cooldown, 5.0))
+        self._settings = Settings(cooldown=cooldown, cooldown_exhausted=min(cooldown, 5.0))
         self._commons = commons
         self.clock = LoopClock()
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._dead: set[ClassicSource] = set()
+        self._dead: set[SharedRangeIPAM] = set()
         self.start()
 
     def start(self) -> None:
@@ -172,10 +172,10 @@ class SharingNode:
             kube=KubeClient(self.road),
             clock=self.clock,
             rng=self._commons.rng,
-            numbers=self._numbers,
+            settings=self._settings,
             tell=self.told.append,
         )
-        self.source = ClassicSource(ground, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
+        self.source = SharedRangeIPAM(ground, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
         self._running = asyncio.get_running_loop().create_task(self.source.run())
 
     async def kill(self) -> None:
@@ -199,15 +199,15 @@ class SharingNode:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def want(self, owner: Owner, settings: IpamConfig) -> Want:
+    def want(self, owner: PodInterface, settings: IpamConfig) -> AddressRequest:
         deadline = self.clock.boot() + PATIENCE
-        return Want(config=settings, owner=owner, deadline=deadline)
+        return AddressRequest(config=settings, owner=owner, deadline=deadline)
 
-    async def add(self, owner: Owner, settings: IpamConfig) -> tuple[str, ...]:
+    async def add(self, owner: PodInterface, settings: IpamConfig) -> tuple[str, ...]:
         """Raises `AgentDied` when it does."""
         return tuple(map(str, await self._ask(self.source.give(self.want(owner, settings)))))
 
-    async def delete(self, owner: Owner, settings: IpamConfig) -> None:
+    async def delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         """As a runtime does it: until it is answered."""
         while True:
             try:
@@ -240,7 +240,7 @@ class ForeignPlugin:
         self._kube = KubeClient(Road(commons.server, commons.rng))
         self._name = name
 
-    async def add(self, owner: Owner, settings: IpamConfig) -> str:
+    async def add(self, owner: PodInterface, settings: IpamConfig) -> str:
         """The first range only: all that these tests need."""
         given: list[str] = []
 
@@ -250,10 +250,10 @@ class ForeignPlugin:
         await self._elector(owner).run(work)
         return given[0]
 
-    async def delete(self, owner: Owner, settings: IpamConfig) -> None:
+    async def delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         await self._elector(owner).run(lambda: self._delete(owner, settings))
 
-    def _elector(self, owner: Owner) -> Elector:
+    def _elector(self, owner: PodInterface) -> Elector:
         return Elector(
             self._kube,
             name="whereabouts",
@@ -264,14 +264,14 @@ class ForeignPlugin:
             timing=TIMES,
         )
 
-    async def _add(self, owner: Owner, settings: IpamConfig) -> str:
+    async def _add(self, owner: PodInterface, settings: IpamConfig) -> str:
         blocked: set[int] = set()
         while True:
             pool = await self._pool(settings)
-            entries = read_entries(pool.spec)
+            entries = parse_ippool(pool.spec)
             own = [each for each in entries.listed if each.owned_by == (owner.podref, owner.ifname)]
             change = (
-                Change(key=own[0].key, address=own[0].address, before=own[0].allocation, after=entry_of(owner))
+                AllocationChange(key=own[0].key, address=own[0].address, before=own[0].allocation, after=allocation_for(owner))
                 if own
                 else self._lowest(entries.prefix, {each.address.value for each in entries.listed} | blocked, owner)
             )
@@ -281,7 +281,7 @@ class ForeignPlugin:
                 blocked.add(change.address.value)
                 continue
             try:
-                operations = patch_of([change], version=pool.metadata.resource_version)
+                operations = allocation_patch([change], version=pool.metadata.resource_version)
                 if operations:
                     await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=SYSTEM)
             except Invalid:
@@ -292,24 +292,24 @@ class ForeignPlugin:
                 await self._kube.create(RESERVATIONS, made)
             return str(change.address)
 
-    def _lowest(self, prefix: Prefix, taken: set[int], owner: Owner) -> Change:
+    def _lowest(self, prefix: Prefix, taken: set[int], owner: PodInterface) -> AllocationChange:
         for value in range(prefix.range.first + 1, prefix.range.last):
             if value not in taken:
                 key = str(value - prefix.range.first)
-                return Change(key=key, address=Address(prefix.family, value), before=None, after=entry_of(owner))
+                return AllocationChange(key=key, address=Address(prefix.family, value), before=None, after=allocation_for(owner))
         raise RangeIsFull
 
-    async def _delete(self, owner: Owner, settings: IpamConfig) -> None:
+    async def _delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         while True:
             pool = await self._pool(settings)
-            listed = read_entries(pool.spec).listed
+            listed = parse_ippool(pool.spec).listed
             mine = [each for each in listed if each.allocation.id == owner.container]
             if not mine:
                 return
             entry = mine[0]
-            change = Change(key=entry.key, address=entry.address, before=entry.allocation, after=None)
+            change = AllocationChange(key=entry.key, address=entry.address, before=entry.allocation, after=None)
             try:
-                operations = patch_of([change], version=pool.metadata.resource_version)
+                operations = allocation_patch([change], version=pool.metadata.resource_version)
                 await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=SYSTEM)
             except Invalid:
                 continue
@@ -321,7 +321,7 @@ class ForeignPlugin:
             return
 
     async def _pool(self, settings: IpamConfig) -> IPPool:
-        place = PoolPlace(range=settings.ranges[0].prefix, network=settings.network_name)
+        place = PoolIdentifier(range=settings.ranges[0].prefix, network=settings.network_name)
         try:
             return await self._kube.get(IP_POOLS, place.name, namespace=SYSTEM)
         except NotFound:
@@ -344,8 +344,8 @@ class RangeIsFull(Exception):
     """The foreign plugin found no address."""
 
 
-def sandbox(pod: str, *, container: str = "", ifname: str = "net1") -> Owner:
-    return Owner(podref=f"default/{pod}", container=container or f"c-{pod}", ifname=ifname)
+def sandbox(pod: str, *, container: str = "", ifname: str = "net1") -> PodInterface:
+    return PodInterface(podref=f"default/{pod}", container=container or f"c-{pod}", ifname=ifname)
 
 
 def network(*ranges: str, **keys: object) -> IpamConfig:

@@ -6,9 +6,9 @@ import json
 import pytest
 
 from podpool.agent.lost_grant_gc import APART
-from podpool.agent.secondary.secondary import LOOK
+from podpool.agent.secondary.networks import RECOVERY_INTERVAL
 from podpool.api.builtin import PODS
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.disks import MemoryDisk
 from tests.agent.secondary.slice_world import (
     IPAM,
@@ -24,7 +24,7 @@ from tests.agent.secondary.slice_world import (
 from tests.agent.worlds import SETTLED, World, in_world
 
 WANTED, STATUS = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
-SOON = APART + 2 * LOOK + Numbers().cooldown_floor
+SOON = APART + 2 * RECOVERY_INTERVAL + Settings().cooldown_exhausted
 
 
 async def run_pod(world: World, container: str, *addresses: str) -> None:
@@ -274,7 +274,7 @@ async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippo
     lease = await lease_of(world, name)
     assert lease
     assert lease.spec.holder_identity
-    await asyncio.sleep(Numbers().cooldown + SETTLED)
+    await asyncio.sleep(Settings().cooldown + SETTLED)
     lease = await lease_of(world, name)
     assert lease
     assert not lease.spec.holder_identity

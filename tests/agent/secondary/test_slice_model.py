@@ -11,22 +11,22 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from podpool.agent.deps import Ground
 from podpool.agent.records import Confirmed, Owner, SliceClosed, SliceSettled, SliceSigned, SliceTaken, Tenant
-from podpool.agent.secondary.address_source import Want
-from podpool.agent.secondary.slice_ipam import SliceSource
+from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.secondary.slice_ipam import SliceIPAM
 from podpool.agent.state import Book
 from podpool.core.addresses import Address, parse_address
 from podpool.core.ranges import parse_prefix
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.transport import Request, Response
-from podpool.whereabouts.slice_assignment import members_of
+from podpool.whereabouts.slice_assignment import usable_addresses
 from tests.agent.clocks import SetClock
 from tests.agent.disks import DiskDied, MemoryDisk
 from tests.agent.secondary.wants import want
 
 V4, V6 = "10.0.0.0/24", "fd00::/120"
 SLICES = {V4: "10.0.0.16/29", V6: "fd00::10/125"}
-NUMBERS = Numbers(cooldown=30.0, cooldown_floor=5.0, fence=3600.0, confirmation=600.0, gone=7200.0)
+SETTINGS = Settings(cooldown=30.0, cooldown_exhausted=5.0, fence=3600.0, confirmation_interval=600.0, node_gc_delay=7200.0)
 RANGES = st.sampled_from([(V4,), (V6,), (V4, V6), (V4, V4)])
 EXCLUDES = st.sampled_from([[], ["10.0.0.18/31"], ["10.0.0.16/30", "fd00::14"]])
 sandboxes = st.sampled_from("abcdefghij")
@@ -55,17 +55,17 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.book = Book(self.disk, self.clock, fence_limit=NUMBERS.fence)
+        self.book = Book(self.disk, self.clock, fence_limit=SETTINGS.fence)
         self.book.open(boot_id=f"boot-{self.boot}")
         ground = Ground(
             node="one",
             kube=KubeClient(Nowhere()),
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311  seeded
-            numbers=NUMBERS,
+            settings=SETTINGS,
             tell=lambda _sentence: None,
         )
-        self.source = SliceSource(
+        self.source = SliceIPAM(
             ground, self.book, usable=lambda _slice: True, why=lambda _net, _range: "none", touched=lambda _slice: None
         )
 
@@ -156,7 +156,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
     def pools_are_brought_behind(self) -> None:
         """What has rested is as if it had never been used, also after a reboot."""
         for slice_ in self.book.slices:
-            slots = slice_.settled((), now=self.now, rest=NUMBERS.cooldown)
+            slots = slice_.settled((), now=self.now, rest=SETTINGS.cooldown)
             if slots:
                 self.book.write(SliceSettled(slots=slots))
             for slot in slots:
@@ -169,7 +169,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def the_journal_is_made_short(self) -> None:
-        again = Book(MemoryDisk(), self.clock, fence_limit=NUMBERS.fence)
+        again = Book(MemoryDisk(), self.clock, fence_limit=SETTINGS.fence)
         again.write(self.book.snapshot())
         assert self.book.snapshot() == again.snapshot()
 
@@ -198,12 +198,12 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         shown = {parse_address(slot.address): by.owner.container_id for slot, by in self.book.slices.tenants()}
         assert self.held == shown
 
-    def want(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> Want:
+    def want(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> AddressRequest:
         sizes = {each: slice_.partition("/")[2] for each, slice_ in SLICES.items()}
         written = [{"range": each, "exclude": exclude, "node_slice_size": sizes[each]} for each in ranges]
         return want(box, ipRanges=written)
 
-    def believe(self, asked: Want, answer: tuple[Address, ...] | None, before: dict[Address, str]) -> None:
+    def believe(self, asked: AddressRequest, answer: tuple[Address, ...] | None, before: dict[Address, str]) -> None:
         if answer is None:
             return
         assert len(asked.ranges) == len(answer)
@@ -212,7 +212,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
                 continue
             assert self.confirmed, "given behind the fence"
             assert address not in before, f"{address} has a holder"
-            members = members_of(wanted.allocation, parse_prefix(SLICES[str(wanted.prefix)]))
+            members = usable_addresses(wanted.allocation, parse_prefix(SLICES[str(wanted.prefix)]))
             assert address.value in members
             assert str(wanted.prefix) in self.taken
             assert str(wanted.prefix) in self.signed, "given in a boot that its Lease does not name"
@@ -227,10 +227,10 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             since = max(self.last_use.get(each, -1e9), self.all_used.get(range_, -1e9))
             return since + rest <= self.now
 
-        assert rested(address, NUMBERS.cooldown_floor)
-        if not rested(address, NUMBERS.cooldown):
+        assert rested(address, SETTINGS.cooldown_exhausted)
+        if not rested(address, SETTINGS.cooldown):
             free = [each for each in members if each not in before]
-            assert not any(rested(each, NUMBERS.cooldown) for each in free)
+            assert not any(rested(each, SETTINGS.cooldown) for each in free)
 
     def ended(self, box: str) -> None:
         gone = [address for address, by in self.held.items() if by == box]

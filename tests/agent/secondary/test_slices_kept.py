@@ -10,8 +10,8 @@ import pytest
 from podpool.agent.deps import Ground
 from podpool.agent.lost_grant_gc import APART
 from podpool.agent.metrics import Meters
-from podpool.agent.secondary.slice_informers import OwnPools
-from podpool.agent.secondary.slice_leases import OwnLeases
+from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.slice_leases import SliceLeases
 from podpool.api.azure import NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
@@ -22,7 +22,7 @@ from podpool.api.whereabouts import (
     SIGNATURE_ANNOTATION,
     Allocation,
 )
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.process import health
 from podpool.runtime.transport import Request, Unreachable
@@ -46,7 +46,7 @@ from tests.agent.secondary.slice_world import (
 )
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
-NUMBERS = Numbers()
+SETTINGS = Settings()
 FOREIGN = Allocation(id="x", podref="default/pod-x", ifname="net1")
 
 
@@ -103,8 +103,8 @@ class TestTaking:
         name = await offer(world)
         rng = random.Random(1)  # noqa: S311  seeded
         told, clock = world.told.append, world.clock
-        ground = Ground(node=NODE, kube=KubeClient(world.road), clock=clock, rng=rng, numbers=NUMBERS, tell=told)
-        leases = OwnLeases(ground, OwnPools(ground, SYSTEM, changed=lambda _: None), boot_id=world.boot_id)
+        ground = Ground(node=NODE, kube=KubeClient(world.road), clock=clock, rng=rng, settings=SETTINGS, tell=told)
+        leases = SliceLeases(ground, SliceInformers(ground, SYSTEM, changed=lambda _: None), boot_id=world.boot_id)
         await leases.sign(await world.kube.get(LEASES, name, namespace=SYSTEM))
         signature = (await world.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[SIGNATURE_ANNOTATION]
         note = {"metadata": {"annotations": {GRANTED_ANNOTATION: signature}}}
@@ -214,7 +214,7 @@ class TestHandingBack:
         await asyncio.sleep(1.0)
         assert ["10.1.4.1/16"] == await add(world, "a")
         await call(world, "DEL", "a")
-        await asyncio.sleep(NUMBERS.cooldown - 5)
+        await asyncio.sleep(SETTINGS.cooldown - 5)
         assert (await holder(world, name)).startswith(NODE)
         await asyncio.sleep(6)
         assert "" == await holder(world, name)
@@ -283,7 +283,7 @@ class TestHandingBack:
         assert held == await holder(world, name)
         assert {"1": "a"} == await shown(world, name)
         await call(world, "DEL", "a")
-        await asyncio.sleep(NUMBERS.cooldown + SETTLED)
+        await asyncio.sleep(SETTINGS.cooldown + SETTLED)
         assert "" == await holder(world, name)
         assert {} == await shown(world, name)
 
@@ -432,7 +432,7 @@ class TestRestarts:
         await world.start(wait=False)
         began = asyncio.get_running_loop().time()
         await add(world, "b")
-        assert asyncio.get_running_loop().time() - began >= NUMBERS.cooldown_floor
+        assert asyncio.get_running_loop().time() - began >= SETTINGS.cooldown_exhausted
 
     @in_world
     async def test_behind_the_fence_nothing_new_and_the_same_again(self, world: World) -> None:
@@ -440,7 +440,7 @@ class TestRestarts:
         await world.start()
         await add(world, "a")
         world.road.cut = True
-        await asyncio.sleep(NUMBERS.fence + 1)
+        await asyncio.sleep(SETTINGS.fence + 1)
         assert "confirm" in (await refused(world, "ADD", "b"))["msg"]
         assert ["10.1.4.1/16"] == await add(world, "a")
         world.road.cut = False
@@ -470,7 +470,7 @@ class TestTheNode:
         assert agent.missing() is None
         assert not agent.able.is_set()
         assert ["10.1.4.1/16"] == await add(world, "a")
-        await asyncio.sleep(3 * NUMBERS.fence)
+        await asyncio.sleep(3 * SETTINGS.fence)
         assert ["10.1.4.2/16"] == await add(world, "b")
 
     @in_world
@@ -498,13 +498,13 @@ class TestTheNode:
         await world.start()
         await world.kube.delete(NODES, NODE)
         await world.register_node()
-        await asyncio.sleep(world.numbers.fence + SETTLED)
+        await asyncio.sleep(world.settings.fence + SETTLED)
         assert 1 == (await call(world, "ADD", "a")).exit_code
         uid = (await world.kube.get(NODES, NODE)).metadata.uid
         relabelled = {"metadata": {"labels": {NODE_UID_LABEL: uid}}}
         await world.kube.merge(IP_POOLS, name, relabelled, namespace=SYSTEM)
         await world.kube.merge(LEASES, name, relabelled, namespace=SYSTEM)
-        await asyncio.sleep(world.numbers.confirmation)
+        await asyncio.sleep(world.settings.confirmation_interval)
         assert ["10.1.4.1/16"] == await add(world, "a")
 
     @in_world
@@ -517,7 +517,7 @@ class TestTheNode:
         await add(world, "a")
         await asyncio.sleep(1.0)
         world.road.cut = True
-        await asyncio.sleep(world.numbers.fence + world.numbers.confirmation)
+        await asyncio.sleep(world.settings.fence + world.settings.confirmation_interval)
         await world.kube.delete(NODES, NODE)
         await world.kube.delete(LEASES, name, namespace=SYSTEM)
         await world.kube.delete(IP_POOLS, name, namespace=SYSTEM)

@@ -15,7 +15,7 @@ from podpool.api.whereabouts import (
     SliceReport,
     slice_report_of,
 )
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.secondary.slice_world import (
     SLICE,
     V4,
@@ -30,7 +30,7 @@ from tests.agent.secondary.slice_world import (
 )
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
-NUMBERS = Numbers()
+SETTINGS = Settings()
 LOST = LostSlice(range=V4, slice=SLICE)
 
 
@@ -120,7 +120,7 @@ class TestTelling:
         await asyncio.sleep(SETTLED)
         assert SliceReport(lost=(LOST,)) == await told(world)
         await call(world, "DEL", "a")
-        await asyncio.sleep(NUMBERS.cooldown - SETTLED)
+        await asyncio.sleep(SETTINGS.cooldown - SETTLED)
         assert SliceReport(lost=(LOST,)) == await told(world)
         await asyncio.sleep(2 * SETTLED)
         assert SliceReport() == await told(world)
@@ -189,7 +189,7 @@ class TestLeaving:
         await world.start(wait=False)
         await asyncio.sleep(SETTLED)
         await ask_to_leave(world, name)
-        await asyncio.sleep(NUMBERS.cooldown - 2 * SETTLED)
+        await asyncio.sleep(SETTINGS.cooldown - 2 * SETTLED)
         lease = await lease_of(world, name)
         assert lease
         assert lease.spec.holder_identity

@@ -22,7 +22,7 @@ from podpool.api.whereabouts import (
 from podpool.cni.build import build
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.whereabouts.object_names import PoolIdentifier
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -37,14 +37,14 @@ NETWORKS = [f"net{number}" for number in range(10)]
 PODS = [f"pod-{number}" for number in range(6)]
 POOLS = "/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/kube-system/ippools"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
-NUMBERS = "cooldown=1s,cooldown_floor=500ms"
+SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
 
 
 class Sliced(Installation):
     """A cluster of slices alone: no ledger, no NodeNetworkConfig; the slice controller's part is done by hand."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
-        super().__init__(plane, home, subnet="", cidr="", gateway="", numbers=NUMBERS)
+        super().__init__(plane, home, subnet="", cidr="", gateway="", settings=SETTINGS)
         self.shim = build(platform.machine())
 
     def install(self) -> None:
@@ -114,7 +114,7 @@ class Sliced(Installation):
 
 
 def name_of(network: str) -> str:
-    return PoolPlace(range=parse_prefix("10.2.4.0/28"), network=network, node=NODE).name
+    return PoolIdentifier(range=parse_prefix("10.2.4.0/28"), network=network, node=NODE).name
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 
 from podpool.api.whereabouts import BOOT_ANNOTATION, Allocation
 from podpool.cni.protocol import Request, encode_request
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.agent.secondary.slice_world import (
     DUAL,
     IPAM,
@@ -25,7 +25,7 @@ from tests.agent.secondary.slice_world import (
 )
 from tests.agent.worlds import NODE, SETTLED, World, in_world
 
-NUMBERS = Numbers()
+SETTINGS = Settings()
 LARGE = "10.1.16.0/20"
 
 
@@ -199,7 +199,7 @@ class TestWaiting:
             asyncio.ensure_future(call(world, "ADD", "c", ipam)),
         )
         assert ["10.1.4.1/16"] == await first
-        assert NUMBERS.cooldown_floor == pytest.approx(asyncio.get_running_loop().time() - began, abs=0.1)
+        assert SETTINGS.cooldown_exhausted == pytest.approx(asyncio.get_running_loop().time() - began, abs=0.1)
         assert 1 == (await second).exit_code
 
     @in_world
@@ -224,7 +224,7 @@ class TestDel:
         await asyncio.sleep(1.0)
         assert [{}, {}] == [await shown(world, each) for each in (name, other)]
         assert ["10.1.4.2/16", "fd00::402/64"] == await add(world, "b", DUAL)
-        await asyncio.sleep(NUMBERS.cooldown + 1)
+        await asyncio.sleep(SETTINGS.cooldown + 1)
         assert ["10.1.4.1/16", "fd00::401/64"] == await add(world, "c", DUAL)
 
     @in_world
@@ -277,5 +277,5 @@ class TestOtherCommands:
         await with_slices(world).start()
         assert 0 == (await call(world, "STATUS", "", version="1.1.0")).exit_code
         world.road.cut = True
-        await asyncio.sleep(NUMBERS.fence + 1)
+        await asyncio.sleep(SETTINGS.fence + 1)
         assert 50 == (await refused(world, "STATUS", "", version="1.1.0"))["code"]

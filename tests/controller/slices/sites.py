@@ -1,6 +1,6 @@
 """A cluster with Whereabouts' kinds and a controller that has no ledger; kubelets, agents and people are played.
 
-On pocket time is virtual; on a real API server it is real, and the numbers are small.
+On pocket time is virtual; on a real API server it is real, and the durations are short.
 """
 
 import asyncio
@@ -27,8 +27,8 @@ from podpool.api.whereabouts import (
     NodeSlicePool,
 )
 from podpool.controller.controller import Controller
-from podpool.controller.settings import Settings
-from podpool.core.settings import Numbers
+from podpool.controller.settings import ControllerSettings
+from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install
 from podpool.kube.errors import NotFound
@@ -91,16 +91,16 @@ class SliceSite:
         for controller in tuple(self._running):
             await self.stop(controller)
 
-    def start(self, *, numbers: Numbers = BRISK, flat_file: bytes | None = None) -> Controller:
+    def start(self, *, common: Settings = BRISK, flat_file: bytes | None = None) -> Controller:
         """Start a controller."""
         controller = Controller(
             KubeClient(self.road),
             None,
-            settings=Settings(
+            settings=ControllerSettings(
                 namespace=self.namespace,
                 whereabouts_namespace=self.namespace,
                 flat_file=flat_file,
-                numbers=numbers,
+                common=common,
             ),
             clock=self._clock,
             rng=random.Random(next(_seeds)),  # noqa: S311  the same each time

@@ -18,7 +18,7 @@ from podpool.api.whereabouts import (
     LostSlice,
     SliceReport,
 )
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
@@ -73,7 +73,7 @@ class TestALeadBegins:
             await attach(site)
             for name in ("n1", "n2"):
                 await site.join(name)
-            site.start(numbers=Numbers())
+            site.start(common=Settings())
             questions = {name: await asked(site, name) for name in ("n1", "n2")}
             assert 1 == len(set(questions.values()))
             await answer(site, "n1", questions["n1"])
@@ -101,7 +101,7 @@ class TestALeadBegins:
             await site.stop(controller)
             before = await site.client.get(NODES, "n1")
             await site.join("n2")
-            site.start(numbers=Numbers())
+            site.start(common=Settings())
             await answer(site, "n2", await asked(site, "n2"))
             await site.until(lambda: site.lease("red-n2-10.1.0.64-26"), "the next is served")
             assert before == await site.client.get(NODES, "n1")

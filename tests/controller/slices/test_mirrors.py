@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, cast
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import Meta
 from podpool.controller.expectations import PATIENCE
-from podpool.controller.settings import Settings
-from podpool.controller.slices.informers import Latest, Mirror
+from podpool.controller.settings import ControllerSettings
+from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
 from tests.kube.loops import play
 
 if TYPE_CHECKING:
     from podpool.kube.client import KubeClient
 
 
-class Told(Mirror[Lease]):
+class Told(TrackedInformer[Lease]):
     """A mirror that has come as far as a test says."""
 
     version = 1
@@ -30,9 +30,9 @@ def test_what_the_watch_never_showed_is_known_until_it_has_come_as_far_and_then_
 
     async def story() -> None:
         nobody = cast("KubeClient", None)
-        mirror = Told(nobody, LEASES, settings=Settings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
+        mirror = Told(nobody, LEASES, settings=ControllerSettings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
         changed: list[Lease | None] = []
-        latest = Latest(mirror, changed=lambda name: changed.append(latest.get(name)))
+        latest = WriteThroughCache(mirror, changed=lambda name: changed.append(latest.get(name)))
         lease = Lease(metadata=Meta(name="one", namespace="here", uid="u", resource_version="223"))
         latest.note(lease)
         mirror.version = 215

@@ -11,7 +11,7 @@ import pytest
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.controller.controller import Controller
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.runtime.transport import Request
 from tests.controller.slices.sites import SliceSite
 
@@ -47,7 +47,7 @@ class TestStorms:
             for number in range(NETWORKS):
                 size = {"range": f"10.{number}.0.0/16", "node_slice_size": "/24"}
                 await site.attach(f"net-{number}", network_name=f"net-{number}", **size)
-            controller = site.start(numbers=Numbers())
+            controller = site.start(common=Settings())
             await site.until(lambda: site.table(f"net-{NETWORKS - 1}"), "the tables are there")
             site.road.sent.clear()
             await asyncio.gather(*(site.join(f"n{number:02}") for number in range(NODES)))

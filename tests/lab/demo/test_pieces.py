@@ -12,14 +12,14 @@ from rich.console import Console
 
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.scaling import Scaler
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.kube.errors import NotFound
 from podpool.lab.demo.driver import NodePicture, Picture, surely
 from podpool.lab.demo.pods import NETWORKS, StagedAnnotations, StagedMeta, StagedPod, network_status
 from podpool.lab.demo.run import farewell, run_up
 from podpool.lab.demo.scenario import full_at
 from podpool.lab.demo.screen import Screen, drawn
-from podpool.lab.demo.settings import Home, Settings, usual_home
+from podpool.lab.demo.settings import DemoSettings, Home, usual_home
 from podpool.ledger.messages import SubnetName, SubnetState
 from podpool.runtime.transport import Unreachable
 
@@ -81,7 +81,7 @@ def test_a_node_that_has_its_primary_is_served_and_nobody_is_while_the_ledger_is
 class TestFarewell:
     def test_what_it_says_to_try_is_for_this_stage_and_starts_it(self, tmp_path: Path) -> None:
         home = tmp_path / "a place"
-        said = farewell(Settings(port=17780, nodes=3, subnet="10.1.0.0/25"), home)
+        said = farewell(DemoSettings(port=17780, nodes=3, subnet="10.1.0.0/25"), home)
         commands = [shlex.split(line) for line in said if " up " in line and line.startswith("  ")]
         stage = ["--home", str(home), "--port", "17780", "--nodes", "3", "--subnet", "10.1.0.0/25"]
         assert 3 == len(commands)
@@ -89,21 +89,21 @@ class TestFarewell:
 
     def test_as_usual_it_fits_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
-        said = farewell(Settings(), usual_home())
+        said = farewell(DemoSettings(), usual_home())
         assert "  podpool up --story none" in said
         assert max(map(len, said)) <= 80
 
     def test_a_password_is_not_said(self, tmp_path: Path) -> None:
-        said = farewell(Settings(database="postgresql://me:s3cret@host/books"), tmp_path)
+        said = farewell(DemoSettings(database="postgresql://me:s3cret@host/books"), tmp_path)
         assert "s3cret" not in "".join(said)
 
 
 class TestHome:
     def test_a_second_start_goes_on_unless_it_is_fresh(self, tmp_path: Path) -> None:
-        home, settings = Home(tmp_path / "up"), Settings()
+        home, settings = Home(tmp_path / "up"), DemoSettings()
         assert not home.set(settings, fresh=False)
         home.file("nodes", "node-1", "journal").write_text("kept")
-        assert home.set(Settings(nodes=9), fresh=False)
+        assert home.set(DemoSettings(nodes=9), fresh=False)
         assert not home.set(settings, fresh=True)
         assert not (tmp_path / "up" / "nodes").exists()
 
@@ -118,25 +118,25 @@ class TestHome:
     @pytest.mark.parametrize(
         "other",
         [
-            Settings(subnet="10.1.0.0/24"),
-            Settings(api="real"),
-            Settings(database="postgresql://x/y"),
-            Settings(batch=8),
-            Settings(nodes=3),
+            DemoSettings(subnet="10.1.0.0/24"),
+            DemoSettings(api="real"),
+            DemoSettings(database="postgresql://x/y"),
+            DemoSettings(batch=8),
+            DemoSettings(nodes=3),
         ],
     )
-    def test_what_books_and_objects_depend_on_does_not_change(self, tmp_path: Path, other: Settings) -> None:
+    def test_what_books_and_objects_depend_on_does_not_change(self, tmp_path: Path, other: DemoSettings) -> None:
         home = Home(tmp_path)
-        home.set(Settings(), fresh=False)
+        home.set(DemoSettings(), fresh=False)
         with pytest.raises(InvalidInput, match="--fresh"):
             home.set(other, fresh=False)
 
     def test_a_fresh_start_deletes_what_a_stage_wrote_and_nothing_else(self, tmp_path: Path) -> None:
         home = Home(tmp_path)
-        home.set(Settings(), fresh=False)
+        home.set(DemoSettings(), fresh=False)
         home.file("notes").write_text("mine")
         home.file("pocket.db-wal").write_text("a stage's")
-        Home(tmp_path).set(Settings(nodes=3), fresh=True)
+        Home(tmp_path).set(DemoSettings(nodes=3), fresh=True)
         assert {"notes", "settings.json"} == {each.name for each in tmp_path.iterdir()}
 
     @pytest.mark.parametrize("content", ["", "{}", "{"])
@@ -153,17 +153,17 @@ class TestHome:
 
     def test_a_password_is_for_its_owner_alone(self, tmp_path: Path) -> None:
         home = Home(tmp_path / "up")
-        home.set(Settings(database="postgresql://me:s3cret@host/books"), fresh=False)
+        home.set(DemoSettings(database="postgresql://me:s3cret@host/books"), fresh=False)
         assert [0o700, 0o600] == [each.stat().st_mode & 0o777 for each in (home.path, home.path / "settings.json")]
         with pytest.raises(InvalidInput, match="me@host/books") as refused:
-            home.set(Settings(database="postgresql://me:0ther@host/books"), fresh=False)
+            home.set(DemoSettings(database="postgresql://me:0ther@host/books"), fresh=False)
         assert not {"s3cret", "0ther"} & set(re.findall(r"\w+", str(refused.value)))
 
 
 def test_another_system_than_linux_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Darwin")
     with pytest.raises(PodpoolError, match="needs Linux"):
-        run_up(Settings(), home=tmp_path, fresh=False, console=Console())
+        run_up(DemoSettings(), home=tmp_path, fresh=False, console=Console())
 
 
 @pytest.mark.parametrize("answers", [[NotFound("gone")], [Unreachable("pocket", "refused"), None]])
@@ -178,9 +178,9 @@ def test_an_act_survives_a_users_delete_and_a_restart_of_the_api_server(answers:
 
 @pytest.mark.parametrize(("capacity", "nodes"), [(253, 1), (65_533, 8)])
 def test_growth_has_an_end_when_the_nodes_are_full_before_the_subnet(capacity: int, nodes: int) -> None:
-    numbers = read_numbers(Settings().numbers)
+    settings = parse_settings(DemoSettings().overrides)
     counts = {f"node-{number}": 3 for number in range(nodes)}
-    assert nodes * (numbers.node_maximum - 1) >= full_at(capacity, counts, numbers) > sum(counts.values())
+    assert nodes * (settings.node_maximum - 1) >= full_at(capacity, counts, settings) > sum(counts.values())
 
 
 class TestPods:

@@ -48,7 +48,7 @@ def said_of(act: str, said: str) -> str:
 
 
 class TestOtherWays:
-    """The story with other numbers and older ways: it comes to its end, and every audit is clean."""
+    """The story with other settings and older ways: it comes to its end, and every audit is clean."""
 
     @pytest.mark.parametrize(
         ("words", "act", "told"),

@@ -171,7 +171,7 @@ def a_confirmation_counts_from_its_answer(patch: pytest.MonkeyPatch) -> None:
 
 def only_the_floor_is_rested(patch: pytest.MonkeyPatch) -> None:
     """An address rests for the floor, whether the subnet is exhausted or not."""
-    patch.setattr(Outlook, "rest", lambda outlook: outlook._ground.numbers.cooldown_floor)
+    patch.setattr(Outlook, "rest", lambda outlook: outlook._ground.settings.cooldown_exhausted)
 
 
 def a_delete_is_answered_and_forgotten(patch: pytest.MonkeyPatch) -> None:

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import FINISHED, NODES, PODS
 from podpool.controller import convert, inventory, nnc_reconciler
-from podpool.controller.allocation_cache import Books as Remembered
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.controller import Controller
 from podpool.controller.convert import subnet_of
-from podpool.controller.deps import Ground
-from podpool.controller.ledger_session import Session
-from podpool.controller.node_gc import Gone
-from podpool.controller.node_reconciler import Nodes
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.ledger_session import LedgerSession
+from podpool.controller.node_gc import NodeGC
+from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core import batch_policy
 from podpool.core.batch_policy import Grade, View
 from podpool.kube.client import KubeClient
@@ -26,9 +26,9 @@ from podpool.ledger.domain.allocator import Seat, Seating
 from podpool.ledger.domain.recovery import take_listing
 from podpool.ledger.domain.service import Ledger
 from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Listing, ListingAnswer, Reconcile, Term
-from podpool.ledger.storage.block import PRIMARY, Block
-from podpool.ledger.storage.rows import ClusterRow, ContainerRow
-from podpool.ledger.storage.store import Books
+from podpool.ledger.domain.block import PRIMARY, Block
+from podpool.ledger.domain.rows import ClusterRow, ContainerRow
+from podpool.ledger.domain.repository import Books
 from tests.lab.sim.planted import every_container_is_ours
 
 
@@ -40,7 +40,7 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
     """Every new leader lists what its cache shows, and the ledger takes it for the books."""
     opened = Controller._open
 
-    async def eager(controller: Controller, ground: Ground) -> Term:
+    async def eager(controller: Controller, ground: ControllerDeps) -> Term:
         term = await opened(controller, ground)
         listed = [
             each
@@ -133,7 +133,7 @@ def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
 
 def only_who_asks_is_told(patch: pytest.MonkeyPatch) -> None:
     """A controller that has nothing to ask makes no call."""
-    patch.setattr(Session, "doubt", lambda _: None)
+    patch.setattr(LedgerSession, "doubt", lambda _: None)
 
 
 def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
@@ -216,20 +216,20 @@ def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
     async def gone(*_: object) -> bool:
         return True
 
-    patch.setattr(Gone, "_is_gone", gone)
+    patch.setattr(NodeGC, "_is_gone", gone)
 
 
 def given_up_too_soon(patch: pytest.MonkeyPatch) -> None:
     """A container is given up after a tenth of the gone time, while the Node is away."""
-    look = Gone.look
+    look = NodeGC.look
 
-    async def hasty(gone: Gone) -> None:
+    async def hasty(gone: NodeGC) -> None:
         known = {*gone._missed}
         await look(gone)
-        early = 0.9 * gone._settings.numbers.gone
+        early = 0.9 * gone._settings.common.node_gc_delay
         gone._missed |= {each: at - early for each, at in gone._missed.items() if each not in known}
 
-    patch.setattr(Gone, "look", hasty)
+    patch.setattr(NodeGC, "look", hasty)
 
 
 def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
@@ -246,56 +246,56 @@ def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
 
 def pods_keep_any_container_of_the_name(patch: pytest.MonkeyPatch) -> None:
     """A container is kept while Pods are bound to a Node of its name, whichever Node that is."""
-    is_gone = Gone._is_gone
+    is_gone = NodeGC._is_gone
 
-    async def unless_bound(gone: Gone, record: ContainerRecord) -> bool:
+    async def unless_bound(gone: NodeGC, record: ContainerRecord) -> bool:
         bound = await gone._kube.list(PODS, fields=f"spec.nodeName={record.node}")
         running = any(pod.status.phase not in FINISHED for pod in bound.items)
         return not running and await is_gone(gone, record)
 
-    patch.setattr(Gone, "_is_gone", unless_bound)
+    patch.setattr(NodeGC, "_is_gone", unless_bound)
 
 
 def the_dying_config_is_not_read(patch: pytest.MonkeyPatch) -> None:
     """Whether a Node is the machine that it was is decided by the boot id that the controller knows, not by claims."""
-    patch.setattr(Nodes, "_read_once_more", _nothing)
+    patch.setattr(NodeReconciler, "_read_once_more", _nothing)
     every_container_is_ours(patch)
 
 
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """A Node that was deleted and registered again counts as another machine, wherever that is asked."""
 
-    async def gone(gone: Gone, record: ContainerRecord) -> bool:
+    async def gone(gone: NodeGC, record: ContainerRecord) -> bool:
         try:
             node = await gone._kube.get(NODES, record.node)
         except NotFound:
             return False
         return node.metadata.uid != record.node_uid
 
-    patch.setattr(Remembered, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
-    patch.setattr(Nodes, "_read_once_more", _nothing)
-    patch.setattr(Gone, "_is_gone", gone)
+    patch.setattr(AllocationCache, "of_node", lambda books, node, _: books.of_uid(node.metadata.uid))
+    patch.setattr(NodeReconciler, "_read_once_more", _nothing)
+    patch.setattr(NodeGC, "_is_gone", gone)
 
 
 def a_container_is_opened_before_its_config(patch: pytest.MonkeyPatch) -> None:
     """A container is opened for a Node whose NNC the cache does not show, whether there is one or not."""
-    make = Nodes._make
+    make = NodeReconciler._make
 
-    async def hasty(nodes: Nodes, name: str) -> None:
+    async def hasty(nodes: NodeReconciler, name: str) -> None:
         node = await nodes._kube.get(NODES, name)
         if nodes._books.of_node(node, None) is None:
             subnet = subnet_of(node, nodes._settings)
             await nodes._ask(Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250))
         await make(nodes, name)
 
-    patch.setattr(Nodes, "_make", hasty)
+    patch.setattr(NodeReconciler, "_make", hasty)
 
 
 def a_cache_tells_whose_a_config_is(patch: pytest.MonkeyPatch) -> None:
     """An NNC that does not belong to the Node in the cache is deleted."""
 
-    async def deleted(nodes: Nodes, config: NodeNetworkConfig) -> None:
+    async def deleted(nodes: NodeReconciler, config: NodeNetworkConfig) -> None:
         meta = config.metadata
         await nodes._kube.delete(NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
 
-    patch.setattr(Nodes, "_belongs", deleted)
+    patch.setattr(NodeReconciler, "_belongs", deleted)

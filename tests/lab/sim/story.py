@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.lab.sim.convergence import check_settled
 from podpool.lab.sim.invariants import Auditor
 from podpool.lab.sim.network import Fits, Hold
@@ -14,21 +14,21 @@ from podpool.lab.sim.scenario import Shape
 from podpool.lab.sim.world import World
 
 LOOK = 0.5
-NUMBERS = Numbers(
+SETTINGS = Settings(
     batch=4,
     shrink_hold=5.0,
     step_up_hold=10.0,
     cooldown=8.0,
-    cooldown_floor=2.0,
+    cooldown_exhausted=2.0,
     fence=30.0,
-    confirmation=10.0,
-    gone=45.0,
+    confirmation_interval=10.0,
+    node_gc_delay=45.0,
     clock_error=5.0,
-    kept_for_primaries=2,
+    reserved_for_primaries=2,
 )
 """Stories count on them: a node with up to 2 Pods has 3 addresses, with 6 it has 7, and it is gone within a minute."""
-WIDE = Shape(numbers=NUMBERS)
-NARROW = Shape(cidr="10.0.0.0/28", numbers=NUMBERS)
+WIDE = Shape(settings=SETTINGS)
+NARROW = Shape(cidr="10.0.0.0/28", settings=SETTINGS)
 """Ten addresses for Pods on one node, nine on two: what one gives back, the other gets."""
 
 

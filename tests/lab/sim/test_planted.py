@@ -13,12 +13,12 @@ import pytest
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.scenario import Shape
 from tests.lab.sim import planted, planted_books, scenarios_nodes, scenarios_pods, scenarios_restores
-from tests.lab.sim.story import NARROW, NUMBERS, WIDE, Scenario, tell
+from tests.lab.sim.story import NARROW, SETTINGS, WIDE, Scenario, tell
 
 pytestmark = pytest.mark.histories
 
 ONE_CONTROLLER = msgspec.structs.replace(NARROW, controllers=1)
-UNRESERVED = msgspec.structs.replace(NARROW, numbers=msgspec.structs.replace(NUMBERS, kept_for_primaries=0))
+UNRESERVED = msgspec.structs.replace(NARROW, settings=msgspec.structs.replace(SETTINGS, reserved_for_primaries=0))
 SEEDS = (1, 2, 3)
 
 

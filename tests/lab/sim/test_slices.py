@@ -13,11 +13,11 @@ from podpool.lab.sim.shrink import play
 from podpool.lab.sim.slice_invariants import SliceAuditor
 from podpool.lab.sim.world import World
 from tests.lab.sim import planted_slices, scenarios_slices
-from tests.lab.sim.story import NUMBERS, Scenario, Story
+from tests.lab.sim.story import SETTINGS, Scenario, Story
 
 pytestmark = pytest.mark.histories
 
-SLICED = Shape(cidr="10.0.0.0/27", numbers=NUMBERS, slices=True)
+SLICED = Shape(cidr="10.0.0.0/27", settings=SETTINGS, slices=True)
 SEEDS = (1, 2, 3)
 
 

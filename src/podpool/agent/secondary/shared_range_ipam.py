@@ -15,12 +15,12 @@ from contextlib import suppress
 import msgspec
 
 from podpool.agent.deps import Ground
-from podpool.agent.records import Owner as Sandbox
-from podpool.agent.secondary.address_source import Want
-from podpool.agent.secondary.ippool_batcher import Ask, Lane, Rests, all_of
-from podpool.agent.secondary.ippool_client import SharedObjects
-from podpool.agent.secondary.shared_range_log import Lending, Lendings
-from podpool.agent.secondary.shared_range_resync import PuttingBack
+from podpool.agent.records import PodInterface as Sandbox
+from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.secondary.ippool_batcher import PoolRequest, IPPoolBatcher, SharedCooldown, gather_all
+from podpool.agent.secondary.ippool_client import IPPoolClient
+from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
+from podpool.agent.secondary.shared_range_resync import SharedRangeResync
 from podpool.api.whereabouts import IPPool
 from podpool.cni.protocol import CniError, Code
 from podpool.core.addresses import Address
@@ -31,25 +31,25 @@ from podpool.kube.errors import ApiError
 from podpool.kube.leader_election import Elector, Timing
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.cni_args import Owner
-from podpool.whereabouts.config import IpamConfig, LeaderTimes
-from podpool.whereabouts.object_names import CLASSIC_LEASE, PoolPlace
-from podpool.whereabouts.shared_range import PoolTooLarge, RangeCut, RangeFull, release
+from podpool.whereabouts.cni_args import PodInterface
+from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig
+from podpool.whereabouts.object_names import SHARED_RANGE_LEASE, PoolIdentifier
+from podpool.whereabouts.shared_range import PoolTooLarge, RangeSliced, RangeFull, allocations_of
 
-DEL_PATIENCE = 10.0
+DEL_TIMEOUT = 10.0
 """Seconds after which a DEL that finds the pool busy is kept for later instead."""
-LATER = 30.0
+MAX_RETRY_DELAY = 30.0
 """Seconds between two looks at what was kept, at most."""
 
 _AWAY = (ApiError, Unreachable, TimeoutError)
 _LATER = (*_AWAY, InvalidInput)  # an IPPool that cannot be read may be mended
-_NOTHING_STORED = (RangeFull, RangeCut, PoolTooLarge, InvalidInput)
+_NOTHING_STORED = (RangeFull, RangeSliced, PoolTooLarge, InvalidInput)
 
 Sliced = Callable[[str, Prefix], str]
 """Tell which slice of this node has addresses of a network's range; empty when none does."""
 
 
-class ClassicSource:
+class SharedRangeIPAM:
     """One node's part in the ranges that all share. `foreign` when plugins of Whereabouts itself may write them too."""
 
     def __init__(
@@ -66,12 +66,12 @@ class ClassicSource:
         self._namespace = namespace
         self._foreign = foreign
         self._sliced = sliced
-        self._objects = SharedObjects(ground.kube, namespace=namespace)
-        self._lendings = Lendings(disk, tell=ground.tell)
+        self._objects = IPPoolClient(ground.kube, namespace=namespace)
+        self._lendings = SharedRangeLog(disk, tell=ground.tell)
         self._boot_id = boot_id
-        self._back = PuttingBack(ground, self._objects, self._lendings, boot_id=boot_id)
-        self._rests = Rests(ground.clock, cooldown=ground.numbers.cooldown, lent=self._back.lent)
-        self._lanes: dict[PoolPlace, Lane] = {}
+        self._back = SharedRangeResync(ground, self._objects, self._lendings, boot_id=boot_id)
+        self._rests = SharedCooldown(ground.clock, cooldown=ground.settings.cooldown, lent=self._back.lent)
+        self._lanes: dict[PoolIdentifier, IPPoolBatcher] = {}
         self._leading = asyncio.Lock()
         self._kept = asyncio.Event()
 
@@ -91,14 +91,14 @@ class ClassicSource:
                 failures += 1
                 told = f"{len(leaving)} sandboxes' addresses of shared ranges are given back later"
                 self._ground.tell(f"{told}: {_why_later(error)}")
-                await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=LATER))
+                await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=MAX_RETRY_DELAY))
             else:
                 failures = 0
                 self._kept.clear()
                 if not any(each.leaving for each in self._lendings.all.values()):
                     await self._kept.wait()
 
-    async def _take_all_back(self, leaving: Iterable[Lending]) -> Exception | None:
+    async def _take_all_back(self, leaving: Iterable[SharedAllocation]) -> Exception | None:
         """Take back what can be; gives what stood in the way of the rest."""
         unread: InvalidInput | None = None
         for each in leaving:
@@ -111,7 +111,7 @@ class ClassicSource:
                     return error
         return unread
 
-    async def give(self, want: Want) -> tuple[Address, ...]:
+    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
         """Give one address of each range, or nothing; raises `CniError`."""
         self._refuse_sliced(want)
         lending = _lending(want)
@@ -120,7 +120,7 @@ class ClassicSource:
         try:
             for wanted in want.ranges:
                 lane = self._lane(wanted.prefix, want.config)
-                given.append(await self._given(lane, want, Ask(want.owner, want.config, wanted)))
+                given.append(await self._given(lane, want, PoolRequest(want.owner, want.config, wanted)))
         except PodpoolError as error:
             if isinstance(error, _NOTHING_STORED) and not given:
                 self._lendings.end(want.sandbox)
@@ -132,37 +132,37 @@ class ClassicSource:
         self._lendings.keep(given_now)
         return tuple(given)
 
-    def _refuse_sliced(self, want: Want) -> None:
+    def _refuse_sliced(self, want: AddressRequest) -> None:
         """Refuse what this node has slices of, whatever the API server shows; who has an address gets it again."""
         known = self._lendings.all.get(want.sandbox)
         for wanted in () if known and known.addresses else want.ranges:
             slice_ = self._sliced(want.config.network_name, wanted.prefix)
             if slice_:
-                raise _told(RangeCut(wanted.prefix, f"slice {slice_} of this node"))
+                raise _told(RangeSliced(wanted.prefix, f"slice {slice_} of this node"))
 
     def has_of(self, network: str, prefix: Prefix) -> bool:
         """Tell whether a sandbox of this node has an address of a prefix through a range that all share."""
         return any(
-            each in prefix for each in self._back.lent(PoolPlace(range=prefix, network=network), everywhere=True)
+            each in prefix for each in self._back.lent(PoolIdentifier(range=prefix, network=network), everywhere=True)
         )
 
     def restored(self) -> None:
         """See that the API server knows what it has given, now that it went back to an older copy."""
         self._back.nudge()
 
-    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+    async def give_back(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
         """Take back what the sandbox has in every range, now or later."""
         lending = _leaving(self._lendings.all.get(sandbox), want)
         if lending:
             await self._take_back_or_keep(lending)
 
-    def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
+    def allocations_of(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
         """Write down that it is to be taken back."""
         lending = _leaving(self._lendings.all.get(sandbox), want)
         if lending:
             self._leave(lending)
 
-    async def check(self, want: Want) -> tuple[Address, ...]:
+    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
         """Tell what the sandbox has in each range; raises `CniError`."""
         try:
             async with asyncio.timeout(self._patience(want)):
@@ -179,7 +179,7 @@ class ClassicSource:
                 self._ground.tell(f"{told}: its addresses of shared ranges are given back")
                 await self._take_back_or_keep(lending)
 
-    async def _given(self, lane: Lane, want: Want, ask: Ask) -> Address:
+    async def _given(self, lane: IPPoolBatcher, want: AddressRequest, ask: PoolRequest) -> Address:
         try:
             async with asyncio.timeout(self._patience(want)):
                 address = await lane.serve(ask)
@@ -191,16 +191,16 @@ class ClassicSource:
             raise CniError(Code.TRY_AGAIN_LATER, "no address was given")
         return address
 
-    async def _take_back_or_keep(self, lending: Lending) -> None:
+    async def _take_back_or_keep(self, lending: SharedAllocation) -> None:
         try:
             await self._take_back(lending)
         except _LATER as error:
             await self._keep(lending, error)
 
-    async def _take_back(self, lending: Lending) -> None:
+    async def _take_back(self, lending: SharedAllocation) -> None:
         """Look at every range, whatever goes wrong with another; then forget the sandbox."""
         config = IpamConfig(name=lending.network, network_name=lending.network_name, overlap_checked=lending.reserved)
-        owner = Owner(podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname)
+        owner = PodInterface(podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname)
         known = self._lendings.all.get(lending.sandbox)
         lanes = []
         for each in lending.ranges:
@@ -208,32 +208,32 @@ class ClassicSource:
                 lanes.append(self._lane(parse_prefix(each), config))
         self._back.leaving.add(lending.sandbox)
         try:
-            async with asyncio.timeout(DEL_PATIENCE):
+            async with asyncio.timeout(DEL_TIMEOUT):
                 await self._back.settled()
-                await all_of(*(lane.serve(Ask(owner, config)) for lane in lanes))
+                await gather_all(*(lane.serve(PoolRequest(owner, config)) for lane in lanes))
         finally:
             self._back.leaving.discard(lending.sandbox)
         if self._lendings.all.get(lending.sandbox) == known:  # no ADD came in between
             self._lendings.end(lending.sandbox)
 
-    async def _keep(self, lending: Lending, error: Exception) -> None:
+    async def _keep(self, lending: SharedAllocation, error: Exception) -> None:
         """Write down what is to be given back: from here on it will be, whatever becomes of the machine."""
         sandbox = f"sandbox {lending.sandbox.container_id}"
         self._ground.tell(f"{sandbox} gives its addresses of shared ranges back later: {_why_later(error)}")
         self._leave(lending)
         await self._lendings.sync()
 
-    def _leave(self, lending: Lending) -> None:
+    def _leave(self, lending: SharedAllocation) -> None:
         self._lendings.keep(msgspec.structs.replace(lending, leaving=True))
         self._kept.set()
 
-    def _lane(self, prefix: Prefix, config: IpamConfig) -> Lane:
-        place = PoolPlace(range=prefix, network=config.network_name)
+    def _lane(self, prefix: Prefix, config: IpamConfig) -> IPPoolBatcher:
+        place = PoolIdentifier(range=prefix, network=config.network_name)
         lane = self._lanes.get(place)
         if lane is None:
             ground = self._ground
             _ = place.name  # refused here when no object can have it
-            lane = self._lanes[place] = Lane(
+            lane = self._lanes[place] = IPPoolBatcher(
                 place,
                 self._objects,
                 lead=self._lead,
@@ -244,7 +244,7 @@ class ClassicSource:
             )
         return lane
 
-    async def _lead(self, times: LeaderTimes, work: Callable[[], Awaitable[None]]) -> None:
+    async def _lead(self, times: LeaderElectionConfig, work: Callable[[], Awaitable[None]]) -> None:
         """Hold the Lease that foreign plugins take turns with, as they hold it; one at a time on this node."""
         told = times.checked()
         timing = Timing(duration=told.duration / 1e3, renew_deadline=told.renew / 1e3, retry=told.retry / 1e3)
@@ -252,7 +252,7 @@ class ClassicSource:
         async with self._leading:
             await Elector(
                 ground.kube,
-                name=CLASSIC_LEASE,
+                name=SHARED_RANGE_LEASE,
                 namespace=self._namespace,
                 identity=f"podpool/{ground.node}",
                 clock=ground.clock,
@@ -260,13 +260,13 @@ class ClassicSource:
                 timing=timing,
             ).run(work)
 
-    def _patience(self, want: Want) -> float:
+    def _patience(self, want: AddressRequest) -> float:
         return max(want.deadline - self._ground.clock.boot(), 0.0)
 
 
-def _lending(want: Want) -> Lending:
+def _lending(want: AddressRequest) -> SharedAllocation:
     """Write down what a sandbox has, or is about to have."""
-    return Lending(
+    return SharedAllocation(
         sandbox=want.sandbox,
         podref=want.owner.podref,
         network=want.config.name,
@@ -276,7 +276,7 @@ def _lending(want: Want) -> Lending:
     )
 
 
-def _leaving(known: Lending | None, want: Want | None) -> Lending | None:
+def _leaving(known: SharedAllocation | None, want: AddressRequest | None) -> SharedAllocation | None:
     """Tell where to look for what a sandbox has: where it was given, and where its configuration has it by now."""
     asked = _lending(want) if want and want.ranges else None
     if known is None or asked is None or known.network_name != asked.network_name:
@@ -288,10 +288,10 @@ def _leaving(known: Lending | None, want: Want | None) -> Lending | None:
     )
 
 
-def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: Want) -> Address:
-    pool = pools.get(PoolPlace(range=prefix, network=want.config.network_name).name)
+def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: AddressRequest) -> Address:
+    pool = pools.get(PoolIdentifier(range=prefix, network=want.config.network_name).name)
     owner = want.owner
-    found = release({"": pool.spec}, container=owner.container, ifname=owner.ifname) if pool else {}
+    found = allocations_of({"": pool.spec}, container=owner.container, ifname=owner.ifname) if pool else {}
     for change in found.get("", ()):
         return change.address
     told = f"interface {owner.ifname} of sandbox {owner.container} has no address of {prefix}"

@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from podpool.agent.deps import Ground
-from podpool.agent.secondary.ippool_client import SharedObjects
-from podpool.agent.secondary.shared_range_log import Lending, Lendings
+from podpool.agent.secondary.ippool_client import IPPoolClient
+from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.api.whereabouts import Allocation, IPPool, ReservationSpec
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
@@ -21,17 +21,17 @@ from podpool.core.ranges import parse_prefix
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.ippool import Change, read_entries
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.whereabouts.ippool import AllocationChange, parse_ippool
+from podpool.whereabouts.object_names import PoolIdentifier
 
 if TYPE_CHECKING:
     from podpool.agent.records import Owner as Sandbox
 
 
-class PuttingBack:
+class SharedRangeResync:
     """Compares what this node's sandboxes have with what the shared pools show."""
 
-    def __init__(self, ground: Ground, objects: SharedObjects, lendings: Lendings, *, boot_id: str) -> None:
+    def __init__(self, ground: Ground, objects: IPPoolClient, lendings: SharedRangeLog, *, boot_id: str) -> None:
         self.leaving: set[Sandbox] = set()
         """Whose entries are being taken out."""
         self._boot_id = boot_id
@@ -46,7 +46,7 @@ class PuttingBack:
         """Look now: the API server was restored."""
         self._due.set()
 
-    def lent(self, place: PoolPlace, *, everywhere: bool) -> dict[Address, ReservationSpec]:
+    def lent(self, place: PoolIdentifier, *, everywhere: bool) -> dict[Address, ReservationSpec]:
         """Find what this node's sandboxes have of a pool, or everywhere in its network, whatever the pools show."""
         return {
             parse_address(address): ReservationSpec(podref=each.podref, ifname=each.sandbox.ifname)
@@ -56,7 +56,7 @@ class PuttingBack:
             if everywhere or range_ == str(place.range)
         }
 
-    def _living(self) -> Iterator[Lending]:
+    def _living(self) -> Iterator[SharedAllocation]:
         """Go through the sandboxes of this boot that were given addresses, and have not let go of them."""
         for sandbox, each in self._lendings.all.items():
             if each.addresses and each.boot_id == self._boot_id and not each.leaving and sandbox not in self.leaving:
@@ -72,7 +72,7 @@ class PuttingBack:
                 failures += 1
             wait = backoff(failures, rng=self._ground.rng, base=0.2, most=30.0)
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait if failures else self._ground.numbers.relist):
+                async with asyncio.timeout(wait if failures else self._ground.settings.relist_interval):
                     await self._due.wait()
             self._due.clear()
 
@@ -102,27 +102,27 @@ class PuttingBack:
                 await self._objects.write(pool, changes)
         return not missing
 
-    def _missing(self, pools: Mapping[str, IPPool]) -> dict[PoolPlace, list[Change]]:
-        found: defaultdict[PoolPlace, list[Change]] = defaultdict(list)
+    def _missing(self, pools: Mapping[str, IPPool]) -> dict[PoolIdentifier, list[AllocationChange]]:
+        found: defaultdict[PoolIdentifier, list[AllocationChange]] = defaultdict(list)
         for lending in self._living():
             for range_, address in zip(lending.ranges, lending.addresses, strict=False):
-                place = PoolPlace(range=parse_prefix(range_), network=lending.network_name)
+                place = PoolIdentifier(range=parse_prefix(range_), network=lending.network_name)
                 given = parse_address(address)
                 change = self._change(pools.get(place.name), given, lending) if given in place.range else None
                 if change:
                     found[place].append(change)
         return found
 
-    def _change(self, pool: IPPool | None, address: Address, lending: Lending) -> Change | None:
+    def _change(self, pool: IPPool | None, address: Address, lending: SharedAllocation) -> AllocationChange | None:
         """Write down what is missing; None when nothing is, or somebody else has the address."""
         sandbox = lending.sandbox
         ours = Allocation(id=sandbox.container_id, podref=lending.podref, ifname=sandbox.ifname)
         if pool is None:
-            return Change(key="", address=address, before=None, after=ours)
-        key = read_entries(pool.spec).key(address)
+            return AllocationChange(key="", address=address, before=None, after=ours)
+        key = parse_ippool(pool.spec).key(address)
         found = pool.spec.allocations.get(key)
         if found is None:
-            return Change(key=key, address=address, before=None, after=ours)
+            return AllocationChange(key=key, address=address, before=None, after=ours)
         if (found.podref, found.ifname) != (ours.podref, ours.ifname) and (str(address), found) not in self._told:
             self._told.add((str(address), found))
             told = f"{address} has two owners: {ours.podref} on this node, and {found.podref} in IPPool"

@@ -17,11 +17,11 @@ from podpool.kube.informer import Reflector
 
 T = TypeVar("T", bound=Object)
 
-PATIENCE = 10.0
+WATCH_TIMEOUT = 10.0
 """Seconds after which a watch should show what was answered."""
 
 
-class OwnPools:
+class SliceInformers:
     """Follows them, by name; `changed` is told which."""
 
     def __init__(self, ground: Ground, namespace: str, *, changed: Callable[[str], None]) -> None:
@@ -69,7 +69,7 @@ class OwnPools:
     def see(self, pool: IPPool) -> None:
         """Take note of an answer. Where the watch does not come as far the server was restored meanwhile."""
         self._read[pool.metadata.name] = pool
-        asyncio.get_running_loop().call_later(PATIENCE, self._doubt, pool)
+        asyncio.get_running_loop().call_later(WATCH_TIMEOUT, self._doubt, pool)
 
     def _doubt(self, pool: IPPool) -> None:
         if self._read.get(pool.metadata.name) is pool:
@@ -119,7 +119,7 @@ class OwnPools:
             rng=self._ground.rng,
             namespace=self.namespace,
             labels=f"{NODE_UID_LABEL}={self._uid}",
-            trust=self._ground.numbers.relist,
+            trust=self._ground.settings.relist_interval,
             restored=self._restored,
         )
         made.store.subscribe(self._seen)

@@ -15,7 +15,7 @@ from podpool.agent.errors import fenced
 from podpool.agent.monitor import TICK
 from podpool.agent.records import Owner as Sandbox
 from podpool.agent.records import SliceGiven, SliceReturned, Slot, Tenant
-from podpool.agent.secondary.address_source import Want
+from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.ippool_writer import allocation_of
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import Book
@@ -23,16 +23,16 @@ from podpool.cni.protocol import CniError, Code
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
-from podpool.whereabouts.config import WantedRange
-from podpool.whereabouts.ippool import entry_of
-from podpool.whereabouts.shared_range import ROOMY, room_beside, size_of
-from podpool.whereabouts.slice_assignment import members_of
+from podpool.whereabouts.config import RangeConfig
+from podpool.whereabouts.ippool import allocation_for
+from podpool.whereabouts.shared_range import ALWAYS_FITS, remaining_bytes, entry_size
+from podpool.whereabouts.slice_assignment import usable_addresses
 
 Usable = Callable[[Slice], bool]
 """Tell whether new addresses of a slice may be given, as far as its objects in the API server say."""
 
 
-class SliceSource:
+class SliceIPAM:
     """Gives addresses of the node's slices; `touched` is told of each slice that changed."""
 
     def __init__(
@@ -41,10 +41,10 @@ class SliceSource:
         book: Book,
         *,
         usable: Usable,
-        why: Callable[[str, WantedRange], str],
+        why: Callable[[str, RangeConfig], str],
         touched: Callable[[Slice], None],
     ) -> None:
-        self.queue: Queue[Want, tuple[Address, ...]] = Queue()
+        self.queue: Queue[AddressRequest, tuple[Address, ...]] = Queue()
         self._ground = ground
         self._book = book
         self._usable = usable
@@ -54,7 +54,7 @@ class SliceSource:
         self.asked: set[str] = set()
         """Pods that ask in vain: what earlier sandboxes of theirs had they have no more."""
 
-    async def give(self, want: Want) -> tuple[Address, ...]:
+    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
         """Give one address of each range, waiting for slices that are on their way and addresses that rest."""
         _check(want)
         self.serve()
@@ -62,7 +62,7 @@ class SliceSource:
         if answer is None:
             self.asked.add(want.owner.podref)
             self._stirred.set()
-            patience = min(self._ground.numbers.add_wait, want.deadline - self._ground.clock.boot())
+            patience = min(self._ground.settings.add_timeout, want.deadline - self._ground.clock.boot())
             waited = await self.queue.wait(want.sandbox, want, timeout=max(patience, 0.0))
             if waited is None:
                 raise CniError(Code.TRY_AGAIN_LATER, self._why_none(want))
@@ -72,11 +72,11 @@ class SliceSource:
         self.asked.discard(want.owner.podref)
         return answer
 
-    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+    async def give_back(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
         """Take back whatever the sandbox's interface has."""
         self.release(sandbox, want)
 
-    async def check(self, want: Want) -> tuple[Address, ...]:
+    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
         """Tell what the sandbox's interface has."""
         held = self._held(want)
         missing = [str(each.prefix) for each, address in zip(want.ranges, held, strict=True) if address is None]
@@ -93,7 +93,7 @@ class SliceSource:
             self._ground.tell(f"{told}: its addresses of slices rest")
             self.release(sandbox)
 
-    def release(self, sandbox: Sandbox, _want: Want | None = None) -> None:
+    def release(self, sandbox: Sandbox, _want: AddressRequest | None = None) -> None:
         """Take back everything that a sandbox's interface has, of whichever range, and end its waiting."""
         self.put_back(self._book.slices.slots_of(sandbox))
         self.queue.end(sandbox)
@@ -104,7 +104,7 @@ class SliceSource:
             self._book.write(SliceReturned(slots=slots, at=self._ground.clock.boot()))
             self._touch(slots)
 
-    def try_give(self, want: Want) -> tuple[Address, ...] | None:
+    def try_give(self, want: AddressRequest) -> tuple[Address, ...] | None:
         """Give what the sandbox has, and what it still lacks, or nothing; None when something is missing."""
         held = self._held(want)
         if None not in held:
@@ -145,7 +145,7 @@ class SliceSource:
                 self.serve()
 
     def _rested_at(self) -> Iterator[float]:
-        now, floor = self._ground.clock.boot(), self._ground.numbers.cooldown_floor
+        now, floor = self._ground.clock.boot(), self._ground.settings.cooldown_exhausted
         for want in self.queue.waiting().values():
             for wanted in want.ranges:
                 for slice_, members in self._places(want, wanted):
@@ -153,21 +153,21 @@ class SliceSource:
                     if at is not None and at > now:
                         yield at
 
-    def _held(self, want: Want) -> tuple[Address | None, ...]:
+    def _held(self, want: AddressRequest) -> tuple[Address | None, ...]:
         network = want.config.network_name
         return tuple(self._book.slices.holds(want.sandbox, network=network, range_=each.prefix) for each in want.ranges)
 
-    def _choose(self, want: Want, wanted: WantedRange) -> Slot | None:
+    def _choose(self, want: AddressRequest, wanted: RangeConfig) -> Slot | None:
         if not self._book.node_fence.is_open():
             return None
-        numbers, now = self._ground.numbers, self._ground.clock.boot()
+        settings, now = self._ground.settings, self._ground.clock.boot()
         for slice_, members in self._places(want, wanted):
-            value = slice_.next_free(members, now=now, rests=(numbers.cooldown, numbers.cooldown_floor))
+            value = slice_.next_free(members, now=now, rests=(settings.cooldown, settings.cooldown_exhausted))
             if value is not None and _has_room(slice_, want):
                 return slice_.slot(value)
         return None
 
-    def _places(self, want: Want, wanted: WantedRange) -> Iterator[tuple[Slice, RangeSet]]:
+    def _places(self, want: AddressRequest, wanted: RangeConfig) -> Iterator[tuple[Slice, RangeSet]]:
         """Go through the slices that may give addresses of a range, with what the configuration allows in each."""
         try:
             for slice_ in self._book.slices.of(want.config.network_name, wanted.prefix):
@@ -176,19 +176,19 @@ class SliceSource:
         except InvalidInput as error:
             raise CniError(Code.INVALID_CONFIG, str(error)) from error
 
-    def _why_none(self, want: Want) -> str:
+    def _why_none(self, want: AddressRequest) -> str:
         node, fence = self._ground.node, self._book.node_fence
         if not fence.is_open():
-            return fenced(node, fence.age(), self._ground.numbers)
+            return fenced(node, fence.age(), self._ground.settings)
         held = self._held(want)
         lacking = [each for each, address in zip(want.ranges, held, strict=True) if address is None]
         return "; ".join(self._why_range(want, each) for each in lacking if self._choose(want, each) is None)
 
-    def _why_range(self, want: Want, wanted: WantedRange) -> str:
+    def _why_range(self, want: AddressRequest, wanted: RangeConfig) -> str:
         places = list(self._places(want, wanted))
         if not places:
             return self._why(want.config.network_name, wanted)
-        now, cooldown = self._ground.clock.boot(), self._ground.numbers.cooldown
+        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
         slice_, members = places[0]
         if slice_.unsure:
             told = "the agent's journal was lost: nothing is given until every Pod of the node has told what it has"
@@ -213,7 +213,7 @@ class SliceSource:
                 self._touched(slice_)
 
 
-def _check(want: Want) -> None:
+def _check(want: AddressRequest) -> None:
     """Refuse what cannot be read before it waits: whoever serves those who wait must not stumble over it."""
     try:
         for each in want.ranges:
@@ -223,15 +223,15 @@ def _check(want: Want) -> None:
 
 
 @lru_cache(maxsize=64)
-def _members(wanted: WantedRange, slice_: Prefix) -> RangeSet:
+def _members(wanted: RangeConfig, slice_: Prefix) -> RangeSet:
     """Find what a configuration allows in a slice; raises `InvalidInput`."""
-    return members_of(wanted.allocation, slice_)
+    return usable_addresses(wanted.allocation, slice_)
 
 
-def _has_room(slice_: Slice, want: Want) -> bool:
+def _has_room(slice_: Slice, want: AddressRequest) -> bool:
     """Tell whether an IPPool can be written that has an entry more."""
-    if len(slice_.held) < ROOMY:
+    if len(slice_.held) < ALWAYS_FITS:
         return True
     whole = slice_.prefix.range
     entries = {str(value - whole.first): allocation_of(tenant) for value, tenant in slice_.held.items()}
-    return size_of(str(whole.size), entry_of(want.owner)) <= room_beside(entries)
+    return entry_size(str(whole.size), allocation_for(want.owner)) <= remaining_bytes(entries)

@@ -12,10 +12,10 @@ from collections.abc import Callable
 
 from podpool.agent.deps import Ground
 from podpool.agent.records import SliceClosed, SliceForgotten, SliceRanged, SliceSettled, SliceSigned, SliceTaken
-from podpool.agent.secondary.ippool_writer import PoolWriter, tenant_of
-from podpool.agent.secondary.slice_informers import OwnPools
-from podpool.agent.secondary.slice_leases import OwnLeases, Signed
-from podpool.agent.secondary.slice_report import Account
+from podpool.agent.secondary.ippool_writer import IPPoolWriter, holder_from_allocation
+from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.slice_leases import SliceLeases, Acknowledgement
+from podpool.agent.secondary.slice_reporter import SliceReporter
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import Book
 from podpool.api.builtin import Lease, Node
@@ -25,29 +25,29 @@ from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError, Conflict
 from podpool.kube.workqueue import Again, WorkQueue, work
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.ippool import read_entries
+from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 
-BEHIND = 0.5
+WRITE_DELAY = 0.5
 """Seconds for which changes of a slice are collected into one patch of its IPPool."""
 WORKERS = 16
 """Patches under way at once, of different pools."""
 
 
-class Keeper:
+class SliceReconciler:
     """Keeps the slices' objects in line; `changed` is called when more can be given than before."""
 
     def __init__(
         self, ground: Ground, book: Book, namespace: str, *, boot_id: str, changed: Callable[[], None]
     ) -> None:
-        self.pools = OwnPools(ground, namespace, changed=self._seen)
+        self.pools = SliceInformers(ground, namespace, changed=self._seen)
         self._ground = ground
         self._book = book
         self._boot_id = boot_id
         self._changed = changed
-        self._leases = OwnLeases(ground, self.pools, boot_id=boot_id)
-        self._writer = PoolWriter(ground, book, self.pools, boot_id=boot_id, tell_once=self._tell_once)
-        self._account = Account(ground, book, verify=self._verify)
+        self._leases = SliceLeases(ground, self.pools, boot_id=boot_id)
+        self._writer = IPPoolWriter(ground, book, self.pools, boot_id=boot_id, tell_once=self._tell_once)
+        self._account = SliceReporter(ground, book, verify=self._verify)
         self._queue = WorkQueue(rng=ground.rng)
         self._behind: dict[str, float] = {}
         self._failures: dict[str, int] = {}
@@ -89,7 +89,7 @@ class Keeper:
     def touched(self, slice_: Slice) -> None:
         """Bring its IPPool up to date soon."""
         self._behind.setdefault(slice_.name, self._ground.clock.boot())
-        self._queue.add_after(slice_.name, BEHIND)
+        self._queue.add_after(slice_.name, WRITE_DELAY)
 
     def look(self) -> None:
         """Look at everything again: the Node, the fence or the watches are different."""
@@ -169,11 +169,11 @@ class Keeper:
         return is_open
 
     def _in_use(self, slice_: Slice) -> bool:
-        return slice_.in_use(now=self._ground.clock.boot(), rest=self._ground.numbers.cooldown)
+        return slice_.in_use(now=self._ground.clock.boot(), rest=self._ground.settings.cooldown)
 
     def _outlive(self, slice_: Slice) -> None:
         """Let what a slice without a Lease gave come to rest, and then forget it."""
-        now, cooldown = self._ground.clock.boot(), self._ground.numbers.cooldown
+        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
         settled = slice_.settled((), now=now, rest=cooldown)
         if settled:
             self._book.write(SliceSettled(slots=settled))
@@ -181,7 +181,7 @@ class Keeper:
         if not self._in_use(slice_):
             self._book.write(SliceForgotten(lease=slice_.lease))
         elif rested is not None and rested > now:
-            self._queue.add_after(slice_.name, max(rested - now, BEHIND))
+            self._queue.add_after(slice_.name, max(rested - now, WRITE_DELAY))
 
     # Taking
 
@@ -197,7 +197,7 @@ class Keeper:
             return
         unused = not (pool.spec.allocations or any(each.name == name for each in self._book.slices))
         if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
-            resting = self._ground.numbers.cooldown - self._ground.clock.boot()
+            resting = self._ground.settings.cooldown - self._ground.clock.boot()
             if before and resting > 0 and self._leases.was_used(lease):  # in the boot before
                 self._queue.add_after(name, resting)
             elif before:
@@ -209,7 +209,7 @@ class Keeper:
         elif not self._leases.is_pending(lease):
             await self._leases.sign(lease)
 
-    async def _begin(self, name: str, lease: Lease, signed: Signed) -> None:
+    async def _begin(self, name: str, lease: Lease, signed: Acknowledgement) -> None:
         """Give of a slice from now on, unless something was asked meanwhile that makes the signature void."""
         pool = await self.pools.read_pool(name)
         if pool and pool.spec.allocations and not signed.same_boot:
@@ -233,7 +233,7 @@ class Keeper:
                 slice=str(entries.prefix),
                 at=self._ground.clock.boot(),
                 found={
-                    str(each.address): tenant_of(each.allocation)
+                    str(each.address): holder_from_allocation(each.allocation)
                     for each in entries.listed
                     if not any(each.address in slice_.prefix for slice_ in given)
                 },
@@ -311,8 +311,8 @@ class Keeper:
         except BaseException:
             self._behind[slice_.name] = since if since is not None else self._ground.clock.boot()
             raise
-        now, cooldown = self._ground.clock.boot(), self._ground.numbers.cooldown
-        shown = [] if pool is None else [each.address.value for each in read_entries(pool.spec).listed]
+        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
+        shown = [] if pool is None else [each.address.value for each in parse_ippool(pool.spec).listed]
         settled = slice_.settled(shown, now=now, rest=cooldown)
         if settled:
             self._book.write(SliceSettled(slots=settled))
@@ -323,7 +323,7 @@ class Keeper:
             await self._hand_back(slice_, lease)
             return None
         rested = slice_.rests_until(rest=cooldown)
-        return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, BEHIND))
+        return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, WRITE_DELAY))
 
     def _range(self, slice_: Slice, pool: IPPool) -> None:
         """Have a slice be of the range that its IPPool names: one that was made larger or smaller may still have it."""

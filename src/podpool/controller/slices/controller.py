@@ -6,19 +6,19 @@ from collections.abc import Iterable
 from podpool.api.builtin import Node
 from podpool.api.meta import Object
 from podpool.api.whereabouts import IPPool
-from podpool.controller.metrics import SliceMeter
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.informers import Latest
-from podpool.controller.slices.inventory import Hearing
-from podpool.controller.slices.nad_planner import Plans, key_of
-from podpool.controller.slices.node_gc import Lost
-from podpool.controller.slices.nodeslicepool_reconciler import Tables
-from podpool.controller.slices.orphan_gc import Sweep
-from podpool.controller.slices.ownership import Claim, Claims
-from podpool.controller.slices.shared_pool_seal import SharedPools, network_of
-from podpool.controller.slices.slice_reconciler import Offers
+from podpool.controller.metrics import SliceMetrics
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.informers import WriteThroughCache
+from podpool.controller.slices.inventory import SliceInventory
+from podpool.controller.slices.nad_planner import NADPlanner, key_of
+from podpool.controller.slices.node_gc import SliceNodeGC
+from podpool.controller.slices.nodeslicepool_reconciler import NodeSlicePoolReconciler
+from podpool.controller.slices.orphan_gc import IPPoolOrphanGC
+from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
+from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, network_of
+from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.kube.workqueue import Again, WorkQueue, work
-from podpool.whereabouts.network_plan import TableKey
+from podpool.whereabouts.network_plan import SliceTableKey
 
 GATHER = 0.2
 """Seconds for which news of a network wait for company: many nodes, one write."""
@@ -31,30 +31,32 @@ AT_ONCE = 64
 ALL = "all"
 
 
-class SliceWork:
+class SliceController:
     """Reconcilers on keys: the definitions, networks by name, slices by the name of their IPPool."""
 
-    def __init__(self, ground: SliceGround) -> None:
+    def __init__(self, ground: SliceDeps) -> None:
         self.queues = {name: WorkQueue(rng=ground.rng) for name in ("plans", "networks", "slices")}
         self._ground = ground
         mirrors = ground.mirrors
-        self._claims = Claims(mirrors, changed=self._claim_changed, strange=self._stranger_changed)
-        self._shown = Latest(mirrors.tables, changed=self._table_changed)
-        self._plans = Plans(mirrors, ground.nodes, ground.telling, flat_file=ground.settings.flat_file)
-        self._hearing = Hearing(
+        self._claims = SliceOwnership(mirrors, changed=self._claim_changed, strange=self._stranger_changed)
+        self._shown = WriteThroughCache(mirrors.tables, changed=self._table_changed)
+        self._plans = NADPlanner(mirrors, ground.nodes, ground.telling, flat_file=ground.settings.flat_file)
+        self._hearing = SliceInventory(
             ground, self._claims, lacks=self._lacks, doubted=self._doubted, settled=self._look_at_all
         )
-        self._offers = Offers(
+        self._offers = SliceReconciler(
             ground, self._claims, look=self.queues["slices"].add, may_give=lambda: self._hearing.is_over
         )
-        self._shared = SharedPools(
+        self._shared = SharedPoolSeal(
             ground, self._claims, known=self._plans.known, may_open=lambda: self._hearing.is_over
         )
-        self._tables = Tables(ground, self._plans, self._claims, self._offers, shared=self._shared, shown=self._shown)
-        self._lost = Lost(ground, self._claims, self._offers, self._plans)
-        self._sweep = Sweep(ground, self._claims)
+        self._tables = NodeSlicePoolReconciler(
+            ground, self._plans, self._claims, self._offers, shared=self._shared, shown=self._shown
+        )
+        self._lost = SliceNodeGC(ground, self._claims, self._offers, self._plans)
+        self._sweep = IPPoolOrphanGC(ground, self._claims)
 
-    def meters(self) -> dict[tuple[str, str], SliceMeter]:
+    def meters(self) -> dict[tuple[str, str], SliceMetrics]:
         """Tell how each table is, by its network and range."""
         return self._tables.meters()
 
@@ -123,7 +125,9 @@ class SliceWork:
 
     def _lacks(self, node: Node) -> bool:
         """Tell whether a Node has no slice where there are some to have."""
-        sure = {TableKey(each.network, each.range) for each in self._claims.of_node(node.metadata.name) if each.sure}
+        sure = {
+            SliceTableKey(each.network, each.range) for each in self._claims.of_node(node.metadata.name) if each.sure
+        }
         return any(plan.key not in sure for plan in self._plans.networks.plans)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
@@ -154,7 +158,7 @@ class SliceWork:
             shut = [plan.key.network for plan in self._plans.networks.plans]
         self._look_at(shut)
 
-    def _claim_changed(self, old: Claim | None, new: Claim | None) -> None:
+    def _claim_changed(self, old: OwnedSlice | None, new: OwnedSlice | None) -> None:
         vanished = old is not None and old.taken and old.sure and old.lease != (new.lease if new else "")
         if old is not None and vanished and old.lease not in self._offers.ended:
             self._hearing.doubt()

@@ -5,25 +5,25 @@ from dataclasses import dataclass
 
 from podpool.api.builtin import Node
 from podpool.controller.metrics import Metrics
-from podpool.controller.settings import Settings
-from podpool.controller.slices.events import Telling
-from podpool.controller.slices.informers import SliceMirrors
+from podpool.controller.settings import ControllerSettings
+from podpool.controller.slices.events import ControllerEvents
+from podpool.controller.slices.informers import SliceInformers
 from podpool.kube.cache import Store
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import Clock
 
 
 @dataclass(frozen=True, kw_only=True)
-class SliceGround:
+class SliceDeps:
     """One cluster's world."""
 
     kube: KubeClient
     """Writes only while this controller leads."""
     nodes: Store[Node]
-    mirrors: SliceMirrors
-    telling: Telling
+    mirrors: SliceInformers
+    telling: ControllerEvents
     metrics: Metrics
-    settings: Settings
+    settings: ControllerSettings
     clock: Clock
     rng: random.Random
 

@@ -14,7 +14,7 @@ from podpool.api.meta import Kind, T
 from podpool.api.multus import ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, SLICE_POOLS
 from podpool.controller.expectations import PATIENCE
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError, NotFound
 from podpool.kube.informer import Reflector
@@ -24,7 +24,7 @@ UNDEFINED = 60.0
 """Seconds between two looks for whether Multus is there."""
 
 
-class Mirror(Generic[T]):
+class TrackedInformer(Generic[T]):
     """One kind's objects in one namespace, or everywhere, and how far the server's tale of them has come."""
 
     def __init__(
@@ -32,7 +32,7 @@ class Mirror(Generic[T]):
         kube: KubeClient,
         kind: Kind[T],
         *,
-        settings: Settings,
+        settings: ControllerSettings,
         rng: random.Random,
         namespace: str = "",
         labels: str | None = None,
@@ -50,7 +50,7 @@ class Mirror(Generic[T]):
             rng=rng,
             namespace=namespace or None,
             labels=labels,
-            trust=settings.numbers.relist,
+            trust=settings.common.relist_interval,
             restored=self._restored,
         )
         self.store = self._reflector.store
@@ -66,16 +66,16 @@ class Mirror(Generic[T]):
         self.restored_at = asyncio.get_running_loop().time()
 
 
-class SliceMirrors:
+class SliceInformers:
     """One for each kind; kept whether the controller leads or not."""
 
-    def __init__(self, kube: KubeClient, *, settings: Settings, rng: random.Random) -> None:
+    def __init__(self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random) -> None:
         home = settings.whereabouts_namespace
-        self._definitions = Mirror(kube, ATTACHMENTS, settings=settings, rng=rng)
+        self._definitions = TrackedInformer(kube, ATTACHMENTS, settings=settings, rng=rng)
         self.attachments = self._definitions.store
-        self.pools = Mirror(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
-        self.leases = Mirror(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
-        self.tables = Mirror(kube, SLICE_POOLS, settings=settings, rng=rng, namespace=home)
+        self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
+        self.leases = TrackedInformer(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
+        self.tables = TrackedInformer(kube, SLICE_POOLS, settings=settings, rng=rng, namespace=home)
         self._all = (self._definitions, self.pools, self.leases, self.tables)
         self._kube = kube
 
@@ -122,7 +122,7 @@ class _Known(msgspec.Struct, Generic[T], frozen=True):
     restores: int
 
 
-class Latest(Generic[T]):
+class WriteThroughCache(Generic[T]):
     """Objects of one kind by name, as they are by the latest that is known.
 
     What a leader wrote, or read for itself, counts until the watch has come as far, however late that is: a decision on
@@ -130,7 +130,7 @@ class Latest(Generic[T]):
     all this when the server was restored from an older copy.
     """
 
-    def __init__(self, mirror: Mirror[T], *, changed: Callable[[str], object]) -> None:
+    def __init__(self, mirror: TrackedInformer[T], *, changed: Callable[[str], object]) -> None:
         self._mirror = mirror
         self._store = mirror.store
         self._changed = changed

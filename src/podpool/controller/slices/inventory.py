@@ -17,8 +17,8 @@ from contextlib import suppress
 
 from podpool.api.builtin import NODES, Node
 from podpool.api.whereabouts import ASKED_ANNOTATION, slice_report_of
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.ownership import Claims
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.ownership import SliceOwnership
 from podpool.kube.errors import ApiError, NotFound
 from podpool.runtime.entropy import new_uuid
 from podpool.runtime.transport import Unreachable
@@ -33,13 +33,13 @@ AT_ONCE = 64
 _log = logging.getLogger(__name__)
 
 
-class Hearing:
+class SliceInventory:
     """One question after the other, each with a word of its own; `settled` is called when slices may be given."""
 
     def __init__(
         self,
-        ground: SliceGround,
-        claims: Claims,
+        ground: SliceDeps,
+        claims: SliceOwnership,
         *,
         lacks: Callable[[Node], bool],
         doubted: Callable[[], None],
@@ -55,7 +55,7 @@ class Hearing:
         self._question = new_uuid(ground.rng)
         self._begun = asyncio.get_running_loop().time()
         self._restores = ground.mirrors.restores
-        self._all = self._restored = ground.mirrors.restored_within(ground.settings.numbers.gone)
+        self._all = self._restored = ground.mirrors.restored_within(ground.settings.common.node_gc_delay)
         self._over = False
         self._heard: dict[str, int] = {}
         """The version at which each Node was last heard, by its UID."""
@@ -129,7 +129,7 @@ class Hearing:
         """Ask who was not asked, and see who has answered, on a quorum read."""
         if self.is_over:
             return
-        question, numbers = self._question, self._ground.settings.numbers
+        question, settings = self._question, self._ground.settings.common
         nodes = (await self._kube.list(NODES)).items
         asked = [each for each in nodes if self._all or self._lacks(each)]
         await self._ask(
@@ -141,8 +141,8 @@ class Hearing:
             return
         silent = [each.metadata.name for each in asked if not _answered(each, question)]
         waited = asyncio.get_running_loop().time() - self._begun
-        patience = numbers.listing_wait if self._all else min(MOMENT, numbers.gone)
-        if waited < patience and (silent or (self._restored and waited < numbers.gone)):
+        patience = settings.inventory_timeout if self._all else min(MOMENT, settings.node_gc_delay)
+        if waited < patience and (silent or (self._restored and waited < settings.node_gc_delay)):
             return
         if silent:
             _log.warning("no agent told what these nodes have, their Leases are believed: %s", ", ".join(silent))

@@ -17,22 +17,22 @@ import msgspec
 from podpool.api.builtin import LEASES, NODES, Lease, Node
 from podpool.api.whereabouts import IPPool
 from podpool.controller.node_gc import AT_ONCE, nothing_bound, watch_over
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.nad_planner import Plans
-from podpool.controller.slices.ownership import Claim, Claims
-from podpool.controller.slices.slice_reconciler import Offers
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.nad_planner import NADPlanner
+from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
+from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.core.errors import PodpoolError
 from podpool.kube.errors import NotFound
 from podpool.kube.informer import fresh
-from podpool.whereabouts.ippool_owner import place_of
+from podpool.whereabouts.ippool_owner import identify_pool
 
 _log = logging.getLogger(__name__)
 
 
-class Lost:
+class SliceNodeGC:
     """Watches over slices whose Node is not there."""
 
-    def __init__(self, ground: SliceGround, claims: Claims, offers: Offers, plans: Plans) -> None:
+    def __init__(self, ground: SliceDeps, claims: SliceOwnership, offers: SliceReconciler, plans: NADPlanner) -> None:
         self._ground = ground
         self._claims = claims
         self._offers = offers
@@ -47,7 +47,7 @@ class Lost:
             with self._ground.metrics.working("lost"):
                 await self.look()
 
-        await watch_over(self._ground.nodes, look, see=self._see, gone=self._ground.settings.numbers.gone)
+        await watch_over(self._ground.nodes, look, see=self._see, gone=self._ground.settings.common.node_gc_delay)
 
     def _see(self, node: Node) -> None:
         name = node.metadata.name
@@ -63,14 +63,14 @@ class Lost:
     async def look(self) -> None:
         """Note who is missed, and end the slices of those whose time is over."""
         now, nodes = asyncio.get_running_loop().time(), self._ground.nodes
-        lost: dict[tuple[str, str], list[Claim]] = {}
+        lost: dict[tuple[str, str], list[OwnedSlice]] = {}
         for claim in self._claims.values():
             if claim.held and not claim.belongs(nodes.get(claim.node)):
                 lost.setdefault((claim.node, claim.uid), []).append(claim)
         left = {pool.metadata.name: node for pool, node in self._left()}
         missed = (*lost, *((node, "") for node in left.values()))
         self._missed = {each: self._missed.get(each, now) for each in missed}
-        due = {each for each in missed if now - self._missed[each] >= self._ground.settings.numbers.gone}
+        due = {each for each in missed if now - self._missed[each] >= self._ground.settings.common.node_gc_delay}
         works = [partial(self._try, lost[each]) for each in lost if each in due]
         works += [partial(self._try_left, name, node) for name, node in left.items() if (node, "") in due]
         for begin in range(0, len(works), AT_ONCE):
@@ -80,11 +80,11 @@ class Lost:
         """Find the empty pools of slices that have no label, and whose node is not there."""
         known = self._plans.known()
         for pool in self._claims.strangers.values():
-            place = None if pool.spec.allocations else place_of(pool, known)
+            place = None if pool.spec.allocations else identify_pool(pool, known)
             if place and place.node and place.node not in known.nodes and self._plans.has_slice(place):
                 yield pool, place.node
 
-    async def _try(self, claims: list[Claim]) -> None:
+    async def _try(self, claims: list[OwnedSlice]) -> None:
         ended = 0
         for claim in claims:
             try:
@@ -126,7 +126,7 @@ class Lost:
             return await nothing_bound(self._ground.kube, node)
         return False
 
-    async def _end(self, claim: Claim) -> bool:
+    async def _end(self, claim: OwnedSlice) -> bool:
         current = self._claims.refresh(claim.name)
         if current is None or current.uid != claim.uid or not await self._is_gone(current):
             return False
@@ -138,7 +138,7 @@ class Lost:
             await self._put_back(lease)
         return False
 
-    async def _is_gone(self, claim: Claim) -> bool:
+    async def _is_gone(self, claim: OwnedSlice) -> bool:
         try:
             node = await fresh(self._ground.kube, NODES, claim.node, cache=self._ground.nodes)
         except NotFound:

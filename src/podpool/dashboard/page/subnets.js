@@ -94,7 +94,7 @@ function outlook(forecast, subnet) {
   const { outlook: state, likely, early, late, seen = 0 } = forecast ?? { outlook: "not enough data" };
   const small = (words) => make("small", {}, words);
   if (state === "full") {
-    const kept = Math.min(subnet.kept_for_primaries ?? 0, Math.max(0, subnet.capacity - (subnet.reserved ?? 0)));
+    const kept = Math.min(subnet.reserved_for_primaries ?? 0, Math.max(0, subnet.capacity - (subnet.reserved ?? 0)));
     return [make("p", {}, "It is full now."), small(`Every address is in use or rests${kept ? `, but ${kept} that are kept for new nodes` : ""}.`)];
   }
   if (state === "not enough data") return [make("p", {}, "Not enough data yet."), small("A minute of watching tells more.")];

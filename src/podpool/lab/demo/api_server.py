@@ -8,7 +8,7 @@ from typing import Protocol
 import podpool
 from podpool.core.errors import PodpoolError
 from podpool.lab.demo.processes import Process, Supervisor
-from podpool.lab.demo.settings import Home, Settings
+from podpool.lab.demo.settings import DemoSettings, Home
 
 
 class NoRealApi(PodpoolError):
@@ -70,7 +70,7 @@ def real_api(home: Home) -> Api:
     return plane
 
 
-async def api_server(settings: Settings, home: Home, supervisor: Supervisor) -> Api:
+async def api_server(settings: DemoSettings, home: Home, supervisor: Supervisor) -> Api:
     """Start the one that is wanted."""
     if settings.api == "real":
         return real_api(home)

@@ -18,7 +18,7 @@ from podpool.cli.ledger_connection import token_in
 from podpool.cni.build import BuildFailed, NoCompiler
 from podpool.cni.install import install, plain, plugin
 from podpool.core.errors import PodpoolError
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install as install_kinds
@@ -26,7 +26,7 @@ from podpool.lab.demo.api_server import Api
 from podpool.lab.demo.kubelet import Door
 from podpool.lab.demo.nads import attachments_kind
 from podpool.lab.demo.processes import DoesNotStart, Process, Ready, Supervisor
-from podpool.lab.demo.settings import LOCK, NETWORK, SUBNET, Home, Settings
+from podpool.lab.demo.settings import LOCK, NETWORK, SUBNET, DemoSettings, Home
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
 from podpool.ledger.client import LedgerClient, Patience
@@ -61,7 +61,7 @@ class RunsAlready(PodpoolError):
 class Cluster:
     """The running parts."""
 
-    def __init__(self, settings: Settings, home: Home, supervisor: Supervisor, *, api: Api, tell: Tell) -> None:
+    def __init__(self, settings: DemoSettings, home: Home, supervisor: Supervisor, *, api: Api, tell: Tell) -> None:
         self.settings = settings
         self.home = home
         self.api = api
@@ -117,7 +117,7 @@ class Cluster:
             *("agent", "run", "--node", node, "--boot-id", boot_id, "--mode", self.settings.mode),
             *("--state", str(self.home.file("nodes", node, "journal")), "--deletes", str(door.deletes)),
             *("--socket", str(door.socket), "--listen", f"{HOST}:0", "--conf-dir", ""),
-            *("--numbers", self.settings.numbers, "--kubeconfig", str(self.api.kubeconfig)),
+            *("--numbers", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]
         self.agents[node] = self._begin(f"agent-{node}", words, lambda: _knocked(door.socket))
 
@@ -144,7 +144,7 @@ class Cluster:
         if any(each.subnet == self.subnet for each in (await self.ledger.subnets()).subnets):
             return
         new = m.NewSubnet(network=NETWORK, name=SUBNET, cidr=self.settings.subnet, gateway=self.settings.gateway)
-        await self.ledger.create_subnet(new.with_numbers(read_numbers(self.settings.numbers)))
+        await self.ledger.create_subnet(new.with_settings(parse_settings(self.settings.overrides)))
 
     async def _controller_words(self) -> list[str]:
         token = self.home.file("cluster-token")
@@ -156,7 +156,7 @@ class Cluster:
             *("controller", "run", "--subnet", f"{NETWORK}.{SUBNET}", "--scarcity", self.settings.scarcity),
             *("--ledger", self.ledger_url, "--ledger-token-file", str(token)),
             *("--listen", f"{HOST}:{self.settings.ports['controller']}"),
-            *("--numbers", self.settings.numbers, "--kubeconfig", str(self.api.kubeconfig)),
+            *("--numbers", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]
 
     async def _start_page(self) -> None:
@@ -215,7 +215,7 @@ async def the_plugin(home: Home, tell: Tell) -> Path:
     return install(home.file("bin", "podpool").parent, made=made)
 
 
-def refuse_taken_ports(settings: Settings) -> None:
+def refuse_taken_ports(settings: DemoSettings) -> None:
     """See that every part finds its port free."""
     for name, port in settings.ports.items():
         with socket.socket() as probe:

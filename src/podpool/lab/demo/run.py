@@ -13,7 +13,7 @@ from typing import Any
 from rich.console import Console
 
 from podpool.api.builtin import ObjectReference
-from podpool.cli.audit_cmd import verdict
+from podpool.cli.commands.audit import verdict
 from podpool.core.errors import PodpoolError
 from podpool.inspect.audit import Report
 from podpool.lab.demo.api_server import api_server
@@ -22,7 +22,7 @@ from podpool.lab.demo.driver import Stage
 from podpool.lab.demo.processes import Supervisor
 from podpool.lab.demo.scenario import ACTS, PACES
 from podpool.lab.demo.screen import Screen, summed_up
-from podpool.lab.demo.settings import Home, Settings, usual_home
+from podpool.lab.demo.settings import DemoSettings, Home, usual_home
 from podpool.ledger.storage.database import parse_database
 
 SETTLING = 15.0
@@ -38,7 +38,7 @@ class NotHere(PodpoolError):
         super().__init__("podpool up needs Linux; podpool tour and podpool sim run here as well")
 
 
-def run_up(settings: Settings, *, home: Path, fresh: bool, console: Console) -> bool:
+def run_up(settings: DemoSettings, *, home: Path, fresh: bool, console: Console) -> bool:
     """Play; tells whether everything came as it should."""
     if platform.system() != "Linux":
         raise NotHere
@@ -53,7 +53,7 @@ def run_up(settings: Settings, *, home: Path, fresh: bool, console: Console) -> 
     return good
 
 
-async def _evening(settings: Settings, home: Home, screen: Screen, *, going_on: bool) -> bool:
+async def _evening(settings: DemoSettings, home: Home, screen: Screen, *, going_on: bool) -> bool:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
@@ -74,7 +74,7 @@ async def _evening(settings: Settings, home: Home, screen: Screen, *, going_on: 
         await supervisor.stop()
 
 
-async def _play(settings: Settings, home: Home, supervisor: Supervisor, screen: Screen, *, going_on: bool) -> bool:
+async def _play(settings: DemoSettings, home: Home, supervisor: Supervisor, screen: Screen, *, going_on: bool) -> bool:
     begun = asyncio.get_running_loop().time()
     server = "kube-apiserver" if settings.api == "real" else "pocket"
     screen.tell(f"starting an API server ({server}), a ledger, a controller and the agents of {settings.nodes} nodes")
@@ -183,7 +183,7 @@ def _typed() -> str:
     return "podpool" if shutil.which("podpool") or not own.exists() else os.path.relpath(own)
 
 
-def farewell(settings: Settings, home: Path) -> list[str]:
+def farewell(settings: DemoSettings, home: Path) -> list[str]:
     """Say what to try next: every command can be pasted, for this stage and where it was."""
     again = f"{_typed()} up{_stage_words(settings, home)}"
     other = "" if settings.scarcity == "off" else " --scarcity off --mode reactive"
@@ -201,9 +201,9 @@ def farewell(settings: Settings, home: Path) -> list[str]:
     ]
 
 
-def _stage_words(settings: Settings, home: Path) -> str:
+def _stage_words(settings: DemoSettings, home: Path) -> str:
     """Write what makes it the same stage, where that is not as usual; a database without its password."""
-    usual = Settings()
+    usual = DemoSettings()
     kept = {"home": str(home)} if home != usual_home() else {}
     names = ("port", "nodes", "subnet", "batch", "api", "database")
     kept |= {name: str(value) for name in names if (value := getattr(settings, name)) != getattr(usual, name)}

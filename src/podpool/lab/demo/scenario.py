@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from podpool.core.scaling import target
-from podpool.core.settings import Numbers, read_numbers
+from podpool.core.settings import Settings, parse_settings
 from podpool.lab.demo.driver import Stage
 from podpool.lab.demo.settings import BURST, QUIET
 
@@ -72,7 +72,7 @@ async def growth(stage: Stage, pace: Pace) -> Outcome:
     picture = stage.picture()
     counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
     capacity = picture.subnet.capacity if picture.subnet else 0
-    wanted = full_at(capacity, counts, read_numbers(stage.settings.numbers))
+    wanted = full_at(capacity, counts, parse_settings(stage.settings.overrides))
     good = await _grow(stage, wanted, pace)
     return _told(stage, good, f"with B={stage.settings.batch} for every node the subnet would be full at {wanted} Pods")
 
@@ -80,7 +80,7 @@ async def growth(stage: Stage, pace: Pace) -> Outcome:
 async def scarcity(stage: Stage, pace: Pace) -> Outcome:
     """Go on beyond that."""
     before = stage.picture()
-    room = before.subnet.capacity - before.subnet.kept_for_primaries - len(stage.alive) if before.subnet else 0
+    room = before.subnet.capacity - before.subnet.reserved_for_primaries - len(stage.alive) if before.subnet else 0
     wanted = room * 95 // 100
     if stage.settings.scarcity == "off":
         return await _too_many(stage, wanted)
@@ -140,9 +140,9 @@ async def loss(stage: Stage, _: Pace) -> Outcome:
         rested = max(rested, picture.subnet.resting if picture.subnet else 0)
         return rested >= held and all(each.held == 0 for each in picture.nodes if each.name == node)
 
-    numbers = read_numbers(stage.settings.numbers)
-    good = await stage.until(free, within=IN_TIME + numbers.gone)
-    gone = f"{numbers.gone:.0f} s later (11 min in a cluster)"
+    settings = parse_settings(stage.settings.overrides)
+    good = await stage.until(free, within=IN_TIME + settings.node_gc_delay)
+    gone = f"{settings.node_gc_delay:.0f} s later (11 min in a cluster)"
     sentence = f"{node} died with {held} addresses; {gone} they rest, and then are free"
     return _told(stage, good, sentence)
 
@@ -182,7 +182,7 @@ ACTS = (
 )
 
 
-def full_at(capacity: int, on_nodes: Mapping[str, int], numbers: Numbers) -> int:
+def full_at(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> int:
     """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet.
 
     Or the nodes, if those are full before.
@@ -191,14 +191,14 @@ def full_at(capacity: int, on_nodes: Mapping[str, int], numbers: Numbers) -> int
 
     def total() -> int:
         sizes = (
-            target(demand=count, scaler=numbers.scaler, primaries=1, maximum=numbers.node_maximum) + 1
+            target(demand=count, scaler=settings.scaler, primaries=1, maximum=settings.node_maximum) + 1
             for count in counts.values()
         )
         return sum(sizes)
 
     while counts and total() <= capacity:
         fewest = min(counts, key=lambda name: (counts[name], name))
-        if counts[fewest] >= numbers.node_maximum - 1:
+        if counts[fewest] >= settings.node_maximum - 1:
             break
         counts[fewest] += 1
     return sum(counts.values())

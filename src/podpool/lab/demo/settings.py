@@ -10,16 +10,16 @@ import msgspec
 from podpool.cli.node_spec import MODES
 from podpool.controller.settings import parse_scarcity
 from podpool.core.errors import InvalidInput
-from podpool.core.settings import read_numbers
+from podpool.core.settings import parse_settings
 from podpool.ledger.storage.database import parse_database
 
 NETWORK, SUBNET = "vnet", "pods"
 MOST_NODES = 50
 """Each is a process of 50 MB."""
-QUICK = "shrink_hold=3s,cooldown=6s,cooldown_floor=4s,spread_at_most=1s,poll=2s"
+QUICK = "shrink_hold=3s,cooldown=6s,cooldown_exhausted=4s,shrink_spread_max=1s,utilization_poll=2s"
 """Minutes in a cluster are seconds here, so that a person sees what happens."""
-GONE = "fence=15s,confirmation=5s,clock_error=2s,gone=20s"
-SOON_GONE = "fence=6s,confirmation=2s,clock_error=1s,gone=8s"
+GONE = "fence=15s,confirmation_interval=5s,clock_error=2s,node_gc_delay=20s"
+SOON_GONE = "fence=6s,confirmation_interval=2s,clock_error=1s,node_gc_delay=8s"
 """For a story that nobody watches."""
 QUIET, BURST = 3, 35
 """Pods of the story: at first on every node, and then on one of them at once."""
@@ -39,7 +39,7 @@ class NoStage(InvalidInput):
         super().__init__("--home", str(path), reason)
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
     """One stage."""
 
     nodes: int = 8
@@ -69,14 +69,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.mode not in MODES:
             raise InvalidInput("--mode", self.mode, f"use one of {', '.join(MODES)}")
         parse_scarcity(self.scarcity)
-        read_numbers(self.numbers)
+        parse_settings(self.overrides)
         if self.database:
             parse_database(self.database)
         self._refuse_crowds()
 
     def _refuse_crowds(self) -> None:
         """Refuse a subnet in which the story could only fail."""
-        used = 3 + read_numbers(self.numbers).kept_for_primaries + self.nodes  # network, broadcast and gateway
+        used = 3 + parse_settings(self.overrides).reserved_for_primaries + self.nodes  # network, broadcast and gateway
         room, needed = self._read_subnet().num_addresses - used, self.nodes
         if self.story != "none":
             needed = QUIET * self.nodes + BURST
@@ -87,8 +87,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("--subnet", self.subnet, f"{reason}: take a larger one, or fewer --nodes")
 
     @property
-    def numbers(self) -> str:
-        """The numbers of every process."""
+    def overrides(self) -> str:
+        """The settings of every process."""
         return f"batch={self.batch},{QUICK},{SOON_GONE if self.story == 'short' else GONE}"
 
     @property
@@ -130,14 +130,14 @@ class Home:
             reason = f"cannot be used ({error.strerror}): name a directory of your own"
             raise InvalidInput("--home", str(path), reason) from None
 
-    def set(self, settings: Settings, *, fresh: bool) -> bool:
+    def set(self, settings: DemoSettings, *, fresh: bool) -> bool:
         """Prepare the directory; tells whether there is something to go on with."""
         if fresh:
             self._empty()
         kept = self.path / KEPT
         going_on = kept.exists()
         if going_on:
-            _refuse_changes(msgspec.json.decode(kept.read_bytes(), type=Settings), settings)
+            _refuse_changes(msgspec.json.decode(kept.read_bytes(), type=DemoSettings), settings)
         self.write(msgspec.json.encode(settings), KEPT)
         return going_on
 
@@ -180,7 +180,7 @@ class Home:
         return path
 
 
-def _refuse_changes(before: Settings, now: Settings) -> None:
+def _refuse_changes(before: DemoSettings, now: DemoSettings) -> None:
     """Refuse what books and objects were made without."""
     for name in ("subnet", "api", "database", "batch", "nodes"):
         was, wanted = getattr(before, name), getattr(now, name)

@@ -8,7 +8,7 @@ from podpool.core.batch_policy import Grade, Load, Projection, View, grade, ladd
 from podpool.core.quantities import show_share
 from podpool.core.ranges import parse_prefix
 from podpool.core.scaling import Scaler, target
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.core.slice_table import SliceTable, parse_slice_size
 from podpool.lab.demo.chart import draw
 from podpool.lab.demo.tour_model import LENGTH, History, Mode, play
@@ -24,12 +24,12 @@ EXPLAINED = {
 
 def show_tour(console: Console) -> None:
     """Show all of it."""
-    numbers = Numbers()
+    settings = Settings()
     console.print()
     console.print("[bold]podpool[/bold]: addresses for Pods, from subnets that are running out", highlight=False)
-    _show_targets(console, numbers)
+    _show_targets(console, settings)
     _show_modes(console)
-    _show_scarcity(console, numbers)
+    _show_scarcity(console, settings)
     _show_slices(console)
     console.print("\n[bold]Next[/bold]  make test   every test, on a real API server, PostgreSQL and namespaces")
     console.print("      docs/       the mathematics with its rules, and what was measured\n", highlight=False)
@@ -41,19 +41,19 @@ def _heading(console: Console, title: str, *sentences: str) -> None:
         console.print(sentence, highlight=False)
 
 
-def _show_targets(console: Console, numbers: Numbers) -> None:
+def _show_targets(console: Console, settings: Settings) -> None:
     _heading(
         console,
         "1. How many addresses a node should have",
-        f"They move in batches of B={numbers.batch}; mf={show_share(numbers.buffer)} of a batch is kept idle:",
+        f"They move in batches of B={settings.batch}; mf={show_share(settings.buffer)} of a batch is kept idle:",
         "    B * ceil(mf + Pods/B), one of which is the node's own primary address;",
-        f"    a node has {numbers.node_maximum} at most",
+        f"    a node has {settings.node_maximum} at most",
     )
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     table.add_column("Pods", justify="right")
     for pods in (demands := (0, 7, 8, 25, 40, 41, 110, 250)):
         table.add_column(str(pods), justify="right")
-    sizes = [target(demand=pods, scaler=numbers.scaler, primaries=1, maximum=numbers.node_maximum) for pods in demands]
+    sizes = [target(demand=pods, scaler=settings.scaler, primaries=1, maximum=settings.node_maximum) for pods in demands]
     table.add_row("addresses for Pods", *map(str, sizes))
     table.add_row("free of them", *(str(size - pods) for size, pods in zip(sizes, demands, strict=True)))
     console.print(table)
@@ -90,7 +90,7 @@ def _outcome(history: History) -> str:
     return f"     every Pod had its address after {history.served_after:.1f} s, {refused}, {history.requests} requests"
 
 
-def _show_scarcity(console: Console, numbers: Numbers) -> None:
+def _show_scarcity(console: Console, settings: Settings) -> None:
     capacity, nodes = 1021, 60
     _heading(
         console,
@@ -98,16 +98,16 @@ def _show_scarcity(console: Console, numbers: Numbers) -> None:
         "The batch shrinks with the room that is left: idle addresses go where Pods are.",
     )
     table = Table(box=None, pad_edge=False, padding=(0, 2))
-    for title in ("Pods", f"with B={numbers.batch} fixed they hold", "batch chosen", "they hold", "idle"):
+    for title in ("Pods", f"with B={settings.batch} fixed they hold", "batch chosen", "they hold", "idle"):
         table.add_column(title, justify="right")
-    rungs = ladder(numbers.scaler)
+    rungs = ladder(settings.scaler)
     for pods in (200, 400, 600, 700, 800, 900, 960):
         projection = Projection(rungs)
         for node in range(nodes):
             projection.report(node, Load(pods // nodes + (node < pods % nodes)))
         waiting = projection.totals[-2] > capacity
         view = View(totals=projection.totals, capacity=capacity, waiting=waiting)
-        chosen = grade(Grade(), view, now=0.0, rules=numbers.grading)
+        chosen = grade(Grade(), view, now=0.0, rules=settings.grading)
         held = projection.totals[chosen.rung]
         fixed = projection.totals[0]
         table.add_row(

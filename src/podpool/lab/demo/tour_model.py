@@ -12,7 +12,7 @@ import msgspec
 
 from podpool.core.debounce import Pace, look
 from podpool.core.scaling import Holding, Step, reactive_step, surplus, target
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 
 TICKS_PER_SECOND = 10
 ANSWER = 1 * TICKS_PER_SECOND
@@ -54,7 +54,7 @@ class History(msgspec.Struct, frozen=True):
 
 def play(mode: Mode) -> History:
     """Live through the two minutes."""
-    node = _Node(mode, Numbers())
+    node = _Node(mode, Settings())
     moments = tuple(node.tick(now) for now in range(LENGTH * TICKS_PER_SECOND))
     burst = SCHEDULED[1][0] * TICKS_PER_SECOND
     served = next(now for now in range(burst, len(moments)) if moments[now].assigned == moments[now].scheduled)
@@ -62,11 +62,11 @@ def play(mode: Mode) -> History:
 
 
 class _Node:
-    def __init__(self, mode: Mode, numbers: Numbers) -> None:
-        self.mode, self.numbers = mode, numbers
+    def __init__(self, mode: Mode, settings: Settings) -> None:
+        self.mode, self.settings = mode, settings
         self.pace = Pace()
         self.scheduled = self.assigned = SCHEDULED[0][1]
-        self.requested = self.held = numbers.batch if mode is Mode.REACTIVE else self._target(self.assigned)
+        self.requested = self.held = settings.batch if mode is Mode.REACTIVE else self._target(self.assigned)
         self.named = self.requests = self.refused = 0
         self.resting: list[int] = []  # when each becomes free again
         self.retries: list[int] = []  # when each refused Pod is tried again
@@ -87,7 +87,7 @@ class _Node:
         while self.assigned > self.scheduled:
             self.assigned -= 1
             if self.mode is not Mode.REACTIVE:
-                self.resting.append(now + int(self.numbers.cooldown * TICKS_PER_SECOND))
+                self.resting.append(now + int(self.settings.cooldown * TICKS_PER_SECOND))
         self.resting = [until for until in self.resting if until > now]
         self.retries = [until for until in self.retries if until > now]
 
@@ -112,9 +112,9 @@ class _Node:
             return Step(self.requested)
         return reactive_step(
             self._holding(),
-            scaler=self.numbers.scaler,
-            max_buffer=self.numbers.shrink_from,
-            maximum=self.numbers.node_maximum,
+            scaler=self.settings.scaler,
+            max_buffer=self.settings.shrink_buffer,
+            maximum=self.settings.node_maximum,
             exhausted=False,
             releasable=self._free(),
         )
@@ -126,15 +126,15 @@ class _Node:
             now=now / TICKS_PER_SECOND,
             wanted=self._target(pods + len(self.resting)),
             requested=self.requested,
-            rhythm=self.numbers.rhythm(exhausted=False, nodes=1, place=0.0),
+            rhythm=self.settings.rhythm(exhausted=False, nodes=1, place=0.0),
         )
         self.pace = verdict.pace
         wanted = self.requested if verdict.request is None else verdict.request
         return Step(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
 
     def _target(self, demand: int) -> int:
-        maximum = self.numbers.node_maximum
-        return target(demand=demand, scaler=self.numbers.scaler, primaries=1, maximum=maximum)
+        maximum = self.settings.node_maximum
+        return target(demand=demand, scaler=self.settings.scaler, primaries=1, maximum=maximum)
 
     def _holding(self) -> Holding:
         return Holding(requested=self.requested, held=self.held, named=self.named, assigned=self.assigned)

@@ -91,7 +91,7 @@ def _counted(world: World) -> None:
 def _served(world: World) -> None:
     """Nobody waits while an address could be given, or lies idle on a node, unless a person insists on buffers."""
     subnet = world.office.subnet_now()
-    free = subnet.capacity - subnet.reserved - subnet.kept_for_primaries
+    free = subnet.capacity - subnet.reserved - subnet.reserved_for_primaries
     idle = 0 if world.is_pinned() else sum(host.agent.pool.free for host in world.hosts.values() if host.agent)
     for name in world.nodes():
         served = world.truth.of_machine(name)

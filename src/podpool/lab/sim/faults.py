@@ -169,7 +169,7 @@ class Acts:
     def set_clock(self, event: Event) -> None:
         """Somebody sets a machine's wall clock, as wrong as clocks may be."""
         if event.node in self._world.hosts:
-            error = self._world.shape.numbers.clock_error
+            error = self._world.shape.settings.clock_error
             self._world.hosts[event.node].machine.clock.wall_error = self._dice.uniform(-error, error)
 
     def cut_api(self, event: Event) -> None:

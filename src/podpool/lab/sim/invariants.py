@@ -110,7 +110,7 @@ class Auditor:
             return
         now, boot = self._world.loop.time(), node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
         for word in (node["metadata"]["uid"], boot):
-            if now - self._seen.get(word, now) >= self._world.shape.numbers.gone - LOOK:
+            if now - self._seen.get(word, now) >= self._world.shape.settings.node_gc_delay - LOOK:
                 self._back[word] = now
             self._seen[word] = now
 
@@ -142,7 +142,7 @@ class Auditor:
         self._identify(name, world.nodes().get(name), world.configs().get(name))
         boot = world.hosts[name].machine.boot_id
         known = min(self._nodes.get(boot, NO_NODE)[0], self._configs.get(boot, NEVER))
-        if use.since - known > world.shape.numbers.fence + LOOK:
+        if use.since - known > world.shape.settings.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
         self._confirmed(use)
@@ -151,7 +151,7 @@ class Auditor:
         """Look whether an agent that gave an address had asked who it is within the fence time, and was answered."""
         reads = self._world.hosts[use.machine].reads
         asked = min(reads.get(each, NEVER) for each in CONFIRMING)
-        if use.since - asked > self._world.shape.numbers.fence + MOMENT:
+        if use.since - asked > self._world.shape.settings.fence + MOMENT:
             story = f"{use.machine} gave {use.address} to {use.pod}, {use.since - asked:.1f} s after it last asked"
             raise Violation("fenced", story)
 
@@ -234,7 +234,7 @@ class Auditor:
 
     def _was_missed(self, word: str) -> bool:
         """Tell whether no Node had a UID or boot id for the gone time, by now or when it may have been decided."""
-        now, gone = self._world.loop.time(), self._world.shape.numbers.gone
+        now, gone = self._world.loop.time(), self._world.shape.settings.node_gc_delay
         return now - self._seen.get(word, NEVER) >= gone - LOOK or now - self._back.get(word, NEVER) < gone
 
 

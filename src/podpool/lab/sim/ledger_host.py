@@ -68,14 +68,14 @@ class Office:
         shape = self._shape
         new = NewSubnet(network=SUBNET.network, name=SUBNET.name, cidr=shape.cidr, gateway=shape.gateway)
         await LedgerClient(self._network.transport("operator", self.replicas[0])).create_subnet(
-            new.with_numbers(shape.numbers)
+            new.with_settings(shape.settings)
         )
 
     def start(self, number: int = 0) -> None:
         """Start a replica on the books."""
         self._starts += 1
         process = Process(self.replicas[number].name, self._network.loop)
-        habits = Habits(brake=Brake(within=self._shape.numbers.gone))
+        habits = Habits(brake=Brake(within=self._shape.settings.node_gc_delay))
         ledger = Ledger(self._books, clock=self._clock, rng=self._dice(f"ledger/{self._starts}"), habits=habits)
         _at_once(ledger.start())
         self.replicas[number].serve(LedgerApi(ledger), process)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from podpool.core.errors import PodpoolError
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.lab.sim.event_loop import VirtualLoop
 
 if TYPE_CHECKING:
@@ -37,9 +37,9 @@ class Use(msgspec.Struct, frozen=True):
 class Truth:
     """Addresses in use, and when each was last."""
 
-    def __init__(self, loop: VirtualLoop, *, numbers: Numbers) -> None:
+    def __init__(self, loop: VirtualLoop, *, settings: Settings) -> None:
         self._loop = loop
-        self._numbers = numbers
+        self._settings = settings
         self._uses: dict[str, Use] = {}
         self._ended: dict[str, tuple[float, Use]] = {}
         self.exhausted: list[Callable[[Use, float], bool]] = []
@@ -74,9 +74,9 @@ class Truth:
         if ended is None or before is None or self.restless(use.address):
             return
         rest, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
-        enough = self._numbers.cooldown
+        enough = self._settings.cooldown
         if rest < enough and (not self.exhausted or any(tell(use, ended) for tell in self.exhausted)):
-            enough = self._numbers.cooldown_floor
+            enough = self._settings.cooldown_exhausted
         if rest < enough and not same:
             story = f"{use.address} was given to {use.pod} on {use.machine} {rest:.3f} s after"
             raise Violation("rest", f"{story} {before.pod} on {before.machine} let go of it")

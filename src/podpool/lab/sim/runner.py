@@ -86,7 +86,7 @@ class Stage:
 
     async def _settle(self) -> None:
         """Give everybody time to mend what was broken, and see that all is well, and stays so."""
-        begun, gone = self.world.loop.time(), self.climate.shape.numbers.gone
+        begun, gone = self.world.loop.time(), self.climate.shape.settings.node_gc_delay
         await self._until(begun + SETTLING * gone, look=CALM_LOOK)
         while True:
             try:

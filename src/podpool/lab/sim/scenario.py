@@ -9,7 +9,7 @@ import random
 import msgspec
 
 from podpool.controller.settings import Scarcity
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.kube.leader_election import USUAL, Timing
 
 
@@ -29,21 +29,21 @@ class Event(msgspec.Struct, frozen=True):
         )
 
 
-BRISK = Numbers(fence=120.0, confirmation=40.0, gone=160.0, clock_error=10.0, relist=120.0, listing_wait=3600.0)
-"""The usual numbers, but for the longest waits: a run need not be an hour for a node to be gone."""
-HASTY = Numbers(
+BRISK = Settings(fence=120.0, confirmation_interval=40.0, node_gc_delay=160.0, clock_error=10.0, relist_interval=120.0, inventory_timeout=3600.0)
+"""The usual settings, but for the longest waits: a run need not be an hour for a node to be gone."""
+HASTY = Settings(
     batch=4,
     shrink_hold=5.0,
     step_up_hold=10.0,
     cooldown=8.0,
-    cooldown_floor=2.0,
+    cooldown_exhausted=2.0,
     fence=10.0,
-    confirmation=3.0,
-    gone=14.0,
+    confirmation_interval=3.0,
+    node_gc_delay=14.0,
     clock_error=3.0,
-    relist=20.0,
-    listing_wait=3600.0,
-    kept_for_primaries=2,
+    relist_interval=20.0,
+    inventory_timeout=3600.0,
+    reserved_for_primaries=2,
 )
 """Everything in a few seconds, in batches of four."""
 BRIEF = Timing(duration=5.0, renew_deadline=3.0, retry=1.0)
@@ -60,7 +60,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     """In each cluster."""
     replicas: int = 1
     """Of the ledger."""
-    numbers: Numbers = BRISK
+    settings: Settings = BRISK
     election: Timing = USUAL
     scarcity: Scarcity = "graded"
     slices: bool = False
@@ -169,7 +169,7 @@ NARROW = Climate(
     lost=0.04,
     repeated=0.04,
     slow=0.04,
-    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, election=BRIEF),
+    shape=Shape(cidr="10.0.0.0/27", settings=HASTY, election=BRIEF),
 )
 """Two nodes, thirty addresses, a fault every few seconds: many short schedules see more than few long ones."""
 SLICES = msgspec.structs.replace(
@@ -178,7 +178,7 @@ SLICES = msgspec.structs.replace(
     seconds=60.0,
     events=40,
     weights=SLICED,
-    shape=Shape(cidr="10.0.0.0/27", numbers=HASTY, election=BRIEF, slices=True, networks=3),
+    shape=Shape(cidr="10.0.0.0/27", settings=HASTY, election=BRIEF, slices=True, networks=3),
 )
 """Three nodes on four slices of six addresses each, so that what one lets go of is soon another's."""
 

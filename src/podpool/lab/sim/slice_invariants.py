@@ -71,7 +71,7 @@ class SliceAuditor:
     def _is_forgotten(self, address: str) -> bool:
         """Tell whether an entry may have been lost by a restored server, and not be put back yet."""
         world = self._world
-        late = world.restored_at + world.shape.numbers.relist + LATE
+        late = world.restored_at + world.shape.settings.relist_interval + LATE
         return self._is_shared(address) and world.loop.time() < late
 
     def _look(self) -> None:
@@ -141,7 +141,7 @@ class SliceAuditor:
         """
         holder, uid = _holder(lease), lease["metadata"]["labels"][NODE_UID_LABEL]
         seen = self._nodes.get(_notes(lease).get(BOOT_ANNOTATION, "") if self._world.restores else uid, NEVER)
-        if holder and self._world.loop.time() - seen < self._world.shape.numbers.gone:
+        if holder and self._world.loop.time() - seen < self._world.shape.settings.node_gc_delay:
             self._report(Violation("consent", f"{lease['metadata']['name']} was deleted while {holder} holds it"))
 
     def _unused(self, pool: Object) -> None:
@@ -175,7 +175,7 @@ class SliceAuditor:
             story = f"{use.pod} was given {use.address} on {name}, which holds no slice that has it"
             raise Violation("containment", story)
         known = self._nodes.get(world.hosts[name].machine.boot_id, NEVER)
-        if use.since - known > world.shape.numbers.fence + LOOK:
+        if use.since - known > world.shape.settings.fence + LOOK:
             story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
             raise Violation("fenced", story)
 

@@ -16,7 +16,7 @@ from podpool.agent.agent import Agent
 from podpool.agent.underlay import HostAgent
 from podpool.api.crds import manifests
 from podpool.controller.controller import LEASE, Controller
-from podpool.controller.settings import Settings
+from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.garbage_collector import collecting
 from podpool.lab.apiserver.handler import PocketApi
@@ -70,7 +70,7 @@ class World:
         """Of a second cluster: what the names of its parts begin with."""
         self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
         self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
-        self.truth: Truth = beside.truth if beside else Truth(self.loop, numbers=self.shape.numbers)
+        self.truth: Truth = beside.truth if beside else Truth(self.loop, settings=self.shape.settings)
         self.clock = MachineClock(self.loop)
         self.office: Office = (
             beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
@@ -146,9 +146,9 @@ class World:
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
             None if self.shape.slices else LedgerClient(self.network.transport(name, ledger)),
-            settings=Settings(
+            settings=ControllerSettings(
                 subnet=SUBNET,
-                numbers=self.shape.numbers,
+                common=self.shape.settings,
                 scarcity=self.shape.scarcity,
                 pod_history=self.shape.pod_history,
                 election=self.shape.election,
@@ -210,7 +210,7 @@ class World:
             clock=host.machine.clock,
             rng=self._fresh_dice(f"{name}/agent"),
             boot_id=host.machine.boot_id,
-            numbers=self.shape.numbers,
+            settings=self.shape.settings,
             deletes=host.deletes,
             nodes=max(len(self.hosts), 1),
             pools="kube-system" if self.shape.slices else "",

@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.domain.scaling_policy import reservations
-from podpool.ledger.storage.block import PRIMARY, UNUSED, Block
-from podpool.ledger.storage.rows import ContainerRow, SubnetRow, stamp
-from podpool.ledger.storage.store import Books
+from podpool.ledger.domain.block import PRIMARY, UNUSED, Block
+from podpool.ledger.domain.rows import ContainerRow, SubnetRow, stamp
+from podpool.ledger.domain.repository import Books
 from podpool.runtime.entropy import uuid_text
 
 _GRAINS = 64
@@ -65,7 +65,7 @@ class Holdings:
     @property
     def spare(self) -> int:
         """How many can be given now as secondaries: some are kept for primaries, and none while the subnet drains."""
-        return 0 if self.subnet.draining else max(0, self.free - self.subnet.made.kept_for_primaries)
+        return 0 if self.subnet.draining else max(0, self.free - self.subnet.made.reserved_for_primaries)
 
     def held(self, container: ContainerRow) -> list[Held]:
         """List what a container has, in the order of the addresses."""

@@ -7,11 +7,11 @@ the Pods run on, and their addresses must not be given to others.
 import msgspec
 from msgspec.structs import replace
 
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.ledger.errors import Braked
 from podpool.ledger.messages import Reconcile
-from podpool.ledger.storage.rows import ClusterRow
-from podpool.ledger.storage.store import Books
+from podpool.ledger.domain.rows import ClusterRow
+from podpool.ledger.domain.repository import Books
 
 
 class Brake(msgspec.Struct, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Brake(msgspec.Struct, frozen=True, kw_only=True):
     """More than this share of a cluster's containers, in hundredths,"""
     least: int = 5
     """and at least so many,"""
-    within: float = Numbers().gone
+    within: float = Settings().node_gc_delay
     """within so many seconds,"""
     holds: float = 86_400.0
     """wait for so many seconds, or for a person;"""

@@ -8,8 +8,8 @@ from podpool.ledger.domain.allocations import Held, Holdings
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
 from podpool.ledger.domain.settle import is_frozen
 from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, SubnetState, Utilization
-from podpool.ledger.storage.rows import ContainerRow, SubnetRow
-from podpool.ledger.storage.store import Books
+from podpool.ledger.domain.rows import ContainerRow, SubnetRow
+from podpool.ledger.domain.repository import Books
 
 
 def timestamp(wall: float) -> str:
@@ -62,7 +62,7 @@ def subnet_state(books: Books, subnet: SubnetRow, *, wall: float) -> SubnetState
         reserved=subnet.held + resting,
         resting=resting,
         kept_back=ground.kept_back,
-        kept_for_primaries=subnet.made.kept_for_primaries,
+        reserved_for_primaries=subnet.made.reserved_for_primaries,
         cooldown=subnet.cooldown,
         scaler=scaler_of(subnet),
         exhausted=subnet.exhausted,

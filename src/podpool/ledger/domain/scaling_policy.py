@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from podpool.core.batch_policy import Grade, Load, Rules, View, grade, ladder
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.scaling import Scaler
-from podpool.ledger.storage.rows import SubnetRow
+from podpool.ledger.domain.rows import SubnetRow
 
 
 @lru_cache(maxsize=1024)
@@ -48,15 +48,15 @@ def judge(subnet: SubnetRow, now: float) -> SubnetRow:
         return replace(bare, due=_due(bare, now))
     made, capacity = subnet.made, subnet.ground.capacity
     view = View(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
-    rules = Rules(upper=made.upper, margin=made.step_up_margin, hold=made.step_up_hold)
+    rules = Rules(upper=made.upper_threshold, margin=made.step_up_margin, hold=made.step_up_hold)
     graded = grade(subnet.grade, view, now=now, rules=rules)
     exhausted = is_exhausted(
         before=subnet.exhausted,
         reserved=reserved(subnet, now),
         projected=subnet.totals[graded.rung],
         capacity=capacity,
-        upper=made.upper,
-        lower=made.lower,
+        upper=made.upper_threshold,
+        lower=made.lower_threshold,
     )
     judged = replace(subnet, grade=graded, exhausted=exhausted)
     return replace(judged, due=_due(judged, now))

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import show_duration
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.ledger.admin_messages import Holder, Network, SubnetDetails
 from podpool.ledger.domain.allocations import Holdings
 from podpool.ledger.domain.convert import subnet_state
@@ -17,8 +17,8 @@ from podpool.ledger.domain.settle import finish
 from podpool.ledger.domain.subnet_layout import ground_of
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.messages import Growth, NewSubnet, SubnetName
-from podpool.ledger.storage.rows import ContainerRow, SubnetRow
-from podpool.ledger.storage.store import Books
+from podpool.ledger.domain.rows import ContainerRow, SubnetRow
+from podpool.ledger.domain.repository import Books
 
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _LONGEST_NAME = 63
@@ -156,14 +156,14 @@ def _checked(new: NewSubnet) -> SubnetRow:
     """Check every field; a subnet that is made is a good one."""
     _check_name("network", new.network)
     _check_name("name", new.name)
-    Numbers(
+    Settings(
         batch=new.batch,
         buffer=new.buffer,
-        upper=new.upper,
-        lower=new.lower,
+        upper_threshold=new.upper_threshold,
+        lower_threshold=new.lower_threshold,
         cooldown=new.cooldown,
-        cooldown_floor=new.cooldown_floor,
-        kept_for_primaries=new.kept_for_primaries,
+        cooldown_exhausted=new.cooldown_exhausted,
+        reserved_for_primaries=new.reserved_for_primaries,
         step_up_margin=new.step_up_margin,
         step_up_hold=new.step_up_hold,
     )

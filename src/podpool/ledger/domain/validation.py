@@ -4,7 +4,7 @@ import re
 
 from podpool.core.errors import InvalidInput, shown
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers
+from podpool.core.settings import Settings
 from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import Item, ListedContainer, Report
 
@@ -43,7 +43,7 @@ def grant_bytes(text: str, *, field: str = "grants") -> bytes:
 
 def _check_scaler(scaler: Scaler) -> None:
     try:
-        Numbers(batch=scaler.batch, buffer=scaler.buffer)
+        Settings(batch=scaler.batch, buffer=scaler.buffer)
     except InvalidInput as error:
         raise Invalid(f"pinned {error}", field=f"pinned.{error.what}") from None
 

@@ -8,7 +8,7 @@ import msgspec
 from podpool.ledger.storage.migrate import pods_asked_for, tenures_asked_for
 from podpool.ledger.storage.postgres.greenlet_bridge import wait
 from podpool.ledger.storage.postgres.row_cache import Shelf
-from podpool.ledger.storage.rows import Event, EventRow, PodRow, Question, TenureRow, TokenRow, text_of
+from podpool.ledger.domain.rows import Event, EventRow, PodRow, Question, TenureRow, TokenRow, text_of
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
@@ -31,7 +31,7 @@ ON CONFLICT (network, address, cluster, uid) DO UPDATE SET
   node = greatest(pod.node, excluded.node)
 """  # noqa: S608  ours
 _DRAWN = 256
-"""Numbers of tenures that are drawn at once."""
+"""Settings of tenures that are drawn at once."""
 
 
 class Slate(msgspec.Struct):

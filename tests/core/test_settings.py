@@ -1,4 +1,4 @@
-"""Numbers that somebody may change, and how people write them."""
+"""Settings that somebody may change, and how people write them."""
 
 from typing import Any
 
@@ -9,50 +9,50 @@ from hypothesis import strategies as st
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Numbers, parse_numbers, read_numbers
+from podpool.core.settings import Settings, settings_from_strings, parse_settings
 
 
 def test_the_defaults_are_valid_and_as_documented() -> None:
-    numbers = Numbers()
-    assert Scaler(16, 50) == numbers.scaler
-    assert 150 == numbers.shrink_from
-    assert (90, 80, 15.0) == (numbers.upper, numbers.lower, numbers.poll)
-    assert (600.0, 180.0, 660.0) == (numbers.fence, numbers.confirmation, numbers.gone)
-    assert numbers == parse_numbers({})
+    settings = Settings()
+    assert Scaler(16, 50) == settings.scaler
+    assert 150 == settings.shrink_buffer
+    assert (90, 80, 15.0) == (settings.upper_threshold, settings.lower_threshold, settings.utilization_poll)
+    assert (600.0, 180.0, 660.0) == (settings.fence, settings.confirmation_interval, settings.node_gc_delay)
+    assert settings == settings_from_strings({})
 
 
 def test_numbers_are_read_as_people_write_them() -> None:
-    numbers = parse_numbers({"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "poll": "250ms"})
+    settings = settings_from_strings({"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "utilization_poll": "250ms"})
     assert (8, 25, 150, 60.0, 0.25) == (
-        numbers.batch,
-        numbers.buffer,
-        numbers.shrink_from,
-        numbers.shrink_hold,
-        numbers.poll,
+        settings.batch,
+        settings.buffer,
+        settings.shrink_buffer,
+        settings.shrink_hold,
+        settings.utilization_poll,
     )
 
 
 def test_numbers_are_read_from_one_line() -> None:
-    assert parse_numbers({"batch": "8", "shrink_hold": "1m"}) == read_numbers("batch=8, shrink_hold=1m")
-    assert Numbers() == read_numbers("")
-    with pytest.raises(InvalidInput, match="numbers 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"):
-        read_numbers("batch")
+    assert settings_from_strings({"batch": "8", "shrink_hold": "1m"}) == parse_settings("batch=8, shrink_hold=1m")
+    assert Settings() == parse_settings("")
+    with pytest.raises(InvalidInput, match="settings 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"):
+        parse_settings("batch")
     with pytest.raises(InvalidInput, match="'batch' is given twice"):
-        read_numbers("batch=8,batch=9")
+        parse_settings("batch=8,batch=9")
 
 
 @pytest.mark.parametrize(
-    ("numbers", "message"),
+    ("settings", "message"),
     [
         ({"buffer": -1}, "buffer '-0.01': must be from 0 to 4"),
-        ({"add_wait": -0.5}, "add_wait '-500ms': must not be negative"),
-        ({"poll": float("nan")}, "poll nan: must be a length of time"),
-        ({"gone": float("inf")}, "gone inf: must be a length of time"),
+        ({"add_timeout": -0.5}, "add_timeout '-500ms': must not be negative"),
+        ({"utilization_poll": float("nan")}, "poll nan: must be a length of time"),
+        ({"node_gc_delay": float("inf")}, "gone inf: must be a length of time"),
     ],
 )
-def test_what_cannot_be_written_is_refused_as_it_is(numbers: dict[str, Any], message: str) -> None:
+def test_what_cannot_be_written_is_refused_as_it_is(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        Numbers(**numbers)
+        Settings(**settings)
     assert message == str(caught.value)
 
 
@@ -66,25 +66,25 @@ def test_what_cannot_be_written_is_refused_as_it_is(numbers: dict[str, Any], mes
         ({"buffer": "0.333"}, "at most two decimals"),
         ({"max_buffer": "1.49"}, "max_buffer '1.49': must be at least 1 above buffer"),
         ({"node_maximum": "0"}, "at least 1"),
-        ({"upper": "1.01"}, "at most 1"),
-        ({"upper": "0"}, "above 0"),
-        ({"lower": "0.9"}, "lower '0.9': must be above 0 and below upper"),
-        ({"lower": "0"}, "above 0 and below upper"),
-        ({"poll": "0"}, "poll '0': must be longer than 0"),
-        ({"growth_quiet": "300ms"}, "growth_at_most '250ms': must not be shorter than growth_quiet"),
-        ({"step_up_margin": "0.9"}, "below upper"),
-        ({"cooldown": "4s"}, "cooldown '4s': must not be shorter than cooldown_floor"),
+        ({"upper_threshold": "1.01"}, "at most 1"),
+        ({"upper_threshold": "0"}, "above 0"),
+        ({"lower_threshold": "0.9"}, "lower_threshold '0.9': must be above 0 and below upper_threshold"),
+        ({"lower_threshold": "0"}, "above 0 and below upper_threshold"),
+        ({"utilization_poll": "0"}, "utilization_poll '0': must be longer than 0"),
+        ({"growth_quiet": "300ms"}, "growth_max_delay '250ms': must not be shorter than growth_quiet"),
+        ({"step_up_margin": "0.9"}, "below upper_threshold"),
+        ({"cooldown": "4s"}, "cooldown '4s': must not be shorter than cooldown_exhausted"),
         ({"fence": "0"}, "fence '0': must be longer than 0"),
-        ({"confirmation": "10m"}, "shorter than fence"),
-        ({"confirmation": "0"}, "longer than 0"),
-        ({"gone": "10m30s"}, "gone '10m30s': must be longer than fence and clock_error together"),
+        ({"confirmation_interval": "10m"}, "shorter than fence"),
+        ({"confirmation_interval": "0"}, "longer than 0"),
+        ({"node_gc_delay": "10m30s"}, "node_gc_delay '10m30s': must be longer than fence and clock_error together"),
         ({"bach": "1"}, "'bach': there is none of this name; did you mean batch?"),
         ({"zzz": "1"}, "use one of batch, buffer"),
     ],
 )
 def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_numbers(words)
+        settings_from_strings(words)
     assert message in str(caught.value)
 
 
@@ -93,38 +93,38 @@ def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str], message
     [
         "growth_quiet",
         "shrink_hold",
-        "spread_per_node",
-        "spread_at_most",
+        "shrink_spread_per_node",
+        "shrink_spread_max",
         "step_up_hold",
-        "cooldown_floor",
+        "cooldown_exhausted",
         "clock_error",
-        "kept_for_primaries",
-        "add_wait",
-        "plugin_wait",
+        "reserved_for_primaries",
+        "add_timeout",
+        "plugin_timeout",
     ],
 )
 def test_nothing_is_negative(name: str) -> None:
     with pytest.raises(InvalidInput, match="must not be negative"):
-        Numbers(**{name: -1})
+        Settings(**{name: -1})
 
 
 def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() -> None:
-    numbers = Numbers()
-    assert (30.0, 5.0) == (numbers.cooldown_in_force(exhausted=False), numbers.cooldown_in_force(exhausted=True))
-    assert 30.0 == numbers.rhythm(exhausted=False, nodes=100, place=0.5).hold
+    settings = Settings()
+    assert (30.0, 5.0) == (settings.cooldown_in_force(exhausted=False), settings.cooldown_in_force(exhausted=True))
+    assert 30.0 == settings.rhythm(exhausted=False, nodes=100, place=0.5).hold
     assert (0.0, 0.5) == (
-        numbers.rhythm(exhausted=True, nodes=100, place=0.5).hold,
-        numbers.rhythm(exhausted=True, nodes=100, place=0.5).spread,
+        settings.rhythm(exhausted=True, nodes=100, place=0.5).hold,
+        settings.rhythm(exhausted=True, nodes=100, place=0.5).spread,
     )
-    assert 15.0 == numbers.rhythm(exhausted=True, nodes=1_000_000, place=0.5).spread
+    assert 15.0 == settings.rhythm(exhausted=True, nodes=1_000_000, place=0.5).spread
     assert (0.05, 0.25) == (
-        numbers.rhythm(exhausted=True, nodes=1, place=0.0).quiet,
-        numbers.rhythm(exhausted=True, nodes=1, place=0.0).at_most,
+        settings.rhythm(exhausted=True, nodes=1, place=0.0).quiet,
+        settings.rhythm(exhausted=True, nodes=1, place=0.0).at_most,
     )
 
 
 def test_grading_follows_the_numbers() -> None:
-    rules = parse_numbers({"upper": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}).grading
+    rules = settings_from_strings({"upper_threshold": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}).grading
     assert (95, 10, 120.0) == (rules.upper, rules.margin, rules.hold)
 
 
