@@ -10,14 +10,14 @@ from podpool.api.whereabouts import Allocation, IPPoolSpec
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.config import IpamConfig
-from podpool.whereabouts.ippool import read_entries
-from podpool.whereabouts.nads import read_attachment
+from podpool.whereabouts.ippool import parse_ippool
+from podpool.whereabouts.nads import parse_nad
 from podpool.whereabouts.network_plan import plan_networks
-from podpool.whereabouts.object_names import PoolPlace, read_pool_name
-from podpool.whereabouts.raw_config import Written
+from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
+from podpool.whereabouts.raw_config import RawIpamConfig
 from tests.whereabouts.builders import attachment, definition, read_config
 
-KEYS = [field.replace("ip_ranges", "ipRanges") for field in Written.__struct_fields__ if field != "type"]
+KEYS = [field.replace("ip_ranges", "ipRanges") for field in RawIpamConfig.__struct_fields__ if field != "type"]
 texts = st.one_of(
     st.text(max_size=12),
     st.from_regex(r"[0-9a-f.:/-]{0,24}", fullmatch=True),
@@ -64,7 +64,7 @@ def test_bytes(text: str | bytes) -> None:
 @given(st.dictionaries(st.sampled_from(["name", "type", "ipam", "plugins", "cniVersion"]), values))
 def test_definitions(document: dict[str, object]) -> None:
     try:
-        read_attachment(definition("any", json.dumps(document)))
+        parse_nad(definition("any", json.dumps(document)))
     except InvalidInput as error:
         assert str(error)
 
@@ -76,7 +76,7 @@ def test_a_bad_attachment_never_stops_the_others(ipams: list[dict[str, object]])
     for number, ipam in enumerate(ipams):
         text = json.dumps({"name": f"n{number}", "type": "macvlan", "ipam": {**ipam, "type": "podpool"}})
         try:
-            others.append(read_attachment(definition(f"d{number}", text)))
+            others.append(parse_nad(definition(f"d{number}", text)))
         except InvalidInput:
             continue
     found = plan_networks([good, *(each for each in others if each)])
@@ -86,7 +86,7 @@ def test_a_bad_attachment_never_stops_the_others(ipams: list[dict[str, object]])
 @given(texts, st.dictionaries(texts, st.builds(Allocation, id=texts, podref=texts)))
 def test_pools(range_: str, allocations: dict[str, Allocation]) -> None:
     try:
-        entries = read_entries(IPPoolSpec(range=range_, allocations=allocations))
+        entries = parse_ippool(IPPoolSpec(range=range_, allocations=allocations))
     except InvalidInput:
         return
     assert sorted(allocations) == sorted([*(each.key for each in entries.listed), *entries.outside])
@@ -95,5 +95,5 @@ def test_pools(range_: str, allocations: dict[str, Allocation]) -> None:
 @given(st.text(max_size=30), st.lists(texts), st.lists(texts))
 def test_names(name: str, nodes: list[str], networks: list[str]) -> None:
     range_ = parse_prefix("10.0.0.0/24")
-    read = read_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
-    assert isinstance(read, PoolPlace)
+    read = parse_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
+    assert isinstance(read, PoolIdentifier)

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from podpool.api.whereabouts import IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.range_spec import Allocation as Allowed
+from podpool.core.range_spec import RangeSpec as Allowed
 from podpool.core.ranges import parse_prefix
-from podpool.lab.apiserver.patches import PatchFailed, patched
+from podpool.lab.apiserver.patches import PatchError, json_patch
 from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
 from podpool.whereabouts.shared_range import (
@@ -20,12 +20,12 @@ from podpool.whereabouts.shared_range import (
     MANAGED,
     PoolTooLarge,
     RangeFull,
-    assign,
     allocate,
-    blocks,
-    reservation_matches,
     allocations_of,
+    assign,
+    blocks,
     needs_reservation,
+    reservation_matches,
 )
 from tests.whereabouts.builders import allowed, config, entry, owner, spec
 
@@ -40,7 +40,7 @@ def chosen(pool: IPPoolSpec, able: Allowed, *owners: PodInterface) -> list[Alloc
 
 def applied(pool: IPPoolSpec, *changes: AllocationChange) -> IPPoolSpec:
     """What the API server makes of a patch."""
-    after = patched({"spec": msgspec.to_builtins(pool)}, allocation_patch(changes))
+    after = json_patch({"spec": msgspec.to_builtins(pool)}, allocation_patch(changes))
     return msgspec.convert(after["spec"], IPPoolSpec)
 
 
@@ -226,7 +226,9 @@ class TestSameAgain:
 class TestPatches:
     def test_they_are_those_of_whereabouts(self) -> None:
         guard = {"op": "test", "path": "/metadata/resourceVersion", "value": "5"}
-        new = assign(spec("10.1.0.0/24"), allowed("10.1.0.0/24"), PodInterface(podref="ns/p1", container="CID", ifname="net1"))
+        new = assign(
+            spec("10.1.0.0/24"), allowed("10.1.0.0/24"), PodInterface(podref="ns/p1", container="CID", ifname="net1")
+        )
         value = {"id": "CID", "ifname": "net1", "podref": "ns/p1"}
         assert [
             guard,
@@ -238,11 +240,11 @@ class TestPatches:
         pool, able = spec("10.0.0.0/24"), allowed("10.0.0.0/24")
         mine = assign(pool, able, owner("mine"))
         theirs = applied(pool, assign(pool, able, owner("theirs")))
-        with pytest.raises(PatchFailed):
+        with pytest.raises(PatchError):
             applied(theirs, mine)
         released = allocations_of({"p": theirs}, container="cid-theirs", ifname="net1")["p"]
         again = applied(theirs, assign(theirs, able, owner("theirs", container="cid-2")))
-        with pytest.raises(PatchFailed):
+        with pytest.raises(PatchError):
             applied(again, *released)
 
     def test_a_key_that_others_wrote_is_quoted(self) -> None:

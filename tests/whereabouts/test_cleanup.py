@@ -9,8 +9,8 @@ from podpool.whereabouts.ippool import allocation_patch
 from podpool.whereabouts.orphan_gc import (
     MIN_INTERVAL,
     GcSnapshot,
-    OrphanedEntry,
     ObservedPod,
+    OrphanedEntry,
     orphaned_entries,
     orphaned_reservations,
 )
@@ -61,7 +61,9 @@ class TestShared:
         assert () == orphaned_entries(look(0, shared), look(MIN_INTERVAL - 0.1, shared))
 
     @pytest.mark.parametrize(("first", "second"), [(ALIVE, None), (None, ALIVE), (ALIVE, FINISHED), (FINISHED, ALIVE)])
-    def test_a_pod_that_was_there_once_keeps_its_entry(self, first: ObservedPod | None, second: ObservedPod | None) -> None:
+    def test_a_pod_that_was_there_once_keeps_its_entry(
+        self, first: ObservedPod | None, second: ObservedPod | None
+    ) -> None:
         seen = [{"b": ALIVE, **({"a": each} if each else {})} for each in (first, second)]
         assert () == orphaned_entries(look(0, shared, pods=seen[0]), look(MIN_INTERVAL, shared, pods=seen[1]))
 

@@ -8,9 +8,9 @@ from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.object_names import (
-    PoolPlace,
+    PoolIdentifier,
+    parse_pool_name,
     range_text,
-    read_pool_name,
     reservation_name,
     slice_pool_name,
 )
@@ -19,8 +19,8 @@ labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 addresses = st.ip_addresses().map(lambda each: Address(Family(each.version), int(each)))
 
 
-def place(range_: str, *, network: str = "", node: str = "") -> PoolPlace:
-    return PoolPlace(range=parse_prefix(range_), network=network, node=node)
+def place(range_: str, *, network: str = "", node: str = "") -> PoolIdentifier:
+    return PoolIdentifier(range=parse_prefix(range_), network=network, node=node)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def place(range_: str, *, network: str = "", node: str = "") -> PoolPlace:
         (place("::/126", network="net"), "net----126", "whereabouts"),
     ],
 )
-def test_69_70_pools_and_leases(pool: PoolPlace, name: str, lease: str) -> None:
+def test_69_70_pools_and_leases(pool: PoolIdentifier, name: str, lease: str) -> None:
     assert (name, lease) == (pool.name, pool.lease)
 
 
@@ -98,8 +98,8 @@ class TestBack:
     @given(labels, labels, st.sampled_from(["10.0.0.0/8", "fd00:0:0:10::/64", "2001::/116"]))
     def test_a_pool_of_a_known_node_and_network_is_recognised(self, network: str, node: str, range_: str) -> None:
         slice_ = parse_prefix(range_)
-        made = PoolPlace(range=slice_, network=network, node=node)
-        read = read_pool_name(made.name, range_=slice_, nodes=[node], networks=[network])
+        made = PoolIdentifier(range=slice_, network=network, node=node)
+        read = parse_pool_name(made.name, range_=slice_, nodes=[node], networks=[network])
         assert read is not None
         assert made.name == read.name
         if network != node:
@@ -121,11 +121,11 @@ class TestBack:
     def test_it_takes_networks_first_and_the_longest_name_of_a_node(self, name: str, network: str, node: str) -> None:
         range_ = parse_prefix("10.0.0.0/24")
         nodes, networks = ["a", "node-a", "a-node-a"], ["blue", "dark-blue"]
-        expected = PoolPlace(range=range_, network=network, node=node)
-        assert expected == read_pool_name(name, range_=range_, nodes=nodes, networks=networks)
+        expected = PoolIdentifier(range=range_, network=network, node=node)
+        assert expected == parse_pool_name(name, range_=range_, nodes=nodes, networks=networks)
 
     def test_a_name_of_another_range_says_nothing(self) -> None:
-        assert read_pool_name("10.0.0.0-24", range_=parse_prefix("10.0.0.0/25"), nodes=[]) is None
+        assert parse_pool_name("10.0.0.0-24", range_=parse_prefix("10.0.0.0/25"), nodes=[]) is None
 
 
 def test_a_range_is_written_without_what_names_cannot_have() -> None:

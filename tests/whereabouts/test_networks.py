@@ -7,22 +7,22 @@ import pytest
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.whereabouts.nads import Attachment, read_attachment, size_that_fits
-from podpool.whereabouts.network_plan import Networks, TableKey, plan_networks
+from podpool.whereabouts.nads import ParsedNad, parse_nad, suggest_slice_size
+from podpool.whereabouts.network_plan import NetworkPlan, SliceTableKey, plan_networks
 from tests.whereabouts.builders import attachment, config, definition, network
 
 
-def key(range_: str, network_name: str = "") -> TableKey:
-    return TableKey(network_name, parse_prefix(range_))
+def key(range_: str, network_name: str = "") -> SliceTableKey:
+    return SliceTableKey(network_name, parse_prefix(range_))
 
 
-def tables(found: Networks) -> dict[str, tuple[int, tuple[str, ...]]]:
+def tables(found: NetworkPlan) -> dict[str, tuple[int, tuple[str, ...]]]:
     return {f"{plan.key.network} {plan.key.range}".strip(): (plan.cut.length, plan.attachments) for plan in found.plans}
 
 
 class TestAttachments:
     def test_one_that_is_ours_is_read(self) -> None:
-        read = read_attachment(definition("blue", network(range="10.0.0.0/8", node_slice_size="/24"), namespace="shop"))
+        read = parse_nad(definition("blue", network(range="10.0.0.0/8", node_slice_size="/24"), namespace="shop"))
         assert read is not None
         assert ("shop/blue", "mynet") == (read.key, read.config.name)
 
@@ -39,34 +39,34 @@ class TestAttachments:
     )
     def test_98_those_of_others_are_passed_over(self, text: str) -> None:
         """Nothing is told of them, and they block nobody, as one host-local attachment once did."""
-        assert read_attachment(definition("other", text)) is None
+        assert parse_nad(definition("other", text)) is None
 
     def test_one_that_cannot_be_read_is_refused(self) -> None:
         with pytest.raises(InvalidInput, match="^configuration "):
-            read_attachment(definition("bad", "{"))
+            parse_nad(definition("bad", "{"))
 
     def test_without_a_name_in_its_configuration_it_goes_by_its_own(self) -> None:
         """Whereabouts asks for a NodeSlicePool without a name."""
         plugin = json.loads(network(range="10.0.0.0/8"))
         del plugin["name"]
         for text in (json.dumps(plugin), json.dumps({"plugins": [plugin]})):
-            read = read_attachment(definition("blue", text))
+            read = parse_nad(definition("blue", text))
             assert read is not None
             assert "blue" == read.pool_name
 
     def test_one_for_the_nodes_own_pool_is_none_whatever_the_flat_file_says(self) -> None:
         """As on the nodes, whose agents give such a Pod an address of the pool."""
         own = json.dumps({"name": "own", "type": "ptp", "ipam": {"type": "podpool"}})
-        assert read_attachment(definition("own", own), flat='{"range": "10.0.0.0/8", "node_slice_size": "/24"}') is None
+        assert parse_nad(definition("own", own), flat='{"range": "10.0.0.0/8", "node_slice_size": "/24"}') is None
 
     def test_a_flat_file_counts_as_on_the_nodes(self) -> None:
-        read = read_attachment(definition("blue", network(range="10.0.0.0/8")), flat='{"node_slice_size": "/24"}')
+        read = parse_nad(definition("blue", network(range="10.0.0.0/8")), flat='{"node_slice_size": "/24"}')
         assert read is not None
         assert read.config.sliced
 
     def test_a_list_goes_by_its_name(self) -> None:
         plugin = json.loads(network(range="10.0.0.0/8"))
-        read = read_attachment(definition("blue", json.dumps({"name": "listed", "plugins": [plugin]})))
+        read = parse_nad(definition("blue", json.dumps({"name": "listed", "plugins": [plugin]})))
         assert read is not None
         assert "listed" == read.pool_name
 
@@ -86,14 +86,14 @@ class TestSizeThatFits:
     )
     def test_it_has_room_for_twice_the_nodes_where_the_range_has(self, range_: str, nodes: int, size: str) -> None:
         (wanted,) = config(range=range_).ranges
-        assert size == size_that_fits(wanted, nodes=nodes)
+        assert size == suggest_slice_size(wanted, nodes=nodes)
         read = config(range=range_, node_slice_size=size).ranges[0]
         assert nodes <= read.cut.count
 
     def test_a_range_too_small_has_none(self) -> None:
         (wanted,) = config(range="10.0.0.0/24").ranges
         with pytest.raises(InvalidInput, match="^range '10.0.0.0/24': cannot be cut into 65 slices: use a"):
-            size_that_fits(wanted, nodes=65)
+            suggest_slice_size(wanted, nodes=65)
 
 
 class TestTables:
@@ -175,7 +175,7 @@ class TestAsWhereabouts:
     second = attachment("test2", network_name="test", range="10.0.0.0/8", node_slice_size="/10")
 
     def test_do_nothing(self) -> None:
-        assert Networks() == plan_networks([])
+        assert NetworkPlan() == plan_networks([])
 
     def test_nad_delete(self) -> None:
         """Theirs deletes the object that has the attachment's name, whatever the pool's is."""
@@ -197,7 +197,7 @@ class TestAsWhereabouts:
 
 
 class TestRefusals:
-    def refused(self, *attachments: Attachment, published: dict[str, TableKey] | None = None) -> tuple[str, str]:
+    def refused(self, *attachments: ParsedNad, published: dict[str, SliceTableKey] | None = None) -> tuple[str, str]:
         found = plan_networks(attachments, published=published)
         (refusal,) = found.refusals
         assert refusal.refused not in [each for plan in found.plans for each in plan.attachments]
@@ -239,7 +239,7 @@ class TestRefusals:
     def test_shared_ranges_may_overlap(self) -> None:
         """Reservations keep them apart."""
         attachments = [attachment(each, range=each) for each in ("10.0.0.0/8", "10.0.0.0/16")]
-        assert Networks() == plan_networks(attachments)
+        assert NetworkPlan() == plan_networks(attachments)
 
     @pytest.mark.parametrize(
         ("ipam", "reason"),

@@ -6,23 +6,23 @@ import pytest
 from podpool.api.builtin import AddressedPod, NetworkAnnotations
 from podpool.api.whereabouts import Allocation
 from podpool.core.ranges import parse_prefix
-from podpool.whereabouts.ippool_owner import KnownNames, place_of, slices_in_use
-from podpool.whereabouts.migration_report import Survey, Surveyed, Trouble, survey
-from podpool.whereabouts.object_names import PoolPlace
-from podpool.whereabouts.slice_assignment import Holding
+from podpool.whereabouts.ippool_owner import KnownNames, identify_pool, slices_in_use
+from podpool.whereabouts.migration_report import MigrationInputs, MigrationReport, Problem, build_migration_report
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.slice_assignment import HeldSlice
 from tests.whereabouts.builders import attachment, entry, pod, pool, reservation, spec
 
 RANGE = attachment("blue", range="10.0.0.0/24")
 
 
-def told(found: Survey, trouble: Trouble) -> list[str]:
+def told(found: MigrationReport, trouble: Problem) -> list[str]:
     assert {each.trouble for each in found.findings} <= {trouble}, "nothing else is wrong"
     return [f"{each.where}: {each.told}" for each in found.of(trouble)]
 
 
 def test_a_cluster_in_order_is_counted_and_nothing_is_said() -> None:
-    found = survey(
-        Surveyed(
+    found = build_migration_report(
+        MigrationInputs(
             pools=[
                 pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"), at2=entry("b"))),
                 pool("red-node1-10.1.0.0-26", spec("10.1.0.0/26", at5=entry("a", ifname="net2"))),
@@ -33,13 +33,13 @@ def test_a_cluster_in_order_is_counted_and_nothing_is_said() -> None:
             nodes=["node1"],
         )
     )
-    assert Survey(pools=2, entries=3, reservations=2) == found
+    assert MigrationReport(pools=2, entries=3, reservations=2) == found
 
 
 class TestDuplicates:
     def test_an_address_with_two_owners_in_overlapping_pools(self) -> None:
-        found = survey(
-            Surveyed(
+        found = build_migration_report(
+            MigrationInputs(
                 pools=[
                     pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"))),
                     pool("10.0.0.0-28", spec("10.0.0.0/28", at1=entry("b"))),
@@ -48,7 +48,7 @@ class TestDuplicates:
                 attachments=[RANGE, attachment("narrow", range="10.0.0.0/28")],
             )
         )
-        (duplicate,) = told(found, Trouble.DUPLICATE)
+        (duplicate,) = told(found, Problem.DUPLICATE)
         assert duplicate == (
             "ippool/10.0.0.0-24: 10.0.0.1 has 2 owners: 10.0.0.1 of default/a net1 in ippool/10.0.0.0-24; "
             "10.0.0.1 of default/b net1 in ippool/10.0.0.0-28"
@@ -56,8 +56,8 @@ class TestDuplicates:
 
     def test_ranges_that_are_to_overlap_have_addresses_of_their_own(self) -> None:
         """Where `enable_overlapping_ranges` is false, each pool's address is another, and needs its own entry."""
-        found = survey(
-            Surveyed(
+        found = build_migration_report(
+            MigrationInputs(
                 pools=[
                     pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"))),
                     pool("10.0.0.0-28", spec("10.0.0.0/28", at1=entry("b"), at2=entry("c"))),
@@ -70,12 +70,12 @@ class TestDuplicates:
             )
         )
         assert ["pod/default/d: 10.0.0.2 on net1 (default/wide) has no entry in any pool"] == told(
-            found, Trouble.UNRECORDED
+            found, Problem.UNRECORDED
         )
 
     def test_another_network_has_addresses_of_its_own(self) -> None:
-        found = survey(
-            Surveyed(
+        found = build_migration_report(
+            MigrationInputs(
                 pools=[
                     pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"))),
                     pool("red-10.0.0.0-24", spec("10.0.0.0/24", at1=entry("b"))),
@@ -84,7 +84,7 @@ class TestDuplicates:
                 attachments=[RANGE, attachment("red", network_name="red", range="10.0.0.0/24")],
             )
         )
-        assert [] == told(found, Trouble.DUPLICATE)
+        assert [] == told(found, Problem.DUPLICATE)
 
 
 class TestLeaks:
@@ -99,19 +99,21 @@ class TestLeaks:
     )
     def test_an_address_that_no_pod_has(self, pods: list[AddressedPod], why: str) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
-        found = survey(Surveyed(pools=[one], pods=pods, attachments=[RANGE]))
+        found = build_migration_report(MigrationInputs(pools=[one], pods=pods, attachments=[RANGE]))
         expected = f"ippool/10.0.0.0-24: 10.0.0.1 of default/a net1 in ippool/10.0.0.0-24: {why}"
-        assert [expected] == told(found, Trouble.LEAK)
+        assert [expected] == told(found, Problem.LEAK)
 
     def test_an_entry_of_nobody(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=Allocation()))
-        (leak,) = told(survey(Surveyed(pools=[one], attachments=[RANGE])), Trouble.LEAK)
+        (leak,) = told(build_migration_report(MigrationInputs(pools=[one], attachments=[RANGE])), Problem.LEAK)
         assert "10.0.0.1 of nobody in" in leak
 
     def test_a_pod_that_shows_nothing_yet_is_believed(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
         for shown in (pod("a", phase="Pending"), _garbled(pod("a"))):
-            assert [] == told(survey(Surveyed(pools=[one], pods=[shown], attachments=[RANGE])), Trouble.LEAK)
+            assert [] == told(
+                build_migration_report(MigrationInputs(pools=[one], pods=[shown], attachments=[RANGE])), Problem.LEAK
+            )
 
 
 def _garbled(broken: AddressedPod) -> AddressedPod:
@@ -128,19 +130,21 @@ class TestShared:
             pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("d"))),
         ]
         pods = [pod(each) for each in "abcd"]
-        found = survey(Surveyed(pools=pools, pods=pods, attachments=[cut, RANGE], nodes=["node1"]))
-        (shared,) = told(found, Trouble.SHARED)
+        found = build_migration_report(
+            MigrationInputs(pools=pools, pods=pods, attachments=[cut, RANGE], nodes=["node1"])
+        )
+        (shared,) = told(found, Problem.SHARED)
         assert shared.startswith("ippool/red-10.0.0.0-24: 2 of its addresses are of a range that is cut: slices with")
 
 
 class TestOutside:
     def test_a_key_that_leads_out_of_the_pools_range(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at256=entry("a"), atx=entry("b")))
-        found = survey(Surveyed(pools=[one], pods=[pod("a"), pod("b")], attachments=[RANGE]))
+        found = build_migration_report(MigrationInputs(pools=[one], pods=[pod("a"), pod("b")], attachments=[RANGE]))
         assert [
             "ippool/10.0.0.0-24: entry '256' of default/a net1 leads out of 10.0.0.0/24",
             "ippool/10.0.0.0-24: entry 'x' of default/b net1 leads out of 10.0.0.0/24",
-        ] == told(found, Trouble.OUTSIDE)
+        ] == told(found, Problem.OUTSIDE)
 
     def test_an_address_that_no_configuration_allows_any_more(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"), at200=entry("b"), at7=entry("c")))
@@ -149,7 +153,9 @@ class TestOutside:
             attachment("unreadable", range="10.0.0.0/24", exclude=["x"]),
         ]
         pods = [pod("a"), pod("b"), pod("c")]
-        found = told(survey(Surveyed(pools=[one], pods=pods, attachments=attachments)), Trouble.OUTSIDE)
+        found = told(
+            build_migration_report(MigrationInputs(pools=[one], pods=pods, attachments=attachments)), Problem.OUTSIDE
+        )
         assert ["10.0.0.7 of default/c", "10.0.0.200 of default/b"] == [
             each.split(": ")[1].split(" net1 ")[0] for each in found
         ]
@@ -161,20 +167,22 @@ class TestUnknownPools:
         ("name", "range_"), [("whatever", "nonsense"), ("10.0.0.0-24", "10.0.0.0/25"), ("other", "10.0.0.0/24")]
     )
     def test_one_that_cannot_be_read(self, name: str, range_: str) -> None:
-        found = survey(Surveyed(pools=[pool(name, spec(range_))], attachments=[RANGE]))
-        assert [f"ippool/{name}: range {range_!r} or the name cannot be read"] == told(found, Trouble.UNKNOWN)
+        found = build_migration_report(MigrationInputs(pools=[pool(name, spec(range_))], attachments=[RANGE]))
+        assert [f"ippool/{name}: range {range_!r} or the name cannot be read"] == told(found, Problem.UNKNOWN)
 
     @pytest.mark.parametrize("name", ["11.0.0.0-24", "red-11.0.0.0-24", "node1-11.0.0.0-24"])
     def test_one_that_nobody_asks_for(self, name: str) -> None:
-        found = survey(Surveyed(pools=[pool(name, spec("11.0.0.0/24"))], attachments=[RANGE], nodes=["node1"]))
-        assert [f"ippool/{name}: no network attachment asks for its range"] == told(found, Trouble.UNKNOWN)
+        found = build_migration_report(
+            MigrationInputs(pools=[pool(name, spec("11.0.0.0/24"))], attachments=[RANGE], nodes=["node1"])
+        )
+        assert [f"ippool/{name}: no network attachment asks for its range"] == told(found, Problem.UNKNOWN)
 
 
 class TestReservations:
     one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
 
     def test_one_without_an_entry(self) -> None:
-        objects = Surveyed(
+        objects = MigrationInputs(
             pools=[self.one],
             pods=[pod("a")],
             attachments=[RANGE],
@@ -185,27 +193,29 @@ class TestReservations:
             "10.0.0.1: kept for default/z, which has no entry: the entry is of default/a",
         ] == [
             each.removeprefix("overlappingrangeipreservation/")
-            for each in told(survey(objects), Trouble.LONE_RESERVATION)
+            for each in told(build_migration_report(objects), Problem.LONE_RESERVATION)
         ]
 
 
 class TestUnrecorded:
     def test_a_running_pods_address_without_an_entry(self) -> None:
         """It would be given to another."""
-        found = survey(
-            Surveyed(
+        found = build_migration_report(
+            MigrationInputs(
                 pools=[pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))],
                 pods=[pod("a", blue="10.0.0.1"), pod("b", blue="10.0.0.2"), pod("c", phase="Failed", blue="10.0.0.3")],
                 attachments=[RANGE],
             )
         )
         assert ["pod/default/b: 10.0.0.2 on net1 (default/blue) has no entry in any pool"] == told(
-            found, Trouble.UNRECORDED
+            found, Problem.UNRECORDED
         )
 
     def test_addresses_beside_the_range_and_networks_of_others_have_none(self) -> None:
-        found = survey(Surveyed(pods=[pod("a", blue="10.9.0.1", other="10.0.0.2")], attachments=[RANGE]))
-        assert [] == told(found, Trouble.UNRECORDED)
+        found = build_migration_report(
+            MigrationInputs(pods=[pod("a", blue="10.9.0.1", other="10.0.0.2")], attachments=[RANGE])
+        )
+        assert [] == told(found, Problem.UNRECORDED)
 
 
 class TestPlaces:
@@ -213,8 +223,8 @@ class TestPlaces:
 
     def test_annotations_count_more_than_names(self) -> None:
         noted = pool("red-node1-10.0.0.0-26", spec("10.0.0.0/26"), node="1-10.0.0.0", network_name="red-node")
-        expected = PoolPlace(range=parse_prefix("10.0.0.0/26"), network="red-node", node="1-10.0.0.0")
-        assert expected == place_of(noted, self.known)
+        expected = PoolIdentifier(range=parse_prefix("10.0.0.0/26"), network="red-node", node="1-10.0.0.0")
+        assert expected == identify_pool(noted, self.known)
 
     def test_slices_with_entries_or_a_holder_are_in_use(self) -> None:
         pools = [
@@ -227,15 +237,15 @@ class TestPlaces:
         leased = ["red-node2-10.0.0.64-26", "node1-10.0.0.192-26", "10.0.0.0-24"]
         assert {
             "red": (
-                Holding(parse_prefix("10.0.0.0/26"), "node1", ""),
-                Holding(parse_prefix("10.0.0.64/26"), "node2", "uid-node2"),
+                HeldSlice(parse_prefix("10.0.0.0/26"), "node1", ""),
+                HeldSlice(parse_prefix("10.0.0.64/26"), "node2", "uid-node2"),
             ),
-            "": (Holding(parse_prefix("10.0.0.192/26"), "node1", "uid-node1"),),
+            "": (HeldSlice(parse_prefix("10.0.0.192/26"), "node1", "uid-node1"),),
         } == slices_in_use(pools, leased=leased, known=self.known)
 
 
 def test_a_finding_is_a_line() -> None:
-    found = survey(Surveyed(reservations=[reservation("10.0.0.1", "")]))
+    found = build_migration_report(MigrationInputs(reservations=[reservation("10.0.0.1", "")]))
     assert (
         "reservation without entry: overlappingrangeipreservation/10.0.0.1: kept for nobody, which has no entry"
         == str(found.findings[0])

@@ -9,8 +9,8 @@ import pytest
 
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import parse_prefix, parse_stretch
-from podpool.whereabouts.slice_assignment import next_table
+from podpool.core.ranges import parse_prefix, parse_range
+from podpool.whereabouts.slice_assignment import assign_slices
 from tests.whereabouts.builders import network, plan, read_config
 
 
@@ -30,7 +30,7 @@ def test_34_addresses_compare_as_numbers() -> None:
     ],
 )
 def test_36_an_address_is_in_a_stretch_or_not(address: str, stretch: str, *, inside: bool) -> None:
-    assert inside == (parse_address(address).value in parse_stretch(stretch))
+    assert inside == (parse_address(address).value in parse_range(stretch))
 
 
 def test_37_no_address_is_in_no_stretch() -> None:
@@ -58,7 +58,7 @@ def test_57_slices_of_one_address_have_none_to_give() -> None:
 
 def test_57_host_bits_do_not_keep_a_range_from_being_cut() -> None:
     """Theirs refuses them when it cuts."""
-    table = next_table(plan("10.0.0.5/8", 10), nodes=[])
+    table = assign_slices(plan("10.0.0.5/8", 10), nodes=[])
     assert ["10.0.0.0/10", "10.64.0.0/10"] == [str(table.cut.slice(number)) for number in (0, 1)]
 
 

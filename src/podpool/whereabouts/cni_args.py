@@ -12,7 +12,7 @@ _KNOWN = ("IgnoreUnknown", "K8S_POD_NAME", "K8S_POD_NAMESPACE", "K8S_POD_INFRA_C
 _YES, _NO = ("1", "true"), ("0", "false")
 
 
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
+class PodInterface(msgspec.Struct, frozen=True, kw_only=True):
     """Who an address is for: a Pod's interface, in one of the sandboxes that the Pod has had."""
 
     podref: str
@@ -21,7 +21,7 @@ class Owner(msgspec.Struct, frozen=True, kw_only=True):
     ifname: str
 
 
-class Arguments(msgspec.Struct, frozen=True, kw_only=True):
+class CniArgs(msgspec.Struct, frozen=True, kw_only=True):
     """CNI_ARGS, as far as an address plugin looks at it."""
 
     pod_name: str = ""
@@ -30,15 +30,15 @@ class Arguments(msgspec.Struct, frozen=True, kw_only=True):
     """Further addresses for the container, in CIDR notation."""
     gateways: tuple[str, ...] = ()
 
-    def owner(self, *, container: str, ifname: str) -> Owner:
+    def owner(self, *, container: str, ifname: str) -> PodInterface:
         """Name who asks; without a Pod nobody could tell later whose the address is."""
         podref = f"{self.pod_namespace}/{self.pod_name}"
         if not (self.pod_namespace and self.pod_name):
             raise InvalidInput("CNI_ARGS", podref, "names no Pod: K8S_POD_NAMESPACE and K8S_POD_NAME must be set")
-        return Owner(podref=podref, container=container, ifname=ifname)
+        return PodInterface(podref=podref, container=container, ifname=ifname)
 
 
-def parse_arguments(text: str) -> Arguments:
+def parse_cni_args(text: str) -> CniArgs:
     """Read `IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0`."""
     given: dict[str, str] = {}
     for pair in filter(None, text.split(";")):
@@ -50,7 +50,7 @@ def parse_arguments(text: str) -> Arguments:
     if unknown:
         reason = f"is not known here: leave it out, or add IgnoreUnknown=1; known are {', '.join(_KNOWN)}"
         raise InvalidInput("CNI_ARGS", ";".join(unknown), reason)
-    return Arguments(
+    return CniArgs(
         pod_name=given.get("K8S_POD_NAME", ""),
         pod_namespace=given.get("K8S_POD_NAMESPACE", ""),
         addresses=_listed(given, "IP", parse_prefix),

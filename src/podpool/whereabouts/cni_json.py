@@ -1,4 +1,4 @@
-"""Network configurations as JSON, read as forgivingly as the programs read them that people wrote them for.
+"""NetworkConfig configurations as JSON, read as forgivingly as the programs read them that people wrote them for.
 
 Those are in Go: `Range` is `range`, a later spelling wins over an earlier one, null is as if it had not been written,
 what is unknown is skipped. Only a value of the wrong type is refused, with the path of its key.
@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.core.errors import InvalidInput, shown
+from podpool.core.errors import InvalidInput, quoted
 
-TYPES = ("whereabouts", "podpool")
+IPAM_TYPES = ("whereabouts", "podpool")
 """What `ipam.type` calls us."""
 
 _PLACE = re.compile(r"(?P<reason>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class Network(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     """One plugin's configuration: what stands around `ipam`, and that."""
 
     name: str = ""
@@ -32,21 +32,21 @@ class Network(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ours(self) -> bool:
         """Tell whether it asks us for addresses."""
-        return self.ipam is not None and read_struct(self.ipam, Claim, at="ipam").type in TYPES
+        return self.ipam is not None and read_struct(self.ipam, IpamType, at="ipam").type in IPAM_TYPES
 
 
-class Claim(msgspec.Struct, frozen=True):
+class IpamType(msgspec.Struct, frozen=True):
     """Who is asked for addresses."""
 
     type: str = ""
 
 
-def read_network(text: str | bytes) -> Network:
+def read_network_config(text: str | bytes) -> NetworkConfig:
     """Read a configuration, or of a list the plugin that asks us for addresses; it goes by the list's name."""
-    network = read_struct(read_object(text, what="configuration"), Network)
+    network = read_struct(read_object(text, what="configuration"), NetworkConfig)
     if network.type or not network.plugins:
         return network
-    plugins = [read_struct(each, Network, at=f"plugins[{at}]") for at, each in enumerate(network.plugins)]
+    plugins = [read_struct(each, NetworkConfig, at=f"plugins[{at}]") for at, each in enumerate(network.plugins)]
     chosen = next((each for each in plugins if each.ours), plugins[0])
     return msgspec.structs.replace(
         chosen, name=network.name or chosen.name, cni_version=network.cni_version or chosen.cni_version
@@ -89,11 +89,11 @@ def _refused(told: str, value: Mapping[str, Any], *, at: str) -> InvalidInput:
     return InvalidInput(what, value.get(key, value), f"has the wrong type: {reason.lower()}".replace("`", ""))
 
 
-def check_type(network: Network) -> dict[str, Any]:
+def ipam_section(network: NetworkConfig) -> dict[str, Any]:
     """Find the part that is for us; refused when there is none."""
     if network.ipam is None:
         raise InvalidInput("ipam", None, 'is missing: add "ipam": {"type": "podpool", "range": "192.168.2.0/24"}')
     if not network.ours:
-        given = read_struct(network.ipam, Claim, at="ipam").type
-        raise InvalidInput("ipam.type", given, f"is not ours: use {' or '.join(map(shown, TYPES))}")
+        given = read_struct(network.ipam, IpamType, at="ipam").type
+        raise InvalidInput("ipam.type", given, f"is not ours: use {' or '.join(map(quoted, IPAM_TYPES))}")
     return network.ipam

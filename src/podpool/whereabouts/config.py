@@ -12,18 +12,18 @@ import msgspec
 
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.range_spec import Allocation, parse_allocation
+from podpool.core.range_spec import RangeSpec, parse_range_spec
 from podpool.core.ranges import Prefix, parse_exclusion, parse_prefix
-from podpool.core.slice_table import Cut, parse_slice_size
-from podpool.whereabouts.cni_args import Arguments
-from podpool.whereabouts.cni_json import Network, check_type, read_object, read_struct
-from podpool.whereabouts.raw_config import Dns, Written, WrittenAddress, WrittenRange, merged
+from podpool.core.slice_table import SliceLayout, parse_slice_size
+from podpool.whereabouts.cni_args import CniArgs
+from podpool.whereabouts.cni_json import NetworkConfig, ipam_section, read_object, read_struct
+from podpool.whereabouts.raw_config import DnsConfig, RawAddress, RawIpamConfig, RawRange, merge_flat_file
 
 _ONE_PER_FAMILY = ("", "0.1.0", "0.2.0")
 """CNI versions whose result has room for one address of each family; no version means the first."""
 
 
-class WantedRange(msgspec.Struct, frozen=True, kw_only=True):
+class RangeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """A range that every Pod gets an address from."""
 
     prefix: Prefix
@@ -34,12 +34,12 @@ class WantedRange(msgspec.Struct, frozen=True, kw_only=True):
     """Empty without slices."""
 
     @property
-    def allocation(self) -> Allocation:
+    def allocation(self) -> RangeSpec:
         """What may be given; refused when an exclusion cannot be read."""
-        return Allocation(self.prefix, self.start, self.end, tuple(map(parse_exclusion, self.exclude)))
+        return RangeSpec(self.prefix, self.start, self.end, tuple(map(parse_exclusion, self.exclude)))
 
     @property
-    def cut(self) -> Cut:
+    def cut(self) -> SliceLayout:
         """How it is divided among the nodes; refused when the size does not fit or leaves nothing to give."""
         cut = parse_slice_size(self.slice_size, of=self.prefix)
         longest = self.prefix.family.bits - 2
@@ -48,7 +48,7 @@ class WantedRange(msgspec.Struct, frozen=True, kw_only=True):
         return cut
 
 
-class GivenAddress(msgspec.Struct, frozen=True, kw_only=True):
+class InterfaceAddress(msgspec.Struct, frozen=True, kw_only=True):
     """An address as a Pod's interface needs it."""
 
     address: Address
@@ -60,14 +60,14 @@ class GivenAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.address}/{self.prefix.length}"
 
 
-class LeaderTimes(msgspec.Struct, frozen=True, kw_only=True):
+class LeaderElectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How the `whereabouts` Lease is held, in milliseconds."""
 
     duration: int = 1500
     renew: int = 1000
     retry: int = 500
 
-    def checked(self) -> "LeaderTimes":
+    def checked(self) -> "LeaderElectionConfig":
         """Refuse times with which nobody could hold it; Whereabouts crashes on them."""
         if self.duration > self.renew and self.renew * 5 > self.retry * 6:
             return self
@@ -83,22 +83,22 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The network's name in CNI."""
     network_name: str = ""
     """Networks with the same addresses are kept apart by this; unnamed ones are one."""
-    ranges: tuple[WantedRange, ...] = ()
-    addresses: tuple[GivenAddress, ...] = ()
+    ranges: tuple[RangeConfig, ...] = ()
+    addresses: tuple[InterfaceAddress, ...] = ()
     """Handed on as they are: nobody stores them, nobody else is kept from them."""
     gateway: Address | None = None
     routes: tuple[dict[str, Any], ...] = ()
-    dns: Dns = Dns()
+    dns: DnsConfig = DnsConfig()
     sliced: bool = False
     fast_ipam: bool = False
     overlap_checked: bool = True
     """An address is taken in every range of the network that has it;"""
     overlap_insisted: bool = False
     """and this was written, not left at its default."""
-    leader: LeaderTimes = LeaderTimes()
+    leader: LeaderElectionConfig = LeaderElectionConfig()
     sleep_for_race: int = 0
 
-    def given(self, chosen: Sequence[Address]) -> tuple[GivenAddress, ...]:
+    def given(self, chosen: Sequence[Address]) -> tuple[InterfaceAddress, ...]:
         """Tell what a Pod gets: an address from each range, in order, and then those that are handed on.
 
         A gateway goes with its own family. Whereabouts gives an IPv6 address an IPv4 gateway, which no kernel takes.
@@ -106,7 +106,7 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
         families = {self.gateway.family: self.gateway} if self.gateway else {}
         return (
             *(
-                GivenAddress(address=address, prefix=wanted.prefix, gateway=families.get(address.family))
+                InterfaceAddress(address=address, prefix=wanted.prefix, gateway=families.get(address.family))
                 for wanted, address in zip(self.ranges, chosen, strict=True)
             ),
             *self.addresses,
@@ -120,13 +120,17 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput("node_slice_size", "", reason)
 
 
-def config_of(network: Network, *, flat: str | bytes | None = None, arguments: Arguments | None = None) -> IpamConfig:
+def parse_ipam_config(
+    network: NetworkConfig, *, flat: str | bytes | None = None, arguments: CniArgs | None = None
+) -> IpamConfig:
     """Find out what a network's configuration means."""
-    written = read_struct(check_type(network), Written, at="ipam")
+    written = read_struct(ipam_section(network), RawIpamConfig, at="ipam")
     if flat is not None:
-        written = merged(written, read_struct(read_object(flat, what="flat file"), Written, at="flat file"))
+        written = merge_flat_file(
+            written, read_struct(read_object(flat, what="flat file"), RawIpamConfig, at="flat file")
+        )
     written.read_kubernetes()  # nobody uses it, and a wrong type is refused all the same
-    addresses = _statics(written.read_addresses(), arguments or Arguments())
+    addresses = _statics(written.read_addresses(), arguments or CniArgs())
     _check_room(addresses, network.cni_version)
     ranges = _ranges(written)
     return IpamConfig(
@@ -141,26 +145,26 @@ def config_of(network: Network, *, flat: str | bytes | None = None, arguments: A
         fast_ipam=written.fast_ipam is True,
         overlap_checked=written.enable_overlapping_ranges is not False,
         overlap_insisted=written.enable_overlapping_ranges is True,
-        leader=LeaderTimes(
-            duration=written.leader_lease_duration or LeaderTimes().duration,
-            renew=written.leader_renew_deadline or LeaderTimes().renew,
-            retry=written.leader_retry_period or LeaderTimes().retry,
+        leader=LeaderElectionConfig(
+            duration=written.leader_lease_duration or LeaderElectionConfig().duration,
+            renew=written.leader_renew_deadline or LeaderElectionConfig().renew,
+            retry=written.leader_retry_period or LeaderElectionConfig().retry,
         ),
         sleep_for_race=written.sleep_for_race,
     )
 
 
-def _ranges(written: Written) -> tuple[WantedRange, ...]:
+def _ranges(written: RawIpamConfig) -> tuple[RangeConfig, ...]:
     """Read the ranges. A bound beside `range` that is no address is as if not written; in `ipRanges` it is refused."""
-    ranges: list[WantedRange] = []
+    ranges: list[RangeConfig] = []
     for at, each in enumerate(written.read_ranges()):
         bound = _forgiven if written.range and at == 0 else _strict
-        allocation = parse_allocation(
+        allocation = parse_range_spec(
             each.range, start=bound(each.range_start, "range_start"), end=bound(each.range_end, "range_end")
         )
         first = ranges[0].prefix if ranges else allocation.prefix
         ranges.append(
-            WantedRange(
+            RangeConfig(
                 prefix=allocation.prefix,
                 start=allocation.start,
                 end=allocation.end,
@@ -171,7 +175,7 @@ def _ranges(written: Written) -> tuple[WantedRange, ...]:
     return tuple(ranges)
 
 
-def _slice_size(written: WrittenRange, common: str, *, of: Prefix, first: Prefix) -> str:
+def _slice_size(written: RawRange, common: str, *, of: Prefix, first: Prefix) -> str:
     """Choose a range's own size, else the common one: in the other family than the first's, as many addresses."""
     size = written.node_slice_size or common
     digits = size.removeprefix("/")
@@ -202,29 +206,29 @@ def _route(written: dict[str, Any], *, at: int) -> dict[str, Any]:
     return route
 
 
-def _statics(written: Sequence[WrittenAddress], arguments: Arguments) -> tuple[GivenAddress, ...]:
+def _statics(written: Sequence[RawAddress], arguments: CniArgs) -> tuple[InterfaceAddress, ...]:
     own = [_static(each.address, each.gateway, what="addresses") for each in written]
     asked = [_static(each, "", what="CNI_ARGS IP") for each in arguments.addresses]
     gateways = [parse_address(each, what="CNI_ARGS GATEWAY", leading_zeros=True) for each in arguments.gateways]
     return tuple(_with_gateway(each, gateways) for each in (*own, *asked))
 
 
-def _static(text: str, gateway: str, *, what: str) -> GivenAddress:
+def _static(text: str, gateway: str, *, what: str) -> InterfaceAddress:
     prefix = parse_prefix(text, what=what, leading_zeros=True)
-    return GivenAddress(
+    return InterfaceAddress(
         address=parse_address(text.partition("/")[0], what=what, leading_zeros=True),
         prefix=prefix,
         gateway=parse_address(gateway, what=f"{what} gateway") if gateway else None,
     )
 
 
-def _with_gateway(static: GivenAddress, gateways: Sequence[Address]) -> GivenAddress:
+def _with_gateway(static: InterfaceAddress, gateways: Sequence[Address]) -> InterfaceAddress:
     """Take the last gateway that lies in the address' network."""
     fitting = [each for each in gateways if each in static.prefix]
     return msgspec.structs.replace(static, gateway=fitting[-1]) if fitting else static
 
 
-def _check_room(addresses: Sequence[GivenAddress], version: str) -> None:
+def _check_room(addresses: Sequence[InterfaceAddress], version: str) -> None:
     for family in Family:
         found = [str(each.address) for each in addresses if each.address.family is family]
         if len(found) > 1 and version in _ONE_PER_FAMILY:

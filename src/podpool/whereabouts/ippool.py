@@ -13,13 +13,13 @@ import msgspec
 from podpool.api.whereabouts import Allocation, IPPoolSpec
 from podpool.core.addresses import Address, parse_address
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.whereabouts.cni_args import Owner
+from podpool.whereabouts.cni_args import PodInterface
 
 _MOST_DIGITS = 39
 """2^128 has as many."""
 
 
-class Entry(msgspec.Struct, frozen=True, kw_only=True):
+class IPPoolEntry(msgspec.Struct, frozen=True, kw_only=True):
     """Who has one address."""
 
     key: str
@@ -32,13 +32,13 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
         return self.allocation.podref, self.allocation.ifname
 
 
-class Entries(msgspec.Struct, frozen=True, kw_only=True):
+class ParsedIPPool(msgspec.Struct, frozen=True, kw_only=True):
     """What an IPPool says, read."""
 
     prefix: Prefix
     base: Address
     """What keys count from: the range's address as written."""
-    listed: tuple[Entry, ...] = ()
+    listed: tuple[IPPoolEntry, ...] = ()
     """By address."""
     outside: tuple[str, ...] = ()
     """Keys that are no number, or lead out of the range."""
@@ -48,7 +48,7 @@ class Entries(msgspec.Struct, frozen=True, kw_only=True):
         return str(address.value - self.base.value)
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class AllocationChange(msgspec.Struct, frozen=True, kw_only=True):
     """One entry before and after; the same on both sides when nothing is to be written."""
 
     key: str
@@ -70,7 +70,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
         return [seen, {"op": "replace", "path": f"{path}/id", "value": self.after.id}]
 
 
-def read_entries(spec: IPPoolSpec) -> Entries:
+def parse_ippool(spec: IPPoolSpec) -> ParsedIPPool:
     """Read an IPPool; refused when its range is none."""
     prefix = parse_prefix(spec.range, what="spec.range")
     base = parse_address(spec.range.partition("/")[0], what="spec.range")
@@ -78,19 +78,19 @@ def read_entries(spec: IPPoolSpec) -> Entries:
     for key, allocation in spec.allocations.items():
         value = base.value + int(key) if _is_number(key) else -1
         if value in inside:
-            listed.append(Entry(key=key, address=Address(prefix.family, value), allocation=allocation))
+            listed.append(IPPoolEntry(key=key, address=Address(prefix.family, value), allocation=allocation))
         else:
             outside.append(key)
     listed.sort(key=lambda entry: entry.address.value)
-    return Entries(prefix=prefix, base=base, listed=tuple(listed), outside=tuple(outside))
+    return ParsedIPPool(prefix=prefix, base=base, listed=tuple(listed), outside=tuple(outside))
 
 
-def entry_of(owner: Owner) -> Allocation:
+def allocation_for(owner: PodInterface) -> Allocation:
     """Write down who has an address."""
     return Allocation(id=owner.container, podref=owner.podref, ifname=owner.ifname)
 
 
-def patch_of(changes: Iterable[Change], *, version: str = "") -> list[dict[str, Any]]:
+def allocation_patch(changes: Iterable[AllocationChange], *, version: str = "") -> list[dict[str, Any]]:
     """Write changes as one JSON patch; with a version it fits no other, as Whereabouts does it."""
     once = {change.key: change for change in changes}
     operations = [operation for change in once.values() for operation in change.operations()]

@@ -5,12 +5,12 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from podpool.api.whereabouts import CUT_ANNOTATION, NODE_ANNOTATION, NODE_UID_LABEL, IPPool
+from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, SEALED_ANNOTATION, IPPool
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.whereabouts.ippool import read_entries
-from podpool.whereabouts.object_names import PoolPlace, read_pool_name
-from podpool.whereabouts.slice_assignment import Holding
+from podpool.whereabouts.ippool import parse_ippool
+from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
+from podpool.whereabouts.slice_assignment import HeldSlice
 
 NETWORK_ANNOTATION = "podpool.io/network"
 """On an IPPool: the network's name, empty for the unnamed one,"""
@@ -25,7 +25,7 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
     networks: Collection[str] = ()
 
 
-def place_of(pool: IPPool, known: KnownNames) -> PoolPlace | None:
+def identify_pool(pool: IPPool, known: KnownNames) -> PoolIdentifier | None:
     """Tell whose a pool is: from our annotations, else from its name; None when nobody can tell."""
     try:
         range_ = parse_prefix(pool.spec.range)
@@ -33,25 +33,25 @@ def place_of(pool: IPPool, known: KnownNames) -> PoolPlace | None:
         return None
     notes = pool.metadata.annotations
     if NODE_ANNOTATION in notes:
-        return PoolPlace(range=range_, network=notes.get(NETWORK_ANNOTATION, ""), node=notes[NODE_ANNOTATION])
-    if CUT_ANNOTATION in notes:
-        return PoolPlace(range=range_, network=notes.get(NETWORK_ANNOTATION, ""))
-    return read_pool_name(pool.metadata.name, range_=range_, nodes=known.nodes, networks=known.networks)
+        return PoolIdentifier(range=range_, network=notes.get(NETWORK_ANNOTATION, ""), node=notes[NODE_ANNOTATION])
+    if SEALED_ANNOTATION in notes:
+        return PoolIdentifier(range=range_, network=notes.get(NETWORK_ANNOTATION, ""))
+    return parse_pool_name(pool.metadata.name, range_=range_, nodes=known.nodes, networks=known.networks)
 
 
 def slices_in_use(
     pools: Iterable[IPPool], *, leased: Collection[str], known: KnownNames
-) -> dict[str, tuple[Holding, ...]]:
+) -> dict[str, tuple[HeldSlice, ...]]:
     """Find by network which slices may be in use: their Lease has a holder, or their pool has entries.
 
     Pools of foreign plugins have no Lease that lasts; their entries are all there is to go by.
     """
-    found: defaultdict[str, list[Holding]] = defaultdict(list)
+    found: defaultdict[str, list[HeldSlice]] = defaultdict(list)
     for pool in pools:
-        place = place_of(pool, known)
+        place = identify_pool(pool, known)
         if place and place.node and (pool.metadata.name in leased or pool.spec.allocations):
             uid = pool.metadata.labels.get(NODE_UID_LABEL, "")
-            found[place.network].append(Holding(place.range, place.node, uid))
+            found[place.network].append(HeldSlice(place.range, place.node, uid))
     return {network: tuple(sorted(each)) for network, each in found.items()}
 
 
@@ -59,7 +59,7 @@ def shared_pools(
     pools: Iterable[IPPool], *, network: str, ranges: Collection[Prefix], known: KnownNames
 ) -> tuple[IPPool, ...]:
     """Find the pools that all nodes share and that have addresses of ranges of a network."""
-    found = ((pool, place_of(pool, known)) for pool in pools)
+    found = ((pool, identify_pool(pool, known)) for pool in pools)
     return tuple(
         pool
         for pool, place in found
@@ -70,7 +70,7 @@ def shared_pools(
     )
 
 
-def shared_in_use(pools: Iterable[IPPool]) -> tuple[Holding, ...]:
+def allocated_in_shared_pools(pools: Iterable[IPPool]) -> tuple[HeldSlice, ...]:
     """Find the single addresses that somebody has through pools that all nodes share: they are no node's to give."""
-    listed = (entry.address for pool in pools for entry in read_entries(pool.spec).listed)
-    return tuple(Holding(Prefix(each.family, each.value, each.family.bits), node="") for each in listed)
+    listed = (entry.address for pool in pools for entry in parse_ippool(pool.spec).listed)
+    return tuple(HeldSlice(Prefix(each.family, each.value, each.family.bits), node="") for each in listed)

@@ -17,15 +17,15 @@ from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
-from podpool.whereabouts.config import WantedRange
-from podpool.whereabouts.ippool import Entry, read_entries
-from podpool.whereabouts.ippool_owner import KnownNames, place_of
-from podpool.whereabouts.nads import Attachment
-from podpool.whereabouts.network_status import shown_networks
-from podpool.whereabouts.object_names import PoolPlace, reservation_name
+from podpool.whereabouts.config import RangeConfig
+from podpool.whereabouts.ippool import IPPoolEntry, parse_ippool
+from podpool.whereabouts.ippool_owner import KnownNames, identify_pool
+from podpool.whereabouts.nads import ParsedNad
+from podpool.whereabouts.network_status import network_statuses
+from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 
 
-class Trouble(enum.Enum):
+class Problem(enum.Enum):
     """What is wrong."""
 
     DUPLICATE = "duplicate"
@@ -43,10 +43,10 @@ class Trouble(enum.Enum):
     """A running Pod's address has no entry: it would be given to another."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationFinding(msgspec.Struct, frozen=True, kw_only=True):
     """One thing that is wrong."""
 
-    trouble: Trouble
+    trouble: Problem
     where: str
     """The object, as kubectl names it."""
     told: str
@@ -55,7 +55,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.trouble.value}: {self.where}: {self.told}"
 
 
-class Lent(msgspec.Struct, frozen=True, kw_only=True):
+class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
     """An address of a range that a running Pod has."""
 
     pod: str
@@ -64,32 +64,32 @@ class Lent(msgspec.Struct, frozen=True, kw_only=True):
     interface: str
     attachment: str
     network: str
-    wanted: WantedRange
+    wanted: RangeConfig
     address: Address
 
 
-class Survey(msgspec.Struct, frozen=True, kw_only=True):
+class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
     """What was found."""
 
     pools: int
     entries: int
     reservations: int
-    findings: tuple[Finding, ...] = ()
-    unrecorded: tuple[Lent, ...] = ()
+    findings: tuple[MigrationFinding, ...] = ()
+    unrecorded: tuple[PodAddress, ...] = ()
     """What running Pods have and no pool knows of."""
 
-    def of(self, trouble: Trouble) -> tuple[Finding, ...]:
+    def of(self, trouble: Problem) -> tuple[MigrationFinding, ...]:
         """Pick the findings of one kind."""
         return tuple(each for each in self.findings if each.trouble is trouble)
 
 
-class Surveyed(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that a survey looks at."""
+class MigrationInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """The objects that a build_migration_report looks at."""
 
     pools: Sequence[IPPool] = ()
     reservations: Sequence[Reservation] = ()
     pods: Sequence[AddressedPod] = ()
-    attachments: Sequence[Attachment] = ()
+    attachments: Sequence[ParsedNad] = ()
     nodes: Collection[str] = ()
 
 
@@ -97,32 +97,32 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     """An entry and where it stands."""
 
     pool: str
-    place: PoolPlace
-    entry: Entry
+    place: PoolIdentifier
+    entry: IPPoolEntry
 
     @property
     def told(self) -> str:
-        return f"{self.entry.address} of {told_owner(self.entry.allocation)} in ippool/{self.pool}"
+        return f"{self.entry.address} of {owner_text(self.entry.allocation)} in ippool/{self.pool}"
 
 
-def survey(objects: Surveyed) -> Survey:
+def build_migration_report(objects: MigrationInputs) -> MigrationReport:
     """Look at everything, and change nothing."""
     networks = frozenset(each.config.network_name for each in objects.attachments) - {""}
     known = KnownNames(nodes=frozenset(objects.nodes), networks=networks)
     records: list[_Record] = []
-    findings: list[Finding] = []
+    findings: list[MigrationFinding] = []
     for pool in objects.pools:
-        place = place_of(pool, known)
+        place = identify_pool(pool, known)
         if place is None:
             told = f"range {pool.spec.range!r} or the name cannot be read"
-            findings.append(Finding(trouble=Trouble.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
+            findings.append(MigrationFinding(trouble=Problem.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
             continue
-        entries = read_entries(pool.spec)
+        entries = parse_ippool(pool.spec)
         findings += _strays(pool, entries.outside, entries.prefix)
         records += (_Record(pool=pool.metadata.name, place=place, entry=entry) for entry in entries.listed)
         if not _asking(place, objects.attachments):
             told = "no network attachment asks for its range"
-            findings.append(Finding(trouble=Trouble.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
+            findings.append(MigrationFinding(trouble=Problem.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
     apart = _apart(records, objects.attachments)
     findings += _duplicates(records, apart)
     findings += _leaks(records, objects.pods)
@@ -131,7 +131,7 @@ def survey(objects: Surveyed) -> Survey:
     findings += _lone_reservations(records, objects.reservations)
     unrecorded = tuple(_unrecorded(records, objects, apart))
     findings += map(_told_unrecorded, unrecorded)
-    return Survey(
+    return MigrationReport(
         pools=len(objects.pools),
         entries=sum(len(pool.spec.allocations) for pool in objects.pools),
         reservations=len(objects.reservations),
@@ -140,12 +140,12 @@ def survey(objects: Surveyed) -> Survey:
     )
 
 
-def told_owner(allocation: Allocation) -> str:
+def owner_text(allocation: Allocation) -> str:
     """Name an entry's owner."""
     return " ".join(filter(None, (allocation.podref or "nobody", allocation.ifname)))
 
 
-def _asking(place: PoolPlace, attachments: Sequence[Attachment]) -> list[Attachment]:
+def _asking(place: PoolIdentifier, attachments: Sequence[ParsedNad]) -> list[ParsedNad]:
     """Find the attachments that a pool is for: theirs is the range, or its slice is cut from it."""
     return [
         each
@@ -158,13 +158,13 @@ def _asking(place: PoolPlace, attachments: Sequence[Attachment]) -> list[Attachm
     ]
 
 
-def _strays(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[Finding]:
+def _strays(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[MigrationFinding]:
     for key in keys:
-        told = f"entry {key!r} of {told_owner(pool.spec.allocations[key])} leads out of {prefix}"
-        yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+        told = f"entry {key!r} of {owner_text(pool.spec.allocations[key])} leads out of {prefix}"
+        yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
 
 
-def _apart(records: Sequence[_Record], attachments: Sequence[Attachment]) -> frozenset[PoolPlace]:
+def _apart(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> frozenset[PoolIdentifier]:
     """Find the pools whose addresses are their own, whichever other ranges have them: all who ask want it so."""
     asked = {place: _asking(place, attachments) for place in {record.place for record in records} if not place.node}
     return frozenset(
@@ -172,24 +172,24 @@ def _apart(records: Sequence[_Record], attachments: Sequence[Attachment]) -> fro
     )
 
 
-def _realm(place: PoolPlace, apart: Collection[PoolPlace]) -> PoolPlace | str:
+def _realm(place: PoolIdentifier, apart: Collection[PoolIdentifier]) -> PoolIdentifier | str:
     """Tell within what an address has one owner: the pool, or its whole network."""
     return place if place in apart else place.network
 
 
-def _duplicates(records: Sequence[_Record], apart: Collection[PoolPlace]) -> Iterator[Finding]:
-    holders: defaultdict[tuple[PoolPlace | str, Address], list[_Record]] = defaultdict(list)
+def _duplicates(records: Sequence[_Record], apart: Collection[PoolIdentifier]) -> Iterator[MigrationFinding]:
+    holders: defaultdict[tuple[PoolIdentifier | str, Address], list[_Record]] = defaultdict(list)
     for record in records:
         holders[_realm(record.place, apart), record.entry.address].append(record)
     for (_, address), held in holders.items():
         if len({each.entry.owned_by for each in held}) > 1:
             told = f"{address} has {len(held)} owners: {'; '.join(each.told for each in held)}"
-            yield Finding(trouble=Trouble.DUPLICATE, where=f"ippool/{held[0].pool}", told=told)
+            yield MigrationFinding(trouble=Problem.DUPLICATE, where=f"ippool/{held[0].pool}", told=told)
 
 
-def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[Finding]:
+def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[MigrationFinding]:
     phases = {pod.key: pod.status.phase for pod in pods}
-    shown = {pod.key: {address for each in shown_networks(pod) for address in each.addresses} for pod in pods}
+    shown = {pod.key: {address for each in network_statuses(pod) for address in each.addresses} for pod in pods}
     for record in records:
         podref = record.entry.allocation.podref
         if podref not in phases:
@@ -200,10 +200,10 @@ def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator
             why = "the Pod does not have this address"
         else:
             continue
-        yield Finding(trouble=Trouble.LEAK, where=f"ippool/{record.pool}", told=f"{record.told}: {why}")
+        yield MigrationFinding(trouble=Problem.LEAK, where=f"ippool/{record.pool}", told=f"{record.told}: {why}")
 
 
-def _disallowed(records: Sequence[_Record], attachments: Sequence[Attachment]) -> Iterator[Finding]:
+def _disallowed(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
     places = dict.fromkeys(record.place for record in records)
     asked = {place: _asking(place, attachments) for place in places}
     members = {each.key: tuple(_members(each)) for each in attachments}
@@ -212,10 +212,10 @@ def _disallowed(records: Sequence[_Record], attachments: Sequence[Attachment]) -
         value = record.entry.address.value
         if asking and not any(value in allowed for each in asking for allowed in members[each.key]):
             told = f"{record.told} is outside of what {', '.join(each.key for each in asking)} may give"
-            yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{record.pool}", told=told)
+            yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{record.pool}", told=told)
 
 
-def _under_slices(records: Sequence[_Record], attachments: Sequence[Attachment]) -> Iterator[Finding]:
+def _under_slices(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
     """Count, pool by pool, what is shared of ranges that are cut."""
     cut = [
         (each.config.network_name, wanted.prefix)
@@ -231,10 +231,10 @@ def _under_slices(records: Sequence[_Record], attachments: Sequence[Attachment])
     )
     for pool, count in shared.items():
         told = f"{count} of its addresses are of a range that is cut: slices with them wait until their Pods are gone"
-        yield Finding(trouble=Trouble.SHARED, where=f"ippool/{pool}", told=told)
+        yield MigrationFinding(trouble=Problem.SHARED, where=f"ippool/{pool}", told=told)
 
 
-def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reservation]) -> Iterator[Finding]:
+def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reservation]) -> Iterator[MigrationFinding]:
     owners: defaultdict[str, set[str]] = defaultdict(set)
     for record in records:
         name = reservation_name(record.entry.address, network=record.place.network)
@@ -245,34 +245,36 @@ def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reserv
             others = f": the entry is of {', '.join(sorted(owners[name]))}" if owners[name] else ""
             told = f"kept for {podref or 'nobody'}, which has no entry{others}"
             where = f"overlappingrangeipreservation/{name}"
-            yield Finding(trouble=Trouble.LONE_RESERVATION, where=where, told=told)
+            yield MigrationFinding(trouble=Problem.LONE_RESERVATION, where=where, told=told)
 
 
-def _unrecorded(records: Sequence[_Record], objects: Surveyed, apart: Collection[PoolPlace]) -> Iterator[Lent]:
+def _unrecorded(
+    records: Sequence[_Record], objects: MigrationInputs, apart: Collection[PoolIdentifier]
+) -> Iterator[PodAddress]:
     held = {(_realm(record.place, apart), record.entry.address) for record in records}
     for each in _lent(objects):
-        place = PoolPlace(range=each.wanted.prefix, network=each.network)
+        place = PoolIdentifier(range=each.wanted.prefix, network=each.network)
         if (_realm(place, apart), each.address) not in held:
             yield each
 
 
-def _told_unrecorded(lent: Lent) -> Finding:
+def _told_unrecorded(lent: PodAddress) -> MigrationFinding:
     told = f"{lent.address} on {lent.interface} ({lent.attachment}) has no entry in any pool"
-    return Finding(trouble=Trouble.UNRECORDED, where=f"pod/{lent.pod}", told=told)
+    return MigrationFinding(trouble=Problem.UNRECORDED, where=f"pod/{lent.pod}", told=told)
 
 
-def _lent(objects: Surveyed) -> Iterator[Lent]:
+def _lent(objects: MigrationInputs) -> Iterator[PodAddress]:
     """Find the addresses of ranges that running Pods have, by what Multus says of them."""
     attachments = {each.key: each.config for each in objects.attachments}
     for pod in objects.pods:
-        shown = [] if pod.status.phase in FINISHED else shown_networks(pod)
+        shown = [] if pod.status.phase in FINISHED else network_statuses(pod)
         running = [each for each in shown if each.name in attachments]
         for status in running:
             config = attachments[status.name]
             for address in status.addresses:
                 for wanted in config.ranges:
                     if wanted.prefix.family is address.family and address.value in wanted.prefix.range:
-                        yield Lent(
+                        yield PodAddress(
                             pod=pod.key,
                             node=pod.spec.node_name,
                             interface=status.interface,
@@ -284,7 +286,7 @@ def _lent(objects: Surveyed) -> Iterator[Lent]:
                         break
 
 
-def _members(attachment: Attachment) -> Iterator[RangeSet]:
+def _members(attachment: ParsedNad) -> Iterator[RangeSet]:
     for wanted in attachment.config.ranges:
         with suppress(InvalidInput):
             yield wanted.allocation.members

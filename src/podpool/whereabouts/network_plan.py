@@ -10,32 +10,32 @@ from itertools import combinations
 import msgspec
 
 from podpool.core.errors import InvalidInput
-from podpool.core.range_spec import Allocation
+from podpool.core.range_spec import RangeSpec
 from podpool.core.ranges import Prefix
-from podpool.core.slice_table import Cut
-from podpool.whereabouts.config import WantedRange
-from podpool.whereabouts.nads import Attachment
+from podpool.core.slice_table import SliceLayout
+from podpool.whereabouts.config import RangeConfig
+from podpool.whereabouts.nads import ParsedNad
 from podpool.whereabouts.object_names import range_text
 
 
-class TableKey(msgspec.Struct, frozen=True, order=True):
+class SliceTableKey(msgspec.Struct, frozen=True, order=True):
     """What a slice table is one of."""
 
     network: str
     range: Prefix
 
 
-class TablePlan(msgspec.Struct, frozen=True, kw_only=True):
+class SliceTablePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A slice table that is needed."""
 
-    key: TableKey
-    cut: Cut
-    allowed: tuple[Allocation, ...] = ()
+    key: SliceTableKey
+    cut: SliceLayout
+    allowed: tuple[RangeSpec, ...] = ()
     """What each attachment may give from the range."""
     attachments: tuple[str, ...] = ()
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class NadRejection(msgspec.Struct, frozen=True, kw_only=True):
     """Why an attachment gets no slices, or nothing new of a range that is cut; told on all that are named."""
 
     refused: str
@@ -45,21 +45,23 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     """It asks for slices; else it shares its range."""
 
 
-class Networks(msgspec.Struct, frozen=True, kw_only=True):
+class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What the attachments of a cluster need."""
 
-    plans: tuple[TablePlan, ...] = ()
-    slice_pools: Mapping[str, TableKey] = {}
+    plans: tuple[SliceTablePlan, ...] = ()
+    slice_pools: Mapping[str, SliceTableKey] = {}
     """NodeSlicePools by name, and which table each shows."""
-    refusals: tuple[Refusal, ...] = ()
+    refusals: tuple[NadRejection, ...] = ()
 
 
-def plan_networks(attachments: Collection[Attachment], *, published: Mapping[str, TableKey] | None = None) -> Networks:
+def plan_networks(
+    attachments: Collection[ParsedNad], *, published: Mapping[str, SliceTableKey] | None = None
+) -> NetworkPlan:
     """Find the tables that are needed; those that are published already come before newcomers."""
     published = published or {}
     running = set(published.values())
-    accepted: list[Attachment] = []
-    refusals: list[Refusal] = []
+    accepted: list[ParsedNad] = []
+    refusals: list[NadRejection] = []
     for attachment in sorted(attachments, key=lambda each: (not _runs(each, running), each.created, each.key)):
         refusal = _refusal(attachment, accepted)
         if refusal:
@@ -67,29 +69,29 @@ def plan_networks(attachments: Collection[Attachment], *, published: Mapping[str
         else:
             accepted.append(attachment)
     sliced = [attachment for attachment in accepted if attachment.config.sliced]
-    return Networks(plans=_plans(sliced), slice_pools=_pool_names(sliced, published), refusals=tuple(refusals))
+    return NetworkPlan(plans=_plans(sliced), slice_pools=_pool_names(sliced, published), refusals=tuple(refusals))
 
 
-def _runs(attachment: Attachment, running: Collection[TableKey]) -> bool:
-    keys = [TableKey(attachment.config.network_name, each.prefix) for each in attachment.config.ranges]
+def _runs(attachment: ParsedNad, running: Collection[SliceTableKey]) -> bool:
+    keys = [SliceTableKey(attachment.config.network_name, each.prefix) for each in attachment.config.ranges]
     return attachment.config.sliced and all(key in running for key in keys)
 
 
-def _refusal(attachment: Attachment, accepted: Sequence[Attachment]) -> Refusal | None:
+def _refusal(attachment: ParsedNad, accepted: Sequence[ParsedNad]) -> NadRejection | None:
     try:
         if attachment.config.sliced:
             _check(attachment)
     except InvalidInput as error:
-        return Refusal(refused=attachment.key, attachments=(attachment.key,), reason=str(error))
+        return NadRejection(refused=attachment.key, attachments=(attachment.key,), reason=str(error))
     for other in accepted:
         reason = _clash(attachment, other)
         if reason:
             named, sliced = (other.key, attachment.key), attachment.config.sliced
-            return Refusal(refused=attachment.key, attachments=named, reason=reason, sliced=sliced)
+            return NadRejection(refused=attachment.key, attachments=named, reason=reason, sliced=sliced)
     return None
 
 
-def _check(attachment: Attachment) -> None:
+def _check(attachment: ParsedNad) -> None:
     """Refuse what could not serve a single Pod."""
     _ = attachment.pool_name
     attachment.config.check_sizes()
@@ -100,7 +102,7 @@ def _check(attachment: Attachment) -> None:
             raise InvalidInput("ipRanges", f"{one.prefix}, {other.prefix}", "overlap: give each its own addresses")
 
 
-def _clash(attachment: Attachment, other: Attachment) -> str:
+def _clash(attachment: ParsedNad, other: ParsedNad) -> str:
     """Say why two attachments cannot both be served; empty when they can."""
     if attachment.config.network_name != other.config.network_name:
         return ""
@@ -116,7 +118,7 @@ def _clash(attachment: Attachment, other: Attachment) -> str:
     return ""
 
 
-def _difference(one: WantedRange, other: WantedRange) -> str:
+def _difference(one: RangeConfig, other: RangeConfig) -> str:
     if one.prefix != other.prefix:
         return f"the range ({one.prefix}, {other.prefix})"
     if bool(one.slice_size) != bool(other.slice_size):
@@ -126,22 +128,22 @@ def _difference(one: WantedRange, other: WantedRange) -> str:
     return ""
 
 
-def _plans(attachments: Sequence[Attachment]) -> tuple[TablePlan, ...]:
-    plans: dict[TableKey, TablePlan] = {}
+def _plans(attachments: Sequence[ParsedNad]) -> tuple[SliceTablePlan, ...]:
+    plans: dict[SliceTableKey, SliceTablePlan] = {}
     for attachment in attachments:
         for wanted in attachment.config.ranges:
-            key = TableKey(attachment.config.network_name, wanted.prefix)
-            plan = plans.get(key) or TablePlan(key=key, cut=wanted.cut)
+            key = SliceTableKey(attachment.config.network_name, wanted.prefix)
+            plan = plans.get(key) or SliceTablePlan(key=key, cut=wanted.cut)
             plans[key] = msgspec.structs.replace(
                 plan, allowed=(*plan.allowed, wanted.allocation), attachments=(*plan.attachments, attachment.key)
             )
     return tuple(plans.values())
 
 
-def _pool_names(attachments: Sequence[Attachment], published: Mapping[str, TableKey]) -> dict[str, TableKey]:
+def _pool_names(attachments: Sequence[ParsedNad], published: Mapping[str, SliceTableKey]) -> dict[str, SliceTableKey]:
     """Name the NodeSlicePools: the first range has the network's name, every further one its range's beside it."""
     wanted = [
-        (attachment.pool_name, TableKey(attachment.config.network_name, each.prefix))
+        (attachment.pool_name, SliceTableKey(attachment.config.network_name, each.prefix))
         for attachment in attachments
         for each in attachment.config.ranges
     ]

@@ -10,7 +10,7 @@ from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 
 
-class ShownNetwork(msgspec.Struct, frozen=True):
+class NetworkStatus(msgspec.Struct, frozen=True):
     """One network of a Pod."""
 
     name: str = ""
@@ -26,9 +26,9 @@ class ShownNetwork(msgspec.Struct, frozen=True):
                 yield parse_address(text)
 
 
-def shown_networks(pod: AddressedPod) -> tuple[ShownNetwork, ...]:
+def network_statuses(pod: AddressedPod) -> tuple[NetworkStatus, ...]:
     """Read what is told of a Pod; what cannot be read tells nothing."""
     try:
-        return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[ShownNetwork, ...])
+        return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[NetworkStatus, ...])
     except msgspec.DecodeError:
         return ()

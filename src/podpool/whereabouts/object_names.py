@@ -13,7 +13,7 @@ from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 
-CLASSIC_LEASE = "whereabouts"
+SHARED_RANGE_LEASE = "whereabouts"
 """The one Lease of a namespace that plugins without slices take turns with."""
 
 _LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
@@ -21,7 +21,7 @@ _NAME = re.compile(rf"{_LABEL}(\.{_LABEL})*")
 _LONGEST = 253
 
 
-class PoolPlace(msgspec.Struct, frozen=True, kw_only=True):
+class PoolIdentifier(msgspec.Struct, frozen=True, kw_only=True):
     """What an IPPool is the pool of."""
 
     range: Prefix
@@ -38,7 +38,7 @@ class PoolPlace(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def lease(self) -> str:
         """The name of the Lease that goes with it."""
-        return self.name if self.node else CLASSIC_LEASE
+        return self.name if self.node else SHARED_RANGE_LEASE
 
 
 def range_text(range_: Prefix) -> str:
@@ -60,27 +60,27 @@ def slice_pool_name(*, network: str, name: str) -> str:
     return _checked(network or name, network, key="network_name" if network else "name")
 
 
-def read_pool_name(
+def parse_pool_name(
     name: str, *, range_: Prefix, nodes: Collection[str], networks: Collection[str] = ()
-) -> PoolPlace | None:
+) -> PoolIdentifier | None:
     """Tell whose an IPPool is; its range is known from its spec. None when the name is not of this range."""
     text = range_text(range_)
     if name == text:
-        return PoolPlace(range=range_)
+        return PoolIdentifier(range=range_)
     owner = name.removesuffix(f"-{text}")
     if owner == name:
         return None
     if owner in networks:
-        return PoolPlace(range=range_, network=owner)
+        return PoolIdentifier(range=range_, network=owner)
     words = owner.split("-")
     splits = [("-".join(words[:at]), "-".join(words[at:])) for at in range(len(words))]
     for network, node in splits:  # the longest name of a node first
         if node in nodes:
-            return PoolPlace(range=range_, network=network, node=node)
+            return PoolIdentifier(range=range_, network=network, node=node)
     for network, node in reversed(splits):
         if network in networks:  # the slice of a node that is gone
-            return PoolPlace(range=range_, network=network, node=node)
-    return PoolPlace(range=range_, network=owner)
+            return PoolIdentifier(range=range_, network=network, node=node)
+    return PoolIdentifier(range=range_, network=owner)
 
 
 def _checked(name: str, network: str, *, key: str = "network_name") -> str:

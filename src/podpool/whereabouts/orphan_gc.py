@@ -14,56 +14,56 @@ import msgspec
 from podpool.api.whereabouts import NODE_ANNOTATION, IPPool
 from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.errors import InvalidInput
-from podpool.whereabouts.ippool import Change, Entry, read_entries
+from podpool.whereabouts.ippool import AllocationChange, IPPoolEntry, parse_ippool
 
-APART = 60.0
+MIN_INTERVAL = 60.0
 """Seconds between two looks, at least."""
 
 
-class SeenPod(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedPod(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod in a look."""
 
     finished: bool = False
 
 
-class Look(msgspec.Struct, frozen=True, kw_only=True):
+class GcSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What one look at the API server found, on quorum reads."""
 
     at: float
     """Seconds, on a clock that does not jump."""
     pools: Mapping[str, IPPool] = {}
     reservations: Mapping[str, Reservation] = {}
-    pods: Mapping[str, SeenPod] = {}
+    pods: Mapping[str, ObservedPod] = {}
     """By `namespace/name`: all of the cluster's."""
 
 
-class Release(msgspec.Struct, frozen=True, kw_only=True):
+class OrphanedEntry(msgspec.Struct, frozen=True, kw_only=True):
     """An entry that may be taken out of its pool."""
 
     pool: str
-    change: Change
+    change: AllocationChange
 
 
-def named_pods(pools: Iterable[IPPool], reservations: Iterable[Reservation]) -> frozenset[str]:
+def referenced_pods(pools: Iterable[IPPool], reservations: Iterable[Reservation]) -> frozenset[str]:
     """List the Pods whose entries and reservations could be released, were the Pods gone."""
     entered = (entry.allocation.podref for pool in pools for entry in _readable(pool))
     reserved = (each.spec.podref for each in reservations)
     return frozenset(podref for podref in (*entered, *reserved) if _names_a_pod(podref))
 
 
-def releases(first: Look, second: Look) -> tuple[Release, ...]:
+def orphaned_entries(first: GcSnapshot, second: GcSnapshot) -> tuple[OrphanedEntry, ...]:
     """Find the entries that the controller may release: in pools that all nodes share, of Pods that are gone."""
     return tuple(
-        Release(pool=name, change=_removal(entry))
+        OrphanedEntry(pool=name, change=_removal(entry))
         for name, entry in _entries_of_both(first, second)
         if NODE_ANNOTATION not in second.pools[name].metadata.annotations
         and _gone(entry.allocation.podref, first, second)
     )
 
 
-def reservations_to_delete(first: Look, second: Look) -> tuple[Reservation, ...]:
+def orphaned_reservations(first: GcSnapshot, second: GcSnapshot) -> tuple[Reservation, ...]:
     """Find the reservations of Pods that are gone; deleted with their UID as a precondition."""
-    if second.at - first.at < APART:
+    if second.at - first.at < MIN_INTERVAL:
         return ()
     return tuple(
         reservation
@@ -75,9 +75,9 @@ def reservations_to_delete(first: Look, second: Look) -> tuple[Reservation, ...]
     )
 
 
-def _entries_of_both(first: Look, second: Look) -> Iterator[tuple[str, Entry]]:
+def _entries_of_both(first: GcSnapshot, second: GcSnapshot) -> Iterator[tuple[str, IPPoolEntry]]:
     """Walk the entries that two looks, far enough apart, show alike."""
-    if second.at - first.at < APART:
+    if second.at - first.at < MIN_INTERVAL:
         return
     for name, pool in second.pools.items():
         before = first.pools.get(name)
@@ -88,9 +88,9 @@ def _entries_of_both(first: Look, second: Look) -> Iterator[tuple[str, Entry]]:
                 yield name, entry
 
 
-def _readable(pool: IPPool) -> tuple[Entry, ...]:
+def _readable(pool: IPPool) -> tuple[IPPoolEntry, ...]:
     try:
-        return read_entries(pool.spec).listed
+        return parse_ippool(pool.spec).listed
     except InvalidInput:
         return ()
 
@@ -99,11 +99,11 @@ def _names_a_pod(podref: str) -> bool:
     return "/" in podref
 
 
-def _gone(podref: str, first: Look, second: Look) -> bool:
+def _gone(podref: str, first: GcSnapshot, second: GcSnapshot) -> bool:
     """Tell whether a Pod is absent or finished, both times; an entry that names none is nobody's to judge."""
     seen = [look.pods.get(podref) for look in (first, second)]
     return _names_a_pod(podref) and all(pod is None or pod.finished for pod in seen)
 
 
-def _removal(entry: Entry) -> Change:
-    return Change(key=entry.key, address=entry.address, before=entry.allocation, after=None)
+def _removal(entry: IPPoolEntry) -> AllocationChange:
+    return AllocationChange(key=entry.key, address=entry.address, before=entry.allocation, after=None)

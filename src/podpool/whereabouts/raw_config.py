@@ -20,7 +20,7 @@ FLAT_FILES = (
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class WrittenRange(msgspec.Struct, frozen=True, kw_only=True):
+class RawRange(msgspec.Struct, frozen=True, kw_only=True):
     """A range, and which part of it may be given."""
 
     range: str = ""
@@ -31,21 +31,21 @@ class WrittenRange(msgspec.Struct, frozen=True, kw_only=True):
     """Ours alone: the size for this range, where the one beside `ipRanges` does not fit."""
 
 
-class WrittenAddress(msgspec.Struct, frozen=True, kw_only=True):
+class RawAddress(msgspec.Struct, frozen=True, kw_only=True):
     """An address that every Pod gets beside the one from the range."""
 
     address: str = ""
     gateway: str = ""
 
 
-class Kubernetes(msgspec.Struct, frozen=True, kw_only=True):
+class RawKubernetes(msgspec.Struct, frozen=True, kw_only=True):
     """The plugin's road to the API server; the agent has its own."""
 
     kubeconfig: str = ""
     k8s_api_root: str = ""
 
 
-class Dns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class DnsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What CNI knows of name servers."""
 
     nameservers: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Dns(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     options: tuple[str, ...] = ()
 
 
-class Written(msgspec.Struct, frozen=True, kw_only=True):
+class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """The keys of `ipam`."""
 
     type: str = ""
@@ -82,34 +82,30 @@ class Written(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = ""
     reconciler_cron_expression: str = ""
 
-    def read_kubernetes(self) -> Kubernetes:
+    def read_kubernetes(self) -> RawKubernetes:
         """Read the road to the API server."""
-        return read_struct(self.kubernetes, Kubernetes, at="ipam.kubernetes")
+        return read_struct(self.kubernetes, RawKubernetes, at="ipam.kubernetes")
 
-    def read_dns(self) -> Dns:
+    def read_dns(self) -> DnsConfig:
         """Read the name servers."""
-        return read_struct(self.dns, Dns, at="ipam.dns")
+        return read_struct(self.dns, DnsConfig, at="ipam.dns")
 
-    def read_ranges(self) -> tuple[WrittenRange, ...]:
+    def read_ranges(self) -> tuple[RawRange, ...]:
         """Read all ranges in the order in which a Pod gets its addresses: `range` comes before `ipRanges`."""
-        listed = tuple(
-            read_struct(each, WrittenRange, at=f"ipam.ipRanges[{at}]") for at, each in enumerate(self.ip_ranges)
-        )
+        listed = tuple(read_struct(each, RawRange, at=f"ipam.ipRanges[{at}]") for at, each in enumerate(self.ip_ranges))
         if not self.range:
             return listed
-        alone = WrittenRange(
-            range=self.range, range_start=self.range_start, range_end=self.range_end, exclude=self.exclude
-        )
+        alone = RawRange(range=self.range, range_start=self.range_start, range_end=self.range_end, exclude=self.exclude)
         return (alone, *listed)
 
-    def read_addresses(self) -> tuple[WrittenAddress, ...]:
+    def read_addresses(self) -> tuple[RawAddress, ...]:
         """Read the addresses beside those from ranges."""
         return tuple(
-            read_struct(each, WrittenAddress, at=f"ipam.addresses[{at}]") for at, each in enumerate(self.addresses)
+            read_struct(each, RawAddress, at=f"ipam.addresses[{at}]") for at, each in enumerate(self.addresses)
         )
 
 
-def is_own_pool(inline: Written) -> bool:
+def uses_node_pool(inline: RawIpamConfig) -> bool:
     """Tell whether it is for the node's own pool: it calls us by our name, and names no range.
 
     A range in the flat file does not count: that file is for those who configure Whereabouts' networks.
@@ -117,12 +113,12 @@ def is_own_pool(inline: Written) -> bool:
     return inline.type == "podpool" and not inline.read_ranges()
 
 
-def flat_files(inline: Written) -> tuple[str, ...]:
+def flat_file_paths(inline: RawIpamConfig) -> tuple[str, ...]:
     """Name the places of a flat file, in the order in which they are looked at."""
     return (*filter(None, [inline.configuration_path]), *FLAT_FILES)
 
 
-def merged(inline: Written, flat: Written) -> Written:
+def merge_flat_file(inline: RawIpamConfig, flat: RawIpamConfig) -> RawIpamConfig:
     """Fill what the inline configuration leaves empty."""
     return msgspec.structs.replace(
         _filled(inline, flat),

@@ -1,7 +1,7 @@
 """Addresses from a range that all nodes share, in the IPPool that all of them write: Whereabouts without slices.
 
 What must hold: a Pod's interface that has an address gets the same again, whichever sandbox asks; everybody else gets
-the lowest address that may be given, that no entry has, and that nobody has reserved through another range. A release
+the lowest address that may be given, that no entry has, and that nobody has reserved through another range. A allocations_of
 takes back what the sandbox has in every pool, whatever it finds missing in another.
 
 The gateway is an address like any other here, as in Whereabouts: who wants it kept back excludes it.
@@ -16,18 +16,18 @@ import msgspec
 from podpool.api.whereabouts import Allocation, IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Address
 from podpool.core.errors import PodpoolError
-from podpool.core.range_spec import Allocation as Allowed
+from podpool.core.range_spec import RangeSpec as Allowed
 from podpool.core.ranges import Prefix, Range, RangeSet
-from podpool.whereabouts.cni_args import Owner
+from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig
-from podpool.whereabouts.ippool import Change, Entries, entry_of, read_entries
+from podpool.whereabouts.ippool import AllocationChange, ParsedIPPool, allocation_for, parse_ippool
 
 LARGEST_OBJECT = 1_500_000
 """Bytes that etcd takes in one request, 1.5 MiB, less what surrounds the entries."""
 MANAGED = 57
 """Bytes that the API server adds to each entry, to tell who wrote it."""
-ROOMY = 2_500
-"""Entries that fit, however long the names of their Pods are."""
+ALWAYS_FITS = 2_500
+"""ParsedIPPool that fit, however long the names of their Pods are."""
 
 
 class RangeFull(PodpoolError):
@@ -51,7 +51,7 @@ class PoolTooLarge(PodpoolError):
         super().__init__(f"the IPPool of {prefix} has {entries} entries, as many as fit into one object: {cure}")
 
 
-class RangeCut(PodpoolError):
+class RangeSliced(PodpoolError):
     """A range is cut into slices: nobody who shares it is given anything new of it."""
 
     def __init__(self, prefix: Prefix, by: str) -> None:
@@ -63,26 +63,26 @@ class RangeCut(PodpoolError):
 def assign(
     spec: IPPoolSpec,
     allowed: Allowed,
-    owner: Owner,
+    owner: PodInterface,
     *,
     reserved: Mapping[Address, ReservationSpec] | None = None,
-) -> Change:
+) -> AllocationChange:
     """Choose an owner's address; raises `RangeFull` or `PoolTooLarge`."""
-    (change,) = assign_all(spec, allowed, [owner], reserved=reserved)
+    (change,) = allocate(spec, allowed, [owner], reserved=reserved)
     if isinstance(change, PodpoolError):
         raise change
     return change
 
 
-def assign_all(
+def allocate(
     spec: IPPoolSpec,
     allowed: Allowed,
-    owners: Sequence[Owner],
+    owners: Sequence[PodInterface],
     *,
     reserved: Mapping[Address, ReservationSpec] | None = None,
-) -> tuple[Change | RangeFull | PoolTooLarge, ...]:
+) -> tuple[AllocationChange | RangeFull | PoolTooLarge, ...]:
     """Choose the addresses of several owners, so that one patch serves them all; who finds none left is told why."""
-    entries = read_entries(spec)
+    entries = parse_ippool(spec)
     family = entries.prefix.family
     kept = {each.value: by for each, by in (reserved or {}).items() if each.family is family}
     members = allowed.members.within(Range(family, entries.base.value, entries.prefix.range.last))
@@ -90,7 +90,7 @@ def assign_all(
     taken = {entry.address.value for entry in entries.listed}
     free = _ascending(members, taken | kept.keys())
     room = _room(spec, more=len(owners))
-    changes: list[Change | RangeFull | PoolTooLarge] = []
+    changes: list[AllocationChange | RangeFull | PoolTooLarge] = []
     for owner in owners:
         change = owned.get((owner.podref, owner.ifname))
         if change is None:
@@ -100,7 +100,7 @@ def assign_all(
                 changes.append(RangeFull(allowed, taken=len(entries.listed), reserved=len(kept)))
                 continue
             change = _new(entries, Address(family, value), owner)
-            room -= size_of(change.key, entry_of(owner))
+            room -= entry_size(change.key, allocation_for(owner))
             if room < 0:
                 changes.append(PoolTooLarge(entries.prefix, len(spec.allocations)))
                 continue
@@ -110,13 +110,15 @@ def assign_all(
     return tuple(changes)
 
 
-def release(pools: Mapping[str, IPPoolSpec], *, container: str, ifname: str) -> dict[str, tuple[Change, ...]]:
+def allocations_of(
+    pools: Mapping[str, IPPoolSpec], *, container: str, ifname: str
+) -> dict[str, tuple[AllocationChange, ...]]:
     """Find what a sandbox's interface has in each of a network's pools; those that have nothing are left out."""
-    found: dict[str, tuple[Change, ...]] = {}
+    found: dict[str, tuple[AllocationChange, ...]] = {}
     for name, spec in pools.items():
         changes = tuple(
-            Change(key=entry.key, address=entry.address, before=entry.allocation, after=None)
-            for entry in read_entries(spec).listed
+            AllocationChange(key=entry.key, address=entry.address, before=entry.allocation, after=None)
+            for entry in parse_ippool(spec).listed
             if entry.allocation.id == container and entry.allocation.ifname == ifname
         )
         if changes:
@@ -124,43 +126,45 @@ def release(pools: Mapping[str, IPPoolSpec], *, container: str, ifname: str) -> 
     return found
 
 
-def blocks(reservation: ReservationSpec, owner: Owner) -> bool:
+def blocks(reservation: ReservationSpec, owner: PodInterface) -> bool:
     """Tell whether a reservation keeps an owner from the address: another Pod's does, or another interface's."""
     return not _is_of(reservation, owner)
 
 
-def may_unreserve(reservation: ReservationSpec, released: Allocation) -> bool:
+def reservation_matches(reservation: ReservationSpec, released: Allocation) -> bool:
     """Tell whether a reservation goes with the entry that is released: one of another Pod or interface stays."""
-    owner = Owner(podref=released.podref, container=released.id, ifname=released.ifname)
+    owner = PodInterface(podref=released.podref, container=released.id, ifname=released.ifname)
     return _is_of(reservation, owner)
 
 
-def reserves(config: IpamConfig, range_: Prefix, others: Collection[Prefix]) -> bool:
+def needs_reservation(config: IpamConfig, range_: Prefix, others: Collection[Prefix]) -> bool:
     """Tell whether addresses are reserved too: only where another range of the network can give them, or on demand."""
     if not config.overlap_checked:
         return False
     return config.overlap_insisted or any(other != range_ and other.range.overlaps(range_.range) for other in others)
 
 
-def _is_of(reservation: ReservationSpec, owner: Owner) -> bool:
+def _is_of(reservation: ReservationSpec, owner: PodInterface) -> bool:
     """Compare Pod and interface; older reservations have no interface."""
     return reservation.podref == owner.podref and reservation.ifname in ("", owner.ifname)
 
 
-def _by_owner(entries: Entries, owners: Sequence[Owner]) -> dict[tuple[str, str], Change]:
+def _by_owner(entries: ParsedIPPool, owners: Sequence[PodInterface]) -> dict[tuple[str, str], AllocationChange]:
     """Find what owners have already: an entry of this very sandbox first, else the lowest."""
     asking = {(owner.podref, owner.ifname): owner for owner in owners}
-    owned: dict[tuple[str, str], Change] = {}
+    owned: dict[tuple[str, str], AllocationChange] = {}
     for entry in entries.listed:
         owner = asking.get(entry.owned_by)
         if owner and (entry.owned_by not in owned or entry.allocation.id == owner.container):
             after = msgspec.structs.replace(entry.allocation, id=owner.container)
-            owned[entry.owned_by] = Change(key=entry.key, address=entry.address, before=entry.allocation, after=after)
+            owned[entry.owned_by] = AllocationChange(
+                key=entry.key, address=entry.address, before=entry.allocation, after=after
+            )
     return owned
 
 
-def _new(entries: Entries, address: Address, owner: Owner) -> Change:
-    return Change(key=entries.key(address), address=address, before=None, after=entry_of(owner))
+def _new(entries: ParsedIPPool, address: Address, owner: PodInterface) -> AllocationChange:
+    return AllocationChange(key=entries.key(address), address=address, before=None, after=allocation_for(owner))
 
 
 def _ascending(members: RangeSet, taken: Collection[int]) -> Iterator[int]:
@@ -173,14 +177,14 @@ def _ascending(members: RangeSet, taken: Collection[int]) -> Iterator[int]:
 
 def _room(spec: IPPoolSpec, *, more: int) -> float:
     """Tell how many bytes of entries still fit into the object, if that needs to be known."""
-    return math.inf if len(spec.allocations) + more <= ROOMY else room_beside(spec.allocations)
+    return math.inf if len(spec.allocations) + more <= ALWAYS_FITS else remaining_bytes(spec.allocations)
 
 
-def room_beside(entries: Mapping[str, Allocation]) -> int:
+def remaining_bytes(entries: Mapping[str, Allocation]) -> int:
     """Tell how many bytes of entries fit into an IPPool beside these."""
     return LARGEST_OBJECT - len(msgspec.json.encode(entries)) - MANAGED * len(entries)
 
 
-def size_of(key: str, entry: Allocation) -> int:
+def entry_size(key: str, entry: Allocation) -> int:
     """Tell how many bytes an entry takes."""
     return len(msgspec.json.encode({key: entry})) - 1 + MANAGED  # a comma instead of two braces

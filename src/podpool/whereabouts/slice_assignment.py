@@ -14,10 +14,10 @@ import msgspec
 
 from podpool.api.whereabouts import NodeSlicePool, SliceAllocation
 from podpool.core.errors import InvalidInput
-from podpool.core.range_spec import Allocation
+from podpool.core.range_spec import RangeSpec
 from podpool.core.ranges import Prefix, RangeSet, parse_prefix
-from podpool.core.slice_table import Cut, SliceTable
-from podpool.whereabouts.network_plan import TablePlan
+from podpool.core.slice_table import SliceLayout, SliceTable
+from podpool.whereabouts.network_plan import SliceTablePlan
 
 LARGEST_LIST = 1_200_000
 """Bytes of slices in an object, which holds 1.5 MiB in all."""
@@ -32,7 +32,7 @@ class LiveNode(msgspec.Struct, frozen=True, order=True):
     uid: str = ""
 
 
-class Holding(msgspec.Struct, frozen=True, order=True):
+class HeldSlice(msgspec.Struct, frozen=True, order=True):
     """A slice that a node may be using: its agent took it and has not handed it back, and the node is not gone.
 
     Or, without a node, a single address that somebody has from a range that all nodes shared.
@@ -44,17 +44,17 @@ class Holding(msgspec.Struct, frozen=True, order=True):
     """Of the Node at the time; empty when a foreign plugin took it."""
 
 
-class Table(msgspec.Struct, frozen=True, kw_only=True):
+class SliceAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """Who has which slice."""
 
-    cut: Cut
+    cut: SliceLayout
     held: Mapping[str, Prefix] = {}
     """By the node's name."""
     waiting: tuple[str, ...] = ()
     """Longest waiting first."""
-    left_behind: tuple[Holding, ...] = ()
+    left_behind: tuple[HeldSlice, ...] = ()
     """What else may be in use: by nodes that do not exist any more, or exist anew, or have another slice already."""
-    disputed: tuple[tuple[Holding, Holding], ...] = ()
+    disputed: tuple[tuple[HeldSlice, HeldSlice], ...] = ()
     """Slices in use of two nodes that share an address: somebody wrote past us."""
 
     @property
@@ -75,26 +75,26 @@ class Table(msgspec.Struct, frozen=True, kw_only=True):
         return len(numbers - {run[0] for run in map(self.cut.covered, self.held.values()) if run})
 
 
-def next_table(
-    plan: TablePlan,
+def assign_slices(
+    plan: SliceTablePlan,
     *,
     nodes: Sequence[LiveNode],
-    in_use: Iterable[Holding] = (),
-    previous: Table | None = None,
-) -> Table:
+    in_use: Iterable[HeldSlice] = (),
+    previous: SliceAssignment | None = None,
+) -> SliceAssignment:
     """Decide who has which slice from now on.
 
     Nodes come in the order in which they joined. The table before may be of another range or size. What is in use is
     told of the whole network: a slice of another range, from before that was changed, counts where the two overlap.
     """
-    before = previous or Table(cut=plan.cut)
+    before = previous or SliceAssignment(cut=plan.cut)
     own, others, disputed = _sorted_out(before, plan.cut, nodes, in_use)
     twice = {later for _, later in disputed}
     blocked = [plan.cut.covered(each.slice) for each in (*others, *twice)]
     table = SliceTable(
         plan.cut,
         held={node: each.slice for node, each in own.items() if each not in twice},
-        closed=(*filter(None, blocked), *barren(plan.cut, plan.allowed)),
+        closed=(*filter(None, blocked), *unusable_slices(plan.cut, plan.allowed)),
     )
     free = [each.name for each in nodes if each.name not in own]
     present = set(free)
@@ -102,7 +102,7 @@ def next_table(
         table.keep(node, before.held[node])
     for node in (*filter(present.__contains__, (*before.held, *before.waiting)), *free):
         table.join(node)
-    return Table(
+    return SliceAssignment(
         cut=plan.cut,
         held={**table.held, **{node: each.slice for node, each in own.items() if each in twice}},
         waiting=table.waiting,
@@ -112,15 +112,15 @@ def next_table(
 
 
 def _sorted_out(
-    before: Table, cut: Cut, nodes: Sequence[LiveNode], in_use: Iterable[Holding]
-) -> tuple[dict[str, Holding], list[Holding], tuple[tuple[Holding, Holding], ...]]:
+    before: SliceAssignment, cut: SliceLayout, nodes: Sequence[LiveNode], in_use: Iterable[HeldSlice]
+) -> tuple[dict[str, HeldSlice], list[HeldSlice], tuple[tuple[HeldSlice, HeldSlice], ...]]:
     """Tell the slices in use apart: one for each living node, all others, and those of either that are disputed.
 
     Of several a node goes on with the one that fits, or else that it had in the table before.
     """
     relevant = sorted(each for each in set(in_use) if cut.covered(each.slice))
     living = {each.name: each.uid for each in nodes}
-    own: dict[str, Holding] = {}
+    own: dict[str, HeldSlice] = {}
     had = before.held.get
     for holding in sorted(relevant, key=lambda each: (not cut.has(each.slice), each.slice != had(each.node))):
         if holding.node in living and holding.uid in ("", living[holding.node]):
@@ -129,9 +129,9 @@ def _sorted_out(
     return own, others, tuple(_disputed(relevant))
 
 
-def _disputed(ordered: Sequence[Holding]) -> Iterator[tuple[Holding, Holding]]:
+def _disputed(ordered: Sequence[HeldSlice]) -> Iterator[tuple[HeldSlice, HeldSlice]]:
     """Compare each with the one before it that reaches furthest."""
-    furthest: Holding | None = None
+    furthest: HeldSlice | None = None
     for holding in ordered:
         shared = furthest is not None and furthest.slice.range.overlaps(holding.slice.range)
         if furthest and shared and not _may_be_one(furthest, holding):
@@ -140,11 +140,11 @@ def _disputed(ordered: Sequence[Holding]) -> Iterator[tuple[Holding, Holding]]:
             furthest = holding
 
 
-def _may_be_one(one: Holding, other: Holding) -> bool:
+def _may_be_one(one: HeldSlice, other: HeldSlice) -> bool:
     return one.node == other.node and (one.uid == other.uid or "" in (one.uid, other.uid))
 
 
-def barren(cut: Cut, allowed: Sequence[Allocation]) -> list[tuple[int, int]]:
+def unusable_slices(cut: SliceLayout, allowed: Sequence[RangeSpec]) -> list[tuple[int, int]]:
     """Number the slices, in runs, that no attachment could give an address from."""
     whole, size = cut.range.range, 1 << (cut.range.family.bits - cut.length)
     given = RangeSet.of(each for one in allowed for each in one.members.ranges)
@@ -154,12 +154,12 @@ def barren(cut: Cut, allowed: Sequence[Allocation]) -> list[tuple[int, int]]:
     return [(max(first, 0), min(last, cut.count - 1)) for first, last in runs if first <= last]
 
 
-def members_of(allowed: Allocation, slice_: Prefix) -> RangeSet:
+def usable_addresses(allowed: RangeSpec, slice_: Prefix) -> RangeSet:
     """Find what a node may give: what the configuration allows, in its slice, but for the slice's first and last."""
     return allowed.members.within(slice_.usable)
 
 
-def listing(table: Table) -> tuple[SliceAllocation, ...]:
+def slice_allocations(table: SliceAssignment) -> tuple[SliceAllocation, ...]:
     """Write a table for a NodeSlicePool: every slice, or, when that is too much for an object, those that are held.
 
     A slice that a node left behind is listed under its name until another node has the name; one that nobody may have
@@ -174,20 +174,20 @@ def listing(table: Table) -> tuple[SliceAllocation, ...]:
     return tuple(SliceAllocation(node_name=node, slice_range=str(slice_)) for slice_, node in shown)
 
 
-def _free(table: Table, owners: Mapping[Prefix, str]) -> Iterable[Prefix]:
+def _free(table: SliceAssignment, owners: Mapping[Prefix, str]) -> Iterable[Prefix]:
     covered = [table.cut.covered(slice_) for slice_ in (*owners, *table.shared)]
     taken = {number for run in covered if run for number in range(run[0], run[1] + 1)}
     return (table.cut.slice(number) for number in range(table.cut.count) if number not in taken)
 
 
-def read_table(pool: NodeSlicePool, cut: Cut, *, waiting: tuple[str, ...] = ()) -> Table:
+def read_assignment(pool: NodeSlicePool, cut: SliceLayout, *, waiting: tuple[str, ...] = ()) -> SliceAssignment:
     """Take up a table where a NodeSlicePool shows it; what is no slice is nobody's."""
     held: dict[str, Prefix] = {}
     for each in pool.status.allocations:
         slice_ = _read_slice(each.slice_range)
         if each.node_name and slice_:
             held.setdefault(each.node_name, slice_)
-    return Table(cut=cut, held=held, waiting=waiting)
+    return SliceAssignment(cut=cut, held=held, waiting=waiting)
 
 
 def _read_slice(text: str) -> Prefix | None:

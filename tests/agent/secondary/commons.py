@@ -7,14 +7,14 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-from podpool.agent.deps import Ground
+from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
-from podpool.api.crds import manifests
-from podpool.api.meta import Meta
+from podpool.api.crds import crd_manifests
+from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import (
     IP_POOLS,
-    RESERVATIONS,
+    IP_RESERVATIONS,
     IPPool,
     IPPoolSpec,
     OverlappingRangeIPReservation,
@@ -24,11 +24,11 @@ from podpool.core.addresses import Address
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
-from podpool.kube.errors import ApiError, Invalid, NotFound
-from podpool.kube.leader_election import Elector, Timing
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.store import PocketStore
+from podpool.kube.crd_install import install_crds
+from podpool.kube.errors import ApiError, ApiInvalid, ApiNotFound
+from podpool.kube.leader_election import LeaderElector, LeaseTiming
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.runtime.transport import Request, Response, Unreachable
 from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig
@@ -41,7 +41,7 @@ from tests.whereabouts.builders import network as written
 from tests.whereabouts.builders import read_config
 
 SYSTEM = "kube-system"
-TIMES = Timing(duration=1.5, renew_deadline=1.0, retry=0.5)
+TIMES = LeaseTiming(duration=1.5, renew_deadline=1.0, retry=0.5)
 PATIENCE = 25.0
 
 R = TypeVar("R")
@@ -50,7 +50,7 @@ R = TypeVar("R")
 class Road:
     """A way to the API server that takes its time, loses some answers if told, refuses what it is told, can be cut."""
 
-    def __init__(self, server: PocketApi, rng: random.Random) -> None:
+    def __init__(self, server: ResourceHandler, rng: random.Random) -> None:
         self.cut = False
         self.lossy = False
         self.refuse: Callable[[Request], int | None] = lambda _request: None
@@ -89,11 +89,11 @@ class Commons:
 
     def __init__(self) -> None:
         self.rng = random.Random(1)  # noqa: S311  seeded
-        self.server = PocketApi(PocketStore(clock=LoopClock(), rng=self.rng))
+        self.server = ResourceHandler(ObjectStore(clock=LoopClock(), rng=self.rng))
         self.kube = KubeClient(self.server)
 
     async def begin(self) -> None:
-        await install(self.kube, manifests())
+        await install_crds(self.kube, crd_manifests())
 
     def node(self, name: str, *, foreign: bool = True, cooldown: float = 30.0) -> "SharingNode":
         return SharingNode(self, name, foreign=foreign, cooldown=cooldown)
@@ -110,7 +110,7 @@ class Commons:
         }
 
     async def reservations(self) -> dict[str, ReservationSpec]:
-        found = (await self.kube.list(RESERVATIONS, namespace=SYSTEM)).items
+        found = (await self.kube.list(IP_RESERVATIONS, namespace=SYSTEM)).items
         return {each.metadata.name: each.spec for each in found}
 
     async def fill(self, range_: str, *entries: tuple[int, PodInterface], network: str = "") -> None:
@@ -118,12 +118,12 @@ class Commons:
         allocations = {str(key): allocation_for(owner) for key, owner in entries}
         name = PoolIdentifier(range=parse_prefix(range_), network=network).name
         spec = IPPoolSpec(range=range_, allocations=allocations)
-        await self.kube.create(IP_POOLS, IPPool(metadata=Meta(name=name, namespace=SYSTEM), spec=spec))
+        await self.kube.create(IP_POOLS, IPPool(metadata=ObjectMeta(name=name, namespace=SYSTEM), spec=spec))
 
     async def reserve(self, name: str, podref: str, ifname: str = "net1") -> None:
         spec = ReservationSpec(podref=podref, ifname=ifname)
-        meta = Meta(name=name, namespace=SYSTEM)
-        await self.kube.create(RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=spec))
+        meta = ObjectMeta(name=name, namespace=SYSTEM)
+        await self.kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=spec))
 
 
 C = TypeVar("C", bound=Commons)
@@ -167,7 +167,7 @@ class SharingNode:
         self.start()
 
     def start(self) -> None:
-        ground = Ground(
+        deps = AgentDeps(
             node=self.name,
             kube=KubeClient(self.road),
             clock=self.clock,
@@ -175,7 +175,7 @@ class SharingNode:
             settings=self._settings,
             tell=self.told.append,
         )
-        self.source = SharedRangeIPAM(ground, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
+        self.source = SharedRangeIPAM(deps, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
         self._running = asyncio.get_running_loop().create_task(self.source.run())
 
     async def kill(self) -> None:
@@ -253,8 +253,8 @@ class ForeignPlugin:
     async def delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         await self._elector(owner).run(lambda: self._delete(owner, settings))
 
-    def _elector(self, owner: PodInterface) -> Elector:
-        return Elector(
+    def _elector(self, owner: PodInterface) -> LeaderElector:
+        return LeaderElector(
             self._kube,
             name="whereabouts",
             namespace=SYSTEM,
@@ -271,7 +271,9 @@ class ForeignPlugin:
             entries = parse_ippool(pool.spec)
             own = [each for each in entries.listed if each.owned_by == (owner.podref, owner.ifname)]
             change = (
-                AllocationChange(key=own[0].key, address=own[0].address, before=own[0].allocation, after=allocation_for(owner))
+                AllocationChange(
+                    key=own[0].key, address=own[0].address, before=own[0].allocation, after=allocation_for(owner)
+                )
                 if own
                 else self._lowest(entries.prefix, {each.address.value for each in entries.listed} | blocked, owner)
             )
@@ -284,19 +286,21 @@ class ForeignPlugin:
                 operations = allocation_patch([change], version=pool.metadata.resource_version)
                 if operations:
                     await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=SYSTEM)
-            except Invalid:
+            except ApiInvalid:
                 continue
             if not found:
                 spec = ReservationSpec(podref=owner.podref, ifname=owner.ifname)
-                made = OverlappingRangeIPReservation(metadata=Meta(name=name, namespace=SYSTEM), spec=spec)
-                await self._kube.create(RESERVATIONS, made)
+                made = OverlappingRangeIPReservation(metadata=ObjectMeta(name=name, namespace=SYSTEM), spec=spec)
+                await self._kube.create(IP_RESERVATIONS, made)
             return str(change.address)
 
     def _lowest(self, prefix: Prefix, taken: set[int], owner: PodInterface) -> AllocationChange:
         for value in range(prefix.range.first + 1, prefix.range.last):
             if value not in taken:
                 key = str(value - prefix.range.first)
-                return AllocationChange(key=key, address=Address(prefix.family, value), before=None, after=allocation_for(owner))
+                return AllocationChange(
+                    key=key, address=Address(prefix.family, value), before=None, after=allocation_for(owner)
+                )
         raise RangeIsFull
 
     async def _delete(self, owner: PodInterface, settings: IpamConfig) -> None:
@@ -311,12 +315,12 @@ class ForeignPlugin:
             try:
                 operations = allocation_patch([change], version=pool.metadata.resource_version)
                 await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=SYSTEM)
-            except Invalid:
+            except ApiInvalid:
                 continue
             name = reservation_name(entry.address, network=settings.network_name)
             try:
-                await self._kube.delete(RESERVATIONS, name, namespace=SYSTEM)
-            except NotFound:
+                await self._kube.delete(IP_RESERVATIONS, name, namespace=SYSTEM)
+            except ApiNotFound:
                 return
             return
 
@@ -324,15 +328,15 @@ class ForeignPlugin:
         place = PoolIdentifier(range=settings.ranges[0].prefix, network=settings.network_name)
         try:
             return await self._kube.get(IP_POOLS, place.name, namespace=SYSTEM)
-        except NotFound:
-            meta = Meta(name=place.name, namespace=SYSTEM)
+        except ApiNotFound:
+            meta = ObjectMeta(name=place.name, namespace=SYSTEM)
             try:
                 return await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
             except ApiError:
                 return await self._pool(settings)
 
     async def _all_reservations(self) -> dict[str, ReservationSpec]:
-        found = (await self._kube.list(RESERVATIONS, namespace=SYSTEM)).items
+        found = (await self._kube.list(IP_RESERVATIONS, namespace=SYSTEM)).items
         return {each.metadata.name: each.spec for each in found}
 
 

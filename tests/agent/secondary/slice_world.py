@@ -8,20 +8,20 @@ from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
     GRANTED_ANNOTATION,
     IP_POOLS,
-    LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    RETURN_ANNOTATION,
     SIGNATURE_ANNOTATION,
     Allocation,
     IPPool,
 )
-from podpool.cni.protocol import Answer, Request, decode_answer, encode_request
+from podpool.cni.protocol import PluginRequest, PluginResponse, decode_response, encode_request
 from podpool.core.ranges import parse_prefix
-from podpool.kube.errors import NotFound
-from podpool.lab.apiserver.store import PocketStore
-from podpool.lab.apiserver.watch_cache import Event
+from podpool.kube.errors import ApiNotFound
+from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.whereabouts.object_names import PoolIdentifier
 from tests.agent.worlds import NODE, SYSTEM, World
 
 V4, V6 = "10.1.0.0/16", "fd00::/64"
@@ -34,11 +34,11 @@ def with_slices(world: World, *, agreeing: bool = True) -> World:
     """Tell the next agents to serve secondary networks; whoever signs a Lease is agreed to at once."""
     world.options["pools"] = SYSTEM
     if agreeing:
-        world.store.written.append(lambda event: _agree(world.store, event))
+        world.store.on_write.append(lambda event: _agree(world.store, event))
     return world
 
 
-def _agree(store: PocketStore, event: Event) -> None:
+def _agree(store: ObjectStore, event: StoreEvent) -> None:
     """Agree to the signature of a Lease as the controller does."""
     signature = event.new["metadata"].get("annotations", {}).get(SIGNATURE_ANNOTATION)
 
@@ -48,9 +48,9 @@ def _agree(store: PocketStore, event: Event) -> None:
 
     def agree() -> None:
         if event.key in store.objects(LEASES.group, LEASES.plural):
-            store.update(store.kinds.find(LEASES.group, LEASES.version, LEASES.plural), event.key, agreed)
+            store.update(store.registry.find(LEASES.group, LEASES.version, LEASES.plural), event.key, agreed)
 
-    if signature and event.id == (LEASES.group, LEASES.plural) and not event.gone:
+    if signature and event.id == (LEASES.group, LEASES.plural) and not event.deleted:
         asyncio.get_running_loop().call_soon(agree)
 
 
@@ -63,7 +63,7 @@ async def offer(
     entries: dict[str, Allocation] | None = None,
 ) -> str:
     """Offer a slice as the controller does: an IPPool, then a Lease without a holder. Gives their name."""
-    name = PoolPlace(range=parse_prefix(slice_), network=network, node=NODE).name
+    name = PoolIdentifier(range=parse_prefix(slice_), network=network, node=NODE).name
     uid = (await world.kube.get(NODES, NODE)).metadata.uid
     notes = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: range_}
     meta = {"name": name, "namespace": SYSTEM, "labels": {NODE_UID_LABEL: uid}, "annotations": notes}
@@ -87,17 +87,17 @@ async def shown(world: World, name: str) -> dict[str, str]:
 async def lease_of(world: World, name: str) -> Lease | None:
     try:
         return await world.kube.get(LEASES, name, namespace=SYSTEM)
-    except NotFound:
+    except ApiNotFound:
         return None
 
 
 async def ask_to_leave(world: World, name: str, reason: str = "the range changed") -> None:
-    await world.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {LEAVE_ANNOTATION: reason}}}, namespace=SYSTEM)
+    await world.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {RETURN_ANNOTATION: reason}}}, namespace=SYSTEM)
 
 
 async def ranged(world: World, name: str, range_: str, reason: str | None = None) -> None:
     """Let a slice be of another range, as the controller does, and perhaps ask it back."""
-    change = {"metadata": {"annotations": {RANGE_ANNOTATION: range_, LEAVE_ANNOTATION: reason}}}
+    change = {"metadata": {"annotations": {RANGE_ANNOTATION: range_, RETURN_ANNOTATION: reason}}}
     await world.kube.merge(IP_POOLS, name, change, namespace=SYSTEM)
 
 
@@ -111,11 +111,11 @@ async def call(
     version: str = "1.0.0",
     network: str = "net",
     **config: Any,  # noqa: ANN401  JSON
-) -> Answer:
+) -> PluginResponse:
     """Ask as the plugin does."""
     assert world.agent
     stdin = {"cniVersion": version, "name": network, "type": "macvlan", "ipam": ipam or IPAM, **config}
-    request = Request(
+    request = PluginRequest(
         command=command,
         container_id=container,
         ifname=ifname,
@@ -123,7 +123,7 @@ async def call(
         args=f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod-{container};K8S_POD_INFRA_CONTAINER_ID=x",
         stdin=json.dumps(stdin).encode(),
     )
-    return decode_answer(await world.agent.handle(encode_request(request)))
+    return decode_response(await world.agent.handle(encode_request(request)))
 
 
 async def add(world: World, container: str, ipam: dict[str, Any] | None = None, **options: Any) -> list[str]:  # noqa: ANN401  JSON

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from podpool.cni.protocol import Request, encode_request
+from podpool.cni.protocol import PluginRequest, encode_request
 from tests.agent.secondary.slice_world import IPAM, V4, add, call, offer, refused, shown, with_slices
 from tests.agent.worlds import World, in_world
 
@@ -17,7 +17,7 @@ POOL = "10.1.0.0-16"
 def left_for_later(world: World, container: str, ipam: dict[str, Any]) -> None:
     """A DEL that the plugin could not bring to any agent."""
     stdin = json.dumps({"cniVersion": "1.0.0", "name": "net", "ipam": ipam}).encode()
-    left = Request(command="DEL", container_id=container, ifname="net1", stdin=stdin)
+    left = PluginRequest(command="DEL", container_id=container, ifname="net1", stdin=stdin)
     world.deletes.append(container, encode_request(left))
 
 
@@ -141,7 +141,7 @@ def test_who_does_not_tell_the_pod_is_told_that_the_environment_is_wrong(args: s
     async def story(world: World) -> None:
         agent = await with_slices(world).start()
         stdin = json.dumps({"cniVersion": "1.0.0", "name": "net", "ipam": SHARED}).encode()
-        asked = Request(command="ADD", container_id="a", ifname="net1", args=args, stdin=stdin)
+        asked = PluginRequest(command="ADD", container_id="a", ifname="net1", args=args, stdin=stdin)
         answer = await agent.handle(encode_request(asked))
         assert 4 == json.loads(answer[1:])["code"]
 

@@ -6,8 +6,8 @@ from collections.abc import Awaitable
 import pytest
 
 from podpool.api.builtin import LEASES
-from podpool.api.whereabouts import CUT_ANNOTATION, IP_POOLS, ReservationSpec
-from podpool.cni.protocol import CniError, Code
+from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
+from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import parse_address
 from tests.agent.secondary.commons import PATIENCE, SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
 
@@ -77,7 +77,7 @@ class TestAdd:
         for each in "pq":
             await node.add(sandbox(each), tight)
         error = await refused(node.add(sandbox("r"), tight))
-        assert Code.TRY_AGAIN_LATER == error.code
+        assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert "no address of 10.9.0.1-10.9.0.2 of 10.9.0.0/30 is free: 2 have an owner" in error.message
         await asyncio.sleep(1)
         assert "c-r" not in (await holders(commons)).values()
@@ -92,7 +92,7 @@ class TestAdd:
             node = commons.node("a")
             node.road.refuse = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
             error = await refused(node.add(sandbox("p"), ONE))
-            assert Code.TRY_AGAIN_LATER == error.code
+            assert ErrorCode.TRY_AGAIN_LATER == error.code
             assert f"not now ({status}" in error.message
             assert node.road.calls("PATCH", "ippools") > 1
             assert {} == await commons.entries()
@@ -106,7 +106,7 @@ class TestAdd:
         node.road.cut = True
         begun = asyncio.get_running_loop().time()
         error = await refused(node.add(sandbox("p"), ONE))
-        assert Code.TRY_AGAIN_LATER == error.code
+        assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert "could not be written in time" in error.message
         assert asyncio.get_running_loop().time() - begun < PATIENCE + 1
 
@@ -114,7 +114,7 @@ class TestAdd:
     async def test_a_name_that_no_object_can_have_is_refused_with_the_key_to_set(self, commons: Commons) -> None:
         """Whereabouts fails at each create, with the API server's words."""
         error = await refused(commons.node("a").add(sandbox("p"), network("::/126")))
-        assert Code.INVALID_CONFIG == error.code
+        assert ErrorCode.INVALID_CONFIG == error.code
         assert "set network_name" in error.message
 
     @in_commons
@@ -156,7 +156,7 @@ class TestCutIntoSlices:
         given = await node.add(sandbox("p"), WIDE)
         await shut(commons, "10.0.0.0-24")
         error = await refused(node.add(sandbox("q"), WIDE))
-        assert Code.TRY_AGAIN_LATER == error.code
+        assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert "10.0.0.0/24 is cut into slices of nodes, says IPPool 10.0.0.0-24: set node_slice_size" in error.message
         assert {given[0]: "c-p"} == await holders(commons)
 
@@ -193,7 +193,7 @@ class TestCutIntoSlices:
 
 async def shut(commons: Commons, name: str) -> None:
     """Mark a pool as the controller does."""
-    await commons.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {CUT_ANNOTATION: "word"}}}, namespace=SYSTEM)
+    await commons.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {SEALED_ANNOTATION: "word"}}}, namespace=SYSTEM)
 
 
 class TestDel:
@@ -423,7 +423,7 @@ class TestRuntime:
         given = await node.add(sandbox("p"), DUAL)
         assert tuple(map(parse_address, given)) == await node.source.check(node.want(sandbox("p"), DUAL))
         error = await refused(node.source.check(node.want(sandbox("q"), DUAL)))
-        assert Code.NOT_AS_ADDED == error.code
+        assert ErrorCode.CHECK_MISMATCH == error.code
 
     @in_commons
     async def test_gc_frees_what_the_runtime_does_not_list_of_its_network(self, commons: Commons) -> None:

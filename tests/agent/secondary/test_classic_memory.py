@@ -3,15 +3,15 @@
 import msgspec
 import pytest
 
-from podpool.agent.records import Owner
-from podpool.agent.secondary.shared_range_log import LONG, Lending, Lendings
+from podpool.agent.secondary.shared_range_log import LONG, SharedAllocation, SharedRangeLog
+from podpool.cni.protocol import Attachment
 from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
 from tests.kube.loops import in_loop
 
 
-def lending(container: str, *, leaving: bool = False) -> Lending:
-    return Lending(
-        sandbox=Owner(container_id=container, ifname="net1"),
+def lending(container: str, *, leaving: bool = False) -> SharedAllocation:
+    return SharedAllocation(
+        sandbox=Attachment(container_id=container, ifname="net1"),
         podref=f"default/{container}",
         network="net",
         network_name="",
@@ -21,13 +21,13 @@ def lending(container: str, *, leaving: bool = False) -> Lending:
     )
 
 
-def told(disk: MemoryDisk) -> set[Lending]:
-    return set(Lendings(disk.after_kill(), tell=print).all.values())
+def told(disk: MemoryDisk) -> set[SharedAllocation]:
+    return set(SharedRangeLog(disk.after_kill(), tell=print).all.values())
 
 
 def test_what_was_kept_is_there_again_in_its_last_form() -> None:
     disk = MemoryDisk()
-    lendings = Lendings(disk, tell=print)
+    lendings = SharedRangeLog(disk, tell=print)
     for each in (lending("a"), lending("b"), lending("a", leaving=True)):
         lendings.keep(each)
     lendings.end(lending("b").sandbox)
@@ -38,7 +38,7 @@ def test_it_dies_at_any_byte_and_has_all_that_was_answered_on() -> None:
     whole = len(msgspec.json.encode(lending("b"))) + 40
     for budget in range(whole):
         disk = MemoryDisk()
-        lendings = Lendings(disk, tell=print)
+        lendings = SharedRangeLog(disk, tell=print)
         lendings.keep(lending("a"))
         disk.budget = budget
         try:
@@ -51,20 +51,20 @@ def test_it_dies_at_any_byte_and_has_all_that_was_answered_on() -> None:
 
 def test_a_torn_line_is_cut_off_before_the_next_is_written() -> None:
     disk = MemoryDisk()
-    Lendings(disk, tell=print).keep(lending("a"))
+    SharedRangeLog(disk, tell=print).keep(lending("a"))
     (name,) = disk.names()
     disk.append(name, b'{"kept":{"sand')
-    Lendings(disk, tell=print).keep(lending("b"))
+    SharedRangeLog(disk, tell=print).keep(lending("b"))
     assert {lending("a"), lending("b")} == told(disk)
 
 
 @pytest.mark.parametrize("bad", [b'{"kept":{"sandb{"kept":null}', b"\0\0\0", b"", b'{"kept":7}'])
 def test_a_line_that_cannot_be_read_is_left_out_and_said(bad: bytes) -> None:
     disk, said = MemoryDisk(), list[str]()
-    Lendings(disk, tell=print).keep(lending("a"))
+    SharedRangeLog(disk, tell=print).keep(lending("a"))
     (name,) = disk.names()
     disk.append(name, bad + b"\n")
-    Lendings(disk, tell=said.append).keep(lending("b"))
+    SharedRangeLog(disk, tell=said.append).keep(lending("b"))
     assert {lending("a"), lending("b")} == told(disk)
     assert f"line 2 of {name} cannot be read" in said[0]
 
@@ -72,7 +72,7 @@ def test_a_line_that_cannot_be_read_is_left_out_and_said(bad: bytes) -> None:
 def test_a_line_that_the_disk_had_no_room_for_spoils_none_that_follow() -> None:
     for room in range(40):
         disk = FullDisk()
-        lendings = Lendings(disk, tell=print)
+        lendings = SharedRangeLog(disk, tell=print)
         lendings.keep(lending("a"))
         disk.room = room
         with pytest.raises(OSError, match="No space"):
@@ -86,7 +86,7 @@ def test_a_line_that_the_disk_had_no_room_for_spoils_none_that_follow() -> None:
 @in_loop
 async def test_without_room_to_be_shortened_it_stays_long_and_loses_nothing() -> None:
     disk = FullDisk()
-    lendings = Lendings(disk, tell=print)
+    lendings = SharedRangeLog(disk, tell=print)
     for each in range(20):
         lendings.keep(lending(f"stays{each}"))
     disk.room = 300
@@ -105,7 +105,7 @@ async def test_without_room_to_be_shortened_it_stays_long_and_loses_nothing() ->
 @in_loop
 async def test_the_file_stays_short_however_long_it_runs() -> None:
     disk = MemoryDisk()
-    lendings = Lendings(disk, tell=print)
+    lendings = SharedRangeLog(disk, tell=print)
     lendings.keep(lending("stays"))
     for each in range(2 * LONG):
         lendings.keep(lending(f"c{each}"))
@@ -122,24 +122,24 @@ async def test_what_is_synced_survives_the_machine_also_while_it_is_shortened() 
         """Loses its power whenever it removes a file."""
 
         def remove(self, name: str) -> None:
-            seen.append(set(Lendings(self.after_reboot(), tell=print).all.values()))
+            seen.append(set(SharedRangeLog(self.after_reboot(), tell=print).all.values()))
             super().remove(name)
 
-    seen: list[set[Lending]] = []
-    lendings = Lendings(disk := Seen(), tell=print)
+    seen: list[set[SharedAllocation]] = []
+    lendings = SharedRangeLog(disk := Seen(), tell=print)
     lendings.keep(lending("stays"))
     for each in range(LONG):
         lendings.keep(lending("a", leaving=bool(each % 2)))
     await lendings.sync()
     assert [{lending("stays"), lending("a", leaving=True)}] == seen
-    assert seen[0] == set(Lendings(disk.after_reboot(), tell=print).all.values())
+    assert seen[0] == set(SharedRangeLog(disk.after_reboot(), tell=print).all.values())
 
 
 @in_loop
 async def test_a_death_while_it_is_shortened_loses_nothing() -> None:
     for budget in range(0, 400, 7):
         disk = MemoryDisk()
-        lendings = Lendings(disk, tell=print)
+        lendings = SharedRangeLog(disk, tell=print)
         lendings.keep(lending("stays"))
         for each in range(LONG // 2):
             lendings.keep(lending(f"c{each}"))

@@ -16,11 +16,11 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invaria
 from podpool.api.whereabouts import ReservationSpec
 from podpool.cni.protocol import CniError
 from podpool.core.addresses import parse_address
-from podpool.kube.errors import AlreadyExists
+from podpool.kube.errors import ApiAlreadyExists
 from podpool.lab.sim.event_loop import VirtualLoop
-from podpool.whereabouts.cni_args import Owner
+from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig
-from podpool.whereabouts.object_names import PoolPlace, reservation_name
+from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 from tests.agent.secondary.commons import AgentDied, Commons, ForeignPlugin, RangeIsFull, SharingNode, network, sandbox
 
 NETWORKS = {"wide": network("10.0.0.0/28"), "narrow": network("10.0.0.0/29"), "apart": network("10.1.0.0/29")}
@@ -32,7 +32,7 @@ ELSEWHERE = -1
 class Running(msgspec.Struct, frozen=True, kw_only=True):
     """A Pod that was answered with an address."""
 
-    owner: Owner
+    owner: PodInterface
     network: IpamConfig
     address: str
     foreign: bool
@@ -49,8 +49,8 @@ class SharedRanges(RuleBasedStateMachine):
         self.loop = VirtualLoop()
         self.count = 0
         self.running: dict[str, Running] = {}
-        self.begun: dict[str, tuple[Owner, IpamConfig, int]] = {}
-        self.replaced: list[tuple[Owner, IpamConfig, int]] = []
+        self.begun: dict[str, tuple[PodInterface, IpamConfig, int]] = {}
+        self.replaced: list[tuple[PodInterface, IpamConfig, int]] = []
         self.tasks: list[asyncio.Task[None]] = []
         self.latest: dict[str, asyncio.Task[None]] = {}
         self.play(self.build())
@@ -182,7 +182,7 @@ class SharedRanges(RuleBasedStateMachine):
             address = await self.plugin.add(owner, net)
         except RangeIsFull:
             return
-        except AlreadyExists:  # its pool was new when we reserved; its runtime cleans up, and tries again later
+        except ApiAlreadyExists:  # its pool was new when we reserved; its runtime cleans up, and tries again later
             await self.plugin.delete(owner, net)
             return
         if name in self.begun:
@@ -197,7 +197,7 @@ class SharedRanges(RuleBasedStateMachine):
         await asyncio.gather(doing, return_exceptions=True)
         await self.take_away(owner, net, at)
 
-    async def take_away(self, owner: Owner, net: IpamConfig, at: int) -> None:
+    async def take_away(self, owner: PodInterface, net: IpamConfig, at: int) -> None:
         if at == ELSEWHERE:
             await self.plugin.delete(owner, net)
         else:
@@ -210,7 +210,7 @@ class SharedRanges(RuleBasedStateMachine):
     async def look(self) -> None:
         entries, reservations = await self.commons.entries(), await self.commons.reservations()
         for each in self.running.values():
-            place = PoolPlace(range=each.network.ranges[0].prefix)
+            place = PoolIdentifier(range=each.network.ranges[0].prefix)
             address = parse_address(each.address)
             assert each.owner == entries.get((place.name, address))
             if self.beside_foreign:

@@ -269,7 +269,7 @@ async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippo
     world.road.cut = False
     await world.report_boot("boot-2")
     await ask_to_leave(world, name)
-    world.store.written.clear()  # nobody agrees to it: others may have those addresses by now
+    world.store.on_write.clear()  # nobody agrees to it: others may have those addresses by now
     await world.start()
     lease = await lease_of(world, name)
     assert lease

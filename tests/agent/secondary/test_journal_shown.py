@@ -4,24 +4,28 @@ from pathlib import Path
 
 import pytest
 
-from podpool.agent.records import Owner, SliceClosed, SliceGiven, SliceTaken, Slot, Tenant
-from podpool.agent.state import Book
-from podpool.cli.journal_cmd import show_journal
+from podpool.agent.records import SliceAcquired, SliceAddress, SliceAssigned, SliceClosed, SliceHolder
+from podpool.agent.state import AgentState
+from podpool.cli.commands.journal import show_journal
+from podpool.cni.protocol import Attachment
 from podpool.runtime.disk import LocalDisk
 from tests.agent.clocks import SetClock
 
 
 def test_who_has_what_of_which_slice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     disk = LocalDisk(tmp_path)
-    book = Book(disk, SetClock(), fence_limit=600.0)
-    book.open(boot_id="boot-1")
+    state = AgentState(disk, SetClock(), fence_limit=600.0)
+    state.open(boot_id="boot-1")
     for lease, slice_ in (("one", "10.1.4.0/28"), ("two", "10.1.8.0/28")):
-        book.write(SliceTaken(lease=lease, name=lease, network="", range="10.1.0.0/16", slice=slice_, at=0.0))
-    owner = Owner(container_id="a", ifname="net1")
-    book.write(
-        SliceGiven(tenant=Tenant(owner=owner, podref="default/web-0"), slots=(Slot(lease="one", address="10.1.4.1"),))
+        state.write(SliceAcquired(lease=lease, name=lease, network="", range="10.1.0.0/16", slice=slice_, at=0.0))
+    owner = Attachment(container_id="a", ifname="net1")
+    state.write(
+        SliceAssigned(
+            tenant=SliceHolder(owner=owner, podref="default/web-0"),
+            slots=(SliceAddress(lease="one", address="10.1.4.1"),),
+        )
     )
-    book.write(SliceClosed(lease="two"))
+    state.write(SliceClosed(lease="two"))
     disk.close()
     show_journal(state=str(tmp_path), output="wide", no_color="true")
     told = capsys.readouterr().out.splitlines()

@@ -4,11 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from podpool.agent.records import Owner as Sandbox
-from podpool.agent.records import PodName
-from podpool.agent.secondary.address_source import Want
+from podpool.agent.records import PodIdentity
+from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.router import Router
-from podpool.cni.protocol import CniError, Code, Request
+from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from tests.agent.clocks import SetClock
@@ -27,27 +26,27 @@ class Fountain:
     """A source that has the first address of every range."""
 
     def __init__(self) -> None:
-        self.held: dict[Sandbox, tuple[Address, ...]] = {}
+        self.held: dict[Attachment, tuple[Address, ...]] = {}
         self.collected: list[str] = []
         self.looked_at: list[str] | None = None
 
-    async def give(self, want: Want) -> tuple[Address, ...]:
+    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
         self.held[want.sandbox] = tuple(each.prefix.at(1) for each in want.ranges)
         return self.held[want.sandbox]
 
-    async def give_back(self, sandbox: Sandbox, want: Want | None = None) -> None:
+    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
         self.release(sandbox, want)
 
-    def release(self, sandbox: Sandbox, want: Want | None = None) -> None:
+    def release(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
         self.held.pop(sandbox, None)
         self.looked_at = [str(each.prefix) for each in want.ranges] if want else None
 
-    async def check(self, want: Want) -> tuple[Address, ...]:
+    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
         if want.sandbox not in self.held:
-            raise CniError(Code.NOT_AS_ADDED, "nothing")
+            raise CniError(ErrorCode.CHECK_MISMATCH, "nothing")
         return self.held[want.sandbox]
 
-    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
         assert not valid
         self.collected.append(network)
 
@@ -60,12 +59,12 @@ def router(
     return Router(sliced=sliced or Fountain(), shared=shared or Fountain(), clock=SetClock(), read_file=read_file)
 
 
-def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> Request:
-    return Request(command=command, container_id="a", ifname="net1", args=args, stdin=stdin)
+def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> PluginRequest:
+    return PluginRequest(command=command, container_id="a", ifname="net1", args=args, stdin=stdin)
 
 
-def wanted(stdin: bytes) -> Want:
-    found = router().want(request(stdin), PodName())
+def wanted(stdin: bytes) -> AddressRequest:
+    found = router().want(request(stdin), PodIdentity())
     assert found
     return found
 
@@ -81,7 +80,7 @@ class TestWhoseItIs:
         ],
     )
     def test_without_ranges_of_ours_it_is_for_the_nodes_own_pool(self, stdin: bytes) -> None:
-        assert router().want(request(stdin), PodName()) is None
+        assert router().want(request(stdin), PodIdentity()) is None
 
     @pytest.mark.parametrize(
         "stdin",
@@ -92,25 +91,25 @@ class TestWhoseItIs:
         ],
     )
     def test_with_ranges_or_as_whereabouts_it_is_not(self, stdin: bytes) -> None:
-        assert router().want(request(stdin), PodName())
+        assert router().want(request(stdin), PodIdentity())
 
     def test_the_flat_file_fills_what_is_left_empty(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
         stdin = b'{"ipam": {"type": "whereabouts"}}'
-        found = router(read_file=flat.get).want(request(stdin), PodName())
+        found = router(read_file=flat.get).want(request(stdin), PodIdentity())
         assert found
         assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
 
     def test_but_makes_no_range_of_the_nodes_own_pool(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
         stdin = b'{"ipam": {"type": "podpool", "ipRanges": []}}'
-        assert router(read_file=flat.get).want(request(stdin), PodName()) is None
+        assert router(read_file=flat.get).want(request(stdin), PodIdentity()) is None
 
     def test_an_empty_flat_file_is_refused_as_one_that_is_no_json(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b""}
         with pytest.raises(CniError, match="flat file") as caught:
-            router(read_file=flat.get).want(request(ONE), PodName())
-        assert Code.INVALID_CONFIG is caught.value.code
+            router(read_file=flat.get).want(request(ONE), PodIdentity())
+        assert ErrorCode.INVALID_CONFIG is caught.value.code
 
     def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
         def directory(path: str) -> bytes | None:
@@ -119,8 +118,8 @@ class TestWhoseItIs:
         bad = b'{"ipam": {"type": "whereabouts", "range": "foo"}}'
         for asked, read_file in ((request(bad), lambda _path: None), (request(ONE), directory)):
             with pytest.raises(CniError) as caught:
-                router(read_file=read_file).want(asked, PodName())
-            assert Code.INVALID_CONFIG is caught.value.code
+                router(read_file=read_file).want(asked, PodIdentity())
+            assert ErrorCode.INVALID_CONFIG is caught.value.code
 
     @pytest.mark.parametrize(
         "args",
@@ -138,13 +137,13 @@ class TestWhoseItIs:
     )
     def test_an_environment_that_does_not_tell_who_asks_for_what_is_refused_as_such(self, args: str) -> None:
         with pytest.raises(CniError) as caught:
-            router().want(request(ONE, args=args), PodName())
-        assert Code.INVALID_ENVIRONMENT is caught.value.code
+            router().want(request(ONE, args=args), PodIdentity())
+        assert ErrorCode.INVALID_ENVIRONMENT is caught.value.code
         assert caught.value.message.startswith(("CNI_ARGS", "IgnoreUnknown"))
 
     @pytest.mark.parametrize("args", ["", "FOO", f"{ARGS};IP=foo"])
     def test_only_an_add_needs_a_pod(self, args: str) -> None:
-        assert router().want(request(ONE, command="DEL", args=args), PodName())
+        assert router().want(request(ONE, command="DEL", args=args), PodIdentity())
 
 
 class TestSources:
@@ -166,7 +165,7 @@ class TestSources:
         for call in (both.give, both.check):
             with pytest.raises(CniError, match="^node_slice_size '': is missing for 10.2.0.0/16") as caught:
                 await call(wanted(MIXED))
-            assert Code.INVALID_CONFIG is caught.value.code
+            assert ErrorCode.INVALID_CONFIG is caught.value.code
         assert not sliced.held
         assert not shared.held
 
@@ -175,7 +174,7 @@ class TestSources:
         @in_loop
         async def story() -> None:
             sliced, shared = Fountain(), Fountain()
-            both, sandbox = router(sliced, shared), Sandbox(container_id="a", ifname="net1")
+            both, sandbox = router(sliced, shared), Attachment(container_id="a", ifname="net1")
             sliced.held[sandbox] = shared.held[sandbox] = ()
             await both.give_back(sandbox, wanted(stdin))
             assert not sliced.held

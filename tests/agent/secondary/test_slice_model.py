@@ -9,11 +9,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from podpool.agent.deps import Ground
-from podpool.agent.records import Confirmed, Owner, SliceClosed, SliceSettled, SliceSigned, SliceTaken, Tenant
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import (
+    NodeConfirmed,
+    SliceAcquired,
+    SliceClosed,
+    SliceCooledDown,
+    SliceHolder,
+    SliceLeaseSigned,
+)
 from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.slice_ipam import SliceIPAM
-from podpool.agent.state import Book
+from podpool.agent.state import AgentState
+from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
 from podpool.core.ranges import parse_prefix
 from podpool.core.settings import Settings
@@ -26,7 +34,9 @@ from tests.agent.secondary.wants import want
 
 V4, V6 = "10.0.0.0/24", "fd00::/120"
 SLICES = {V4: "10.0.0.16/29", V6: "fd00::10/125"}
-SETTINGS = Settings(cooldown=30.0, cooldown_exhausted=5.0, fence=3600.0, confirmation_interval=600.0, node_gc_delay=7200.0)
+SETTINGS = Settings(
+    cooldown=30.0, cooldown_exhausted=5.0, fence=3600.0, confirmation_interval=600.0, node_gc_delay=7200.0
+)
 RANGES = st.sampled_from([(V4,), (V6,), (V4, V6), (V4, V4)])
 EXCLUDES = st.sampled_from([[], ["10.0.0.18/31"], ["10.0.0.16/30", "fd00::14"]])
 sandboxes = st.sampled_from("abcdefghij")
@@ -55,9 +65,9 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.start()
 
     def start(self) -> None:
-        self.book = Book(self.disk, self.clock, fence_limit=SETTINGS.fence)
-        self.book.open(boot_id=f"boot-{self.boot}")
-        ground = Ground(
+        self.state = AgentState(self.disk, self.clock, fence_limit=SETTINGS.fence)
+        self.state.open(boot_id=f"boot-{self.boot}")
+        deps = AgentDeps(
             node="one",
             kube=KubeClient(Nowhere()),
             clock=self.clock,
@@ -66,7 +76,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             tell=lambda _sentence: None,
         )
         self.source = SliceIPAM(
-            ground, self.book, usable=lambda _slice: True, why=lambda _net, _range: "none", touched=lambda _slice: None
+            deps, self.state, usable=lambda _slice: True, why=lambda _net, _range: "none", touched=lambda _slice: None
         )
 
     @property
@@ -79,7 +89,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def the_node_is_confirmed(self) -> None:
-        self.book.write(Confirmed(boot=self.now, wall=self.clock.wall(), node_only=True))
+        self.state.write(NodeConfirmed(boot=self.now, wall=self.clock.wall(), node_only=True))
         self.confirmed = True
 
     @rule(range_=st.sampled_from([V4, V6]), found=st.booleans())
@@ -90,12 +100,12 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         first = parse_prefix(SLICES[range_]).at(1)
         entries = {}
         if found and first not in self.held:
-            entries = {str(first): Tenant(owner=Owner(container_id="foreign", ifname=range_), found=True)}
+            entries = {str(first): SliceHolder(owner=Attachment(container_id="foreign", ifname=range_), found=True)}
             self.held[first] = "foreign"
         self.taken[range_] = f"lease-{self.leases}"
         self.signed.add(range_)
-        self.book.write(
-            SliceTaken(
+        self.state.write(
+            SliceAcquired(
                 lease=self.taken[range_],
                 name=range_,
                 network="",
@@ -109,13 +119,13 @@ class SlicesAgainstModel(RuleBasedStateMachine):
     @rule()
     def leases_are_signed_in_this_boot(self) -> None:
         for range_, lease in self.taken.items():
-            self.book.write(SliceSigned(lease=lease))
+            self.state.write(SliceLeaseSigned(lease=lease))
             self.signed.add(range_)
 
     @rule(range_=st.sampled_from([V4, V6]))
     def a_lease_is_lost(self, range_: str) -> None:
         if range_ in self.taken:
-            self.book.write(SliceClosed(lease=self.taken.pop(range_)))
+            self.state.write(SliceClosed(lease=self.taken.pop(range_)))
 
     @rule(box=sandboxes, ranges=RANGES, exclude=EXCLUDES)
     def a_sandbox_asks(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> None:
@@ -136,18 +146,18 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             self.believe(asked, answer, before)
         self.disk = self.disk.after_kill()
         self.start()
-        if answer is None and self.book.slices.slots_of(asked.sandbox):
+        if answer is None and self.state.slices.slots_of(asked.sandbox):
             self.believe(asked, self.source.try_give(asked), before)
 
     @rule(box=sandboxes)
     def a_sandbox_ends(self, box: str) -> None:
-        self.source.release(Owner(container_id=box, ifname="net1"))
+        self.source.release(Attachment(container_id=box, ifname="net1"))
         self.ended(box)
 
     @rule(range_=st.sampled_from([V4, V6]))
     def the_foreign_one_ends(self, range_: str) -> None:
-        owner = Owner(container_id="foreign", ifname=range_)
-        gone = {parse_address(each.address) for each in self.book.slices.slots_of(owner)}
+        owner = Attachment(container_id="foreign", ifname=range_)
+        gone = {parse_address(each.address) for each in self.state.slices.slots_of(owner)}
         self.source.release(owner)
         self.last_use |= dict.fromkeys(gone, self.now)
         self.held = {address: by for address, by in self.held.items() if address not in gone}
@@ -155,10 +165,10 @@ class SlicesAgainstModel(RuleBasedStateMachine):
     @rule()
     def pools_are_brought_behind(self) -> None:
         """What has rested is as if it had never been used, also after a reboot."""
-        for slice_ in self.book.slices:
+        for slice_ in self.state.slices:
             slots = slice_.settled((), now=self.now, rest=SETTINGS.cooldown)
             if slots:
-                self.book.write(SliceSettled(slots=slots))
+                self.state.write(SliceCooledDown(slots=slots))
             for slot in slots:
                 self.last_use.pop(parse_address(slot.address), None)
 
@@ -169,16 +179,16 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     @rule()
     def the_journal_is_made_short(self) -> None:
-        again = Book(MemoryDisk(), self.clock, fence_limit=SETTINGS.fence)
-        again.write(self.book.snapshot())
-        assert self.book.snapshot() == again.snapshot()
+        again = AgentState(MemoryDisk(), self.clock, fence_limit=SETTINGS.fence)
+        again.write(self.state.snapshot())
+        assert self.state.snapshot() == again.snapshot()
 
     @precondition(lambda self: self.taken)
     @rule(clean=st.booleans())
     def the_machine_reboots(self, clean: bool) -> None:
         """What was used rests anew; without a clean stop, every address does."""
         if clean:
-            coroutine = self.book.stop()
+            coroutine = self.state.stop()
             try:
                 while True:
                     coroutine.send(None)
@@ -195,7 +205,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     @invariant()
     def every_holder_is_known_to_both(self) -> None:
-        shown = {parse_address(slot.address): by.owner.container_id for slot, by in self.book.slices.tenants()}
+        shown = {parse_address(slot.address): by.owner.container_id for slot, by in self.state.slices.tenants()}
         assert self.held == shown
 
     def want(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> AddressRequest:

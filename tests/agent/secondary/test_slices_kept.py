@@ -7,12 +7,12 @@ from typing import ClassVar
 
 import pytest
 
-from podpool.agent.deps import Ground
+from podpool.agent.deps import AgentDeps
 from podpool.agent.lost_grant_gc import APART
-from podpool.agent.metrics import Meters
+from podpool.agent.metrics import AgentMetrics
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.agent.secondary.slice_leases import SliceLeases
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
@@ -24,7 +24,7 @@ from podpool.api.whereabouts import (
 )
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.runtime.process import health
+from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Request, Unreachable
 from tests.agent.secondary.slice_world import (
     DUAL,
@@ -103,8 +103,8 @@ class TestTaking:
         name = await offer(world)
         rng = random.Random(1)  # noqa: S311  seeded
         told, clock = world.told.append, world.clock
-        ground = Ground(node=NODE, kube=KubeClient(world.road), clock=clock, rng=rng, settings=SETTINGS, tell=told)
-        leases = SliceLeases(ground, SliceInformers(ground, SYSTEM, changed=lambda _: None), boot_id=world.boot_id)
+        deps = AgentDeps(node=NODE, kube=KubeClient(world.road), clock=clock, rng=rng, settings=SETTINGS, tell=told)
+        leases = SliceLeases(deps, SliceInformers(deps, SYSTEM, changed=lambda _: None), boot_id=world.boot_id)
         await leases.sign(await world.kube.get(LEASES, name, namespace=SYSTEM))
         signature = (await world.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[SIGNATURE_ANNOTATION]
         note = {"metadata": {"annotations": {GRANTED_ANNOTATION: signature}}}
@@ -464,7 +464,7 @@ class TestTheNode:
     @in_world
     async def test_without_a_network_container_it_is_ready_and_confirms_itself(self, world: World) -> None:
         """A cluster of slices alone: no NNC, no ledger, no subnet."""
-        await world.kube.delete(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
+        await world.kube.delete(NODE_NETWORK_CONFIGS, NODE, namespace=SYSTEM)
         await offer(with_slices(world))
         agent = await world.start()
         assert agent.missing() is None
@@ -524,7 +524,7 @@ class TestTheNode:
         await world.register_node()
         uid = (await world.kube.get(NODES, NODE)).metadata.uid
         owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
-        await world.kube.merge(NETWORK_CONFIGS, NODE, {"metadata": {"ownerReferences": [owner]}}, namespace=SYSTEM)
+        await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"metadata": {"ownerReferences": [owner]}}, namespace=SYSTEM)
         world.road.hide("leases")
         world.road.cut = False
         await asyncio.sleep(60.0)
@@ -570,7 +570,7 @@ async def test_metrics_tell_size_use_rest_and_lag_of_each_slice(world: World) ->
         await add(world, each, {**IPAM, "network_name": "blue"})
     await call(world, "DEL", "c")
     await asyncio.sleep(0.25)
-    page = Meters(agent.handle, agent.picture).page(health(agent.missing))
+    page = AgentMetrics(agent.handle, agent.picture).page(health_handler(agent.missing))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     labels = f'{{network="blue",range="{V4}",slice="{SLICE}"}}'
     for name, value in (("size_ips", 14.0), ("assigned_ips", 2.0), ("resting_ips", 1.0), ("lag_seconds", 0.25)):

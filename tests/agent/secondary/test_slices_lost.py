@@ -5,15 +5,15 @@ import asyncio
 from podpool.agent.lost_grant_gc import APART
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
-    ASKED_ANNOTATION,
     BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
     IP_POOLS,
     SIGNATURE_ANNOTATION,
+    SLICE_INVENTORY_ANNOTATION,
     Allocation,
     LostSlice,
     SliceReport,
-    slice_report_of,
+    slice_report,
 )
 from podpool.core.settings import Settings
 from tests.agent.secondary.slice_world import (
@@ -37,12 +37,12 @@ LOST = LostSlice(range=V4, slice=SLICE)
 async def told(world: World) -> SliceReport | None:
     """What the agent tells on its Node."""
     node = await world.kube.get(NODES, NODE)
-    return slice_report_of(node)
+    return slice_report(node)
 
 
 async def ask(world: World, question: str) -> None:
     """Ask as the controller does."""
-    await world.kube.merge(NODES, NODE, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}})
+    await world.kube.merge(NODES, NODE, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
 
 
 async def lose(world: World, name: str) -> None:
@@ -155,7 +155,7 @@ class TestTelling:
         await world.start()
         await add(world, "a")
         await asyncio.sleep(1.0)
-        world.store.written.append(lambda _: None)
+        world.store.on_write.append(lambda _: None)
         copy = world.store.snapshot()
         await ask(world, "first")
         await asyncio.sleep(SETTLED)

@@ -14,9 +14,9 @@ from parts.installation import Installation, podpool
 from parts.polling import until
 from podpool.api.whereabouts import (
     GRANTED_ANNOTATION,
-    LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    RETURN_ANNOTATION,
     SIGNATURE_ANNOTATION,
 )
 from podpool.cni.build import build
@@ -49,7 +49,7 @@ class Sliced(Installation):
 
     def install(self) -> None:
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
-        self.plane.kubectl("apply", "-f", "-", manifest=podpool("access"))
+        self.plane.kubectl("apply", "-f", "-", manifest=podpool("rbac"))
         self.plane.admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
         fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
         info = dict.fromkeys([*fields, "machineID", "operatingSystem", "osImage", "systemUUID"], "none")
@@ -76,7 +76,7 @@ class Sliced(Installation):
         self.plane.admin.patch(place, {"metadata": {"annotations": {GRANTED_ANNOTATION: signature()}}})
 
     def run(self) -> None:
-        words = ["--boot-id", BOOT, "--socket", str(self.home / "agent.sock"), "--deletes", str(self.home / "deletes")]
+        words = ["--boot-id", BOOT, "--socket", str(self.home / "agent.sock"), "--deferred-deletes", str(self.home / "deletes")]
         self.agents[NODE] = self.start_agent(NODE, *words)
 
     def plugin(self, command: str, pod: str, network: str) -> list[str]:
@@ -87,7 +87,7 @@ class Sliced(Installation):
             "CNI_IFNAME": network,
             "CNI_ARGS": f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}",
             "PODPOOL_SOCKET": str(self.home / "agent.sock"),
-            "PODPOOL_DELETES": str(self.home / "deletes"),
+            "PODPOOL_DEFERRED_DELETES": str(self.home / "deletes"),
             "PODPOOL_WAIT_MS": "60000",
         }
         kind = "whereabouts" if network < "net5" else "podpool"
@@ -154,7 +154,7 @@ def test_ten_networks_from_the_first_pod_to_the_last_slice_handed_back(sliced: S
     until(lambda: not any(map(sliced.shown, NETWORKS)), "the IPPools are empty")
     assert all(sliced.holder(each).startswith(f"{NODE}/") for each in NETWORKS)
     for network in NETWORKS:
-        leave = {"metadata": {"annotations": {LEAVE_ANNOTATION: "the test is over"}}}
+        leave = {"metadata": {"annotations": {RETURN_ANNOTATION: "the test is over"}}}
         sliced.plane.admin.patch(f"{POOLS}/{name_of(network)}", leave)
     until(lambda: not any(map(sliced.holder, NETWORKS)), "the slices are handed back")
     ours = [each for each in sliced.plane.audit.calls(since=mark) if each.user.endswith(":podpool-agent")]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from podpool.api.whereabouts import BOOT_ANNOTATION, Allocation
-from podpool.cni.protocol import Request, encode_request
+from podpool.cni.protocol import PluginRequest, encode_request
 from podpool.core.settings import Settings
 from tests.agent.secondary.slice_world import (
     DUAL,
@@ -243,7 +243,7 @@ class TestDel:
         await add(world, "a")
         await world.stop()
         stdin = json.dumps({"cniVersion": "1.0.0", "name": "net", "ipam": IPAM}).encode()
-        left = encode_request(Request(command="DEL", container_id="a", ifname="net1", stdin=stdin))
+        left = encode_request(PluginRequest(command="DEL", container_id="a", ifname="net1", stdin=stdin))
         world.deletes.append("left", left)
         await world.start()
         assert [] == world.deletes.names()

@@ -1,13 +1,13 @@
 """Why a node has no slice, in words that a person can act on."""
 
-from podpool.agent.secondary.slice_informers import OwnPools
-from podpool.api.whereabouts import LEAVE_ANNOTATION, IPPool
+from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.api.whereabouts import RETURN_ANNOTATION, IPPool
 from podpool.core.ranges import Prefix
-from podpool.whereabouts.config import WantedRange
+from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 
 
-def why_no_slice(node: str, pools: OwnPools, *, network: str, wanted: WantedRange) -> str:
+def why_no_slice(node: str, pools: SliceInformers, *, network: str, wanted: RangeConfig) -> str:
     """Say what there is instead, and where to look."""
     what = f"node {node} has no slice of {wanted.prefix}" + (f" in network {network}" if network else "")
     if not pools.known:
@@ -17,7 +17,7 @@ def why_no_slice(node: str, pools: OwnPools, *, network: str, wanted: WantedRang
         )
     offered = [each for each in map(pools.pool, sorted(pools.names())) if each and _is_of(each, network, wanted)]
     for pool in offered:
-        name, reason = pool.metadata.name, pool.metadata.annotations.get(LEAVE_ANNOTATION)
+        name, reason = pool.metadata.name, pool.metadata.annotations.get(RETURN_ANNOTATION)
         if reason:
             return f"{what} any more: IPPool {name} is being handed back ({reason}), and no other was offered yet"
         lease = pools.lease(name)
@@ -42,6 +42,6 @@ def _why_not_taken(node: str, held: str) -> str:
     return f"its Lease is held by {held}" if held else "its Lease could not be taken yet"
 
 
-def _is_of(pool: IPPool, network: str, wanted: WantedRange) -> bool:
+def _is_of(pool: IPPool, network: str, wanted: RangeConfig) -> bool:
     notes = pool.metadata.annotations
     return notes.get(NETWORK_ANNOTATION, "") == network and notes.get(RANGE_ANNOTATION) == str(wanted.prefix)

@@ -16,7 +16,7 @@ next address is tried. The entries of pools that overlap count as taken too: res
 A range that the controller has cut into slices gives nothing new here: its pool, or one that overlaps it, is marked. A
 patch that was decided on before the mark does not fit any more.
 
-Why after: whoever makes an overlapping pool later looks later, and finds the entry. Foreign plugins look only at
+Why after: whoever makes an overlapping_pools pool later looks later, and finds the entry. Foreign plugins look only at
 reservations, and delete whichever has the name: between their look and their write nobody else may reserve. Where such
 a pool appears meanwhile, all is looked at again with the Lease before anybody is told.
 """
@@ -28,34 +28,34 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from podpool.agent.secondary.ippool_client import SharedObjects, overlapping, with_changes
-from podpool.api.whereabouts import CUT_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
+from podpool.agent.secondary.ippool_client import IPPoolClient, apply_changes, overlapping_pools
+from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, Forbidden
-from podpool.kube.leader_election import LeadLost
+from podpool.kube.errors import ApiError, ApiForbidden
+from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.cni_args import Owner
-from podpool.whereabouts.config import IpamConfig, LeaderTimes, WantedRange
-from podpool.whereabouts.ippool import Change, read_entries
-from podpool.whereabouts.object_names import PoolPlace, reservation_name
-from podpool.whereabouts.shared_range import RangeCut, RangeFull, assign_all, release, reserves
+from podpool.whereabouts.cni_args import PodInterface
+from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
+from podpool.whereabouts.ippool import AllocationChange, parse_ippool
+from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
+from podpool.whereabouts.shared_range import RangeFull, RangeSliced, allocate, allocations_of, needs_reservation
 
-CLASH = 30.0
+RESERVED_ELSEWHERE_SECONDS = 30.0
 """Seconds for which an address is left alone that another was seen to have reserved."""
-NOBODY = ReservationSpec()
+BLOCKED = ReservationSpec()
 """Keeps an address from everybody."""
 
-Lead = Callable[[LeaderTimes, Callable[[], Awaitable[None]]], Awaitable[None]]
-Kept = Mapping[Address, ReservationSpec]
+Lead = Callable[[LeaderElectionConfig, Callable[[], Awaitable[None]]], Awaitable[None]]
+Unavailable = Mapping[Address, ReservationSpec]
 
 
 class Lent(Protocol):
     """What this node's sandboxes have."""
 
-    def __call__(self, place: PoolPlace, *, everywhere: bool) -> Kept:
+    def __call__(self, place: PoolIdentifier, *, everywhere: bool) -> Unavailable:
         """Find what they have of a pool, or everywhere in its network."""
 
 
@@ -63,10 +63,10 @@ class SandboxDeleted(PodpoolError):
     """A DEL came while an ADD waited."""
 
 
-class Ask:
+class PoolRequest:
     """One who waits: for an address of a range, or without one for what the sandbox has to be taken back."""
 
-    def __init__(self, owner: Owner, config: IpamConfig, wanted: WantedRange | None = None) -> None:
+    def __init__(self, owner: PodInterface, config: IpamConfig, wanted: RangeConfig | None = None) -> None:
         self.owner = owner
         self.config = config
         self.wanted = wanted
@@ -82,7 +82,7 @@ class Ask:
         self.outcome, self.done = outcome, True
 
 
-class Rests:
+class SharedCooldown:
     """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given.
 
     And those that they have, of a pool or its network, which are given to nobody else even where no pool shows them.
@@ -94,7 +94,7 @@ class Rests:
         self._cooldown = cooldown
         self._since: dict[str, dict[Address, tuple[float, ReservationSpec]]] = defaultdict(dict)
 
-    def begin(self, network: str, change: Change) -> None:
+    def begin(self, network: str, change: AllocationChange) -> None:
         """Note that one was given back; who had it may have it again."""
         if change.before:
             past = ReservationSpec(podref=change.before.podref, ifname=change.before.ifname)
@@ -112,16 +112,16 @@ class Rests:
         return {each: past for each, (_, past) in kept.items()}
 
 
-class Lane:
+class IPPoolBatcher:
     """The pool of one range."""
 
     def __init__(
         self,
-        place: PoolPlace,
-        objects: SharedObjects,
+        place: PoolIdentifier,
+        objects: IPPoolClient,
         *,
         lead: Lead,
-        rests: Rests,
+        rests: SharedCooldown,
         clock: Clock,
         rng: random.Random,
         foreign: bool,
@@ -136,10 +136,10 @@ class Lane:
         self._rng = rng
         self._foreign = foreign
         self._turn = asyncio.Lock()
-        self._waiting: list[Ask] = []
+        self._waiting: list[PoolRequest] = []
         self._clashes: dict[Address, tuple[float, ReservationSpec]] = {}
 
-    async def serve(self, ask: Ask) -> Address | None:
+    async def serve(self, ask: PoolRequest) -> Address | None:
         """Do what is asked, with whatever else is asked by then; tries again for as long as it is let."""
         if ask.wanted is None:
             self._end(ask.owner)
@@ -153,24 +153,24 @@ class Lane:
             raise ask.outcome
         return ask.outcome
 
-    def _end(self, owner: Owner) -> None:
+    def _end(self, owner: PodInterface) -> None:
         """End the waiting of a sandbox that is deleted."""
         for each in self._pending():
             if each.wanted and (each.owner.container, each.owner.ifname) == (owner.container, owner.ifname):
                 each.finish(SandboxDeleted("the sandbox was deleted while it waited for an address"))
 
-    async def _until_done(self, ask: Ask) -> None:
+    async def _until_done(self, ask: PoolRequest) -> None:
         failures = 0
         while not ask.done:
             try:
                 await self._round()
-            except Forbidden:
+            except ApiForbidden:
                 raise
             except Unreachable as error:
                 if ask.wanted is None:
                     raise  # it can be done later
                 self.trouble = error
-            except (ApiError, LeadLost) as error:
+            except (ApiError, LeadershipLost) as error:
                 self.trouble = error
             else:
                 self.trouble = None
@@ -182,7 +182,7 @@ class Lane:
         asks = self._pending()
         pools = await self._objects.look()
         times = [each.config.leader for each in asks if each.wanted and each.config.overlap_checked]
-        if self._foreign and times and self._place.name in pools and any(overlapping(pools, self._place)):
+        if self._foreign and times and self._place.name in pools and any(overlapping_pools(pools, self._place)):
             await self._lead(times[0], self._led)
         else:
             await self._try(asks, pools, led=False)
@@ -191,10 +191,10 @@ class Lane:
         asks = self._pending()
         await self._try(asks, await self._objects.look(), led=True)
 
-    def _pending(self) -> list[Ask]:
+    def _pending(self) -> list[PoolRequest]:
         return [each for each in self._waiting if not each.done]
 
-    async def _try(self, asks: Sequence[Ask], pools: Mapping[str, IPPool], *, led: bool) -> None:
+    async def _try(self, asks: Sequence[PoolRequest], pools: Mapping[str, IPPool], *, led: bool) -> None:
         """Serve all of them with one patch; who is not done afterwards is tried again."""
         pool = pools.get(self._place.name)
         asks = self._let_in(asks, pools)
@@ -206,11 +206,11 @@ class Lane:
                 await self._objects.make(self._place)
             return
         taken_out, spec = _taken_out(asks, pool.spec)
-        going = {change.address: NOBODY for changes in taken_out.values() for change in changes}
+        going = {change.address: BLOCKED for changes in taken_out.values() for change in changes}
         kept = {checked: {**self._kept(pools, checked=checked), **going} for checked in (True, False)}
         put_in = self._put_in(asks, spec, kept, again=bool(going))
         returned = {ask: changes for ask, changes in taken_out.items() if ask.wanted is None}
-        await all_of(
+        await gather_all(
             *(self._unreserve(each) for ask in returned for each in returned[ask] if ask.config.overlap_checked)
         )
         await asyncio.sleep(max((each.config.sleep_for_race for each in put_in), default=0))
@@ -221,33 +221,35 @@ class Lane:
             ask.finish()
         await self._settle(put_in, led=led)
 
-    def _let_in(self, asks: Sequence[Ask], pools: Mapping[str, IPPool]) -> list[Ask]:
+    def _let_in(self, asks: Sequence[PoolRequest], pools: Mapping[str, IPPool]) -> list[PoolRequest]:
         """Tell those who want something new of a range that is cut into slices; the others go on."""
         pool = pools.get(self._place.name)
-        around = [*filter(None, [pool]), *(other for _, other in overlapping(pools, self._place))]
-        shut = next((each.metadata.name for each in around if CUT_ANNOTATION in each.metadata.annotations), None)
-        owned = {entry.owned_by for entry in read_entries(pool.spec).listed} if pool and shut else set()
+        around = [*filter(None, [pool]), *(other for _, other in overlapping_pools(pools, self._place))]
+        shut = next((each.metadata.name for each in around if SEALED_ANNOTATION in each.metadata.annotations), None)
+        owned = {entry.owned_by for entry in parse_ippool(pool.spec).listed} if pool and shut else set()
         for each in asks if shut else ():
             if each.wanted and (each.owner.podref, each.owner.ifname) not in owned:
-                each.finish(RangeCut(self._place.range, f"IPPool {shut}"))
+                each.finish(RangeSliced(self._place.range, f"IPPool {shut}"))
         return [each for each in asks if not each.done]
 
-    async def _settle(self, stored: Mapping[Ask, Change], *, led: bool) -> None:
+    async def _settle(self, stored: Mapping[PoolRequest, AllocationChange], *, led: bool) -> None:
         """Reserve what was stored, where that is needed, see that it is nobody else's, and tell who asked."""
         if not stored:
             return
         for ask in stored:
             ask.refused = None
         if self._foreign:
-            await all_of(*(self._reserve(ask, change) for ask, change in stored.items() if ask.config.overlap_checked))
+            await gather_all(
+                *(self._reserve(ask, change) for ask, change in stored.items() if ask.config.overlap_checked)
+            )
             pools = await self._objects.look()
         else:
             pools = await self._objects.look()
-            others = [range_ for range_, _ in overlapping(pools, self._place)]
-            needed = (each for each in stored.items() if reserves(each[0].config, self._place.range, others))
-            await all_of(*(self._reserve(ask, change) for ask, change in needed))
+            others = [range_ for range_, _ in overlapping_pools(pools, self._place)]
+            needed = (each for each in stored.items() if needs_reservation(each[0].config, self._place.range, others))
+            await gather_all(*(self._reserve(ask, change) for ask, change in needed))
         elsewhere = self._elsewhere(pools) if self._foreign else {}
-        unsafe = self._foreign and not led and any(overlapping(pools, self._place))
+        unsafe = self._foreign and not led and any(overlapping_pools(pools, self._place))
         for ask, change in stored.items():
             if ask.refused or (unsafe and ask.config.overlap_checked):
                 continue  # tried again, or looked at again with the Lease
@@ -259,41 +261,41 @@ class Lane:
             ask.finish(change.address)
 
     def _put_in(
-        self, asks: Sequence[Ask], spec: IPPoolSpec, kept: Mapping[bool, Kept], *, again: bool
-    ) -> dict[Ask, Change]:
+        self, asks: Sequence[PoolRequest], spec: IPPoolSpec, kept: Mapping[bool, Unavailable], *, again: bool
+    ) -> dict[PoolRequest, AllocationChange]:
         """Choose an address for everybody who wants one; who cannot have any is told so, or looks `again`.
 
-        What is `kept` from who looks at overlapping ranges is not all kept from who does not.
+        What is `kept` from who looks at overlapping_pools ranges is not all kept from who does not.
         """
-        groups: defaultdict[tuple[WantedRange, bool], list[Ask]] = defaultdict(list)
+        groups: defaultdict[tuple[RangeConfig, bool], list[PoolRequest]] = defaultdict(list)
         for ask in asks:
             if ask.wanted:
                 groups[ask.wanted, ask.config.overlap_checked].append(ask)
-        chosen: dict[Ask, Change] = {}
+        chosen: dict[PoolRequest, AllocationChange] = {}
         for (wanted, checked), group in groups.items():
             try:
                 changes = self._choose(spec, wanted, [each.owner for each in group], kept[checked])
             except InvalidInput as error:
                 changes = (error,) * len(group)
             for ask, change in zip(group, changes, strict=True):
-                if isinstance(change, Change):
+                if isinstance(change, AllocationChange):
                     chosen[ask] = change
                     ask.made = ask.made or change.before is None
                 elif not (again and isinstance(change, RangeFull)):
                     ask.finish(change)
-            spec = with_changes(spec, chosen.values())
+            spec = apply_changes(spec, chosen.values())
         return chosen
 
     def _choose(
-        self, spec: IPPoolSpec, wanted: WantedRange, owners: Sequence[Owner], kept: Kept
-    ) -> Sequence[Change | PodpoolError]:
+        self, spec: IPPoolSpec, wanted: RangeConfig, owners: Sequence[PodInterface], kept: Unavailable
+    ) -> Sequence[AllocationChange | PodpoolError]:
         resting = self._rests.of(self._place.network)
-        changes = assign_all(spec, wanted.allocation, owners, reserved={**resting, **kept})
+        changes = allocate(spec, wanted.allocation, owners, reserved={**resting, **kept})
         if resting and any(isinstance(each, RangeFull) for each in changes):
-            return assign_all(spec, wanted.allocation, owners, reserved=kept)
+            return allocate(spec, wanted.allocation, owners, reserved=kept)
         return changes
 
-    def _kept(self, pools: Mapping[str, IPPool], *, checked: bool) -> Kept:
+    def _kept(self, pools: Mapping[str, IPPool], *, checked: bool) -> Unavailable:
         """Find what others have that the pool does not show: through other ranges too, if these are to be checked."""
         lent = self._rests.lent(self._place, everywhere=checked)
         if not checked:
@@ -305,34 +307,36 @@ class Lane:
 
     def _elsewhere(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
         """Find what pools have that overlap: reservations may be missing."""
-        found = [read_entries(other.spec).listed for _, other in overlapping(pools, self._place)]
-        return {entry.address: NOBODY for listed in found for entry in listed}
+        found = [parse_ippool(other.spec).listed for _, other in overlapping_pools(pools, self._place)]
+        return {entry.address: BLOCKED for listed in found for entry in listed}
 
-    async def _reserve(self, ask: Ask, change: Change) -> None:
+    async def _reserve(self, ask: PoolRequest, change: AllocationChange) -> None:
         name = reservation_name(change.address, network=self._place.network)
         other = await self._objects.reserve(name, ask.owner)
         if other is not None:
             ask.refused = change.address
-            self._clashes[change.address] = (self._clock.boot() + CLASH, other)
+            self._clashes[change.address] = (self._clock.boot() + RESERVED_ELSEWHERE_SECONDS, other)
 
-    async def _unreserve(self, change: Change) -> None:
+    async def _unreserve(self, change: AllocationChange) -> None:
         with suppress(InvalidInput):  # what cannot be named was never reserved
             name = reservation_name(change.address, network=self._place.network)
             await self._objects.unreserve(name, self._place.name, change)
 
 
-def _taken_out(asks: Sequence[Ask], spec: IPPoolSpec) -> tuple[dict[Ask, tuple[Change, ...]], IPPoolSpec]:
+def _taken_out(
+    asks: Sequence[PoolRequest], spec: IPPoolSpec
+) -> tuple[dict[PoolRequest, tuple[AllocationChange, ...]], IPPoolSpec]:
     """Find what sandboxes give back, and entries that came to nothing; and the pool without them."""
-    found: dict[Ask, tuple[Change, ...]] = {}
+    found: dict[PoolRequest, tuple[AllocationChange, ...]] = {}
     for ask in asks:
         owner = ask.owner
-        changes = release({"": spec}, container=owner.container, ifname=owner.ifname).get("", ())
+        changes = allocations_of({"": spec}, container=owner.container, ifname=owner.ifname).get("", ())
         found[ask] = tuple(each for each in changes if ask.wanted is None or each.address == ask.refused)
-        spec = with_changes(spec, found[ask])
+        spec = apply_changes(spec, found[ask])
     return found, spec
 
 
-async def all_of(*works: Awaitable[object]) -> None:
+async def gather_all(*works: Awaitable[object]) -> None:
     """Do all of them, also when one fails; raises the first failure."""
     outcomes = await asyncio.gather(*works, return_exceptions=True)
     for each in outcomes:

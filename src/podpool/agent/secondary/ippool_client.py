@@ -10,11 +10,11 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from podpool.api.meta import Meta
+from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import (
     IP_POOLS,
-    RESERVATIONS,
-    SHARED,
+    IP_RESERVATIONS,
+    SHARED_POOLS_SELECTOR,
     IPPool,
     IPPoolSpec,
     OverlappingRangeIPReservation,
@@ -23,14 +23,14 @@ from podpool.api.whereabouts import (
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists, Conflict, NotFound
-from podpool.whereabouts.cni_args import Owner
-from podpool.whereabouts.ippool import Change, patch_of
-from podpool.whereabouts.object_names import PoolPlace
-from podpool.whereabouts.shared_range import blocks, may_unreserve
+from podpool.kube.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
+from podpool.whereabouts.cni_args import PodInterface
+from podpool.whereabouts.ippool import AllocationChange, allocation_patch
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.shared_range import blocks, reservation_matches
 
 
-class SharedObjects:
+class IPPoolClient:
     """What one namespace has of them. Every call raises `ApiError` or `Unreachable`."""
 
     def __init__(self, kube: KubeClient, *, namespace: str) -> None:
@@ -48,32 +48,32 @@ class SharedObjects:
         async with self._reading:
             if self._answered < ticket:
                 covers = self._asked
-                listing = await self._kube.list(IP_POOLS, namespace=self._namespace, labels=SHARED)
+                listing = await self._kube.list(IP_POOLS, namespace=self._namespace, labels=SHARED_POOLS_SELECTOR)
                 self._seen, self._answered = {each.metadata.name: each for each in listing.items}, covers
             return self._seen
 
-    async def make(self, place: PoolPlace) -> None:
+    async def make(self, place: PoolIdentifier) -> None:
         """Make a pool that was not there."""
-        meta = Meta(name=place.name, namespace=self._namespace)
+        meta = ObjectMeta(name=place.name, namespace=self._namespace)
         try:
             await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
-        except AlreadyExists:
+        except ApiAlreadyExists:
             return
 
-    async def write(self, pool: IPPool, changes: Iterable[Change]) -> None:
-        """Change a pool that is as it was seen; raises `Invalid` when it is not, `NotFound` when it is gone."""
-        operations = patch_of(changes, version=pool.metadata.resource_version)
+    async def write(self, pool: IPPool, changes: Iterable[AllocationChange]) -> None:
+        """AllocationChange a pool that is as it was seen; raises `Invalid` when it is not, `ApiNotFound` when it is gone."""
+        operations = allocation_patch(changes, version=pool.metadata.resource_version)
         if operations:
             await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=self._namespace)
 
-    async def reserve(self, name: str, owner: Owner) -> ReservationSpec | None:
+    async def reserve(self, name: str, owner: PodInterface) -> ReservationSpec | None:
         """Reserve an address for an owner; gives the reservation that stands in the way, if one does."""
         wanted = ReservationSpec(podref=owner.podref, ifname=owner.ifname, containerid=owner.container)
-        meta = Meta(name=name, namespace=self._namespace)
+        meta = ObjectMeta(name=name, namespace=self._namespace)
         while True:
             try:
-                await self._kube.create(RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=wanted))
-            except AlreadyExists:
+                await self._kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=wanted))
+            except ApiAlreadyExists:
                 found = await self._reservation(name)
                 if found is None:
                     continue
@@ -85,13 +85,13 @@ class SharedObjects:
             else:
                 return None
 
-    async def unreserve(self, name: str, pool: str, change: Change) -> None:
+    async def unreserve(self, name: str, pool: str, change: AllocationChange) -> None:
         """Delete the reservation that goes with an entry, and that is not another's, nor of the Pod's next sandbox.
 
         One of another sandbox is an earlier one's if the entry is still this one's: the next writes the entry first.
         """
         found, entry = await self._reservation(name), change.before or change.after
-        if found is None or entry is None or not may_unreserve(found.spec, entry):
+        if found is None or entry is None or not reservation_matches(found.spec, entry):
             return
         if found.spec.containerid not in ("", entry.id):
             seen = (await self.look()).get(pool, IPPool())
@@ -101,37 +101,37 @@ class SharedObjects:
 
     async def _reservation(self, name: str) -> OverlappingRangeIPReservation | None:
         try:
-            return await self._kube.get(RESERVATIONS, name, namespace=self._namespace)
-        except NotFound:
+            return await self._kube.get(IP_RESERVATIONS, name, namespace=self._namespace)
+        except ApiNotFound:
             return None
 
     async def _delete(self, found: OverlappingRangeIPReservation) -> None:
         meta = found.metadata
         try:
             await self._kube.delete(
-                RESERVATIONS,
+                IP_RESERVATIONS,
                 meta.name,
                 namespace=self._namespace,
                 uid=meta.uid,
                 resource_version=meta.resource_version,
             )
-        except (NotFound, Conflict):
+        except (ApiNotFound, ApiConflict):
             return  # it is another one by now
 
 
-def overlapping(pools: Mapping[str, IPPool], place: PoolPlace) -> Iterator[tuple[Prefix, IPPool]]:
+def overlapping_pools(pools: Mapping[str, IPPool], place: PoolIdentifier) -> Iterator[tuple[Prefix, IPPool]]:
     """Find the other pools of a place's network that share addresses with it."""
     for name, pool in pools.items():
         try:
             range_ = parse_prefix(pool.spec.range)
-            of_network = name == PoolPlace(range=range_, network=place.network).name
+            of_network = name == PoolIdentifier(range=range_, network=place.network).name
         except InvalidInput:
             continue
         if of_network and name != place.name and range_.range.overlaps(place.range.range):
             yield range_, pool
 
 
-def with_changes(spec: IPPoolSpec, changes: Iterable[Change]) -> IPPoolSpec:
+def apply_changes(spec: IPPoolSpec, changes: Iterable[AllocationChange]) -> IPPoolSpec:
     """Show a pool as it will be."""
     allocations = dict(spec.allocations)
     for change in changes:

@@ -8,36 +8,43 @@ from collections.abc import Callable
 
 import msgspec
 
-from podpool.agent.deps import Ground
-from podpool.agent.records import Owner, SliceGiven, Tenant
-from podpool.agent.secondary.slice_informers import OwnPools
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import SliceAssigned, SliceHolder
+from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.agent.secondary.slices import Slice
-from podpool.agent.state import Book
+from podpool.agent.state import AgentState
 from podpool.api.whereabouts import BOOT_ANNOTATION, IP_POOLS, Allocation, IPPool
+from podpool.cni.protocol import Attachment
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.kube.errors import Conflict
-from podpool.whereabouts.ippool import Entries, read_entries
+from podpool.kube.errors import ApiConflict
+from podpool.whereabouts.ippool import ParsedIPPool, parse_ippool
 from podpool.whereabouts.ippool_owner import RANGE_ANNOTATION
 
 
-class PoolWriter:
+class IPPoolWriter:
     """Writes them; `tell_once` says what is wrong with one, under a key."""
 
     def __init__(
-        self, ground: Ground, book: Book, pools: OwnPools, *, boot_id: str, tell_once: Callable[[str, str], None]
+        self,
+        deps: AgentDeps,
+        state: AgentState,
+        pools: SliceInformers,
+        *,
+        boot_id: str,
+        tell_once: Callable[[str, str], None],
     ) -> None:
-        self._ground = ground
-        self._book = book
+        self._deps = deps
+        self._state = state
         self._pools = pools
         self._boot_id = boot_id
         self._tell_once = tell_once
 
-    def entries(self, pool: IPPool) -> Entries | None:
+    def entries(self, pool: IPPool) -> ParsedIPPool | None:
         """Read what it says; None when it cannot be used."""
         try:
             parse_prefix(pool.metadata.annotations.get(RANGE_ANNOTATION, pool.spec.range))
-            return read_entries(pool.spec)
+            return parse_ippool(pool.spec)
         except InvalidInput as error:
             self._tell_once(f"{pool.metadata.uid}", f"IPPool {pool.metadata.name} cannot be used: {error}")
             return None
@@ -62,10 +69,10 @@ class PoolWriter:
         changes |= {key: None for key in shown if key not in wanted}
         if not changes:
             return pool
-        await self._book.sync()  # what is on the wire is on the platter: after a reboot it is known for ours
+        await self._state.sync()  # what is on the wire is on the platter: after a reboot it is known for ours
         return await self._patch(pool, changes)
 
-    def _foreign(self, slice_: Slice, entries: Entries) -> dict[int, Allocation]:
+    def _foreign(self, slice_: Slice, entries: ParsedIPPool) -> dict[int, Allocation]:
         """Find entries that nobody of us can have written."""
         found: dict[int, Allocation] = {}
         for each in entries.listed:
@@ -78,8 +85,8 @@ class PoolWriter:
     def _believe(self, slice_: Slice, foreign: dict[int, Allocation]) -> None:
         for value, entry in foreign.items():
             told = f"{slice_.address(value)} was given to {entry.podref} by another hand, in IPPool {slice_.name}"
-            self._ground.tell(f"{told}: no Pod gets it from us")
-            self._book.write(SliceGiven(tenant=tenant_of(entry), slots=(slice_.slot(value),)))
+            self._deps.tell(f"{told}: no Pod gets it from us")
+            self._state.write(SliceAssigned(tenant=holder_from_allocation(entry), slots=(slice_.slot(value),)))
 
     async def strike(self, pool: IPPool) -> IPPool:
         """Have it say that nobody has anything."""
@@ -89,26 +96,26 @@ class PoolWriter:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
         name, notes = pool.metadata.name, {BOOT_ANNOTATION: self._boot_id}
         try:
-            answer = await self._ground.kube.merge(
+            answer = await self._deps.kube.merge(
                 IP_POOLS,
                 name,
                 {"metadata": {"annotations": notes}, "spec": {"allocations": allocations}},
                 namespace=self._pools.namespace,
                 precondition=pool.metadata.resource_version,
             )
-        except Conflict:
+        except ApiConflict:
             await self._pools.read_pool(name)
             raise
         self._pools.see(answer)
         return answer
 
 
-def tenant_of(entry: Allocation) -> Tenant:
+def holder_from_allocation(entry: Allocation) -> SliceHolder:
     """Take an entry for what it says."""
-    owner = Owner(container_id=entry.id, ifname=entry.ifname)
-    return Tenant(owner=owner, podref=entry.podref, found=True)
+    owner = Attachment(container_id=entry.id, ifname=entry.ifname)
+    return SliceHolder(owner=owner, podref=entry.podref, found=True)
 
 
-def allocation_of(tenant: Tenant) -> Allocation:
+def allocation_of(tenant: SliceHolder) -> Allocation:
     """Write an entry for who has an address."""
     return Allocation(id=tenant.owner.container_id, podref=tenant.podref, ifname=tenant.owner.ifname)

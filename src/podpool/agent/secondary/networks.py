@@ -9,11 +9,11 @@ journal -> IPPools                                                      pool_wri
 import asyncio
 from collections.abc import Sequence
 
-from podpool.agent.deps import Ground
+from podpool.agent.deps import AgentDeps
 from podpool.agent.errors import fenced
 from podpool.agent.lost_grant_gc import APART
-from podpool.agent.metrics_snapshot import SlicePicture
-from podpool.agent.records import SliceGiven, SliceRecalled, SliceReturned
+from podpool.agent.metrics import SliceMetricsSnapshot
+from podpool.agent.records import SliceAssigned, SliceRecovered, SliceUnassigned
 from podpool.agent.secondary.errors import why_kept_back, why_no_slice
 from podpool.agent.secondary.orphan_gc import Pods, SliceOrphanGC
 from podpool.agent.secondary.router import ReadFile, Router
@@ -22,7 +22,7 @@ from podpool.agent.secondary.slice_ipam import SliceIPAM
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slice_recovery import SliceRecovery, reported_holders
 from podpool.agent.secondary.slices import Slice
-from podpool.agent.state import Book
+from podpool.agent.state import AgentState
 from podpool.api.builtin import ADDRESSED_PODS, AddressedPod, Node
 from podpool.core.ranges import Prefix
 from podpool.kube.errors import ApiError
@@ -39,8 +39,8 @@ class SecondaryNetworks:
 
     def __init__(  # noqa: PLR0913  everything is handed in
         self,
-        ground: Ground,
-        book: Book,
+        deps: AgentDeps,
+        state: AgentState,
         disk: Disk,
         *,
         namespace: str,
@@ -49,28 +49,28 @@ class SecondaryNetworks:
         pods: Pods,
         read_file: ReadFile,
     ) -> None:
-        self._ground = ground
-        self._book = book
+        self._deps = deps
+        self._state = state
         self._pods = pods
         self._strays = SliceOrphanGC()
         self._unsure = SliceRecovery()
-        self._keeper = SliceReconciler(ground, book, namespace, boot_id=boot_id, changed=self.changed)
+        self._keeper = SliceReconciler(deps, state, namespace, boot_id=boot_id, changed=self.changed)
         self.sliced = SliceIPAM(
-            ground,
-            book,
+            deps,
+            state,
             usable=self._usable,
             why=self._why,
             touched=self._keeper.touched,
         )
         self._shared = SharedRangeIPAM(
-            ground, disk, namespace=namespace, foreign=foreign, boot_id=boot_id, sliced=self._slice_over
+            deps, disk, namespace=namespace, foreign=foreign, boot_id=boot_id, sliced=self._slice_over
         )
         self._keeper.pools.restored = self._shared.restored
-        self.router = Router(sliced=self.sliced, shared=self._shared, clock=ground.clock, read_file=read_file)
+        self.router = Router(sliced=self.sliced, shared=self._shared, clock=deps.clock, read_file=read_file)
 
     def node_changed(self, node: Node | None) -> None:
         """Follow the objects of the Node that has our name, and our boot."""
-        if node and node.boot_id == self._book.pool.boot_id:
+        if node and node.boot_id == self._state.pool.boot_id:
             self._keeper.follow(node)
 
     def owned_by(self, uid: str) -> bool:
@@ -88,29 +88,29 @@ class SecondaryNetworks:
 
     def _why(self, network: str, wanted: RangeConfig) -> str:
         """Say why no slice gives an address of a range."""
-        for each in self._book.slices.of(network, wanted.prefix):
+        for each in self._state.slices.of(network, wanted.prefix):
             if self._shared.has_of(network, each.prefix):
                 return why_kept_back(each.prefix)
-        return why_no_slice(self._ground.node, self._keeper.pools, network=network, wanted=wanted)
+        return why_no_slice(self._deps.node, self._keeper.pools, network=network, wanted=wanted)
 
     def _slice_over(self, network: str, range_: Prefix) -> str:
-        over = (each for each in self._book.slices if each.network == network)
+        over = (each for each in self._state.slices if each.network == network)
         return next((str(each.prefix) for each in over if each.prefix.range.overlaps(range_.range)), "")
 
     def missing(self) -> str | None:
         """Tell what stands in the way of giving addresses, but that there may be no slice."""
-        fence = self._book.node_fence
-        return None if fence.is_open() else fenced(self._ground.node, fence.age(), self._ground.settings)
+        fence = self._state.node_fence
+        return None if fence.is_open() else fenced(self._deps.node, fence.age(), self._deps.settings)
 
     def heard(self) -> dict[str, float | None]:
         """Tell when each watch last told anything, by the loop's time."""
         return self._keeper.pools.heard()
 
-    def pictures(self) -> tuple[SlicePicture, ...]:
+    def pictures(self) -> tuple[SliceMetricsSnapshot, ...]:
         """Tell how the slices stand."""
-        now, rest = self._ground.clock.boot(), self._ground.settings.cooldown
+        now, rest = self._deps.clock.boot(), self._deps.settings.cooldown
         return tuple(
-            SlicePicture(
+            SliceMetricsSnapshot(
                 network=each.network,
                 range=str(each.range),
                 slice=str(each.prefix),
@@ -119,7 +119,7 @@ class SecondaryNetworks:
                 resting=each.resting(now=now, rest=rest),
                 lag=self._keeper.lag(each),
             )
-            for each in self._book.slices
+            for each in self._state.slices
             if not each.closed
         )
 
@@ -137,34 +137,34 @@ class SecondaryNetworks:
             await asyncio.sleep(APART)
             pods = self._pods()
             if pods is not None:
-                now, asked = self._ground.clock.boot(), self.sliced.asked
-                self.sliced.put_back(self._strays.look(self._book.slices, pods, asked, now=now))
+                now, asked = self._deps.clock.boot(), self.sliced.asked
+                self.sliced.put_back(self._strays.look(self._state.slices, pods, asked, now=now))
                 asked.intersection_update(each.key for each in pods)
 
     async def _recollect(self) -> None:
         while True:
             await asyncio.sleep(RECOVERY_INTERVAL)
-            if any(each.unsure for each in self._book.slices):
+            if any(each.unsure for each in self._state.slices):
                 try:
-                    of_node = f"spec.nodeName={self._ground.node}"
-                    pods = (await self._ground.kube.list(ADDRESSED_PODS, fields=of_node)).items
+                    of_node = f"spec.nodeName={self._deps.node}"
+                    pods = (await self._deps.kube.list(ADDRESSED_PODS, fields=of_node)).items
                 except (ApiError, Unreachable):
                     continue
                 self._recall(pods)
 
     def _recall(self, pods: Sequence[AddressedPod]) -> None:
         """Take what Pods show for theirs; and when there is no more to come, give the rest again."""
-        book, now = self._book, self._ground.clock.boot()
-        held = {slot for slot, _ in book.slices.tenants()}
-        for slot, tenant in reported_holders(book.slices, pods, self.sliced.asked).items():
-            self._ground.tell(f"{slot.address} is {tenant.podref}'s, which the journal had forgotten")
+        state, now = self._state, self._deps.clock.boot()
+        held = {slot for slot, _ in state.slices.tenants()}
+        for slot, tenant in reported_holders(state.slices, pods, self.sliced.asked).items():
+            self._deps.tell(f"{slot.address} is {tenant.podref}'s, which the journal had forgotten")
             if slot in held:
-                book.write(SliceReturned(slots=(slot,), at=now))
-            book.write(SliceGiven(tenant=tenant, slots=(slot,)))
-        over = self._unsure.is_over(book.slices, pods, self.sliced.asked, now=now)
-        for each in [each for each in book.slices if each.unsure]:
+                state.write(SliceUnassigned(slots=(slot,), at=now))
+            state.write(SliceAssigned(tenant=tenant, slots=(slot,)))
+        over = self._unsure.is_over(state.slices, pods, self.sliced.asked, now=now)
+        for each in [each for each in state.slices if each.unsure]:
             if over:
-                self._ground.tell(f"every Pod has told what it has of slice {each.prefix}: the rest is given again")
-                book.write(SliceRecalled(lease=each.lease, at=now))
+                self._deps.tell(f"every Pod has told what it has of slice {each.prefix}: the rest is given again")
+                state.write(SliceRecovered(lease=each.lease, at=now))
             self._keeper.touched(each)
         self.sliced.serve()

@@ -14,27 +14,27 @@ from contextlib import suppress
 
 import msgspec
 
-from podpool.agent.deps import Ground
-from podpool.agent.records import PodInterface as Sandbox
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import Attachment
 from podpool.agent.secondary.address_source import AddressRequest
-from podpool.agent.secondary.ippool_batcher import PoolRequest, IPPoolBatcher, SharedCooldown, gather_all
+from podpool.agent.secondary.ippool_batcher import IPPoolBatcher, PoolRequest, SharedCooldown, gather_all
 from podpool.agent.secondary.ippool_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.agent.secondary.shared_range_resync import SharedRangeResync
 from podpool.api.whereabouts import IPPool
-from podpool.cni.protocol import CniError, Code
+from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.kube.backoff import backoff
 from podpool.kube.errors import ApiError
-from podpool.kube.leader_election import Elector, Timing
+from podpool.kube.leader_election import LeaderElector, LeaseTiming
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig
 from podpool.whereabouts.object_names import SHARED_RANGE_LEASE, PoolIdentifier
-from podpool.whereabouts.shared_range import PoolTooLarge, RangeSliced, RangeFull, allocations_of
+from podpool.whereabouts.shared_range import PoolTooLarge, RangeFull, RangeSliced, allocations_of
 
 DEL_TIMEOUT = 10.0
 """Seconds after which a DEL that finds the pool busy is kept for later instead."""
@@ -54,7 +54,7 @@ class SharedRangeIPAM:
 
     def __init__(
         self,
-        ground: Ground,
+        deps: AgentDeps,
         disk: Disk,
         *,
         namespace: str,
@@ -62,15 +62,15 @@ class SharedRangeIPAM:
         boot_id: str = "",
         sliced: Sliced = lambda *_: "",
     ) -> None:
-        self._ground = ground
+        self._deps = deps
         self._namespace = namespace
         self._foreign = foreign
         self._sliced = sliced
-        self._objects = IPPoolClient(ground.kube, namespace=namespace)
-        self._lendings = SharedRangeLog(disk, tell=ground.tell)
+        self._objects = IPPoolClient(deps.kube, namespace=namespace)
+        self._lendings = SharedRangeLog(disk, tell=deps.tell)
         self._boot_id = boot_id
-        self._back = SharedRangeResync(ground, self._objects, self._lendings, boot_id=boot_id)
-        self._rests = SharedCooldown(ground.clock, cooldown=ground.settings.cooldown, lent=self._back.lent)
+        self._back = SharedRangeResync(deps, self._objects, self._lendings, boot_id=boot_id)
+        self._rests = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown, lent=self._back.lent)
         self._lanes: dict[PoolIdentifier, IPPoolBatcher] = {}
         self._leading = asyncio.Lock()
         self._kept = asyncio.Event()
@@ -90,8 +90,8 @@ class SharedRangeIPAM:
             if error:
                 failures += 1
                 told = f"{len(leaving)} sandboxes' addresses of shared ranges are given back later"
-                self._ground.tell(f"{told}: {_why_later(error)}")
-                await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=1.0, most=MAX_RETRY_DELAY))
+                self._deps.tell(f"{told}: {_why_later(error)}")
+                await asyncio.sleep(backoff(failures, rng=self._deps.rng, base=1.0, most=MAX_RETRY_DELAY))
             else:
                 failures = 0
                 self._kept.clear()
@@ -150,13 +150,13 @@ class SharedRangeIPAM:
         """See that the API server knows what it has given, now that it went back to an older copy."""
         self._back.nudge()
 
-    async def give_back(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
+    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
         """Take back what the sandbox has in every range, now or later."""
         lending = _leaving(self._lendings.all.get(sandbox), want)
         if lending:
             await self._take_back_or_keep(lending)
 
-    def allocations_of(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
+    def release(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
         """Write down that it is to be taken back."""
         lending = _leaving(self._lendings.all.get(sandbox), want)
         if lending:
@@ -171,12 +171,12 @@ class SharedRangeIPAM:
         except _LATER as error:
             raise _told(error) from error
 
-    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
         """Take back what this agent gave to sandboxes that the runtime does not list any more."""
         for lending in [each for each in self._lendings.all.values() if each.network == network]:
             if lending.sandbox not in valid:
                 told = f"sandbox {lending.sandbox.container_id} is not listed by the runtime any more"
-                self._ground.tell(f"{told}: its addresses of shared ranges are given back")
+                self._deps.tell(f"{told}: its addresses of shared ranges are given back")
                 await self._take_back_or_keep(lending)
 
     async def _given(self, lane: IPPoolBatcher, want: AddressRequest, ask: PoolRequest) -> Address:
@@ -186,9 +186,9 @@ class SharedRangeIPAM:
         except TimeoutError:
             why = lane.trouble or "too many write it at once"
             told = f"the IPPool of {ask.wanted and ask.wanted.prefix} could not be written in time: {why}"
-            raise CniError(Code.TRY_AGAIN_LATER, told) from None
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, told) from None
         if address is None:
-            raise CniError(Code.TRY_AGAIN_LATER, "no address was given")
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, "no address was given")
         return address
 
     async def _take_back_or_keep(self, lending: SharedAllocation) -> None:
@@ -200,7 +200,9 @@ class SharedRangeIPAM:
     async def _take_back(self, lending: SharedAllocation) -> None:
         """Look at every range, whatever goes wrong with another; then forget the sandbox."""
         config = IpamConfig(name=lending.network, network_name=lending.network_name, overlap_checked=lending.reserved)
-        owner = PodInterface(podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname)
+        owner = PodInterface(
+            podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname
+        )
         known = self._lendings.all.get(lending.sandbox)
         lanes = []
         for each in lending.ranges:
@@ -219,7 +221,7 @@ class SharedRangeIPAM:
     async def _keep(self, lending: SharedAllocation, error: Exception) -> None:
         """Write down what is to be given back: from here on it will be, whatever becomes of the machine."""
         sandbox = f"sandbox {lending.sandbox.container_id}"
-        self._ground.tell(f"{sandbox} gives its addresses of shared ranges back later: {_why_later(error)}")
+        self._deps.tell(f"{sandbox} gives its addresses of shared ranges back later: {_why_later(error)}")
         self._leave(lending)
         await self._lendings.sync()
 
@@ -231,15 +233,15 @@ class SharedRangeIPAM:
         place = PoolIdentifier(range=prefix, network=config.network_name)
         lane = self._lanes.get(place)
         if lane is None:
-            ground = self._ground
+            deps = self._deps
             _ = place.name  # refused here when no object can have it
             lane = self._lanes[place] = IPPoolBatcher(
                 place,
                 self._objects,
                 lead=self._lead,
                 rests=self._rests,
-                clock=ground.clock,
-                rng=ground.rng,
+                clock=deps.clock,
+                rng=deps.rng,
                 foreign=self._foreign,
             )
         return lane
@@ -247,21 +249,21 @@ class SharedRangeIPAM:
     async def _lead(self, times: LeaderElectionConfig, work: Callable[[], Awaitable[None]]) -> None:
         """Hold the Lease that foreign plugins take turns with, as they hold it; one at a time on this node."""
         told = times.checked()
-        timing = Timing(duration=told.duration / 1e3, renew_deadline=told.renew / 1e3, retry=told.retry / 1e3)
-        ground = self._ground
+        timing = LeaseTiming(duration=told.duration / 1e3, renew_deadline=told.renew / 1e3, retry=told.retry / 1e3)
+        deps = self._deps
         async with self._leading:
-            await Elector(
-                ground.kube,
+            await LeaderElector(
+                deps.kube,
                 name=SHARED_RANGE_LEASE,
                 namespace=self._namespace,
-                identity=f"podpool/{ground.node}",
-                clock=ground.clock,
-                rng=ground.rng,
+                identity=f"podpool/{deps.node}",
+                clock=deps.clock,
+                rng=deps.rng,
                 timing=timing,
             ).run(work)
 
     def _patience(self, want: AddressRequest) -> float:
-        return max(want.deadline - self._ground.clock.boot(), 0.0)
+        return max(want.deadline - self._deps.clock.boot(), 0.0)
 
 
 def _lending(want: AddressRequest) -> SharedAllocation:
@@ -295,7 +297,7 @@ def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: AddressRequest) -> 
     for change in found.get("", ()):
         return change.address
     told = f"interface {owner.ifname} of sandbox {owner.container} has no address of {prefix}"
-    raise CniError(Code.NOT_AS_ADDED, told)
+    raise CniError(ErrorCode.CHECK_MISMATCH, told)
 
 
 def _why_later(error: Exception) -> str:
@@ -307,5 +309,5 @@ def _told(error: Exception) -> CniError:
     if isinstance(error, CniError):
         return error
     if isinstance(error, InvalidInput):
-        return CniError(Code.INVALID_CONFIG, str(error))
-    return CniError(Code.TRY_AGAIN_LATER, str(error) or "the API server did not answer in time")
+        return CniError(ErrorCode.INVALID_CONFIG, str(error))
+    return CniError(ErrorCode.TRY_AGAIN_LATER, str(error) or "the API server did not answer in time")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from podpool.agent.journal import GROUP
-from podpool.agent.records import Owner as Sandbox
+from podpool.agent.journal import GROUP_COMMIT_INTERVAL
+from podpool.cni.protocol import Attachment
 from podpool.runtime.disk import Disk
 
 FILE = "shared-ranges."
@@ -20,10 +20,10 @@ LONG = 2000
 """Lines after which another file is begun, and at least four times what is known."""
 
 
-class Lending(msgspec.Struct, frozen=True, kw_only=True):
+class SharedAllocation(msgspec.Struct, frozen=True, kw_only=True):
     """What one sandbox's interface has."""
 
-    sandbox: Sandbox
+    sandbox: Attachment
     podref: str
     network: str
     """The name of the runtime's network, whose GC it is subject to."""
@@ -40,39 +40,39 @@ class Lending(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    all: tuple[Lending, ...] | None = None
-    kept: Lending | None = None
-    over: Sandbox | None = None
+    all: tuple[SharedAllocation, ...] | None = None
+    kept: SharedAllocation | None = None
+    over: Attachment | None = None
 
 
 _LINE = msgspec.json.Decoder(_Line)
 
 
-class Lendings:
+class SharedRangeLog:
     """All of them; changes survive the process once a call has returned, and the machine once `sync` has."""
 
     def __init__(self, disk: Disk, *, tell: Callable[[str], None]) -> None:
         self._disk = disk
         self._tell = tell
-        self._known: dict[Sandbox, Lending] | None = None
+        self._known: dict[Attachment, SharedAllocation] | None = None
         self._file = 1
         self._lines = 0
         self._dirty = asyncio.Event()
         self._syncing = asyncio.Lock()
 
     @property
-    def all(self) -> Mapping[Sandbox, Lending]:
+    def all(self) -> Mapping[Attachment, SharedAllocation]:
         """Every one."""
         return self._opened()
 
-    def keep(self, lending: Lending) -> None:
+    def keep(self, lending: SharedAllocation) -> None:
         """Write one down, instead of what was known of that sandbox."""
         known = self._opened()
         if known.get(lending.sandbox) != lending:
             self._write(_Line(kept=lending))
             known[lending.sandbox] = lending
 
-    def end(self, sandbox: Sandbox) -> None:
+    def end(self, sandbox: Attachment) -> None:
         """Strike one out, if it is there."""
         known = self._opened()
         if sandbox in known:
@@ -94,7 +94,7 @@ class Lendings:
         """Sync in the background, for ever."""
         while True:
             await self._dirty.wait()
-            await asyncio.sleep(GROUP)
+            await asyncio.sleep(GROUP_COMMIT_INTERVAL)
             await self.sync()
 
     def _begin_another(self) -> None:
@@ -115,12 +115,12 @@ class Lendings:
         self._lines += 1
         self._dirty.set()
 
-    def _opened(self) -> dict[Sandbox, Lending]:
+    def _opened(self) -> dict[Attachment, SharedAllocation]:
         if self._known is None:
             self._known = self._read()
         return self._known
 
-    def _read(self) -> dict[Sandbox, Lending]:
+    def _read(self) -> dict[Attachment, SharedAllocation]:
         """Read the last file that has a beginning; the first of all begins with nothing."""
         endings = [name.removeprefix(FILE) for name in self._disk.names() if name.startswith(FILE)]
         numbers = sorted((int(each) for each in endings if each.isdecimal()), reverse=True)
@@ -156,8 +156,8 @@ def _name(file: int) -> str:
     return f"{FILE}{file:06}"
 
 
-def _applied(lines: Iterable[_Line]) -> dict[Sandbox, Lending]:
-    known: dict[Sandbox, Lending] = {}
+def _applied(lines: Iterable[_Line]) -> dict[Attachment, SharedAllocation]:
+    known: dict[Attachment, SharedAllocation] = {}
     for line in lines:
         if line.all is not None:
             known = {each.sandbox: each for each in line.all}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from podpool.agent.deps import Ground
+from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.ippool_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.api.whereabouts import Allocation, IPPool, ReservationSpec
@@ -25,17 +25,17 @@ from podpool.whereabouts.ippool import AllocationChange, parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier
 
 if TYPE_CHECKING:
-    from podpool.agent.records import Owner as Sandbox
+    from podpool.cni.protocol import Attachment
 
 
 class SharedRangeResync:
     """Compares what this node's sandboxes have with what the shared pools show."""
 
-    def __init__(self, ground: Ground, objects: IPPoolClient, lendings: SharedRangeLog, *, boot_id: str) -> None:
-        self.leaving: set[Sandbox] = set()
+    def __init__(self, deps: AgentDeps, objects: IPPoolClient, lendings: SharedRangeLog, *, boot_id: str) -> None:
+        self.leaving: set[Attachment] = set()
         """Whose entries are being taken out."""
         self._boot_id = boot_id
-        self._ground = ground
+        self._deps = deps
         self._objects = objects
         self._lendings = lendings
         self._due = asyncio.Event()
@@ -70,9 +70,9 @@ class SharedRangeResync:
                 failures = 0 if await self.look() else failures + 1
             except (ApiError, Unreachable, InvalidInput):
                 failures += 1
-            wait = backoff(failures, rng=self._ground.rng, base=0.2, most=30.0)
+            wait = backoff(failures, rng=self._deps.rng, base=0.2, most=30.0)
             with suppress(TimeoutError):
-                async with asyncio.timeout(wait if failures else self._ground.settings.relist_interval):
+                async with asyncio.timeout(wait if failures else self._deps.settings.relist_interval):
                     await self._due.wait()
             self._due.clear()
 
@@ -96,9 +96,7 @@ class SharedRangeResync:
             if pool is None:
                 await self._objects.make(place)
             else:
-                self._ground.tell(
-                    f"IPPool {place.name} has lost {len(changes)} entries of this node: they are put back"
-                )
+                self._deps.tell(f"IPPool {place.name} has lost {len(changes)} entries of this node: they are put back")
                 await self._objects.write(pool, changes)
         return not missing
 
@@ -126,5 +124,5 @@ class SharedRangeResync:
         if (found.podref, found.ifname) != (ours.podref, ours.ifname) and (str(address), found) not in self._told:
             self._told.add((str(address), found))
             told = f"{address} has two owners: {ours.podref} on this node, and {found.podref} in IPPool"
-            self._ground.tell(f"{told} {pool.metadata.name}, which had lost its entry: delete one of the Pods")
+            self._deps.tell(f"{told} {pool.metadata.name}, which had lost its entry: delete one of the Pods")
         return None

@@ -8,14 +8,14 @@ import contextlib
 from collections.abc import Callable
 from typing import TypeVar
 
-from podpool.agent.deps import Ground
+from podpool.agent.deps import AgentDeps
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.meta import Kind, Object
+from podpool.api.meta import Kind, KubeObject
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
-from podpool.kube.errors import NotFound
-from podpool.kube.informer import Reflector
+from podpool.kube.errors import ApiNotFound
+from podpool.kube.informer import Informer
 
-T = TypeVar("T", bound=Object)
+T = TypeVar("T", bound=KubeObject)
 
 WATCH_TIMEOUT = 10.0
 """Seconds after which a watch should show what was answered."""
@@ -24,9 +24,9 @@ WATCH_TIMEOUT = 10.0
 class SliceInformers:
     """Follows them, by name; `changed` is told which."""
 
-    def __init__(self, ground: Ground, namespace: str, *, changed: Callable[[str], None]) -> None:
+    def __init__(self, deps: AgentDeps, namespace: str, *, changed: Callable[[str], None]) -> None:
         self.namespace = namespace
-        self._ground = ground
+        self._deps = deps
         self._changed = changed
         self._uid = ""
         self._pools = self._reflector(IP_POOLS)
@@ -107,19 +107,19 @@ class SliceInformers:
                 for each in following:
                     each.cancel()
 
-    async def _listed(self, *reflectors: Reflector[IPPool] | Reflector[Lease]) -> None:
+    async def _listed(self, *reflectors: Informer[IPPool] | Informer[Lease]) -> None:
         for each in reflectors:
             await each.store.synced.wait()
         self._changed("")  # empty lists tell no subscriber
 
-    def _reflector(self, kind: Kind[T]) -> Reflector[T]:
-        made = Reflector(
-            self._ground.kube,
+    def _reflector(self, kind: Kind[T]) -> Informer[T]:
+        made = Informer(
+            self._deps.kube,
             kind,
-            rng=self._ground.rng,
+            rng=self._deps.rng,
             namespace=self.namespace,
             labels=f"{NODE_UID_LABEL}={self._uid}",
-            trust=self._ground.settings.relist_interval,
+            trust=self._deps.settings.relist_interval,
             restored=self._restored,
         )
         made.store.subscribe(self._seen)
@@ -130,14 +130,14 @@ class SliceInformers:
         self._read.clear()
         self.restored()
 
-    def _seen(self, old: Object | None, new: Object | None) -> None:
+    def _seen(self, old: KubeObject | None, new: KubeObject | None) -> None:
         one = new or old
         if one:
             self._changed(one.metadata.name)
 
     async def _get(self, kind: Kind[T], name: str) -> T | None:
-        with contextlib.suppress(NotFound):
-            return await self._ground.kube.get(kind, name, namespace=self.namespace)
+        with contextlib.suppress(ApiNotFound):
+            return await self._deps.kube.get(kind, name, namespace=self.namespace)
         return None
 
 

@@ -9,23 +9,22 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 
-from podpool.agent.add_queue import Ended, Queue
-from podpool.agent.deps import Ground
+from podpool.agent.add_queue import AddQueue, SandboxDeleted
+from podpool.agent.deps import AgentDeps
 from podpool.agent.errors import fenced
-from podpool.agent.monitor import TICK
-from podpool.agent.records import Owner as Sandbox
-from podpool.agent.records import SliceGiven, SliceReturned, Slot, Tenant
+from podpool.agent.pool_monitor import TICK
+from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
 from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.ippool_writer import allocation_of
 from podpool.agent.secondary.slices import Slice
-from podpool.agent.state import Book
-from podpool.cni.protocol import CniError, Code
+from podpool.agent.state import AgentState
+from podpool.cni.protocol import Attachment, CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
 from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool import allocation_for
-from podpool.whereabouts.shared_range import ALWAYS_FITS, remaining_bytes, entry_size
+from podpool.whereabouts.shared_range import ALWAYS_FITS, entry_size, remaining_bytes
 from podpool.whereabouts.slice_assignment import usable_addresses
 
 Usable = Callable[[Slice], bool]
@@ -37,16 +36,16 @@ class SliceIPAM:
 
     def __init__(
         self,
-        ground: Ground,
-        book: Book,
+        deps: AgentDeps,
+        state: AgentState,
         *,
         usable: Usable,
         why: Callable[[str, RangeConfig], str],
         touched: Callable[[Slice], None],
     ) -> None:
-        self.queue: Queue[AddressRequest, tuple[Address, ...]] = Queue()
-        self._ground = ground
-        self._book = book
+        self.queue: AddQueue[AddressRequest, tuple[Address, ...]] = AddQueue()
+        self._deps = deps
+        self._state = state
         self._usable = usable
         self._why = why
         self._touched = touched
@@ -62,17 +61,17 @@ class SliceIPAM:
         if answer is None:
             self.asked.add(want.owner.podref)
             self._stirred.set()
-            patience = min(self._ground.settings.add_timeout, want.deadline - self._ground.clock.boot())
+            patience = min(self._deps.settings.add_timeout, want.deadline - self._deps.clock.boot())
             waited = await self.queue.wait(want.sandbox, want, timeout=max(patience, 0.0))
             if waited is None:
-                raise CniError(Code.TRY_AGAIN_LATER, self._why_none(want))
-            if isinstance(waited, Ended):
-                raise CniError(Code.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
+                raise CniError(ErrorCode.TRY_AGAIN_LATER, self._why_none(want))
+            if isinstance(waited, SandboxDeleted):
+                raise CniError(ErrorCode.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
             answer = waited
         self.asked.discard(want.owner.podref)
         return answer
 
-    async def give_back(self, sandbox: Sandbox, want: AddressRequest | None = None) -> None:
+    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
         """Take back whatever the sandbox's interface has."""
         self.release(sandbox, want)
 
@@ -82,26 +81,26 @@ class SliceIPAM:
         missing = [str(each.prefix) for each, address in zip(want.ranges, held, strict=True) if address is None]
         if missing:
             who = f"interface {want.owner.ifname} of sandbox {want.owner.container}"
-            raise CniError(Code.NOT_AS_ADDED, f"{who} has no address of {', '.join(missing)} here")
+            raise CniError(ErrorCode.CHECK_MISMATCH, f"{who} has no address of {', '.join(missing)} here")
         return tuple(filter(None, held))
 
-    async def collect(self, network: str, valid: frozenset[Sandbox]) -> None:
+    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
         """Take back what sandboxes of a network have that are not valid any more."""
-        held = [tenant.owner for _, tenant in self._book.slices.tenants() if tenant.network == network]
+        held = [tenant.owner for _, tenant in self._state.slices.tenants() if tenant.network == network]
         for sandbox in dict.fromkeys(each for each in held if each not in valid):
             told = f"sandbox {sandbox.container_id} is not listed by the runtime any more"
-            self._ground.tell(f"{told}: its addresses of slices rest")
+            self._deps.tell(f"{told}: its addresses of slices rest")
             self.release(sandbox)
 
-    def release(self, sandbox: Sandbox, _want: AddressRequest | None = None) -> None:
+    def release(self, sandbox: Attachment, _want: AddressRequest | None = None) -> None:
         """Take back everything that a sandbox's interface has, of whichever range, and end its waiting."""
-        self.put_back(self._book.slices.slots_of(sandbox))
-        self.queue.end(sandbox)
+        self.put_back(self._state.slices.slots_of(sandbox))
+        self.queue.cancel(sandbox)
 
-    def put_back(self, slots: tuple[Slot, ...]) -> None:
+    def put_back(self, slots: tuple[SliceAddress, ...]) -> None:
         """Let addresses rest."""
         if slots:
-            self._book.write(SliceReturned(slots=slots, at=self._ground.clock.boot()))
+            self._state.write(SliceUnassigned(slots=slots, at=self._deps.clock.boot()))
             self._touch(slots)
 
     def try_give(self, want: AddressRequest) -> tuple[Address, ...] | None:
@@ -109,15 +108,15 @@ class SliceIPAM:
         held = self._held(want)
         if None not in held:
             return tuple(filter(None, held))
-        slots: dict[str, Slot] = {}
+        slots: dict[str, SliceAddress] = {}
         for wanted, address in zip(want.ranges, held, strict=True):
             if address is None and str(wanted.prefix) not in slots:
                 slot = self._choose(want, wanted)
                 if slot is None:
                     return None
                 slots[str(wanted.prefix)] = slot
-        tenant = Tenant(owner=want.sandbox, podref=want.owner.podref, network=want.config.name)
-        self._book.write(SliceGiven(tenant=tenant, slots=tuple(slots.values())))
+        tenant = SliceHolder(owner=want.sandbox, podref=want.owner.podref, network=want.config.name)
+        self._state.write(SliceAssigned(tenant=tenant, slots=tuple(slots.values())))
         self._touch(slots.values())
         return tuple(
             address or parse_address(slots[str(wanted.prefix)].address)
@@ -136,7 +135,7 @@ class SliceIPAM:
         """Serve those who wait for an address that rests when it has rested; everything else serves them at once."""
         while True:
             self._stirred.clear()
-            now = self._ground.clock.boot()
+            now = self._deps.clock.boot()
             rested = min(self._rested_at(), default=None)
             try:
                 async with asyncio.timeout(None if rested is None else max(rested - now, TICK)):
@@ -145,7 +144,7 @@ class SliceIPAM:
                 self.serve()
 
     def _rested_at(self) -> Iterator[float]:
-        now, floor = self._ground.clock.boot(), self._ground.settings.cooldown_exhausted
+        now, floor = self._deps.clock.boot(), self._deps.settings.cooldown_exhausted
         for want in self.queue.waiting().values():
             for wanted in want.ranges:
                 for slice_, members in self._places(want, wanted):
@@ -155,12 +154,14 @@ class SliceIPAM:
 
     def _held(self, want: AddressRequest) -> tuple[Address | None, ...]:
         network = want.config.network_name
-        return tuple(self._book.slices.holds(want.sandbox, network=network, range_=each.prefix) for each in want.ranges)
+        return tuple(
+            self._state.slices.holds(want.sandbox, network=network, range_=each.prefix) for each in want.ranges
+        )
 
-    def _choose(self, want: AddressRequest, wanted: RangeConfig) -> Slot | None:
-        if not self._book.node_fence.is_open():
+    def _choose(self, want: AddressRequest, wanted: RangeConfig) -> SliceAddress | None:
+        if not self._state.node_fence.is_open():
             return None
-        settings, now = self._ground.settings, self._ground.clock.boot()
+        settings, now = self._deps.settings, self._deps.clock.boot()
         for slice_, members in self._places(want, wanted):
             value = slice_.next_free(members, now=now, rests=(settings.cooldown, settings.cooldown_exhausted))
             if value is not None and _has_room(slice_, want):
@@ -170,16 +171,16 @@ class SliceIPAM:
     def _places(self, want: AddressRequest, wanted: RangeConfig) -> Iterator[tuple[Slice, RangeSet]]:
         """Go through the slices that may give addresses of a range, with what the configuration allows in each."""
         try:
-            for slice_ in self._book.slices.of(want.config.network_name, wanted.prefix):
+            for slice_ in self._state.slices.of(want.config.network_name, wanted.prefix):
                 if self._usable(slice_):
                     yield slice_, _members(wanted, slice_.prefix)
         except InvalidInput as error:
-            raise CniError(Code.INVALID_CONFIG, str(error)) from error
+            raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
     def _why_none(self, want: AddressRequest) -> str:
-        node, fence = self._ground.node, self._book.node_fence
+        node, fence = self._deps.node, self._state.node_fence
         if not fence.is_open():
-            return fenced(node, fence.age(), self._ground.settings)
+            return fenced(node, fence.age(), self._deps.settings)
         held = self._held(want)
         lacking = [each for each, address in zip(want.ranges, held, strict=True) if address is None]
         return "; ".join(self._why_range(want, each) for each in lacking if self._choose(want, each) is None)
@@ -188,27 +189,27 @@ class SliceIPAM:
         places = list(self._places(want, wanted))
         if not places:
             return self._why(want.config.network_name, wanted)
-        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
         slice_, members = places[0]
         if slice_.unsure:
             told = "the agent's journal was lost: nothing is given until every Pod of the node has told what it has"
-            return f"slice {slice_.prefix} of node {self._ground.node} may be in use: {told}"
+            return f"slice {slice_.prefix} of node {self._deps.node} may be in use: {told}"
         if not slice_.signed:
-            return f"Lease {slice_.name} does not name this boot of node {self._ground.node} yet: its agent signs it"
+            return f"Lease {slice_.name} does not name this boot of node {self._deps.node} yet: its agent signs it"
         if not _has_room(slice_, want):
             return f"the IPPool {slice_.name} has as many entries as fit into one object: use a smaller node_slice_size"
         if not members.size:
             told = "everything in it is excluded or out of range_start and range_end: change these, or node_slice_size"
-            return f"slice {slice_.prefix} of node {self._ground.node} has no address to give: {told}"
+            return f"slice {slice_.prefix} of node {self._deps.node} has no address to give: {told}"
         resting = slice_.resting(now=now, rest=cooldown)
         return (
-            f"slice {slice_.prefix} of node {self._ground.node} has no free address: {len(slice_.held)} in use, "
+            f"slice {slice_.prefix} of node {self._deps.node} has no free address: {len(slice_.held)} in use, "
             f"{resting} resting, of {members.size}: run fewer Pods on this node, or use larger slices (node_slice_size)"
         )
 
-    def _touch(self, slots: Iterable[Slot]) -> None:
+    def _touch(self, slots: Iterable[SliceAddress]) -> None:
         for lease in dict.fromkeys(slot.lease for slot in slots):
-            slice_ = self._book.slices.get(lease)
+            slice_ = self._state.slices.get(lease)
             if slice_:
                 self._touched(slice_)
 
@@ -219,7 +220,7 @@ def _check(want: AddressRequest) -> None:
         for each in want.ranges:
             _ = each.allocation.members
     except InvalidInput as error:
-        raise CniError(Code.INVALID_CONFIG, str(error)) from error
+        raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=64)

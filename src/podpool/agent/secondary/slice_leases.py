@@ -8,8 +8,8 @@ after it, unless the journal has the slice by then.
 
 import msgspec
 
-from podpool.agent.deps import Ground
-from podpool.agent.secondary.slice_informers import OwnPools
+from podpool.agent.deps import AgentDeps
+from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
@@ -20,7 +20,7 @@ from podpool.api.whereabouts import (
 from podpool.runtime.entropy import new_uuid
 
 
-class Signed(msgspec.Struct, frozen=True, kw_only=True):
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
     """How a Lease was signed of a slice that is not taken yet."""
 
     signature: str
@@ -30,19 +30,19 @@ class Signed(msgspec.Struct, frozen=True, kw_only=True):
     """and not in another boot."""
 
 
-class OwnLeases:
+class SliceLeases:
     """Signs and empties Leases, each at the version that was seen."""
 
-    def __init__(self, ground: Ground, pools: OwnPools, *, boot_id: str) -> None:
-        self._ground = ground
+    def __init__(self, deps: AgentDeps, pools: SliceInformers, *, boot_id: str) -> None:
+        self._deps = deps
         self._pools = pools
         self._boot_id = boot_id
-        self._signed: dict[str, Signed] = {}
+        self._signed: dict[str, Acknowledgement] = {}
         """By the Lease's UID."""
 
     def is_ours(self, lease: Lease) -> bool:
         """Tell whether it names this node, under whichever of the UIDs that it had."""
-        return (lease.spec.holder_identity or "").startswith(f"{self._ground.node}/")
+        return (lease.spec.holder_identity or "").startswith(f"{self._deps.node}/")
 
     def is_labelled(self, lease: Lease) -> bool:
         """Tell whether it is this very Node's."""
@@ -76,7 +76,7 @@ class OwnLeases:
         signed, told = self._signed.get(lease.metadata.uid), lease.metadata.annotations.get(SIGNATURE_ANNOTATION)
         return signed is not None and signed.signature == told and self.is_signed(lease)
 
-    def agreed(self, lease: Lease) -> Signed | None:
+    def agreed(self, lease: Lease) -> Acknowledgement | None:
         """Find our signature, if the controller has agreed to it."""
         granted = lease.metadata.annotations.get(GRANTED_ANNOTATION)
         signed = self._signed.get(lease.metadata.uid)
@@ -98,12 +98,12 @@ class OwnLeases:
     async def sign(self, lease: Lease) -> None:
         """Sign a Lease of which the journal knows nothing."""
         notes, earlier = lease.metadata.annotations, self._signed.get(lease.metadata.uid)
-        signed = earlier or Signed(
+        signed = earlier or Acknowledgement(
             signature="",
             used_before=self.is_used(lease),
             same_boot=notes.get(BOOT_ANNOTATION, self._boot_id) == self._boot_id,
         )
-        signed = msgspec.structs.replace(signed, signature=new_uuid(self._ground.rng))
+        signed = msgspec.structs.replace(signed, signature=new_uuid(self._deps.rng))
         await self.hold(lease, signature=signed.signature)
         self._signed[lease.metadata.uid] = signed
 
@@ -119,7 +119,7 @@ class OwnLeases:
         await self._write(lease, {"spec": {"holderIdentity": None}, "metadata": {"annotations": notes}})
 
     async def _write(self, lease: Lease, change: dict[str, object]) -> None:
-        await self._ground.kube.merge(
+        await self._deps.kube.merge(
             LEASES,
             lease.metadata.name,
             change,
@@ -129,4 +129,4 @@ class OwnLeases:
 
     @property
     def _identity(self) -> str:
-        return f"{self._ground.node}/{self._pools.uid}"
+        return f"{self._deps.node}/{self._pools.uid}"

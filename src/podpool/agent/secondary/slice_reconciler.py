@@ -10,20 +10,27 @@ again, it is handed back once no Pod has an address of it. So is one that is sho
 import asyncio
 from collections.abc import Callable
 
-from podpool.agent.deps import Ground
-from podpool.agent.records import SliceClosed, SliceForgotten, SliceRanged, SliceSettled, SliceSigned, SliceTaken
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import (
+    SliceAcquired,
+    SliceClosed,
+    SliceCooledDown,
+    SliceLeaseSigned,
+    SliceRangeChanged,
+    SliceRemoved,
+)
 from podpool.agent.secondary.ippool_writer import IPPoolWriter, holder_from_allocation
 from podpool.agent.secondary.slice_informers import SliceInformers
-from podpool.agent.secondary.slice_leases import SliceLeases, Acknowledgement
+from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
 from podpool.agent.secondary.slice_reporter import SliceReporter
 from podpool.agent.secondary.slices import Slice
-from podpool.agent.state import Book
+from podpool.agent.state import AgentState
 from podpool.api.builtin import Lease, Node
-from podpool.api.whereabouts import BOOT_ANNOTATION, LEAVE_ANNOTATION, IPPool
+from podpool.api.whereabouts import BOOT_ANNOTATION, RETURN_ANNOTATION, IPPool
 from podpool.core.ranges import Prefix
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, Conflict
-from podpool.kube.workqueue import Again, WorkQueue, work
+from podpool.kube.errors import ApiConflict, ApiError
+from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
@@ -38,17 +45,17 @@ class SliceReconciler:
     """Keeps the slices' objects in line; `changed` is called when more can be given than before."""
 
     def __init__(
-        self, ground: Ground, book: Book, namespace: str, *, boot_id: str, changed: Callable[[], None]
+        self, deps: AgentDeps, state: AgentState, namespace: str, *, boot_id: str, changed: Callable[[], None]
     ) -> None:
-        self.pools = SliceInformers(ground, namespace, changed=self._seen)
-        self._ground = ground
-        self._book = book
+        self.pools = SliceInformers(deps, namespace, changed=self._seen)
+        self._deps = deps
+        self._state = state
         self._boot_id = boot_id
         self._changed = changed
-        self._leases = SliceLeases(ground, self.pools, boot_id=boot_id)
-        self._writer = IPPoolWriter(ground, book, self.pools, boot_id=boot_id, tell_once=self._tell_once)
-        self._account = SliceReporter(ground, book, verify=self._verify)
-        self._queue = WorkQueue(rng=ground.rng)
+        self._leases = SliceLeases(deps, self.pools, boot_id=boot_id)
+        self._writer = IPPoolWriter(deps, state, self.pools, boot_id=boot_id, tell_once=self._tell_once)
+        self._account = SliceReporter(deps, state, verify=self._verify)
+        self._queue = WorkQueue(rng=deps.rng)
         self._behind: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._told: set[str] = set()
@@ -67,16 +74,16 @@ class SliceReconciler:
         lease = self.pools.lease(slice_.name)
         if lease is not None and lease.metadata.uid == slice_.lease and not self._leases.is_ours(lease):
             return False
-        others = self._book.slices.of(slice_.network, slice_.range)
+        others = self._state.slices.of(slice_.network, slice_.range)
         return not self._leaves(slice_) or all(map(self._leaves, others))
 
     def _leaves(self, slice_: Slice) -> bool:
         pool = self.pools.pool(slice_.name)
-        return pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations
+        return pool is not None and RETURN_ANNOTATION in pool.metadata.annotations
 
     def owned_by(self, uid: str) -> bool:
         """Tell whether every slice's Lease is labelled with this Node: only then is it known who must be missed."""
-        kept = [each for each in self._book.slices if not each.closed]
+        kept = [each for each in self._state.slices if not each.closed]
         leases = [self.pools.lease(each.name) for each in kept]
         shown = all(lease and lease.metadata.uid == each.lease for lease, each in zip(leases, kept, strict=True))
         return not kept or (self.pools.uid == uid and shown)
@@ -84,21 +91,21 @@ class SliceReconciler:
     def lag(self, slice_: Slice) -> float:
         """Tell for how long its IPPool has been behind."""
         since = self._behind.get(slice_.name)
-        return 0.0 if since is None else self._ground.clock.boot() - since
+        return 0.0 if since is None else self._deps.clock.boot() - since
 
     def touched(self, slice_: Slice) -> None:
         """Bring its IPPool up to date soon."""
-        self._behind.setdefault(slice_.name, self._ground.clock.boot())
+        self._behind.setdefault(slice_.name, self._deps.clock.boot())
         self._queue.add_after(slice_.name, WRITE_DELAY)
 
     def look(self) -> None:
         """Look at everything again: the Node, the fence or the watches are different."""
-        for name in sorted({*self.pools.names(), *(each.name for each in self._book.slices)}):
+        for name in sorted({*self.pools.names(), *(each.name for each in self._state.slices)}):
             self._queue.add(name)
 
     def look_if_barred(self) -> None:
         """Look again at what the fence stood in the way of."""
-        if self._barred and self._book.node_fence.is_open():
+        if self._barred and self._state.node_fence.is_open():
             self._barred = False
             self.look()
 
@@ -107,7 +114,7 @@ class SliceReconciler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pools.run())
             group.create_task(self._account.run())
-            group.create_task(work(self._queue, self._keep, workers=WORKERS))
+            group.create_task(run_workers(self._queue, self._keep, workers=WORKERS))
 
     def _seen(self, name: str) -> None:
         if name:
@@ -116,32 +123,32 @@ class SliceReconciler:
             self.look()
         self._changed()
 
-    async def _keep(self, name: str) -> Again | None:
+    async def _keep(self, name: str) -> Requeue | None:
         """Look at one slice, and at what goes wrong with it again, later each time; tells when."""
         try:
             again = await self._look_at(name) if self.pools.known else None
         except (ApiError, Unreachable) as error:
-            if not isinstance(error, Conflict):
+            if not isinstance(error, ApiConflict):
                 self._tell_once(f"{name} fails", f"IPPool or Lease {name} cannot be kept, and is tried again: {error}")
             self._failures[name] = self._failures.get(name, 0) + 1
-            return Again(backoff(self._failures[name], rng=self._ground.rng, base=0.1, most=15.0))
+            return Requeue(backoff(self._failures[name], rng=self._deps.rng, base=0.1, most=15.0))
         if self._failures.pop(name, 0):
             self._told.discard(f"{name} fails")
         self._account.look()
         return again
 
-    async def _look_at(self, name: str) -> Again | None:
+    async def _look_at(self, name: str) -> Requeue | None:
         """Bring one slice and its objects into line; tells when to look again."""
         lease = self.pools.lease(name)
-        for known in [each for each in self._book.slices if each.name == name]:
+        for known in [each for each in self._state.slices if each.name == name]:
             if lease is None or lease.metadata.uid != known.lease:
                 lease = lease if known.closed else await self._lost(known)
-        for known in [each for each in self._book.slices if each.name == name and each.closed]:
+        for known in [each for each in self._state.slices if each.name == name and each.closed]:
             if lease is None or lease.metadata.uid != known.lease:
                 self._outlive(known)
         if lease is None:
             return None
-        slice_ = self._book.slices.get(lease.metadata.uid)
+        slice_ = self._state.slices.get(lease.metadata.uid)
         if slice_ is None:
             await self._take(name, lease)
             return None
@@ -157,29 +164,29 @@ class SliceReconciler:
         """Have its Lease name this boot: before that nothing is given of it."""
         if self._leases.is_signed(lease):
             if not slice_.signed:
-                self._book.write(SliceSigned(lease=slice_.lease))
+                self._state.write(SliceLeaseSigned(lease=slice_.lease))
                 self._changed()
         elif self._may_sign():
             await self._leases.hold(lease)
 
     def _may_sign(self) -> bool:
         """Tell whether the Node is confirmed; if not, all is looked at again when it is."""
-        is_open = self._book.node_fence.is_open()
+        is_open = self._state.node_fence.is_open()
         self._barred = self._barred or not is_open
         return is_open
 
     def _in_use(self, slice_: Slice) -> bool:
-        return slice_.in_use(now=self._ground.clock.boot(), rest=self._ground.settings.cooldown)
+        return slice_.in_use(now=self._deps.clock.boot(), rest=self._deps.settings.cooldown)
 
     def _outlive(self, slice_: Slice) -> None:
         """Let what a slice without a Lease gave come to rest, and then forget it."""
-        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
         settled = slice_.settled((), now=now, rest=cooldown)
         if settled:
-            self._book.write(SliceSettled(slots=settled))
+            self._state.write(SliceCooledDown(slots=settled))
         rested = slice_.rests_until(rest=cooldown)
         if not self._in_use(slice_):
-            self._book.write(SliceForgotten(lease=slice_.lease))
+            self._state.write(SliceRemoved(lease=slice_.lease))
         elif rested is not None and rested > now:
             self._queue.add_after(slice_.name, max(rested - now, WRITE_DELAY))
 
@@ -195,9 +202,9 @@ class SliceReconciler:
             told = f"Lease {name} is held by {before}: no address of its slice is given until it is empty"
             self._tell_once(f"{lease.metadata.uid} {before}", told)
             return
-        unused = not (pool.spec.allocations or any(each.name == name for each in self._book.slices))
-        if LEAVE_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
-            resting = self._ground.settings.cooldown - self._ground.clock.boot()
+        unused = not (pool.spec.allocations or any(each.name == name for each in self._state.slices))
+        if RETURN_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
+            resting = self._deps.settings.cooldown - self._deps.clock.boot()
             if before and resting > 0 and self._leases.was_used(lease):  # in the boot before
                 self._queue.add_after(name, resting)
             elif before:
@@ -219,19 +226,19 @@ class SliceReconciler:
             return
         notes = pool.metadata.annotations
         given = self._given_from(entries.prefix, notes.get(NETWORK_ANNOTATION, ""))
-        if given and LEAVE_ANNOTATION not in notes:
+        if given and RETURN_ANNOTATION not in notes:
             return  # until that one is handed back
         if signed.used_before:
             told = "; nothing of it is given until every Pod has told what it has" if signed.same_boot else ""
-            self._ground.tell(f"the journal knows nothing of slice {entries.prefix}: every address rests once{told}")
-        self._book.write(
-            SliceTaken(
+            self._deps.tell(f"the journal knows nothing of slice {entries.prefix}: every address rests once{told}")
+        self._state.write(
+            SliceAcquired(
                 lease=lease.metadata.uid,
                 name=name,
                 network=notes.get(NETWORK_ANNOTATION, ""),
                 range=notes.get(RANGE_ANNOTATION, pool.spec.range),
                 slice=str(entries.prefix),
-                at=self._ground.clock.boot(),
+                at=self._deps.clock.boot(),
                 found={
                     str(each.address): holder_from_allocation(each.allocation)
                     for each in entries.listed
@@ -243,13 +250,13 @@ class SliceReconciler:
             )
         )
         self._leases.forget(lease)
-        await self._book.sync()
+        await self._state.sync()
         self._queue.add(name)
         self._changed()
 
     def _given_from(self, prefix: Prefix, network: str) -> list[Slice]:
         """List the slices that have some of these addresses and are given from: they know who has which."""
-        kept = (each for each in self._book.slices if not each.closed and each.network == network)
+        kept = (each for each in self._state.slices if not each.closed and each.network == network)
         return [each for each in kept if each.prefix.range.overlaps(prefix.range)]
 
     # Letting go
@@ -265,9 +272,9 @@ class SliceReconciler:
         if same and (self._leases.is_labelled(same) or same.metadata.annotations.get(BOOT_ANNOTATION) == self._boot_id):
             return same
         if not slice_.closed:
-            self._ground.tell(f"Lease {slice_.name} is not ours any more: nothing more is given of {slice_.prefix}")
-            self._book.write(SliceClosed(lease=slice_.lease))
-            await self._book.sync()
+            self._deps.tell(f"Lease {slice_.name} is not ours any more: nothing more is given of {slice_.prefix}")
+            self._state.write(SliceClosed(lease=slice_.lease))
+            await self._state.sync()
             self._queue.add(slice_.name)
         return None if same else lease
 
@@ -277,7 +284,7 @@ class SliceReconciler:
         What nobody has agreed to is signed anew. False when a Lease is to be signed, and the Node is not confirmed.
         """
         self._leases.void()
-        for slice_ in [each for each in self._book.slices if not each.closed]:
+        for slice_ in [each for each in self._state.slices if not each.closed]:
             lease = await self._lost(slice_)
             if lease and lease.metadata.uid == slice_.lease and not self._leases.is_signed(lease):
                 if not self._may_sign():
@@ -294,11 +301,11 @@ class SliceReconciler:
         if pool and pool.spec.allocations:
             await self._writer.strike(pool)
         await self._leases.let_go(lease)
-        self._ground.tell(f"slice {slice_.prefix} was handed back: {_reason(pool)}")
+        self._deps.tell(f"slice {slice_.prefix} was handed back: {_reason(pool)}")
 
     # Bringing up to date
 
-    async def _bring(self, slice_: Slice, lease: Lease) -> Again | None:
+    async def _bring(self, slice_: Slice, lease: Lease) -> Requeue | None:
         pool = self.pools.pool(slice_.name) or await self.pools.read_pool(slice_.name)
         if pool is None:
             told = f"IPPool {slice_.name} is gone: waiting for the controller to make it again"
@@ -309,36 +316,36 @@ class SliceReconciler:
         try:
             pool = await self._writer.written(slice_, pool)
         except BaseException:
-            self._behind[slice_.name] = since if since is not None else self._ground.clock.boot()
+            self._behind[slice_.name] = since if since is not None else self._deps.clock.boot()
             raise
-        now, cooldown = self._ground.clock.boot(), self._ground.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
         shown = [] if pool is None else [each.address.value for each in parse_ippool(pool.spec).listed]
         settled = slice_.settled(shown, now=now, rest=cooldown)
         if settled:
-            self._book.write(SliceSettled(slots=settled))
-        leaves = slice_.closed or (pool is not None and LEAVE_ANNOTATION in pool.metadata.annotations)
+            self._state.write(SliceCooledDown(slots=settled))
+        leaves = slice_.closed or (pool is not None and RETURN_ANNOTATION in pool.metadata.annotations)
         if leaves and not self._in_use(slice_):
-            self._book.write(SliceClosed(lease=slice_.lease))
-            await self._book.sync()
+            self._state.write(SliceClosed(lease=slice_.lease))
+            await self._state.sync()
             await self._hand_back(slice_, lease)
             return None
         rested = slice_.rests_until(rest=cooldown)
-        return None if rested is None or not (slice_.used or leaves) else Again(max(rested - now, WRITE_DELAY))
+        return None if rested is None or not (slice_.used or leaves) else Requeue(max(rested - now, WRITE_DELAY))
 
     def _range(self, slice_: Slice, pool: IPPool) -> None:
         """Have a slice be of the range that its IPPool names: one that was made larger or smaller may still have it."""
         told = pool.metadata.annotations.get(RANGE_ANNOTATION, str(slice_.range))
         if told != str(slice_.range) and self._writer.entries(pool):
-            self._book.write(SliceRanged(lease=slice_.lease, range=told))
+            self._state.write(SliceRangeChanged(lease=slice_.lease, range=told))
             self._changed()
 
     def _tell_once(self, key: str, sentence: str) -> None:
         if key not in self._told:
             self._told.add(key)
-            self._ground.tell(sentence)
+            self._deps.tell(sentence)
 
 
 def _reason(pool: IPPool | None) -> str:
     if pool is None:
         return "its IPPool is gone"
-    return pool.metadata.annotations.get(LEAVE_ANNOTATION, "its Lease had not been ours for a while")
+    return pool.metadata.annotations.get(RETURN_ANNOTATION, "its Lease had not been ours for a while")

@@ -10,17 +10,18 @@ journal, which may be older: unless whom that names shows it too, or has still t
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from podpool.agent.lost_grant_gc import APART
-from podpool.agent.records import Owner, Slot, Tenant
+from podpool.agent.records import SliceAddress, SliceHolder
 from podpool.agent.secondary.slices import Slices
 from podpool.api.builtin import FINISHED, AddressedPod
+from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address
-from podpool.whereabouts.network_status import ShownNetwork, shown_networks
+from podpool.whereabouts.network_status import NetworkStatus, network_statuses
 
 FIRST = "eth0"
 """The interface of a Pod's own address, where nobody tells of its networks."""
 
 
-class Unsure:
+class SliceRecovery:
     """Remembers since when every Pod has told where it is."""
 
     def __init__(self) -> None:
@@ -34,25 +35,29 @@ class Unsure:
         return self._since is not None and self._since + APART <= now
 
 
-def shown_tenants(slices: Slices, pods: Sequence[AddressedPod], asked: Collection[str]) -> dict[Slot, Tenant]:
+def reported_holders(
+    slices: Slices, pods: Sequence[AddressedPod], asked: Collection[str]
+) -> dict[SliceAddress, SliceHolder]:
     """Find what Pods show of such slices, and nobody is known to have."""
     known = {(slot.address, by.podref, by.owner.ifname) for slot, by in slices.tenants()}
     claims = {pod.key: _claim(pod) for pod in _living(pods) if pod.key not in asked}
 
-    def keeps(by: Tenant, address: Address) -> bool:
+    def keeps(by: SliceHolder, address: Address) -> bool:
         claim = claims.get(by.podref, frozenset())
         return not by.found or claim is None or address in claim
 
-    found: dict[Slot, Tenant] = {}
+    found: dict[SliceAddress, SliceHolder] = {}
     for pod in _living(pods):
         for network in _networks(pod):
-            owner = Owner(container_id=pod.metadata.uid, ifname=network.interface)
+            owner = Attachment(container_id=pod.metadata.uid, ifname=network.interface)
             for address in network.addresses:
                 if (str(address), pod.key, network.interface) not in known:
                     for each in slices:
                         by = each.held.get(address.value)
                         if each.unsure and address in each.prefix and not (by and keeps(by, address)):
-                            found.setdefault(each.slot(address.value), Tenant(owner=owner, podref=pod.key, found=True))
+                            found.setdefault(
+                                each.slot(address.value), SliceHolder(owner=owner, podref=pod.key, found=True)
+                            )
     return found
 
 
@@ -61,7 +66,7 @@ def _living(pods: Iterable[AddressedPod]) -> Iterator[AddressedPod]:
 
 
 def _tells(pod: AddressedPod) -> bool:
-    return bool(shown_networks(pod) or (pod.status.pod_ips and not pod.metadata.annotations.wanted))
+    return bool(network_statuses(pod) or (pod.status.pod_ips and not pod.metadata.annotations.wanted))
 
 
 def _claim(pod: AddressedPod) -> frozenset[Address] | None:
@@ -69,6 +74,6 @@ def _claim(pod: AddressedPod) -> frozenset[Address] | None:
     return frozenset(each for shown in _networks(pod) for each in shown.addresses) if _tells(pod) else None
 
 
-def _networks(pod: AddressedPod) -> tuple[ShownNetwork, ...]:
-    own = ShownNetwork(interface=FIRST, ips=tuple(each.ip for each in pod.status.pod_ips))
-    return shown_networks(pod) or (own,)
+def _networks(pod: AddressedPod) -> tuple[NetworkStatus, ...]:
+    own = NetworkStatus(interface=FIRST, ips=tuple(each.ip for each in pod.status.pod_ips))
+    return network_statuses(pod) or (own,)

@@ -11,27 +11,27 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from podpool.agent.deps import Ground
-from podpool.agent.state import Book
+from podpool.agent.deps import AgentDeps
+from podpool.agent.state import AgentState
 from podpool.api.builtin import NODES, Node
 from podpool.api.whereabouts import (
-    ASKED_ANNOTATION,
-    TOLD_ANNOTATION,
+    SLICE_INVENTORY_ANNOTATION,
+    SLICE_REPORT_ANNOTATION,
     LostSlice,
     SliceReport,
-    slice_report_of,
+    slice_report,
 )
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, Forbidden
+from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.runtime.transport import Unreachable
 
 
 class SliceReporter:
     """Keeps the Node's annotation true; `verify` finds out which slices are lost, if it can be told now."""
 
-    def __init__(self, ground: Ground, book: Book, *, verify: Callable[[], Awaitable[bool]]) -> None:
-        self._ground = ground
-        self._book = book
+    def __init__(self, deps: AgentDeps, state: AgentState, *, verify: Callable[[], Awaitable[bool]]) -> None:
+        self._deps = deps
+        self._state = state
         self._verify = verify
         self._verified = ""
         """The last question for which that was done."""
@@ -55,11 +55,11 @@ class SliceReporter:
             self._changed.clear()
             try:
                 await self._tell()
-            except Forbidden as error:
-                self._ground.tell(f"which slices are lost cannot be told on the Node: {error}")
+            except ApiForbidden as error:
+                self._deps.tell(f"which slices are lost cannot be told on the Node: {error}")
             except (ApiError, Unreachable):
                 failures += 1
-                await asyncio.sleep(backoff(failures, rng=self._ground.rng, base=0.2, most=15.0))
+                await asyncio.sleep(backoff(failures, rng=self._deps.rng, base=0.2, most=15.0))
                 self._changed.set()
             else:
                 failures = 0
@@ -68,22 +68,22 @@ class SliceReporter:
         node = self._node
         if node is None:
             return
-        asked = node.metadata.annotations.get(ASKED_ANNOTATION, "")
+        asked = node.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
         if asked != self._verified:
             if not await self._verify():
                 return
             self._verified = asked
         report = SliceReport(listed=asked, lost=self._lost())
-        if report != (slice_report_of(node) or SliceReport()):
-            await self._ground.kube.merge(
+        if report != (slice_report(node) or SliceReport()):
+            await self._deps.kube.merge(
                 NODES,
                 node.metadata.name,
-                {"metadata": {"annotations": {TOLD_ANNOTATION: msgspec.json.encode(report).decode()}}},
+                {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: msgspec.json.encode(report).decode()}}},
                 precondition=node.metadata.resource_version,
             )
 
     def _lost(self) -> tuple[LostSlice, ...]:
-        now, rest = self._ground.clock.boot(), self._ground.settings.cooldown
-        lost = (each for each in self._book.slices if each.closed and each.in_use(now=now, rest=rest))
+        now, rest = self._deps.clock.boot(), self._deps.settings.cooldown
+        lost = (each for each in self._state.slices if each.closed and each.in_use(now=now, rest=rest))
         told = (LostSlice(network=each.network, range=str(each.range), slice=str(each.prefix)) for each in lost)
         return tuple(sorted(set(told)))

@@ -17,30 +17,30 @@ import msgspec
 
 from podpool.agent.records import (
     AnyRecord,
-    Doubted,
-    Owner,
-    Past,
+    CooldownForced,
+    PastUse,
+    SliceAcquired,
+    SliceAddress,
+    SliceAssigned,
     SliceClosed,
-    SliceForgotten,
-    SliceGiven,
-    SliceRanged,
-    SliceRecalled,
-    SliceReturned,
-    SliceSettled,
-    SliceSigned,
+    SliceCooledDown,
+    SliceHolder,
+    SliceLeaseSigned,
+    SliceRangeChanged,
+    SliceRecovered,
+    SliceRemoved,
     SliceState,
-    SliceTaken,
-    Slot,
+    SliceUnassigned,
     Snapshot,
     Started,
     Stopped,
-    Tenant,
 )
+from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
-from podpool.core.bitmap import Bits
+from podpool.core.bitmap import Bitmap
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix
 
-VIEWS = 8
+FREE_INDEXES = 8
 """Configurations with different exclusions whose free addresses are remembered, for each slice."""
 
 
@@ -61,10 +61,10 @@ class Slice:
         self._doubted_at = state.doubted_at
         self._held = {parse_address(each).value: tenant for each, tenant in state.held.items()}
         self._used = {parse_address(each).value: past for each, past in state.used.items()}
-        self._views: dict[RangeSet, Bits] = {}
+        self._views: dict[RangeSet, Bitmap] = {}
 
     @property
-    def held(self) -> Mapping[int, Tenant]:
+    def held(self) -> Mapping[int, SliceHolder]:
         """Who has what."""
         return self._held
 
@@ -74,7 +74,7 @@ class Slice:
         return self._doubted_at
 
     @property
-    def used(self) -> Mapping[int, Past]:
+    def used(self) -> Mapping[int, PastUse]:
         """What was given back, in the order of the last use."""
         return self._used
 
@@ -82,9 +82,9 @@ class Slice:
         """Write a number as an address of this slice."""
         return Address(self.prefix.family, value)
 
-    def slot(self, value: int) -> Slot:
+    def slot(self, value: int) -> SliceAddress:
         """Name an address as records do."""
-        return Slot(lease=self.lease, address=str(self.address(value)))
+        return SliceAddress(lease=self.lease, address=str(self.address(value)))
 
     def next_free(self, members: RangeSet, *, now: float, rests: Iterable[float]) -> int | None:
         """Find an address among the members that has rested, by the first of the rests that leaves any."""
@@ -123,7 +123,7 @@ class Slice:
         """Count what was given back and rests."""
         return sum(past.since + rest > now for past in self._used.values())
 
-    def settled(self, shown: Iterable[int], *, now: float, rest: float) -> tuple[Slot, ...]:
+    def settled(self, shown: Iterable[int], *, now: float, rest: float) -> tuple[SliceAddress, ...]:
         """Find what has rested, and is not among those that the IPPool shows."""
         rested = [value for value, past in self._used.items() if past.since + rest <= now]
         seen = frozenset(shown) if rested else frozenset()
@@ -147,16 +147,16 @@ class Slice:
 
     # What changes it
 
-    def hold(self, value: int, tenant: Tenant) -> None:
+    def hold(self, value: int, tenant: SliceHolder) -> None:
         """Let somebody have an address that nobody has."""
         if self._used.pop(value, None) is None:
             self._track(value)
         self._held[value] = tenant
 
-    def let_go(self, value: int, *, at: float) -> Tenant:
+    def let_go(self, value: int, *, at: float) -> SliceHolder:
         """Take it back: it rests from now on."""
         tenant = self._held.pop(value)
-        self._used[value] = Past(tenant=tenant, since=at)
+        self._used[value] = PastUse(tenant=tenant, since=at)
         return tenant
 
     def forget(self, value: int) -> None:
@@ -166,7 +166,7 @@ class Slice:
             if value in members:
                 view.discard(value - self.prefix.range.first)
 
-    def inherit(self, earlier: "Slice") -> list[tuple[int, Tenant]]:
+    def inherit(self, earlier: "Slice") -> list[tuple[int, SliceHolder]]:
         """Take over what an earlier Lease gave of our addresses, and what rests of them; tells what has a holder."""
         ours = self.prefix.range
         moved = [(value, tenant) for value, tenant in earlier.held.items() if value in ours]
@@ -196,7 +196,7 @@ class Slice:
         self._doubted_at = None if self._doubted_at is None else at
         self.signed = self.unsure = False
         pasts = {value: past.tenant for value, past in self._used.items()} | self._held
-        self._used = {value: Past(tenant=tenant, since=at) for value, tenant in pasts.items()}
+        self._used = {value: PastUse(tenant=tenant, since=at) for value, tenant in pasts.items()}
         self._held = {}
 
     def distrust(self) -> None:
@@ -218,15 +218,15 @@ class Slice:
     def _oldest(self, members: RangeSet) -> int | None:
         return next((value for value in self._used if value in members), None)
 
-    def _view(self, members: RangeSet) -> Bits:
+    def _view(self, members: RangeSet) -> Bitmap:
         """Mark what cannot be given: what is no member, and what is held or used."""
         whole = self.prefix.range
         gaps = (RangeSet((whole,)) - members).ranges
-        view = Bits(whole.size, full=[(gap.first - whole.first, gap.last - whole.first) for gap in gaps])
+        view = Bitmap(whole.size, full=[(gap.first - whole.first, gap.last - whole.first) for gap in gaps])
         for value in (*self._held, *self._used):
             if value in members:
                 view.add(value - whole.first)
-        if len(self._views) >= VIEWS:
+        if len(self._views) >= FREE_INDEXES:
             self._views.pop(next(iter(self._views)))
         self._views[members] = view
         return view
@@ -244,7 +244,7 @@ class Slices:
         self._boot_id = ""
         self._stopped = False
         self._slices: dict[str, Slice] = {}
-        self._by_owner: dict[Owner, tuple[Slot, ...]] = {}
+        self._by_owner: dict[Attachment, tuple[SliceAddress, ...]] = {}
 
     def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices.values())
@@ -259,11 +259,11 @@ class Slices:
             if not each.closed and each.network == network and each.range == range_:
                 yield each
 
-    def slots_of(self, owner: Owner) -> tuple[Slot, ...]:
+    def slots_of(self, owner: Attachment) -> tuple[SliceAddress, ...]:
         """Find what a sandbox has."""
         return self._by_owner.get(owner, ())
 
-    def holds(self, owner: Owner, *, network: str, range_: Prefix) -> Address | None:
+    def holds(self, owner: Attachment, *, network: str, range_: Prefix) -> Address | None:
         """Find what a sandbox has of a network's range, whatever range its slice was of at the time, or is by now."""
         for slot in self.slots_of(owner):
             address = parse_address(slot.address)
@@ -271,7 +271,7 @@ class Slices:
                 return address
         return None
 
-    def tenants(self) -> Iterator[tuple[Slot, Tenant]]:
+    def tenants(self) -> Iterator[tuple[SliceAddress, SliceHolder]]:
         """Go through everything that is held."""
         for slice_ in self._slices.values():
             for value, tenant in slice_.held.items():
@@ -287,17 +287,17 @@ class Slices:
         match record:
             case Started():
                 self._start(record)
-            case Doubted():
+            case CooldownForced():
                 self._doubt(at=record.at)
-            case SliceTaken():
+            case SliceAcquired():
                 self._take(record)
-            case SliceGiven():
+            case SliceAssigned():
                 self._give(record.slots, record.tenant)
-            case SliceReturned():
+            case SliceUnassigned():
                 self._return(record.slots, at=record.at)
-            case SliceSettled():
+            case SliceCooledDown():
                 self._settle(record.slots)
-            case SliceClosed() | SliceRecalled() | SliceSigned() | SliceRanged() | SliceForgotten():
+            case SliceClosed() | SliceRecovered() | SliceLeaseSigned() | SliceRangeChanged() | SliceRemoved():
                 self._turn(self._slices[record.lease], record)
             case Snapshot():
                 self._restore(record)
@@ -326,7 +326,7 @@ class Slices:
             if not each.closed:  # nothing was given of a closed one since, and that it is closed was synced
                 each.doubt(at=at)
 
-    def _take(self, record: SliceTaken) -> None:
+    def _take(self, record: SliceAcquired) -> None:
         taken = Slice(
             SliceState(
                 lease=record.lease,
@@ -347,14 +347,14 @@ class Slices:
                 self._by_owner[tenant.owner] = (*others, taken.slot(value))
         for address, tenant in record.found.items():
             if parse_address(address).value not in taken.held:
-                self._give((Slot(lease=record.lease, address=address),), tenant)
+                self._give((SliceAddress(lease=record.lease, address=address),), tenant)
 
-    def _give(self, slots: tuple[Slot, ...], tenant: Tenant) -> None:
+    def _give(self, slots: tuple[SliceAddress, ...], tenant: SliceHolder) -> None:
         for slot in slots:
             self._slices[slot.lease].hold(parse_address(slot.address).value, tenant)
         self._by_owner[tenant.owner] = (*self._by_owner.get(tenant.owner, ()), *slots)
 
-    def _return(self, slots: tuple[Slot, ...], *, at: float) -> None:
+    def _return(self, slots: tuple[SliceAddress, ...], *, at: float) -> None:
         for slot in slots:
             tenant = self._slices[slot.lease].let_go(parse_address(slot.address).value, at=at)
             left = tuple(each for each in self._by_owner.pop(tenant.owner) if each != slot)
@@ -362,21 +362,21 @@ class Slices:
                 self._by_owner[tenant.owner] = left
 
     def _turn(
-        self, slice_: Slice, record: SliceClosed | SliceRecalled | SliceSigned | SliceRanged | SliceForgotten
+        self, slice_: Slice, record: SliceClosed | SliceRecovered | SliceLeaseSigned | SliceRangeChanged | SliceRemoved
     ) -> None:
         match record:
             case SliceClosed():
                 slice_.close()
-            case SliceRecalled():
+            case SliceRecovered():
                 slice_.unsure = False
                 slice_.doubt(at=record.at)
-            case SliceSigned():
+            case SliceLeaseSigned():
                 slice_.signed = True
-            case SliceRanged():
+            case SliceRangeChanged():
                 slice_.range = parse_prefix(record.range)
-            case SliceForgotten():
+            case SliceRemoved():
                 del self._slices[record.lease]
 
-    def _settle(self, slots: tuple[Slot, ...]) -> None:
+    def _settle(self, slots: tuple[SliceAddress, ...]) -> None:
         for slot in slots:
             self._slices[slot.lease].forget(parse_address(slot.address).value)
