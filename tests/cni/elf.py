@@ -1,15 +1,15 @@
-"""What an ELF file says of itself, of either word size and either byte order."""
+"""Reads headers of ELF files, of either word size and either byte order."""
 
 import struct
 
 MACHINES = {"x86_64": 62, "aarch64": 183, "armv7l": 40, "ppc64le": 21, "riscv64": 243, "s390x": 22}
-"""As ELF numbers them."""
+"""ELF machine numbers."""
 LOADED, INTERPRETER = 1, 3
-"""Kinds of segments; an interpreter is the dynamic loader."""
+"""Segment types; the interpreter is the dynamic loader."""
 
 
 class Elf:
-    """A program."""
+    """An ELF executable."""
 
     def __init__(self, content: bytes) -> None:
         assert b"\x7fELF" == content[:4]
@@ -19,12 +19,12 @@ class Elf:
 
     @property
     def machine(self) -> int:
-        """For what it was made."""
+        """The machine number."""
         return self._read("H", 18)[0]
 
     @property
     def segments(self) -> list[int]:
-        """Their kinds."""
+        """The segment types."""
         (start,) = self._read("Q", 32) if self._wide else self._read("I", 28)
         size, count = self._read("HH", 54 if self._wide else 42)
         return [self._read("I", start + size * each)[0] for each in range(count)]

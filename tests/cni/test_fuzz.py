@@ -1,7 +1,7 @@
-"""The plugin against a hostile agent and a hostile runtime: whatever it is sent, it ends in good order.
+"""The plugin against a hostile agent and a hostile runtime: any input ends in a defined way.
 
-The compiled plugin is built a second time with every check that the compiler knows (undefined behaviour, bounds,
-sizes): a check that fails ends the process with a signal.
+The compiled plugin is built a second time with the compiler's checks (undefined behaviour, bounds): a check that fails
+ends the process with a signal.
 """
 
 import json
@@ -18,52 +18,52 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podpool.cni.build import FLAGS, SOURCE
-from podpool.cni.protocol import LARGEST_BODY, VERSIONS
+from podpool.cni.protocol import MAX_BODY, VERSIONS
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 
 CHECKED = (*FLAGS, "-fsanitize=undefined,bounds", "-fsanitize-trap=all")
-pieces = st.lists(st.binary(max_size=64), max_size=6)
-lengths = st.one_of(st.integers(0, 64), st.integers(0, LARGEST_BODY + 2), st.integers(0, 2**32 - 1))
-framed = st.builds(lambda length, sent: [length.to_bytes(4, "big"), *sent], lengths, pieces)
-words = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300)
+chunks = st.lists(st.binary(max_size=64), max_size=6)
+lengths = st.one_of(st.integers(0, 64), st.integers(0, MAX_BODY + 2), st.integers(0, 2**32 - 1))
+framed = st.builds(lambda length, sent: [length.to_bytes(4, "big"), *sent], lengths, chunks)
+text = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=300)
 
 
 class Hostile:
-    """An agent that answers with what it was told to, in pieces, and hangs up."""
+    """An agent that responds with given bytes, in chunks, and closes the connection."""
 
     def __init__(self, home: Path) -> None:
         self.path = home / "agent.sock"
-        self.says: list[bytes] = []
-        self.reads = 1
-        """Bytes that it takes before it answers."""
-        self._door = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._door.bind(str(self.path))
-        self._door.listen(16)
+        self.response: list[bytes] = []
+        self.request_size = 1
+        """Bytes that it request_size before it responds."""
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.bind(str(self.path))
+        self._listener.listen(16)
         threading.Thread(target=self._serve, daemon=True).start()
 
     def close(self) -> None:
-        self._door.shutdown(socket.SHUT_RDWR)
-        self._door.close()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
 
     def _serve(self) -> None:
         while True:
             try:
-                peer, _ = self._door.accept()
+                peer, _ = self._listener.accept()
             except OSError:
                 return
             with peer:
-                self._answer(peer)
+                self._respond(peer)
 
-    def _answer(self, peer: socket.socket) -> None:
+    def _respond(self, peer: socket.socket) -> None:
         try:
-            left = self.reads
-            while left > 0 and (taken := peer.recv(left)):
-                left -= len(taken)
-            for piece in self.says:
-                peer.sendall(piece)
+            remaining = self.request_size
+            while remaining > 0 and (data := peer.recv(remaining)):
+                remaining -= len(data)
+            for chunk in self.response:
+                peer.sendall(chunk)
         except OSError:
-            return  # the plugin has seen enough
+            return  # the plugin has closed the connection
 
 
 @pytest.fixture(scope="module")
@@ -84,20 +84,20 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hostile]:
 def run(
     program: Path, hostile: Hostile, values: dict[str, str], stdin: bytes = b"{}"
 ) -> subprocess.CompletedProcess[bytes]:
-    place = {"PODPOOL_SOCKET": str(hostile.path), "PODPOOL_DELETES": str(hostile.path.parent / "deletes")}
-    environment = {**place, "PODPOOL_WAIT_MS": "1", **values}
+    paths = {"PODPOOL_SOCKET": str(hostile.path), "PODPOOL_DEFERRED_DELETES": str(hostile.path.parent / "deletes")}
+    environment = {**paths, "PODPOOL_WAIT_MS": "1", **values}
     return subprocess.run([program], env=environment, input=stdin, capture_output=True, check=False, timeout=60)
 
 
 @settings(max_examples=200)
-@given(says=st.one_of(pieces, framed), command=st.sampled_from(["ADD", "DEL", "CHECK", "GC", "STATUS"]))
-def test_whatever_an_agent_answers(checked: Path, hostile: Hostile, says: list[bytes], command: str) -> None:
-    """It prints what a whole frame says, or an error, and never dies of it."""
-    hostile.says, hostile.reads = says, 1 + len(says)
+@given(response=st.one_of(chunks, framed), command=st.sampled_from(["ADD", "DEL", "CHECK", "GC", "STATUS"]))
+def test_any_response_of_an_agent(checked: Path, hostile: Hostile, response: list[bytes], command: str) -> None:
+    """It prints the content of a complete frame, or an error, and never crashes."""
+    hostile.response, hostile.request_size = response, 1 + len(response)
     done = run(checked, hostile, {"CNI_COMMAND": command, "CNI_CONTAINERID": "box", "CNI_IFNAME": "eth0"})
-    sent = b"".join(says)
+    sent = b"".join(response)
     length = int.from_bytes(sent[:4], "big")
-    if len(sent) >= 4 and 1 <= length <= LARGEST_BODY and len(sent) >= 4 + length:
+    if len(sent) >= 4 and 1 <= length <= MAX_BODY and len(sent) >= 4 + length:
         assert (sent[4], sent[5 : 4 + length]) == (done.returncode, done.stdout)
     elif command == "DEL":
         assert (0, b"") == (done.returncode, done.stdout)
@@ -109,12 +109,12 @@ def test_whatever_an_agent_answers(checked: Path, hostile: Hostile, says: list[b
 @settings(max_examples=100)
 @given(
     values=st.dictionaries(
-        st.sampled_from(["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_ARGS", "PODPOOL_WAIT_MS"]), words
+        st.sampled_from(["CNI_COMMAND", "CNI_CONTAINERID", "CNI_IFNAME", "CNI_ARGS", "PODPOOL_WAIT_MS"]), text
     ),
     stdin=st.binary(max_size=300),
 )
-def test_whatever_a_runtime_says(checked: Path, hostile: Hostile, values: dict[str, str], stdin: bytes) -> None:
-    hostile.says, hostile.reads = [b"\0\0\0\3\0{}"], 1
+def test_any_input_of_a_runtime(checked: Path, hostile: Hostile, values: dict[str, str], stdin: bytes) -> None:
+    hostile.response, hostile.request_size = [b"\0\0\0\3\0{}"], 1
     done = run(checked, hostile, {**values, "PODPOOL_WAIT_MS": values.get("PODPOOL_WAIT_MS", "1")[:2]}, stdin)
     assert done.returncode in (0, 1)
     if values.get("CNI_COMMAND") == "VERSION":
@@ -125,18 +125,18 @@ def test_whatever_a_runtime_says(checked: Path, hostile: Hostile, values: dict[s
         assert 4 == json.loads(done.stdout)["code"]
 
 
-@pytest.mark.parametrize("room", range(-2, 3))
-def test_a_frame_at_the_very_limit(checked: Path, hostile: Hostile, room: int) -> None:
-    """One byte more than fits is refused before anybody is asked."""
-    hostile.says, hostile.reads = [b"\0\0\0\3\0{}"], 4 + LARGEST_BODY + room
-    head = len(b"podpool/1\0ADD\0box\0\0eth0\0\0\0")
+@pytest.mark.parametrize("excess", range(-2, 3))
+def test_frame_at_the_size_limit(checked: Path, hostile: Hostile, excess: int) -> None:
+    """One byte above the limit is rejected before the agent is called."""
+    hostile.response, hostile.request_size = [b"\0\0\0\3\0{}"], 4 + MAX_BODY + excess
+    header = len(b"podpool/1\0ADD\0box\0\0eth0\0\0\0")
     done = run(
         checked,
         hostile,
         {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "box", "CNI_IFNAME": "eth0"},
-        bytes(LARGEST_BODY - head + room),
+        bytes(MAX_BODY - header + excess),
     )
-    if room <= 0:
+    if excess <= 0:
         assert (0, b"{}") == (done.returncode, done.stdout)
     else:
         assert 6 == json.loads(done.stdout)["code"]

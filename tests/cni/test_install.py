@@ -1,4 +1,4 @@
-"""The plugin's place: whole, checked, under any name, and undone."""
+"""Installation and removal of the plugin, its fallbacks, and the conflist."""
 
 import errno
 import importlib.util
@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from podpool.cli.cni_cmds import install_plugin, uninstall_plugin
+from podpool.cli.commands.cni import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
-from podpool.cni import install as place
-from podpool.cni.install import DoesNotRun, install, plain, uninstall
+from podpool.cni import install as installer
+from podpool.cni.install import PluginDoesNotRun, install, python_plugin, uninstall
 from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput
 
@@ -24,8 +24,8 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 
 
 def versions(program: Path) -> list[str]:
-    told = subprocess.run([program], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True)
-    return list(json.loads(told.stdout)["supportedVersions"])
+    done = subprocess.run([program], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True)
+    return list(json.loads(done.stdout)["supportedVersions"])
 
 
 def names(directory: Path) -> list[str]:
@@ -37,186 +37,188 @@ def written(path: Path, content: str) -> Path:
     return path
 
 
-class TestInstalling:
-    def test_under_the_name_of_another_the_other_is_kept_and_comes_back(self, tmp_path: Path) -> None:
-        theirs = tmp_path / "whereabouts"
-        theirs.write_text("#!/bin/sh\n")
-        theirs.chmod(0o755)
+class TestInstall:
+    def test_uninstall_restores_the_third_party_plugin_it_replaced(self, tmp_path: Path) -> None:
+        other = tmp_path / "whereabouts"
+        other.write_text("#!/bin/sh\n")
+        other.chmod(0o755)
         install(tmp_path, name="whereabouts")
         install(tmp_path, name="whereabouts")
-        assert list(VERSIONS) == versions(theirs)
+        assert list(VERSIONS) == versions(other)
         assert ["whereabouts", "whereabouts.before-podpool"] == names(tmp_path)
-        assert theirs == uninstall(tmp_path, name="whereabouts")
-        assert "#!/bin/sh\n" == theirs.read_text()
+        assert other == uninstall(tmp_path, name="whereabouts")
+        assert "#!/bin/sh\n" == other.read_text()
         assert ["whereabouts"] == names(tmp_path)
 
-    def test_refused_nothing_is_left_beside_the_other(self, tmp_path: Path) -> None:
-        theirs = written(tmp_path / "whereabouts", "theirs")
-        with pytest.raises(DoesNotRun):
-            install(tmp_path, name="whereabouts", made=b"#!/bin/sh\nexit 1\n")
-        assert "theirs" == theirs.read_text()
+    def test_failed_check_leaves_the_third_party_plugin_and_no_backup(self, tmp_path: Path) -> None:
+        other = written(tmp_path / "whereabouts", "third-party")
+        with pytest.raises(PluginDoesNotRun):
+            install(tmp_path, name="whereabouts", content=b"#!/bin/sh\nexit 1\n")
+        assert "third-party" == other.read_text()
         assert ["whereabouts"] == names(tmp_path)
 
-    def test_that_cannot_be_moved_leaves_nothing_either(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_failed_rename_leaves_no_backup(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(_path: Path, _target: Path) -> Path:
             raise OSError(errno.ENOSPC, "no space left on the device")
 
-        theirs, made = written(tmp_path / "whereabouts", "theirs"), place.content()
+        other, content = written(tmp_path / "whereabouts", "third-party"), installer.plugin_content()
         monkeypatch.setattr(Path, "rename", full)
         with pytest.raises(OSError, match="no space"):
-            install(tmp_path, name="whereabouts", made=made)
-        assert "theirs" == theirs.read_text()
+            install(tmp_path, name="whereabouts", content=content)
+        assert "third-party" == other.read_text()
         assert ["whereabouts"] == names(tmp_path)
 
-    def test_again_over_a_newer_one_of_others_the_newer_one_comes_back(self, tmp_path: Path) -> None:
-        theirs = written(tmp_path / "whereabouts", "theirs")
+    def test_reinstall_backs_up_the_newer_third_party_plugin(self, tmp_path: Path) -> None:
+        other = written(tmp_path / "whereabouts", "third-party")
         install(tmp_path, name="whereabouts")
-        theirs.unlink()
-        written(theirs, "their upgrade")
+        other.unlink()
+        written(other, "third-party upgrade")
         install(tmp_path, name="whereabouts")
         uninstall(tmp_path, name="whereabouts")
-        assert "their upgrade" == theirs.read_text()
+        assert "third-party upgrade" == other.read_text()
         assert ["whereabouts"] == names(tmp_path)
 
-    def test_undone_nothing_is_left_and_files_of_others_stay(self, tmp_path: Path) -> None:
+    def test_uninstall_removes_only_podpool_files(self, tmp_path: Path) -> None:
         install(tmp_path)
-        (tmp_path / "bridge").write_text("theirs")
+        (tmp_path / "bridge").write_text("third-party")
         assert tmp_path / "podpool" == uninstall(tmp_path)
         assert None is uninstall(tmp_path)
         assert None is uninstall(tmp_path, name="bridge")
         assert ["bridge"] == names(tmp_path)
 
-    def test_undone_after_others_came_back_theirs_stays_and_that_is_said(
+    def test_uninstall_keeps_a_newer_third_party_plugin_and_logs_the_backup(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        theirs = written(tmp_path / "whereabouts", "theirs")
+        other = written(tmp_path / "whereabouts", "third-party")
         install(tmp_path, name="whereabouts")
-        theirs.unlink()
-        written(theirs, "their upgrade")
+        other.unlink()
+        written(other, "third-party upgrade")
         assert None is uninstall(tmp_path, name="whereabouts")
-        assert "their upgrade" == theirs.read_text()
-        kept = tmp_path / "whereabouts.before-podpool"
-        assert "theirs" == kept.read_text()
-        assert f"{theirs} is not podpool's any more" in caplog.text
-        assert str(kept) in caplog.text
+        assert "third-party upgrade" == other.read_text()
+        backup = tmp_path / "whereabouts.before-podpool"
+        assert "third-party" == backup.read_text()
+        assert "third-party plugin left in place" in caplog.text
+        assert str(backup) in str(caplog.records[0].__dict__)
 
-    def test_undone_after_somebody_took_it_away_the_other_comes_back(self, tmp_path: Path) -> None:
-        theirs = written(tmp_path / "whereabouts", "theirs")
+    def test_uninstall_restores_the_backup_when_the_plugin_is_already_removed(self, tmp_path: Path) -> None:
+        other = written(tmp_path / "whereabouts", "third-party")
         install(tmp_path, name="whereabouts")
-        theirs.unlink()
-        assert theirs == uninstall(tmp_path, name="whereabouts")
-        assert "theirs" == theirs.read_text()
+        other.unlink()
+        assert other == uninstall(tmp_path, name="whereabouts")
+        assert "third-party" == other.read_text()
 
-    def test_undone_after_it_died_on_the_way_only_the_other_is_left(self, tmp_path: Path) -> None:
-        theirs = written(tmp_path / "whereabouts", "theirs")
-        os.link(theirs, tmp_path / "whereabouts.before-podpool")
+    def test_uninstall_after_an_interrupted_install_removes_the_backup(self, tmp_path: Path) -> None:
+        other = written(tmp_path / "whereabouts", "third-party")
+        os.link(other, tmp_path / "whereabouts.before-podpool")
         assert None is uninstall(tmp_path, name="whereabouts")
         assert ["whereabouts"] == names(tmp_path)
 
-    def test_one_that_does_not_run_is_not_put_in_place(self, tmp_path: Path) -> None:
+    def test_plugin_that_does_not_run_is_not_installed(self, tmp_path: Path) -> None:
         install(tmp_path)
         good = (tmp_path / "podpool").read_bytes()
         for bad in (b"\x7fELF rubbish", b"#!/bin/sh\nexit 1\n", b"#!/bin/sh\necho '{\"supportedVersions\": []}'\n"):
-            with pytest.raises(DoesNotRun):
-                install(tmp_path, made=bad)
+            with pytest.raises(PluginDoesNotRun):
+                install(tmp_path, content=bad)
         assert good == (tmp_path / "podpool").read_bytes()
         assert ["podpool"] == names(tmp_path)
 
     @pytest.mark.parametrize("name", ["", "../podpool", ".hidden"])
-    def test_a_name_that_is_none_is_refused(self, tmp_path: Path, name: str) -> None:
+    def test_invalid_name_is_rejected(self, tmp_path: Path, name: str) -> None:
         with pytest.raises(InvalidInput, match="--name"):
             install(tmp_path / "bin", name=name)
 
-    def test_the_command_does_all_of_it(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_commands_install_and_uninstall_everything(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         bins, confs = tmp_path / "bin", tmp_path / "net.d"
         install_plugin(bin_dir=str(bins), name="podpool,whereabouts", conf_dir=str(confs), cni_template="")
-        placed = [str(bins / "podpool"), str(bins / "whereabouts"), str(confs / conflist.NAME)]
-        assert placed == capsys.readouterr().out.split()
+        paths = [str(bins / "podpool"), str(bins / "whereabouts"), str(confs / conflist.NAME)]
+        assert paths == capsys.readouterr().out.split()
         uninstall_plugin(bin_dir=str(bins), name="podpool,whereabouts", conf_dir=str(confs))
-        assert placed == capsys.readouterr().out.split()
+        assert paths == capsys.readouterr().out.split()
         assert ([], []) == (names(bins), names(confs))
 
-    def test_a_place_that_cannot_be_written_is_said(self, tmp_path: Path) -> None:
+    def test_unwritable_directory_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(InvalidInput, match="cannot be written"):
             install_plugin(bin_dir=str(tmp_path / "file"), name="podpool", conf_dir="", cni_template="")
 
 
 class TestFallbacks:
-    def test_when_zig_fails_the_machines_own_compiler_is_taken(
-        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_local_compiler_is_used_when_zig_fails(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (own,) = [each for each in build.compilers(platform.machine()) if "ziglang" not in each]
         monkeypatch.setattr(build, "compilers", lambda _architecture: [("false",), own])
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert list(VERSIONS) == versions(build.build(platform.machine()))
 
-    def test_who_waits_gets_that_of_the_own_compiler_until_there_is_a_better_one(
+    def test_local_first_uses_the_local_compiler_until_a_better_build_is_cached(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Zig needs a minute when it is first used."""
+        """Zig takes a minute on first use."""
         (own,) = [each for each in build.compilers(platform.machine()) if "ziglang" not in each]
         better = (*own, "-O1")
         monkeypatch.setattr(build, "compilers", lambda _architecture: [better, own])
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        soon = build.build(platform.machine(), soon=True)
+        local = build.build(platform.machine(), local_first=True)
         best = build.build(platform.machine())
-        assert soon != best
-        assert best == build.build(platform.machine(), soon=True)
+        assert local != best
+        assert best == build.build(platform.machine(), local_first=True)
 
-    def test_who_ends_the_compiler_does_not_want_another(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        ended = tmp_path / "cc"
-        ended.write_text("#!/bin/sh\nkill -KILL $$\n")
-        ended.chmod(0o755)
-        monkeypatch.setattr(build, "compilers", lambda _architecture: [(str(ended),), ("true",)])
+    def test_interrupted_build_does_not_try_the_next_compiler(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        killed = tmp_path / "cc"
+        killed.write_text("#!/bin/sh\nkill -KILL $$\n")
+        killed.chmod(0o755)
+        monkeypatch.setattr(build, "compilers", lambda _architecture: [(str(killed),), ("true",)])
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-        with pytest.raises(build.Interrupted, match="was interrupted"):
+        with pytest.raises(build.BuildInterrupted, match="was interrupted"):
             build.build(platform.machine())
 
-    def test_without_any_compiler_the_plugin_is_in_python(
+    def test_python_plugin_is_installed_without_any_compiler(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
         monkeypatch.setattr(shutil, "which", lambda _name: None)
-        monkeypatch.setattr(place, "BUILT_IN", tmp_path / "nothing")
+        monkeypatch.setattr(installer, "PREBUILT", tmp_path / "nothing")
         installed = install(tmp_path / "bin")
         assert installed.read_bytes().startswith(f"#!{sys.executable} -ISE\n".encode())
         assert list(VERSIONS) == versions(installed)
 
-    def test_for_another_machine_there_is_no_such_way_out(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_python_plugin_is_not_used_for_another_architecture(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(importlib.util, "find_spec", lambda _name: None)
-        foreign = next(each for each in build.ARCHITECTURES if each != platform.machine())
+        another = next(each for each in build.ARCHITECTURES if each != platform.machine())
         with pytest.raises(build.NoCompiler):
-            install(Path("/nowhere"), architecture=foreign)
+            install(Path("/nowhere"), architecture=another)
 
-    def test_an_interpreter_that_no_script_can_name_is_refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_interpreter_path_too_long_for_a_shebang_is_rejected(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(sys, "executable", f"/{'long/' * 30}python")
         with pytest.raises(InvalidInput, match="too long"):
-            plain()
+            python_plugin()
 
 
-class TestConfiguration:
-    def test_ours_is_ptp_with_our_addresses(self, tmp_path: Path) -> None:
-        written = conflist.write(tmp_path, conflist.content())
+class TestConflist:
+    def test_default_is_ptp_with_podpool_ipam(self, tmp_path: Path) -> None:
+        written = conflist.write(tmp_path, conflist.load())
         assert tmp_path / "10-podpool.conflist" == written
-        told = json.loads(written.read_bytes())
-        assert [("ptp", "podpool")] == [(each["type"], each["ipam"]["type"]) for each in told["plugins"]]
+        config = json.loads(written.read_bytes())
+        assert [("ptp", "podpool")] == [(each["type"], each["ipam"]["type"]) for each in config["plugins"]]
         assert 0o644 == stat.S_IMODE(written.stat().st_mode)
 
-    def test_what_is_there_already_is_left_as_it_is(self, tmp_path: Path) -> None:
-        before = conflist.write(tmp_path, conflist.content()).stat().st_ino
-        assert before == conflist.write(tmp_path, conflist.content()).stat().st_ino
+    def test_unchanged_file_is_not_rewritten(self, tmp_path: Path) -> None:
+        before = conflist.write(tmp_path, conflist.load()).stat().st_ino
+        assert before == conflist.write(tmp_path, conflist.load()).stat().st_ino
         assert before != conflist.write(tmp_path, b"another").stat().st_ino
 
-    def test_a_template_is_taken_as_it_is(self, tmp_path: Path) -> None:
+    def test_template_is_used_unchanged(self, tmp_path: Path) -> None:
         template = tmp_path / "mine"
         template.write_text('{"cniVersion":"1.1.0","name":"mine","plugins":[{"type":"bridge","mtu":9000}]}')
-        assert template.read_bytes() == conflist.content(str(template))
+        assert template.read_bytes() == conflist.load(str(template))
 
-    @pytest.mark.parametrize("told", ["{", "[]", '{"cniVersion":"1.0.0","name":"x","plugins":[]}', None])
-    def test_one_that_no_runtime_could_use_is_refused(self, tmp_path: Path, told: str | None) -> None:
+    @pytest.mark.parametrize("content", ["{", "[]", '{"cniVersion":"1.0.0","name":"x","plugins":[]}', None])
+    def test_invalid_template_is_rejected(self, tmp_path: Path, content: str | None) -> None:
         template = tmp_path / "mine"
-        if told is not None:
-            template.write_text(told)
+        if content is not None:
+            template.write_text(content)
         with pytest.raises(InvalidInput, match="--cni-template"):
-            conflist.content(str(template))
+            conflist.load(str(template))

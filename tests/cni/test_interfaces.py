@@ -1,4 +1,4 @@
-"""The plugin under the plugins that make interfaces, in real network namespaces: Pods reach each other."""
+"""The plugin as IPAM of real interface plugins, in real network namespaces."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from parts.cni import Chain, PluginFailed, Pod
 from parts.recipes import program
 from podpool.cni.install import install
-from tests.cni.background import Background
+from tests.cni.agent_thread import AgentThread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,13 +25,13 @@ MACVLAN = {"type": "macvlan", "master": "uplink", "mode": "bridge"}
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Iterator[Background]:
-    with Background(tmp_path) as running:
+def agent(tmp_path: Path) -> Iterator[AgentThread]:
+    with AgentThread(tmp_path) as running:
         yield running
 
 
-def chain(namespaces: Namespaces, agent: Background, plugin: dict[str, Any], *, version: str = "1.0.0") -> Chain:
-    """A network of one plugin, with our addresses."""
+def chain(namespaces: Namespaces, agent: AgentThread, plugin: dict[str, Any], *, version: str = "1.0.0") -> Chain:
+    """Return a network of one interface plugin with podpool IPAM."""
     bin_dir = agent.home / "bin"
     install(bin_dir)
     plugins = [{**plugin, "ipam": {"type": "podpool"}}]
@@ -48,10 +48,10 @@ def address(result: dict[str, Any]) -> str:
 
 
 @pytest.mark.parametrize("plugin", [PTP, BRIDGE, MACVLAN], ids=["ptp", "bridge", "macvlan"])
-def test_two_pods_ping_each_other_and_their_addresses_come_back(
-    namespaces: Namespaces, agent: Background, plugin: dict[str, Any]
+def test_two_pods_ping_each_other_and_their_addresses_are_released(
+    namespaces: Namespaces, agent: AgentThread, plugin: dict[str, Any]
 ) -> None:
-    if plugin is MACVLAN:  # on a veth: it needs no other kind of link
+    if plugin is MACVLAN:  # a veth as uplink needs no hardware
         namespaces.run("ip", "link", "add", "uplink", "type", "veth", "peer", "name", "switch")
         for link in ("uplink", "switch"):
             namespaces.run("ip", "link", "set", link, "up")
@@ -71,7 +71,7 @@ def test_two_pods_ping_each_other_and_their_addresses_come_back(
     assert agent.agent.pool.listed == agent.agent.pool.free
 
 
-def test_what_is_checked_is_what_the_agent_gave(namespaces: Namespaces, agent: Background) -> None:
+def test_check_fails_on_an_address_that_the_agent_did_not_assign(namespaces: Namespaces, agent: AgentThread) -> None:
     network = chain(namespaces, agent, PTP)
     pod = Pod(container="one", netns=namespaces.add())
     result = network.add(pod)
@@ -81,8 +81,8 @@ def test_what_is_checked_is_what_the_agent_gave(namespaces: Namespaces, agent: B
 
 
 @pytest.mark.parametrize("version", ["0.3.1", "0.4.0", "1.0.0", "1.1.0"])
-def test_interface_plugins_read_our_results_of_each_version(
-    namespaces: Namespaces, agent: Background, version: str
+def test_interface_plugins_accept_results_of_each_version(
+    namespaces: Namespaces, agent: AgentThread, version: str
 ) -> None:
     network = chain(namespaces, agent, PTP, version=version)
     pod = Pod(container=f"box-{version}", netns=namespaces.add())
@@ -92,13 +92,11 @@ def test_interface_plugins_read_our_results_of_each_version(
     network.delete(pod, result)
 
 
-def test_a_runtimes_status_reaches_the_agent_through_the_interface_plugin(
-    namespaces: Namespaces, agent: Background
-) -> None:
+def test_status_reaches_the_agent_through_the_interface_plugin(namespaces: Namespaces, agent: AgentThread) -> None:
     network = chain(namespaces, agent, PTP, version="1.1.0")
-    nobody, (plugin,) = Pod(container="", netns=""), network.conflist["plugins"]
-    assert {} == network.call("STATUS", nobody, plugin, None)
-    agent.socket.unlink()  # as if it had never been started
+    no_pod, (plugin,) = Pod(container="", netns=""), network.conflist["plugins"]
+    assert {} == network.call("STATUS", no_pod, plugin, None)
+    agent.socket.unlink()  # as if the agent had never started
     with pytest.raises(PluginFailed) as failed:
-        network.call("STATUS", nobody, plugin, None)
+        network.call("STATUS", no_pod, plugin, None)
     assert 50 == failed.value.code

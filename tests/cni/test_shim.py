@@ -1,4 +1,4 @@
-"""The plugin process, on a real socket: the compiled one, and the one in Python that stands in for it."""
+"""The plugin process on a real socket, compiled and in Python."""
 
 import asyncio
 import json
@@ -13,22 +13,22 @@ import pytest
 from podpool.agent.cni_socket import listening
 from podpool.cni.build import ARCHITECTURES, NoCompiler, compilers
 from podpool.cni.install import install
-from podpool.cni.protocol import VERSIONS, Request, decode_request
+from podpool.cni.protocol import VERSIONS, PluginRequest, decode_request
 from tests.cni.elf import INTERPRETER, LOADED, Elf
-from tests.cni.plugins import ADD, DEL, Plugin
+from tests.cni.plugin_process import ADD, DEL, PluginProcess
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 
 
 class TestWithAnAgent:
-    def test_everything_that_the_runtime_said_arrives_and_the_answer_is_printed(self, plugin: Plugin) -> None:
-        said = {**ADD, "CNI_ARGS": "K8S_POD_NAME=web", "CNI_PATH": "/opt/cni/bin"}
+    def test_request_is_sent_and_response_printed(self, plugin: PluginProcess) -> None:
+        values = {**ADD, "CNI_ARGS": "K8S_POD_NAME=web", "CNI_PATH": "/opt/cni/bin"}
 
-        async def play() -> None:
-            assert (0, b'{"ips": []}') == await plugin.start(said, b'{"name": "\xc3\xa9"}')
+        async def scenario() -> None:
+            assert (0, b'{"ips": []}') == await plugin.start(values, b'{"name": "\xc3\xa9"}')
 
-        plugin.with_agent(play)
-        expected = Request(
+        plugin.with_agent(scenario)
+        expected = PluginRequest(
             command="ADD",
             container_id="box",
             netns="/run/netns/box",
@@ -37,44 +37,44 @@ class TestWithAnAgent:
             path="/opt/cni/bin",
             stdin=b'{"name": "\xc3\xa9"}',
         )
-        assert [expected] == plugin.seen
+        assert [expected] == plugin.requests
 
-    def test_a_large_configuration_arrives_whole(self, plugin: Plugin) -> None:
+    def test_large_configuration(self, plugin: PluginProcess) -> None:
         stdin = bytes(900_000)
 
-        async def play() -> None:
+        async def scenario() -> None:
             await plugin.start(ADD, stdin)
 
-        plugin.with_agent(play)
-        assert stdin == plugin.seen[0].stdin
+        plugin.with_agent(scenario)
+        assert stdin == plugin.requests[0].stdin
 
-    def test_many_at_once_are_all_answered(self, plugin: Plugin) -> None:
-        async def play() -> None:
+    def test_concurrent_calls(self, plugin: PluginProcess) -> None:
+        async def scenario() -> None:
             done = await asyncio.gather(*(plugin.start(ADD) for _ in range(32)))
             assert {(0, b'{"ips": []}')} == set(done)
 
-        plugin.with_agent(play)
+        plugin.with_agent(scenario)
 
-    def test_an_exit_code_of_the_agent_is_the_plugins(self, plugin: Plugin) -> None:
+    def test_exit_code_is_the_agents(self, plugin: PluginProcess) -> None:
         assert (1, b"{}") == plugin.with_hostile_agent(b"\0\0\0\3\1{}", ADD)
 
-    def test_it_waits_for_an_agent_that_is_about_to_start(self, plugin: Plugin) -> None:
+    def test_waits_for_an_agent_that_is_starting(self, plugin: PluginProcess) -> None:
         async def run() -> None:
             early = asyncio.ensure_future(plugin.start(ADD))
-            await asyncio.sleep(0.1)  # not to synchronise: only to let it look in vain first
-            async with listening(plugin.socket, plugin.answer, tell=lambda _sentence: None):
+            await asyncio.sleep(0.1)  # not to synchronise: only so that its first attempt fails
+            async with listening(plugin.socket, plugin.respond, tell=lambda _sentence: None):
                 assert (0, b'{"ips": []}') == await early
 
         asyncio.run(run())
 
-    def test_an_agent_that_goes_away_in_the_middle_is_asked_again(self, plugin: Plugin) -> None:
-        asked = 0
+    def test_call_is_repeated_when_the_agent_closes_the_connection(self, plugin: PluginProcess) -> None:
+        calls = 0
 
         async def first_hangs_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal asked
-            asked += 1
+            nonlocal calls
+            calls += 1
             await reader.read(8)
-            if asked > 1:
+            if calls > 1:
                 writer.write(b"\0\0\0\3\0{}")
                 await writer.drain()
             writer.close()
@@ -85,72 +85,72 @@ class TestWithAnAgent:
                 return await plugin.start(ADD)
 
         assert (0, b"{}") == asyncio.run(run())
-        assert 2 == asked
+        assert 2 == calls
 
 
 class TestWithoutAnAgent:
-    def test_version_needs_none(self, plugin: Plugin) -> None:
-        code, told = plugin.run({"CNI_COMMAND": "VERSION"})
+    def test_version_needs_no_agent(self, plugin: PluginProcess) -> None:
+        code, response = plugin.run({"CNI_COMMAND": "VERSION"})
         assert 0 == code
-        assert list(VERSIONS) == told["supportedVersions"]
+        assert list(VERSIONS) == response["supportedVersions"]
 
-    def test_add_says_try_again_later(self, plugin: Plugin) -> None:
+    def test_add_fails_with_try_again_later(self, plugin: PluginProcess) -> None:
         code, error = plugin.run(ADD)
         assert (1, 11) == (code, error["code"])
         assert "not running" in error["msg"]
 
-    def test_del_is_left_for_later_as_the_agent_reads_it_and_succeeds(self, plugin: Plugin) -> None:
+    def test_del_is_deferred_and_succeeds(self, plugin: PluginProcess) -> None:
         assert (0, None) == plugin.run(DEL, b'{"name": "net"}')
-        left = plugin.deletes / "box-eth0"
-        request = decode_request(left.read_bytes())
+        deferred = plugin.deletes / "box-eth0"
+        request = decode_request(deferred.read_bytes())
         assert ("DEL", "box", "eth0", b'{"name": "net"}') == (
             request.command,
             request.container_id,
             request.ifname,
             request.stdin,
         )
-        assert [left] == list(plugin.deletes.iterdir())
+        assert [deferred] == list(plugin.deletes.iterdir())
 
-    def test_a_name_with_slashes_stays_in_its_directory(self, plugin: Plugin) -> None:
+    def test_deferred_file_name_has_no_slashes(self, plugin: PluginProcess) -> None:
         assert (0, None) == plugin.run({**DEL, "CNI_CONTAINERID": "../../etc/x"})
         assert ["_._.._etc_x-eth0"] == [each.name for each in plugin.deletes.iterdir()]
 
-    def test_del_that_cannot_be_left_says_try_again_later(self, plugin: Plugin) -> None:
+    def test_del_that_cannot_be_deferred_fails_with_try_again_later(self, plugin: PluginProcess) -> None:
         plugin.deletes.write_text("not a directory")
         code, error = plugin.run(DEL)
         assert (1, 11) == (code, error["code"])
 
-    def test_without_a_command_it_says_what_it_is(self, plugin: Plugin) -> None:
+    def test_missing_command_is_an_error(self, plugin: PluginProcess) -> None:
         code, error = plugin.run({})
         assert (1, 4) == (code, error["code"])
 
-    def test_a_configuration_beyond_all_measure_is_refused(self, plugin: Plugin) -> None:
+    def test_oversized_configuration_is_rejected(self, plugin: PluginProcess) -> None:
         code, error = plugin.run(ADD, bytes(1 << 20))
         assert (1, 6) == (code, error["code"])
 
-    def test_a_status_without_an_agent_says_unavailable(self, plugin: Plugin) -> None:
+    def test_status_is_unavailable(self, plugin: PluginProcess) -> None:
         assert 50 == plugin.run({"CNI_COMMAND": "STATUS"})[1]["code"]
 
 
 class TestHostileAgents:
     @pytest.mark.parametrize("sent", [b"", b"\0\0", b"\0\0\0\5\0{}", struct.pack("!I", 0), b"\xff\xff\xff\xff\0\0\0"])
-    def test_whatever_it_answers_add_is_an_error_and_del_is_left(self, plugin: Plugin, sent: bytes) -> None:
-        code, told = plugin.with_hostile_agent(sent, ADD)
+    def test_invalid_response_fails_add_and_defers_del(self, plugin: PluginProcess, sent: bytes) -> None:
+        code, response = plugin.with_hostile_agent(sent, ADD)
         assert 1 == code
-        assert json.loads(told)["code"] in (5, 11)
+        assert json.loads(response)["code"] in (5, 11)
         plugin.socket.unlink()
         assert (0, b"") == plugin.with_hostile_agent(sent, DEL)
         assert (plugin.deletes / "box-eth0").exists()
 
 
-class TestBuilding:
-    def test_it_needs_nothing_on_the_host(self, shim: Path) -> None:
-        """Its file names no interpreter, which would be the dynamic loader."""
-        made = Elf(shim.read_bytes())
-        assert LOADED in made.segments
-        assert INTERPRETER not in made.segments
+class TestBuild:
+    def test_binary_is_static(self, shim: Path) -> None:
+        """It has no interpreter segment, which would name the dynamic loader."""
+        elf = Elf(shim.read_bytes())
+        assert LOADED in elf.segments
+        assert INTERPRETER not in elf.segments
 
-    def test_it_is_installed_whole_and_executable(self, tmp_path: Path, shim: Path) -> None:
+    def test_installed_file_is_complete_and_executable(self, tmp_path: Path, shim: Path) -> None:
         installed = install(tmp_path / "bin", name="whereabouts")
         assert tmp_path / "bin" / "whereabouts" == installed
         assert shim.read_bytes() == installed.read_bytes()
@@ -158,12 +158,12 @@ class TestBuilding:
         install(tmp_path / "bin", name="whereabouts")
         assert ["whereabouts"] == [each.name for each in installed.parent.iterdir()]
 
-    def test_without_a_compiler_it_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_error_without_a_compiler_names_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
-        foreign = next(each for each in ARCHITECTURES if each != platform.machine())
+        another = next(each for each in ARCHITECTURES if each != platform.machine())
         with pytest.raises(NoCompiler, match="ziglang"):
-            compilers(foreign)
+            compilers(another)
 
-    def test_the_environment_is_all_it_reads(self, shim: Path) -> None:
+    def test_runs_in_any_directory(self, shim: Path) -> None:
         done = subprocess.run([shim], env={"CNI_COMMAND": "VERSION"}, capture_output=True, check=True, cwd=os.sep)
         assert done.stdout

@@ -1,5 +1,5 @@
-"""The plugin that a container runtime starts, and what it says to the agent.
+"""The CNI plugin: its protocol with the agent, its build and its installation.
 
-The plugin itself is `shim.c`: it carries the environment and stdin to the agent and prints the answer. Everything that
-CNI means is in the agent.
+The plugin is `shim.c`: it sends the environment and stdin to the agent and prints the response. All CNI logic is in the
+agent.
 """

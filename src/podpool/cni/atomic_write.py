@@ -1,4 +1,4 @@
-"""Puts files where a runtime looks for them: whole or not at all, because it may look at any moment."""
+"""Atomic file replacement: a container runtime reads its directories at any time and must never see a partial file."""
 
 import os
 import tempfile
@@ -7,24 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def put_in_place(path: Path, content: bytes, *, mode: int) -> None:
-    """Write a file and move it to its place; what stood there is gone."""
-    with written_beside(path, content, mode=mode) as beside:
-        beside.rename(path)
+def write_atomically(path: Path, content: bytes, *, mode: int) -> None:
+    """Create or replace a file."""
+    with temporary_file(path, content, mode=mode) as temporary:
+        temporary.rename(path)
 
 
 @contextmanager
-def written_beside(path: Path, content: bytes, *, mode: int) -> Iterator[Path]:
-    """Write a file beside its place and sync it, to be looked at and moved; one that is not moved goes again."""
+def temporary_file(path: Path, content: bytes, *, mode: int) -> Iterator[Path]:
+    """Write and sync a file in the directory of `path`, for the caller to rename; it is removed if not renamed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    beside = Path(name)
+    temporary = Path(name)
     try:
         with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
             file.write(content)
             file.flush()
             os.fchmod(descriptor, mode)
             os.fsync(descriptor)
-        yield beside
+        yield temporary
     finally:
-        beside.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)

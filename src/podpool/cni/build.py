@@ -1,7 +1,7 @@
-"""Makes the plugin from `shim.c`: for every architecture with zig, for this machine's else with its own compiler.
+"""Builds the plugin from `shim.c`: with zig for every architecture, or with this machine's compiler for its own.
 
-Runs while the wheel is built, and wherever the package was installed without its plugins: needs the standard library
-alone. What was made is kept in the user's cache under the hash of what it was made from.
+It runs while the wheel is built, and where the package was installed without its plugins, so it needs only the standard
+library. Results are cached in the user's cache directory under the hash of their inputs.
 """
 
 import hashlib
@@ -18,97 +18,97 @@ from pathlib import Path
 from podpool.core.errors import PodpoolError
 
 ARCHITECTURES = ("x86_64", "aarch64", "armv7l", "ppc64le", "riscv64", "s390x")
-"""As `uname -m` spells them."""
+"""As in `uname -m`."""
 SOURCE = Path(__file__).with_name("shim.c")
-_ZIG = {"armv7l": "arm-linux-musleabihf", "ppc64le": "powerpc64le-linux-musl"}
-"""Those that zig spells otherwise."""
-_log = logging.getLogger(__name__)
+_ZIG_TARGETS = {"armv7l": "arm-linux-musleabihf", "ppc64le": "powerpc64le-linux-musl"}
+"""Targets whose zig name differs."""
+log = logging.getLogger(__name__)
 
 FLAGS = ("-std=gnu11", "-static", "-Os", "-s", "-Wall", "-Wextra", "-Wpedantic", "-Wconversion", "-Werror")
 
 
 class NoCompiler(PodpoolError):
-    """There is nothing that could make the plugin."""
+    """No compiler can build the plugin."""
 
     def __init__(self, architecture: str) -> None:
         super().__init__(
-            f"no compiler makes the CNI plugin for {architecture}: install a wheel of podpool, the package ziglang, "
-            "or on the machine itself a C compiler"
+            f"no compiler can build the CNI plugin for {architecture}: install podpool from a wheel, or the package "
+            "ziglang, or a C compiler on a machine of that architecture"
         )
 
 
 class BuildFailed(PodpoolError):
-    """The compiler refused."""
+    """The compiler failed."""
 
 
-class Interrupted(BuildFailed):
-    """Somebody ended the compiler: another one is not wanted either."""
+class BuildInterrupted(BuildFailed):
+    """The compiler was killed by a signal: no other compiler is tried."""
 
 
 def plugin_name(architecture: str) -> str:
-    """Name the plugin of an architecture among the others."""
+    """Return the file name of the plugin of an architecture."""
     return f"podpool-{architecture}"
 
 
-def build(architecture: str, *, soon: bool = False) -> Path:
-    """Make the plugin, unless it was made before, with the best compiler that can; tells where it is.
+def build(architecture: str, *, local_first: bool = False) -> Path:
+    """Return the path of the plugin, built with the best available compiler unless it is cached.
 
-    With `soon`, for somebody who waits, the machine's own compiler comes first.
+    With `local_first` this machine's compiler is tried before zig: it is faster, for interactive use.
     """
     best, *rest = compilers(architecture)
-    *others, last = (*rest, best) if soon and not _place(best, architecture).exists() else (best, *rest)
+    *others, last = (*rest, best) if local_first and not _cached(best, architecture).exists() else (best, *rest)
     for compiler in others:
         try:
-            return _built(compiler, architecture)
-        except Interrupted:
+            return _build_with(compiler, architecture)
+        except BuildInterrupted:
             raise
         except BuildFailed as error:
-            _log.warning("%s; trying the next compiler", error)
-    return _built(last, architecture)
+            log.warning("CNI plugin build failed, trying the next compiler: %s", error)
+    return _build_with(last, architecture)
 
 
-def _place(compiler: tuple[str, ...], architecture: str) -> Path:
+def _cached(compiler: tuple[str, ...], architecture: str) -> Path:
     recipe = "\0".join((*compiler, *FLAGS)).encode() + SOURCE.read_bytes()
-    return _cache() / hashlib.sha256(recipe).hexdigest()[:16] / plugin_name(architecture)
+    return _cache_dir() / hashlib.sha256(recipe).hexdigest()[:16] / plugin_name(architecture)
 
 
-def _built(compiler: tuple[str, ...], architecture: str) -> Path:
-    made = _place(compiler, architecture)
-    if made.exists():
-        return made
-    made.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=made.parent) as scratch:
-        beside = Path(scratch) / made.name
-        _compile((*compiler, *FLAGS, str(SOURCE), "-o", str(beside)), architecture)
-        beside.rename(made)
-    return made
+def _build_with(compiler: tuple[str, ...], architecture: str) -> Path:
+    output = _cached(compiler, architecture)
+    if output.exists():
+        return output
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=output.parent) as scratch:
+        temporary = Path(scratch) / output.name
+        _compile((*compiler, *FLAGS, str(SOURCE), "-o", str(temporary)), architecture)
+        temporary.rename(output)
+    return output
 
 
 def compilers(architecture: str) -> list[tuple[str, ...]]:
-    """Find what may compile for an architecture: zig, and for this machine's its own compiler.
+    """Return the available compilers for an architecture, the best first: zig, then this machine's own.
 
-    Zig needs a minute when it is first used. What it makes is a twentieth in size, and starts in a third of the time.
+    Zig takes a minute on first use. Its output has a twentieth of the size and starts in a third of the time.
     """
     found: list[tuple[str, ...]] = []
     if importlib.util.find_spec("ziglang"):
-        target = _ZIG.get(architecture, f"{architecture}-linux-musl")
+        target = _ZIG_TARGETS.get(architecture, f"{architecture}-linux-musl")
         found.append((sys.executable, "-m", "ziglang", "cc", "-target", target))
-    own = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
-    if own and architecture == platform.machine():
-        found.append((own,))
+    local = next(filter(None, map(shutil.which, ("musl-gcc", "cc", "gcc", "clang"))), None)
+    if local and architecture == platform.machine():
+        found.append((local,))
     if not found:
         raise NoCompiler(architecture)
     return found
 
 
 def _compile(command: tuple[str, ...], architecture: str) -> None:
-    compiled = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  a compiler we chose
-    if compiled.returncode < 0:
-        raise Interrupted(f"making the CNI plugin for {architecture} was interrupted")
-    if compiled.returncode:
-        raise BuildFailed(f"the CNI plugin for {architecture} does not compile: {compiled.stderr.strip()}")
+    done = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603  a compiler chosen above
+    if done.returncode < 0:
+        raise BuildInterrupted(f"the build of the CNI plugin for {architecture} was interrupted")
+    if done.returncode:
+        raise BuildFailed(f"the CNI plugin for {architecture} does not compile: {done.stderr.strip()}")
 
 
-def _cache() -> Path:
+def _cache_dir() -> Path:
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "podpool" / "shim"

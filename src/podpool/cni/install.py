@@ -1,10 +1,10 @@
-"""Puts the plugin where the container runtime looks for it, under its own name or under that of a plugin it replaces.
+"""Installs the plugin into the runtime's plugin directory, under its own name or under that of a plugin it replaces.
 
-What must hold: a runtime finds a whole plugin at any moment; a plugin that does not run is not put in place; a file of
-others that stood there is kept beside it, and `uninstall` puts it back, unless others have come back by themselves.
+What must hold: a runtime finds a complete plugin at any moment; a plugin that does not run on this machine is not
+installed; a third-party file of the same name is kept as a backup, and `uninstall` restores it, unless a third-party
+file has been installed over podpool's in the meantime.
 """
 
-import logging
 import os
 import platform
 import subprocess
@@ -13,53 +13,52 @@ from pathlib import Path
 
 import msgspec
 
-from podpool.cni import conflist
-from podpool.cni.atomic_write import written_beside
+from podpool.cni.atomic_write import temporary_file
 from podpool.cni.build import BuildFailed, NoCompiler, build, plugin_name
 from podpool.cni.paths import BIN_DIR
 from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.runtime.logging import get_logger
 
-BUILT_IN = Path(__file__).with_name("bin")
-"""The plugins that a wheel carries; a checkout has none, and builds its own."""
-PLAIN = Path(__file__).with_name("plain.py")
-KEPT = ".before-podpool"
-"""What a file of others is kept under: its name, and this."""
+PREBUILT = Path(__file__).with_name("bin")
+"""The plugins that a wheel contains; a checkout has none, and builds its own."""
+PYTHON_PLUGIN = Path(__file__).with_name("python_plugin.py")
+BACKUP_SUFFIX = ".before-podpool"
 
-_MARK = b"podpool's agent is not running on this node"
-"""What every plugin of ours can say."""
-_LONGEST_SHEBANG = 120
+_SIGNATURE = b"the podpool agent is not running on this node"
+"""An error message that every podpool plugin contains."""
+_MAX_SHEBANG = 120
 
-_log = logging.getLogger(__name__)
-
-
-class DoesNotRun(PodpoolError):
-    """A plugin was made, and this machine does not run it."""
+log = get_logger(__name__)
 
 
-def plugin(architecture: str | None = None, *, soon: bool = False) -> Path:
-    """Find the plugin for a machine, this one unless told; builds it where it did not come with the package."""
+class PluginDoesNotRun(PodpoolError):
+    """The plugin was built, but does not run on this machine."""
+
+
+def find_plugin(architecture: str | None = None, *, local_first: bool = False) -> Path:
+    """Return the compiled plugin of an architecture (default: this machine's), built if the package has none."""
     architecture = architecture or platform.machine()
-    carried = BUILT_IN / plugin_name(architecture)
-    return carried if carried.exists() else build(architecture, soon=soon)
+    prebuilt = PREBUILT / plugin_name(architecture)
+    return prebuilt if prebuilt.exists() else build(architecture, local_first=local_first)
 
 
-def content(architecture: str | None = None) -> bytes:
-    """Take the plugin; where nothing makes it for this machine, the one in Python."""
+def plugin_content(architecture: str | None = None) -> bytes:
+    """Return the compiled plugin, or the Python plugin if no compiler can build it for this machine."""
     try:
-        return plugin(architecture).read_bytes()
+        return find_plugin(architecture).read_bytes()
     except (NoCompiler, BuildFailed):
         if architecture not in (None, platform.machine()):
             raise
-        return plain()
+        return python_plugin()
 
 
-def plain() -> bytes:
-    """Make the plugin in Python, for this interpreter."""
+def python_plugin() -> bytes:
+    """Return the Python plugin, with this interpreter in its first line."""
     shebang = f"#!{sys.executable} -ISE\n".encode()
-    if len(shebang) > _LONGEST_SHEBANG or " " in sys.executable:
-        raise InvalidInput("interpreter", sys.executable, "cannot be named in a script: its path is too long")
-    return shebang + PLAIN.read_bytes()
+    if len(shebang) > _MAX_SHEBANG or " " in sys.executable:
+        raise InvalidInput("interpreter", sys.executable, "is too long, or has a space, for the first line of a script")
+    return shebang + PYTHON_PLUGIN.read_bytes()
 
 
 def install(
@@ -67,44 +66,44 @@ def install(
     *,
     name: str = "podpool",
     architecture: str | None = None,
-    made: bytes | None = None,
+    content: bytes | None = None,
 ) -> Path:
-    """Put the plugin into a directory, whole, checked, or not at all; tells where it is."""
+    """Install the plugin atomically, after a check that it runs; returns its path."""
     if not name or "/" in name or name.startswith("."):
-        raise InvalidInput("--name", name, "is no name for a plugin")
-    told = content(architecture) if made is None else made
+        raise InvalidInput("--name", name, "is not a valid plugin name: use a file name without a leading dot")
+    content = plugin_content(architecture) if content is None else content
     path = bin_dir / name
-    with written_beside(path, told, mode=0o755) as beside:
+    with temporary_file(path, content, mode=0o755) as temporary:
         if architecture in (None, platform.machine()):
-            runs(beside)
-        _move(beside, path)
+            check_runs(temporary)
+        _replace(temporary, path)
     return path
 
 
-def _move(beside: Path, path: Path) -> None:
-    """Move a plugin to its place; what others have there is kept, for as long as it is not there any more."""
-    if not path.exists() or ours(path):
-        beside.rename(path)
+def _replace(temporary: Path, path: Path) -> None:
+    """Move the plugin to its path; a third-party file there is kept as a backup."""
+    if not path.exists() or is_podpool(path):
+        temporary.rename(path)
         return
-    kept = _kept(path)
-    kept.unlink(missing_ok=True)  # an older one of theirs: what stood there last is what comes back
-    os.link(path, kept)
+    backup = _backup(path)
+    backup.unlink(missing_ok=True)  # an older version: `uninstall` restores the latest
+    os.link(path, backup)
     try:
-        beside.rename(path)
+        temporary.rename(path)
     except OSError:
-        kept.unlink()
+        backup.unlink()
         raise
 
 
 def uninstall(bin_dir: Path = Path(BIN_DIR), *, name: str = "podpool") -> Path | None:
-    """Take the plugin away, and put back what stood there; tells what was changed, if anything."""
+    """Remove the plugin and restore the backup; returns the path that changed, or None."""
     path = bin_dir / name
-    kept = _kept(path)
-    if path.exists() and not ours(path):
-        _leave(path, kept)
+    backup = _backup(path)
+    if path.exists() and not is_podpool(path):
+        _keep_third_party(path, backup)
         return None
-    if kept.exists():
-        kept.rename(path)
+    if backup.exists():
+        backup.rename(path)
         return path
     if path.exists():
         path.unlink()
@@ -112,45 +111,34 @@ def uninstall(bin_dir: Path = Path(BIN_DIR), *, name: str = "podpool") -> Path |
     return None
 
 
-def _leave(path: Path, kept: Path) -> None:
-    """Leave a plugin of others in its place, and say what becomes of the one that was kept."""
-    if not kept.exists():
+def _keep_third_party(path: Path, backup: Path) -> None:
+    if not backup.exists():
         return
-    if kept.samefile(path):  # an install died before it had moved ours there
-        kept.unlink()
+    if backup.samefile(path):  # an install was interrupted before it replaced the file
+        backup.unlink()
         return
-    _log.warning(
-        "%s is not podpool's any more, so it stays as it is; what stood there before podpool stays in %s: "
-        "remove that file if nobody needs it",
-        path,
-        kept,
+    log.warning(
+        "third-party plugin left in place, backup kept; remove the backup if it is not needed",
+        path=str(path),
+        backup=str(backup),
     )
 
 
-def _kept(path: Path) -> Path:
-    return path.with_name(f"{path.name}{KEPT}")
+def _backup(path: Path) -> Path:
+    return path.with_name(f"{path.name}{BACKUP_SUFFIX}")
 
 
-def remove_conflist(conf_dir: Path) -> Path | None:
-    """Take the runtime's configuration away; tells where it was, if it was there."""
-    path = conf_dir / conflist.NAME
-    if not path.exists():
-        return None
-    path.unlink()
-    return path
+def is_podpool(path: Path) -> bool:
+    """Return whether a file is a podpool plugin."""
+    return _SIGNATURE in path.read_bytes()
 
 
-def ours(path: Path) -> bool:
-    """Tell whether a file is a plugin of ours."""
-    return _MARK in path.read_bytes()
-
-
-def runs(path: Path) -> None:
-    """Have a plugin tell its versions; raises `DoesNotRun`."""
+def check_runs(path: Path) -> None:
+    """Run the plugin's VERSION command; raises `PluginDoesNotRun`."""
     try:
-        told = subprocess.run([path], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=True)  # noqa: S603  our own
-        spoken = msgspec.json.decode(told.stdout)["supportedVersions"]
+        done = subprocess.run([path], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=True)  # noqa: S603  our own
+        versions = msgspec.json.decode(done.stdout)["supportedVersions"]
     except (OSError, subprocess.CalledProcessError, msgspec.DecodeError, KeyError, TypeError) as error:
-        raise DoesNotRun(f"the CNI plugin does not run on this machine, so it is not put in place: {error}") from None
-    if list(VERSIONS) != spoken:
-        raise DoesNotRun(f"the CNI plugin speaks {spoken}, not {list(VERSIONS)}: it is not put in place")
+        raise PluginDoesNotRun(f"the CNI plugin does not run on this machine and is not installed: {error}") from None
+    if list(VERSIONS) != versions:
+        raise PluginDoesNotRun(f"the CNI plugin supports {versions}, expected {list(VERSIONS)}: it is not installed")

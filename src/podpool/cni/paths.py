@@ -1,4 +1,4 @@
-"""Where things are on a node, unless somebody says otherwise. `shim.c` and `plain.py` know the first two as well."""
+"""Default paths on a node. `shim.c` and `python_plugin.py` contain the first two as well."""
 
 SOCKET = "/run/podpool/agent.sock"
 DELETES = "/run/podpool/deletes"

@@ -1,9 +1,10 @@
-"""What a runtime says to the plugin, the plugin to the agent, and the agent back.
+"""The protocol between plugin and agent, and the CNI types that the runtime sends and reads.
 
-**Between plugin and agent** one frame goes each way: its length (four bytes, the highest first) and its body, 1 MiB at
-most. The body of a request is the name of this protocol, the values of CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS,
-CNI_IFNAME, CNI_ARGS and CNI_PATH, each ended by a NUL, and then stdin as it is. The body of an answer is the exit code
-in one byte, and then stdout. `shim.c` knows the same: whoever changes one changes both, and the name of the protocol.
+**Between plugin and agent** one frame goes each way: the body's length (four bytes, big-endian) and the body, at most
+1 MiB. The body of a request is the protocol's name, the values of CNI_COMMAND, CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME,
+CNI_ARGS and CNI_PATH, each followed by a NUL, and then stdin unchanged. The body of a response is the exit code in one
+byte, and then stdout. `shim.c` and `python_plugin.py` implement the same: a change must be made in all three, with a
+new protocol name.
 
 **For the runtime** the result of an ADD has the form of its CNI version:
 
@@ -25,22 +26,23 @@ from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput, PodpoolError
 
 PROTOCOL = b"podpool/1"
-LARGEST_BODY = 1 << 20
-"""A runtime's configuration is a few kilobytes; the list of all attachments that a GC carries is a few hundred."""
+MAX_BODY = 1 << 20
+"""A network configuration takes a few kilobytes, the attachment list of a GC a few hundred."""
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
-OLDEST = VERSIONS[0]
-"""A configuration without a version means this one."""
-SINCE = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
-"""Commands that came later than the first."""
+OLDEST_VERSION = VERSIONS[0]
+"""The version of a configuration that states none."""
+COMMAND_SINCE = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
+"""The CNI version that introduced a command; commands not listed exist in every version."""
 DEFAULT_ROUTES = {Family.V4: "0.0.0.0/0", Family.V6: "::/0"}
 
 _LENGTH = struct.Struct("!I")
-_VALUES = 6
+HEADER_SIZE = _LENGTH.size
+_VARIABLES = 6
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the plugin, as the runtime made it."""
+class PluginRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the plugin: the environment variables and stdin that the runtime passed."""
 
     command: str
     container_id: str = ""
@@ -51,79 +53,75 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     stdin: bytes = b""
 
     def arguments(self) -> dict[str, str]:
-        """Read CNI_ARGS: `K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0`; what is no pair is skipped."""
+        """Parse CNI_ARGS, such as `K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0`; malformed pairs are skipped."""
         pairs = (pair.partition("=") for pair in self.args.split(";"))
         return {name: value for name, equals, value in pairs if equals}
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """What the plugin prints, and how it ends."""
+class PluginResponse(msgspec.Struct, frozen=True):
+    """What the plugin prints to stdout, and its exit code."""
 
     stdout: bytes = b""
     exit_code: int = 0
 
 
 class BadFrame(PodpoolError):
-    """The bytes are not a frame of ours: the other side is not a podpool of this version."""
+    """The bytes are not a frame of this protocol: plugin and agent are of different versions."""
 
 
-def framed(body: bytes) -> bytes:
-    """Put the length before a body."""
-    if len(body) > LARGEST_BODY:
-        raise BadFrame(f"a frame of {len(body)} bytes is too long: {LARGEST_BODY} is the most")
+def encode_frame(body: bytes) -> bytes:
+    """Return the body prefixed with its length."""
+    if len(body) > MAX_BODY:
+        raise BadFrame(f"a frame of {len(body)} bytes exceeds the limit of {MAX_BODY} bytes")
     return _LENGTH.pack(len(body)) + body
 
 
-def body_length(start: bytes) -> int | None:
-    """Tell the length of the body that follows; None while too little has come to know."""
-    if len(start) < _LENGTH.size:
+def decode_length(data: bytes) -> int | None:
+    """Return the length of the body that follows, or None if the header is incomplete."""
+    if len(data) < _LENGTH.size:
         return None
-    (length,) = _LENGTH.unpack_from(start)
-    if length > LARGEST_BODY:
-        raise BadFrame(f"a frame of {length} bytes is too long: {LARGEST_BODY} is the most")
+    (length,) = _LENGTH.unpack_from(data)
+    if length > MAX_BODY:
+        raise BadFrame(f"a frame of {length} bytes exceeds the limit of {MAX_BODY} bytes")
     return int(length)
 
 
-HEADER = _LENGTH.size
-"""Bytes before the body."""
-
-
-def encode_request(request: Request) -> bytes:
-    """Write the body of a request."""
+def encode_request(request: PluginRequest) -> bytes:
+    """Encode the body of a request."""
     values = (request.command, request.container_id, request.netns, request.ifname, request.args, request.path)
     for value in values:
         if "\0" in value:
-            raise InvalidInput("CNI variable", value, "must not contain a NUL")
-    words = [value.encode("utf-8", "surrogateescape") for value in values]
-    return b"\0".join([PROTOCOL, *words, request.stdin])
+            raise InvalidInput("CNI variable", value, "must not contain NUL")
+    encoded = [value.encode("utf-8", "surrogateescape") for value in values]
+    return b"\0".join([PROTOCOL, *encoded, request.stdin])
 
 
-def decode_request(body: bytes) -> Request:
-    """Read the body of a request; raises `BadFrame`."""
-    protocol, *values = body.split(b"\0", _VALUES + 1)
-    if protocol != PROTOCOL or len(values) != _VALUES + 1:
-        raise BadFrame(f"not a request of {PROTOCOL.decode()}: install the plugin again with `podpool cni install`")
-    *words, stdin = values
-    command, container_id, netns, ifname, args, path = (word.decode("utf-8", "surrogateescape") for word in words)
-    return Request(
+def decode_request(body: bytes) -> PluginRequest:
+    """Decode the body of a request; raises `BadFrame`."""
+    protocol, *values = body.split(b"\0", _VARIABLES + 1)
+    if protocol != PROTOCOL or len(values) != _VARIABLES + 1:
+        raise BadFrame(f"not a {PROTOCOL.decode()} request: reinstall the plugin with `podpool cni install`")
+    *encoded, stdin = values
+    command, container_id, netns, ifname, args, path = (value.decode("utf-8", "surrogateescape") for value in encoded)
+    return PluginRequest(
         command=command, container_id=container_id, netns=netns, ifname=ifname, args=args, path=path, stdin=stdin
     )
 
 
-def encode_answer(answer: Answer) -> bytes:
-    """Write the body of an answer."""
-    return bytes([answer.exit_code]) + answer.stdout
+def encode_response(response: PluginResponse) -> bytes:
+    """Encode the body of a response."""
+    return bytes([response.exit_code]) + response.stdout
 
 
-def decode_answer(body: bytes) -> Answer:
-    """Read the body of an answer; raises `BadFrame`."""
+def decode_response(body: bytes) -> PluginResponse:
+    """Decode the body of a response; raises `BadFrame`."""
     if not body:
-        raise BadFrame("the answer is empty")
-    return Answer(stdout=body[1:], exit_code=body[0])
+        raise BadFrame("the response is empty")
+    return PluginResponse(stdout=body[1:], exit_code=body[0])
 
 
-class Code(enum.IntEnum):
-    """CNI's error codes, those that we answer with."""
+class ErrorCode(enum.IntEnum):
+    """CNI error codes that podpool returns."""
 
     INCOMPATIBLE_VERSION = 1
     INVALID_ENVIRONMENT = 4
@@ -132,145 +130,151 @@ class Code(enum.IntEnum):
     INVALID_CONFIG = 7
     TRY_AGAIN_LATER = 11
     UNAVAILABLE = 50
-    NOT_AS_ADDED = 100
-    """Of our own: a CHECK found something else than what ADD left."""
+    CHECK_MISMATCH = 100
+    """Specific to podpool (100 and above): CHECK found other addresses than ADD assigned."""
 
 
 class CniError(PodpoolError):
-    """What a runtime shows to whoever wonders why a Pod does not start."""
+    """An error for the runtime, shown in the Events of the Pod that does not start."""
 
-    def __init__(self, code: Code, message: str, details: str = "") -> None:
+    def __init__(self, code: ErrorCode, message: str, details: str = "") -> None:
         super().__init__(f"{message} ({details})" if details else message)
         self.code = code
         self.message = message
         self.details = details
 
 
-class Config(msgspec.Struct, frozen=True, rename="camel"):
-    """The network configuration, as far as an address plugin looks at it."""
+class NetConf(msgspec.Struct, frozen=True, rename="camel"):
+    """The network configuration: the fields that an IPAM plugin reads."""
 
-    cni_version: str = OLDEST
+    cni_version: str = OLDEST_VERSION
     name: str = ""
     prev_result: msgspec.Raw = msgspec.Raw(b"{}")
-    attachments: tuple["Attachment", ...] | None = msgspec.field(name="cni.dev/valid-attachments", default=None)
-    """What a GC must keep."""
+    valid_attachments: tuple["Attachment", ...] | None = msgspec.field(name="cni.dev/valid-attachments", default=None)
+    """What a GC must keep; None if the configuration does not list it."""
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """One interface that a runtime still has."""
+    """One interface of one sandbox; in a GC, one that still exists."""
 
     container_id: str = msgspec.field(name="containerID", default="")
     ifname: str = ""
 
 
-class ShownAddress(msgspec.Struct, frozen=True):
-    """An address in the result of an earlier plugin, or of ADD."""
+class PrevResultIP(msgspec.Struct, frozen=True):
+    """An address in `prevResult`."""
 
     address: str = ""
 
 
-class ShownResult(msgspec.Struct, frozen=True):
-    """That result, as far as an address plugin looks at it: the form since 0.3.0."""
+class PrevResult(msgspec.Struct, frozen=True):
+    """The result of an earlier plugin or of ADD, in the form since 0.3.0: the fields that are read."""
 
-    ips: tuple[ShownAddress, ...] = ()
+    ips: tuple[PrevResultIP, ...] = ()
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
-    """An address as a Pod's interface needs it."""
+class IPConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """An assigned address with prefix length and gateway, as in the `ips` of a CNI result."""
 
     address: Address
     prefix: int
     gateway: str = ""
 
 
-def parse_config(stdin: bytes, *, command: str = "ADD") -> Config:
-    """Read the configuration of a command that its version knows; raises `CniError`."""
+def parse_config(stdin: bytes, *, command: str = "ADD") -> NetConf:
+    """Parse the configuration; raises `CniError`, also when its version does not define the command."""
     try:
-        config = msgspec.json.decode(stdin, type=Config)
+        config = msgspec.json.decode(stdin, type=NetConf)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise CniError(Code.DECODE_FAILURE, "the network configuration cannot be read", str(error)) from error
+        raise CniError(ErrorCode.DECODE_FAILURE, "the network configuration cannot be read", str(error)) from error
     if config.cni_version not in VERSIONS:
         known = ", ".join(VERSIONS)
-        raise CniError(Code.INCOMPATIBLE_VERSION, f"CNI version {config.cni_version!r} is not spoken here", known)
-    since = SINCE.get(command, OLDEST)
+        raise CniError(
+            ErrorCode.INCOMPATIBLE_VERSION,
+            f"CNI version {config.cni_version!r} is not supported",
+            f"supported: {known}",
+        )
+    since = COMMAND_SINCE.get(command, OLDEST_VERSION)
     if VERSIONS.index(config.cni_version) < VERSIONS.index(since):
-        told = f"{command} is part of CNI since {since}, and the configuration has version {config.cni_version}"
-        raise CniError(Code.INCOMPATIBLE_VERSION, told)
+        message = f"{command} requires CNI {since} or later, the configuration has version {config.cni_version}"
+        raise CniError(ErrorCode.INCOMPATIBLE_VERSION, message)
     return config
 
 
-def shown_addresses(config: Config) -> list[str]:
-    """Read the addresses that a configuration's `prevResult` tells of; raises `CniError`."""
+def prev_result_addresses(config: NetConf) -> list[str]:
+    """Return the addresses in the configuration's `prevResult`; raises `CniError`."""
     try:
-        shown = msgspec.json.decode(config.prev_result, type=ShownResult)
+        result = msgspec.json.decode(config.prev_result, type=PrevResult)
     except msgspec.DecodeError as error:
-        raise CniError(Code.DECODE_FAILURE, "prevResult cannot be read", str(error)) from error
-    return [_spelled(each.address.partition("/")[0]) for each in shown.ips]
+        raise CniError(ErrorCode.DECODE_FAILURE, "prevResult cannot be read", str(error)) from error
+    return [_normalized(each.address.partition("/")[0]) for each in result.ips]
 
 
-def _spelled(address: str) -> str:
-    """Spell an address as we do; what is none stays as it is."""
+def _normalized(address: str) -> str:
+    """Return the canonical form of an address, or the text itself if it is not an address."""
     try:
         return str(parse_address(address))
     except InvalidInput:
         return address
 
 
-def stated_version(stdin: bytes) -> str:
-    """Find the version to answer an error in, whatever the rest of the configuration is."""
+def requested_version(stdin: bytes) -> str:
+    """Return the version in which to report an error, even if the rest of the configuration is invalid."""
     try:
-        version = msgspec.json.decode(stdin, type=Config).cni_version
+        version = msgspec.json.decode(stdin, type=NetConf).cni_version
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return OLDEST
-    return version if version in VERSIONS else OLDEST
+        return OLDEST_VERSION
+    return version if version in VERSIONS else OLDEST_VERSION
 
 
-class Extras(msgspec.Struct, frozen=True, kw_only=True):
-    """What a configuration hands on beside addresses; without it every family's gateway has the default route."""
+class ResultExtras(msgspec.Struct, frozen=True, kw_only=True):
+    """Routes and DNS from the configuration. Without it each family with a gateway gets a default route."""
 
     routes: Sequence[Mapping[str, Any]] = ()
     dns: Mapping[str, Any] = {}
 
 
-def result_of_add(leases: Sequence[Lease], version: str, *, extras: Extras | None = None) -> Answer:
-    """Write the result of an ADD in the form of its version; the oldest has room for one address per family."""
+def add_result(ips: Sequence[IPConfig], version: str, *, extras: ResultExtras | None = None) -> PluginResponse:
+    """Return the result of an ADD in the form of its version; the oldest form has one address per family."""
     result: dict[str, Any] = {"cniVersion": version}
-    routes = _routes(leases) if extras is None else [dict(each) for each in extras.routes]
+    routes = _routes(ips) if extras is None else [dict(each) for each in extras.routes]
     if version in ("0.1.0", "0.2.0"):
-        for lease in leases:
-            v6 = lease.address.family is Family.V6
+        for ip in ips:
+            v6 = ip.address.family is Family.V6
             own = [each for each in routes if (":" in str(each["dst"])) is v6]
-            told = {"ip": f"{lease.address}/{lease.prefix}", **_gateway(lease), "routes": own}
-            result.setdefault(f"ip{lease.address.family}", told)
+            entry = {"ip": f"{ip.address}/{ip.prefix}", **_gateway(ip), "routes": own}
+            result.setdefault(f"ip{ip.address.family}", entry)
     else:
         result["ips"] = [
             {
-                **({"version": str(int(lease.address.family))} if version.startswith("0.") else {}),
-                "address": f"{lease.address}/{lease.prefix}",
-                **_gateway(lease),
+                **({"version": str(int(ip.address.family))} if version.startswith("0.") else {}),
+                "address": f"{ip.address}/{ip.prefix}",
+                **_gateway(ip),
             }
-            for lease in leases
+            for ip in ips
         ]
         result["routes"] = routes
-    return Answer(msgspec.json.encode({**result, "dns": extras.dns if extras else {}}))
+    return PluginResponse(msgspec.json.encode({**result, "dns": extras.dns if extras else {}}))
 
 
-def _gateway(lease: Lease) -> dict[str, str]:
-    return {"gateway": lease.gateway} if lease.gateway else {}
+def _gateway(ip: IPConfig) -> dict[str, str]:
+    return {"gateway": ip.gateway} if ip.gateway else {}
 
 
-def _routes(leases: Sequence[Lease]) -> list[dict[str, str]]:
-    """Make one default route for each family that has a gateway."""
-    families = dict.fromkeys(lease.address.family for lease in leases if lease.gateway)
+def _routes(ips: Sequence[IPConfig]) -> list[dict[str, str]]:
+    """Return one default route for each family that has a gateway."""
+    families = dict.fromkeys(ip.address.family for ip in ips if ip.gateway)
     return [{"dst": DEFAULT_ROUTES[family]} for family in families]
 
 
-def result_of_version() -> Answer:
-    """Tell the versions that are spoken."""
-    return Answer(msgspec.json.encode({"cniVersion": VERSIONS[-1], "supportedVersions": VERSIONS}))
+def version_result() -> PluginResponse:
+    """Return the result of VERSION."""
+    return PluginResponse(msgspec.json.encode({"cniVersion": VERSIONS[-1], "supportedVersions": VERSIONS}))
 
 
-def result_of_error(error: CniError, version: str) -> Answer:
-    """Write an error, the same in every version."""
-    told = {"cniVersion": version, "code": int(error.code), "msg": error.message}
-    return Answer(msgspec.json.encode({**told, "details": error.details} if error.details else told), exit_code=1)
+def error_result(error: CniError, version: str) -> PluginResponse:
+    """Return an error result; its form is the same in every version."""
+    result = {"cniVersion": version, "code": int(error.code), "msg": error.message}
+    if error.details:
+        result["details"] = error.details
+    return PluginResponse(msgspec.json.encode(result), exit_code=1)

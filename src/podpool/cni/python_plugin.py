@@ -1,7 +1,7 @@
-"""The plugin in Python, for machines that no compiler makes the other one for: the same to a runtime, but slower.
+"""The plugin in Python, for machines for which no compiler can build `shim.c`. It behaves the same, but is slower.
 
-Copied as it is to where the runtime looks for plugins, and run by the interpreter alone: it imports as little of the
-standard library as possible, and nothing of ours. What it says and does is what `shim.c` says and does.
+The file is copied to the runtime's plugin directory and run by the interpreter alone: it imports as little of the
+standard library as possible, and nothing from podpool.
 """
 
 import os
@@ -9,148 +9,148 @@ import socket
 import sys
 import time
 
-LARGEST = 1 << 20
-CONNECT, ANSWER, PAUSE = 5.0, 30.0, 0.02
-VALUES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
+MAX_BODY = 1 << 20
+CONNECT_TIMEOUT, RESPONSE_TIMEOUT, RETRY_INTERVAL = 5.0, 30.0, 0.02
+VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 VERSIONS = '{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}\n'
 
 
-class AwayError(Exception):
-    """Nobody answers."""
+class UnreachableError(Exception):
+    """No agent accepts connections."""
 
 
-class BrokenError(Exception):
-    """Whoever answers is no agent of ours."""
+class ProtocolError(Exception):
+    """The socket cannot be used, or its peer does not follow the protocol."""
 
 
 def main() -> int:
-    """Carry one call to the agent, and its answer back."""
+    """Send one call to the agent and print its response."""
     command = os.environ.get("CNI_COMMAND", "")
     if not command:
-        return fail(4, "CNI_COMMAND is not set: this is a CNI plugin, for a runtime to start")
+        return fail(4, "CNI_COMMAND is not set: this is a CNI plugin, started by a container runtime")
     if command == "VERSION":
         sys.stdout.write(VERSIONS)
         return 0
-    values = [os.fsencode(os.environ.get(each, "")) for each in VALUES]
-    body = b"\0".join([b"podpool/1", *values, sys.stdin.buffer.read(LARGEST + 1)])
-    if len(body) > LARGEST:
+    values = [os.fsencode(os.environ.get(each, "")) for each in VARIABLES]
+    body = b"\0".join([b"podpool/1", *values, sys.stdin.buffer.read(MAX_BODY + 1)])
+    if len(body) > MAX_BODY:
         return fail(6, "the network configuration cannot be read, or is longer than 1 MiB")
     try:
-        answer = ask(len(body).to_bytes(4, "big") + body)
-    except (AwayError, BrokenError, TimeoutError) as error:
+        response = call_agent(len(body).to_bytes(4, "big") + body)
+    except (UnreachableError, ProtocolError, TimeoutError) as error:
         return without_agent(command, body, error)
-    sys.stdout.buffer.write(answer[1:])
-    return answer[0]
+    sys.stdout.buffer.write(response[1:])
+    return response[0]
 
 
-def ask(request: bytes) -> bytes:
-    """Find the agent, which may be about to start; then ask it, again if it went away in the middle."""
+def call_agent(request: bytes) -> bytes:
+    """Return the agent's response. Waits for an agent that is starting, and repeats the call if it restarts."""
     path = os.environ.get("PODPOOL_SOCKET") or "/run/podpool/agent.sock"
-    asked = os.environ.get("PODPOOL_WAIT_MS", "")
-    wait = int(asked) / 1000 if asked.isdecimal() and int(asked) else CONNECT
-    begun = since = time.monotonic()
+    wait_ms = os.environ.get("PODPOOL_WAIT_MS", "")
+    wait = int(wait_ms) / 1000 if wait_ms.isdecimal() and int(wait_ms) else CONNECT_TIMEOUT
+    start = unreachable_since = time.monotonic()
     while True:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
-                agent.settimeout(max(begun + ANSWER - time.monotonic(), 0.001))
+                agent.settimeout(max(start + RESPONSE_TIMEOUT - time.monotonic(), 0.001))
                 agent.connect(path)
-                answer = exchange(agent, request)
-            if answer:
-                return answer
-            since = time.monotonic() if since == begun else since
+                response = exchange(agent, request)
+            if response:
+                return response
+            unreachable_since = time.monotonic() if unreachable_since == start else unreachable_since
         except (FileNotFoundError, ConnectionError, BlockingIOError):
             pass
         except TimeoutError:
             raise
         except OSError as error:
-            raise BrokenError(str(error)) from None
-        if time.monotonic() >= min(begun + ANSWER, since + wait):
-            raise AwayError
-        time.sleep(PAUSE)
+            raise ProtocolError(str(error)) from None
+        if time.monotonic() >= min(start + RESPONSE_TIMEOUT, unreachable_since + wait):
+            raise UnreachableError
+        time.sleep(RETRY_INTERVAL)
 
 
 def exchange(agent: socket.socket, request: bytes) -> bytes:
-    """Send the request and read the answer; nothing, when the agent went away over it."""
+    """Send the request and return the response; empty if the agent closed the connection first."""
     agent.sendall(request)
     header = receive(agent, 4)
     size = int.from_bytes(header, "big")
-    if len(header) == 4 and not 1 <= size <= LARGEST:
-        raise BrokenError("the answer has no length that an agent of ours would send")
-    answer = receive(agent, size)
-    return answer if len(header) == 4 and len(answer) == size else b""
+    if len(header) == 4 and not 1 <= size <= MAX_BODY:
+        raise ProtocolError("invalid length of the response")
+    response = receive(agent, size)
+    return response if len(header) == 4 and len(response) == size else b""
 
 
 def receive(agent: socket.socket, size: int) -> bytes:
-    """Read so many bytes; less, when there are no more."""
-    got = b""
-    while len(got) < size and (piece := agent.recv(size - len(got))):
-        got += piece
-    return got
+    """Return `size` bytes, or fewer if the connection ends."""
+    received = b""
+    while len(received) < size and (chunk := agent.recv(size - len(received))):
+        received += chunk
+    return received
 
 
 def without_agent(command: str, body: bytes, error: Exception) -> int:
-    """Answer for an agent that does not."""
+    """Handle the command without the agent: defer a DEL, fail anything else."""
     if command == "DEL":
         try:
-            leave(body)
+            defer(body)
         except OSError:
-            return fail(11, "podpool's agent does not answer, and the DEL cannot be written down for it")
+            return fail(11, "the podpool agent does not respond, and the DEL cannot be saved for it")
         return 0
-    if isinstance(error, BrokenError):
-        return fail(5, "podpool's agent cannot be asked: look at its socket and its log")
+    if isinstance(error, ProtocolError):
+        return fail(5, "cannot communicate with the podpool agent: check its socket and its log")
     if isinstance(error, TimeoutError):
-        return fail(11, "podpool's agent did not answer in time: look at its log")
+        return fail(11, "the podpool agent did not respond in time: check its log")
     code = 50 if command == "STATUS" else 11
-    return fail(code, "podpool's agent is not running on this node: see whether its Pod is")
+    return fail(code, "the podpool agent is not running on this node: check its Pod")
 
 
-def leave(body: bytes) -> None:
-    """Write a DEL down for the agent to work through when it is back, under the sandbox's name."""
-    path = os.environ.get("PODPOOL_DELETES") or ""
+def defer(body: bytes) -> None:
+    """Save a DEL, in a file named after the sandbox, for the agent to process when it is back."""
+    path = os.environ.get("PODPOOL_DEFERRED_DELETES") or ""
     if not path:
-        make("/run/podpool")
+        make_dir("/run/podpool")
         path = "/run/podpool/deletes"
-    make(path)
+    make_dir(path)
     container, ifname = os.environ.get("CNI_CONTAINERID") or "none", os.environ.get("CNI_IFNAME") or "none"
     name = f"{container[:200]}-{ifname[:50]}".replace("/", "_")
     name = "_" + name[1:] if name.startswith(".") else name
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
-        leave_in(directory, name, body)
+        write_file(directory, name, body)
     finally:
         os.close(directory)
 
 
-def make(path: str) -> None:
-    """Make a directory, unless it is there."""
+def make_dir(path: str) -> None:
+    """Create a directory unless it exists."""
     try:  # noqa: SIM105  contextlib is not loaded yet
         os.mkdir(path, 0o700)  # noqa: PTH102  pathlib would double the start
     except FileExistsError:
         pass
 
 
-def leave_in(directory: int, name: str, body: bytes) -> None:
-    """Write into a directory, whose owner must gain nothing by it but the DEL: `shim.c` says how."""
-    beside = f".{os.getpid()}.new"
+def write_file(directory: int, name: str, body: bytes) -> None:
+    """Write a file into a directory whose owner may not be trusted: see `write_file` in `shim.c`."""
+    temporary = f".{os.getpid()}.new"
     try:  # noqa: SIM105  contextlib is not loaded yet
-        os.unlink(beside, dir_fd=directory)
+        os.unlink(temporary, dir_fd=directory)
     except FileNotFoundError:
         pass
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-    opened = os.open(beside, flags, 0o600, dir_fd=directory)
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
     try:
-        with open(opened, "wb") as file:  # noqa: PTH123  a descriptor, not a path
+        with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor, not a path
             file.write(body)
             file.flush()
-            give(directory, opened)
-        os.rename(beside, name, src_dir_fd=directory, dst_dir_fd=directory)
+            set_owner(directory, descriptor)
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
     except OSError:
-        os.unlink(beside, dir_fd=directory)
+        os.unlink(temporary, dir_fd=directory)
         raise
 
 
-def give(directory: int, file: int) -> None:
-    """Give a DEL to the owner of its directory, who is the agent; without the right to, it stays ours."""
+def set_owner(directory: int, file: int) -> None:
+    """Give the file to the owner of its directory, which is the agent; without permission it stays ours."""
     owner = os.fstat(directory).st_uid
     try:
         if owner == 0:
@@ -162,7 +162,7 @@ def give(directory: int, file: int) -> None:
 
 
 def fail(code: int, message: str) -> int:
-    """Say why not."""
+    """Print a CNI error; returns the exit code."""
     sys.stdout.write(f'{{"cniVersion":"1.1.0","code":{code},"msg":"{message}"}}\n')
     return 1
 

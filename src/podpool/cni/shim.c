@@ -1,8 +1,8 @@
-/* The plugin: carries what the runtime says to the agent, and prints what the agent answers.
+/* The plugin: sends the environment and stdin to the agent, and prints the agent's response.
  *
- * It knows nothing of CNI but what it must say when there is no agent. The frames are those of messages.py. It needs
- * nothing on the host: static, no allocation, every buffer bounded, every failure a CNI error on stdout and exit code 1.
- * An agent that restarts in the middle is asked again, which is safe: the same sandbox gets the same address. */
+ * It implements no CNI logic except the errors when the agent is unreachable. Frames are described in protocol.py. It
+ * needs nothing on the host: static, no allocation, every buffer bounded, every failure a CNI error on stdout and exit
+ * code 1. A call is repeated when the agent restarts during it, which is safe: the same sandbox gets the same address. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -18,17 +18,18 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { LARGEST = 1 << 20, CONNECT_MS = 5000, ANSWER_MS = 30000, PAUSE_MS = 20 };
+enum { MAX_BODY = 1 << 20, CONNECT_MS = 5000, RESPONSE_MS = 30000, RETRY_MS = 20 };
 enum { INVALID_ENVIRONMENT = 4, IO_FAILURE = 5, DECODE_FAILURE = 6, TRY_AGAIN_LATER = 11, UNAVAILABLE = 50 };
-enum outcome { DONE, AWAY, LATE, BROKEN };
+enum outcome { DONE, UNREACHABLE, TIMED_OUT, PROTOCOL_ERROR };
 
-static const char *const VALUES[] = {"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH"};
-static char request[4 + LARGEST], answer[LARGEST];
-static size_t request_size, answer_size;
+static const char *const VARIABLES[] = {"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS",
+                                        "CNI_IFNAME",  "CNI_ARGS",        "CNI_PATH"};
+static char request[4 + MAX_BODY], response[MAX_BODY];
+static size_t request_size, response_size;
 
-static const char *env(const char *name, const char *otherwise) {
+static const char *env(const char *name, const char *fallback) {
     const char *value = getenv(name);
-    return value && *value ? value : otherwise;
+    return value && *value ? value : fallback;
 }
 
 static int64_t now_ms(void) {
@@ -37,7 +38,7 @@ static int64_t now_ms(void) {
     return (int64_t)now.tv_sec * 1000 + now.tv_nsec / 1000000;
 }
 
-static int put(int fd, const char *bytes, size_t size) {
+static int write_all(int fd, const char *bytes, size_t size) {
     while (size > 0) {
         ssize_t wrote = write(fd, bytes, size);
         if (wrote < 0 && errno == EINTR) continue;
@@ -48,9 +49,9 @@ static int put(int fd, const char *bytes, size_t size) {
 }
 
 static int fail(int code, const char *message) {
-    char told[512];
-    int size = snprintf(told, sizeof told, "{\"cniVersion\":\"1.1.0\",\"code\":%d,\"msg\":\"%s\"}\n", code, message);
-    put(STDOUT_FILENO, told, (size_t)size);
+    char error[512];
+    int size = snprintf(error, sizeof error, "{\"cniVersion\":\"1.1.0\",\"code\":%d,\"msg\":\"%s\"}\n", code, message);
+    write_all(STDOUT_FILENO, error, (size_t)size);
     return 1;
 }
 
@@ -62,19 +63,19 @@ static int append(const char *bytes, size_t size) {
 }
 
 /* Read the environment and all of stdin into one frame. */
-static int gather(void) {
+static int read_input(void) {
     request_size = 4;
     if (append("podpool/1", 10)) return -1;
-    for (size_t i = 0; i < sizeof VALUES / sizeof *VALUES; i++) {
-        const char *value = env(VALUES[i], "");
+    for (size_t i = 0; i < sizeof VARIABLES / sizeof *VARIABLES; i++) {
+        const char *value = env(VARIABLES[i], "");
         if (append(value, strlen(value) + 1)) return -1;
     }
     for (;;) {
-        char more;
-        size_t room = sizeof request - request_size;
-        ssize_t got = room ? read(STDIN_FILENO, request + request_size, room) : read(STDIN_FILENO, &more, 1);
+        char extra;
+        size_t space = sizeof request - request_size;
+        ssize_t got = space ? read(STDIN_FILENO, request + request_size, space) : read(STDIN_FILENO, &extra, 1);
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0 || (got > 0 && !room)) return -1;
+        if (got < 0 || (got > 0 && !space)) return -1;
         if (got == 0) break;
         request_size += (size_t)got;
     }
@@ -83,24 +84,24 @@ static int gather(void) {
     return 0;
 }
 
-/* Wait until the socket is ready, for as long as the deadline allows. */
-static enum outcome ready(int fd, short events, int64_t deadline) {
+/* Wait until the socket is ready or the deadline passes. */
+static enum outcome wait_ready(int fd, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - now_ms();
         struct pollfd polled = {.fd = fd, .events = events};
         int count = left > 0 ? poll(&polled, 1, (int)left) : 0;
         if (count < 0 && errno == EINTR) continue;
-        return count > 0 ? DONE : count == 0 ? LATE : BROKEN;
+        return count > 0 ? DONE : count == 0 ? TIMED_OUT : PROTOCOL_ERROR;
     }
 }
 
 static enum outcome receive(int fd, char *into, size_t size, int64_t deadline) {
     while (size > 0) {
-        enum outcome waited = ready(fd, POLLIN, deadline);
+        enum outcome waited = wait_ready(fd, POLLIN, deadline);
         if (waited != DONE) return waited;
         ssize_t got = recv(fd, into, size, MSG_DONTWAIT);
         if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (got <= 0) return AWAY;
+        if (got <= 0) return UNREACHABLE;
         into += got, size -= (size_t)got;
     }
     return DONE;
@@ -108,84 +109,84 @@ static enum outcome receive(int fd, char *into, size_t size, int64_t deadline) {
 
 static enum outcome send_request(int fd, int64_t deadline) {
     for (size_t sent = 0; sent < request_size;) {
-        enum outcome waited = ready(fd, POLLOUT, deadline);
+        enum outcome waited = wait_ready(fd, POLLOUT, deadline);
         if (waited != DONE) return waited;
         ssize_t wrote = send(fd, request + sent, request_size - sent, MSG_DONTWAIT | MSG_NOSIGNAL);
         if (wrote < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-        if (wrote < 0) return AWAY;
+        if (wrote < 0) return UNREACHABLE;
         sent += (size_t)wrote;
     }
     return DONE;
 }
 
-/* Send the request and read the answer. */
+/* Send the request and read the response. */
 static enum outcome exchange(int fd, int64_t deadline) {
     uint32_t length;
-    enum outcome went = send_request(fd, deadline);
-    if (went == DONE) went = receive(fd, (char *)&length, sizeof length, deadline);
-    if (went != DONE) return went;
-    answer_size = ntohl(length);
-    if (answer_size < 1 || answer_size > sizeof answer) return BROKEN;
-    return receive(fd, answer, answer_size, deadline);
+    enum outcome result = send_request(fd, deadline);
+    if (result == DONE) result = receive(fd, (char *)&length, sizeof length, deadline);
+    if (result != DONE) return result;
+    response_size = ntohl(length);
+    if (response_size < 1 || response_size > sizeof response) return PROTOCOL_ERROR;
+    return receive(fd, response, response_size, deadline);
 }
 
-/* Find the agent, which may be about to start; then ask it, again if it went away in the middle. */
-static enum outcome ask(void) {
+/* Wait for an agent that is starting, and repeat the call if it restarts. */
+static enum outcome call_agent(void) {
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     const char *path = env("PODPOOL_SOCKET", "/run/podpool/agent.sock");
     int64_t wait = strtoll(env("PODPOOL_WAIT_MS", "0"), NULL, 10), start = now_ms();
-    int64_t away_since = start, deadline = start + ANSWER_MS;
-    if (strlen(path) >= sizeof address.sun_path) return BROKEN;
+    int64_t unreachable_since = start, deadline = start + RESPONSE_MS;
+    if (strlen(path) >= sizeof address.sun_path) return PROTOCOL_ERROR;
     strcpy(address.sun_path, path);
     for (;;) {
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (fd < 0) return BROKEN;
+        if (fd < 0) return PROTOCOL_ERROR;
         if (connect(fd, (struct sockaddr *)&address, sizeof address) == 0) {
-            enum outcome went = exchange(fd, deadline);
+            enum outcome result = exchange(fd, deadline);
             close(fd);
-            if (went != AWAY) return went;
-            if (away_since == start) away_since = now_ms();
+            if (result != UNREACHABLE) return result;
+            if (unreachable_since == start) unreachable_since = now_ms();
         } else {
-            int why = errno;
+            int error = errno;
             close(fd);
-            if (why != ENOENT && why != ECONNREFUSED && why != EAGAIN && why != EINTR) return BROKEN;
+            if (error != ENOENT && error != ECONNREFUSED && error != EAGAIN && error != EINTR) return PROTOCOL_ERROR;
         }
         int64_t now = now_ms();
-        if (now >= deadline || now - away_since >= (wait > 0 ? wait : CONNECT_MS)) return AWAY;
-        nanosleep(&(struct timespec){.tv_nsec = PAUSE_MS * 1000000L}, NULL);
+        if (now >= deadline || now - unreachable_since >= (wait > 0 ? wait : CONNECT_MS)) return UNREACHABLE;
+        nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
     }
 }
 
-/* Give a DEL to the owner of its directory, who is the agent. A directory that root made, because no agent had been there
- * to do it, goes to the owner of the one above. Where it cannot be given away it stays ours, and is left all the same. */
-static int give(int directory, int file) {
-    struct stat itself, above;
-    if (fstat(directory, &itself)) return -1;
-    uid_t owner = itself.st_uid;
-    if (owner == 0 && fstatat(directory, "..", &above, 0) == 0 && fchown(directory, above.st_uid, (gid_t)-1) == 0)
-        owner = above.st_uid;
+/* Give a deferred DEL to the owner of its directory, which is the agent. A directory created by root, because the agent
+ * had not created it yet, is given to the owner of its parent. Without permission the DEL keeps its owner. */
+static int set_owner(int directory, int file) {
+    struct stat own, parent;
+    if (fstat(directory, &own)) return -1;
+    uid_t owner = own.st_uid;
+    if (owner == 0 && fstatat(directory, "..", &parent, 0) == 0 && fchown(directory, parent.st_uid, (gid_t)-1) == 0)
+        owner = parent.st_uid;
     return fchown(file, owner, (gid_t)-1);
 }
 
-/* Write the body of the frame into a directory. Its owner must gain nothing by it but the DEL: what is given away is a
- * file that is new, in the very directory that was looked at. */
-static int leave_in(int directory, const char *name) {
-    char beside[32];
-    snprintf(beside, sizeof beside, ".%d.new", (int)getpid());
-    unlinkat(directory, beside, 0); /* of one that died */
-    int file = openat(directory, beside, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+/* Write the body of the frame into a directory. Its owner must gain nothing else: the file that changes its owner is
+ * always new, and is in the very directory that was opened. */
+static int write_file(int directory, const char *name) {
+    char temporary[32];
+    snprintf(temporary, sizeof temporary, ".%d.new", (int)getpid());
+    unlinkat(directory, temporary, 0); /* left by a process that was killed */
+    int file = openat(directory, temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
     if (file < 0) return -1;
-    int wrote = put(file, request + 4, request_size - 4);
-    give(directory, file);
-    if (close(file) == 0 && wrote == 0 && renameat(directory, beside, directory, name) == 0) return 0;
-    unlinkat(directory, beside, 0);
+    int failed = write_all(file, request + 4, request_size - 4);
+    set_owner(directory, file);
+    if (close(file) == 0 && failed == 0 && renameat(directory, temporary, directory, name) == 0) return 0;
+    unlinkat(directory, temporary, 0);
     return -1;
 }
 
-/* Write a DEL down for the agent to work through when it is back, under the sandbox's name. */
-static int leave(void) {
+/* Save a DEL, in a file named after the sandbox, for the agent to process when it is back. */
+static int defer(void) {
     char name[256];
-    const char *path = env("PODPOOL_DELETES", NULL);
+    const char *path = env("PODPOOL_DEFERRED_DELETES", NULL);
     if (!path) {
         mkdir("/run/podpool", 0700);
         path = "/run/podpool/deletes";
@@ -196,31 +197,33 @@ static int leave(void) {
     mkdir(path, 0700);
     int directory = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
     if (directory < 0) return -1;
-    int left = leave_in(directory, name);
+    int failed = write_file(directory, name);
     close(directory);
-    return left;
+    return failed;
 }
 
 static int without_agent(const char *command, enum outcome why) {
     if (strcmp(command, "DEL") == 0) {
-        if (leave() == 0) return 0;
-        return fail(TRY_AGAIN_LATER, "podpool's agent does not answer, and the DEL cannot be written down for it");
+        if (defer() == 0) return 0;
+        return fail(TRY_AGAIN_LATER, "the podpool agent does not respond, and the DEL cannot be saved for it");
     }
-    if (why == BROKEN) return fail(IO_FAILURE, "podpool's agent cannot be asked: look at its socket and its log");
-    if (why == LATE) return fail(TRY_AGAIN_LATER, "podpool's agent did not answer in time: look at its log");
+    if (why == PROTOCOL_ERROR)
+        return fail(IO_FAILURE, "cannot communicate with the podpool agent: check its socket and its log");
+    if (why == TIMED_OUT) return fail(TRY_AGAIN_LATER, "the podpool agent did not respond in time: check its log");
     int code = strcmp(command, "STATUS") == 0 ? UNAVAILABLE : TRY_AGAIN_LATER;
-    return fail(code, "podpool's agent is not running on this node: see whether its Pod is");
+    return fail(code, "the podpool agent is not running on this node: check its Pod");
 }
 
 int main(void) {
     static const char versions[] = "{\"cniVersion\":\"1.1.0\",\"supportedVersions\":"
                                    "[\"0.1.0\",\"0.2.0\",\"0.3.0\",\"0.3.1\",\"0.4.0\",\"1.0.0\",\"1.1.0\"]}\n";
     const char *command = env("CNI_COMMAND", "");
-    if (!*command) return fail(INVALID_ENVIRONMENT, "CNI_COMMAND is not set: this is a CNI plugin, for a runtime to start");
-    if (strcmp(command, "VERSION") == 0) return put(STDOUT_FILENO, versions, sizeof versions - 1) ? 1 : 0;
-    if (gather()) return fail(DECODE_FAILURE, "the network configuration cannot be read, or is longer than 1 MiB");
-    enum outcome went = ask();
-    if (went != DONE) return without_agent(command, went);
-    if (put(STDOUT_FILENO, answer + 1, answer_size - 1)) return 1;
-    return (unsigned char)answer[0];
+    if (!*command)
+        return fail(INVALID_ENVIRONMENT, "CNI_COMMAND is not set: this is a CNI plugin, started by a container runtime");
+    if (strcmp(command, "VERSION") == 0) return write_all(STDOUT_FILENO, versions, sizeof versions - 1) ? 1 : 0;
+    if (read_input()) return fail(DECODE_FAILURE, "the network configuration cannot be read, or is longer than 1 MiB");
+    enum outcome result = call_agent();
+    if (result != DONE) return without_agent(command, result);
+    if (write_all(STDOUT_FILENO, response + 1, response_size - 1)) return 1;
+    return (unsigned char)response[0];
 }

@@ -1,6 +1,6 @@
-/* Included before shim.c: every call with which the plugin touches the world goes to hostile.c instead.
+/* Included before shim.c: redirects every system call of the plugin to hostile.c.
  *
- * The headers come first, so that their declarations stay what they are, and shim.c is compiled as it stands. */
+ * The headers come first, so that their declarations are not redirected, and shim.c is compiled unmodified. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <poll.h>
@@ -14,7 +14,7 @@
 
 char *hostile_getenv(const char *name);
 int hostile_clock_gettime(clockid_t clock, struct timespec *now);
-int hostile_nanosleep(const struct timespec *asked, struct timespec *left);
+int hostile_nanosleep(const struct timespec *requested, struct timespec *remaining);
 ssize_t hostile_read(int fd, void *into, size_t size);
 ssize_t hostile_write(int fd, const void *bytes, size_t size);
 int hostile_socket(int family, int type, int protocol);
@@ -28,8 +28,8 @@ int hostile_open(const char *path, int flags);
 int hostile_openat(int directory, const char *name, int flags, mode_t mode);
 int hostile_renameat(int from_directory, const char *from, int to_directory, const char *to);
 int hostile_unlinkat(int directory, const char *name, int flags);
-int hostile_fstat(int fd, struct stat *found);
-int hostile_fstatat(int directory, const char *name, struct stat *found, int flags);
+int hostile_fstat(int fd, struct stat *result);
+int hostile_fstatat(int directory, const char *name, struct stat *result, int flags);
 int hostile_fchown(int fd, uid_t owner, gid_t group);
 pid_t hostile_getpid(void);
 int plugin_main(void);

@@ -1,27 +1,27 @@
-"""The plugin's place: put it there, and take it away."""
+"""`podpool cni`: install and uninstall the plugin."""
 
 from pathlib import Path
 
 from podpool.cni import conflist
-from podpool.cni.install import content, install, remove_conflist, uninstall
+from podpool.cni.install import install, plugin_content, uninstall
 from podpool.core.errors import InvalidInput
 
 
 def install_plugin(*, bin_dir: str, name: str, conf_dir: str, cni_template: str) -> None:
-    """Put the plugin in place, under every name, and the configuration where that is wanted."""
-    made, told = content(), conflist.content(cni_template) if conf_dir else b""
+    """Install the plugin under every name, and the CNI configuration if a directory is named."""
+    plugin, config = plugin_content(), conflist.load(cni_template) if conf_dir else b""
     try:
         for each in name.split(","):
-            print(install(Path(bin_dir), name=each.strip(), made=made))  # noqa: T201  for the person who typed it
+            print(install(Path(bin_dir), name=each.strip(), content=plugin))  # noqa: T201  the command's output
         if conf_dir:
-            print(conflist.write(Path(conf_dir), told))  # noqa: T201  for the person who typed it
+            print(conflist.write(Path(conf_dir), config))  # noqa: T201  the command's output
     except OSError as error:
-        raise InvalidInput("place", str(error.filename), f"cannot be written: {error.strerror}") from None
+        raise InvalidInput("path", str(error.filename), f"cannot be written: {error.strerror}") from None
 
 
 def uninstall_plugin(*, bin_dir: str, name: str, conf_dir: str) -> None:
-    """Undo it."""
+    """Uninstall the plugin and remove the CNI configuration."""
     done = [uninstall(Path(bin_dir), name=each.strip()) for each in name.split(",")]
-    done += [remove_conflist(Path(conf_dir))] if conf_dir else []
+    done += [conflist.remove(Path(conf_dir))] if conf_dir else []
     for path in filter(None, done):
-        print(path)  # noqa: T201  for the person who typed it
+        print(path)  # noqa: T201  the command's output

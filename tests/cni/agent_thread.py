@@ -1,4 +1,4 @@
-"""An agent on a real disk and a real socket, in a thread of its own, for tests that wait for programs themselves."""
+"""An agent on a real disk and a real socket, in a thread, for tests that run programs synchronously."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
 
     from podpool.agent.agent import Agent
 
-NO_REST = Settings(cooldown=0.0, cooldown_exhausted=0.0)
+NO_COOLDOWN = Settings(cooldown=0.0, cooldown_exhausted=0.0)
 
 
-class Background:
-    """`with Background(home) as agent:` answers on `agent.socket`."""
+class AgentThread:
+    """`with AgentThread(home) as agent:` serves CNI on `agent.socket`."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
         self.socket = home / "agent.sock"
         self.agent: Agent | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._live()))
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()))
         self._ready = threading.Event()
-        self._over: asyncio.Event | None = None
+        self._stopping: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def __enter__(self) -> Self:
@@ -38,19 +38,19 @@ class Background:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._loop and self._over:
-            self._loop.call_soon_threadsafe(self._over.set)
+        if self._loop and self._stopping:
+            self._loop.call_soon_threadsafe(self._stopping.set)
         self._thread.join(60)
 
     def holders(self) -> dict[str, str]:
-        """Who has which address."""
+        """Return the address of each container."""
         assert self.agent
         return {each.owner.container_id: each.grant.address for each in self.agent.pool.holdings.values()}
 
-    async def _live(self) -> None:
-        self._loop, self._over = asyncio.get_running_loop(), asyncio.Event()
+    async def _run(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
         world = World()
-        world.settings = NO_REST
+        world.settings = NO_COOLDOWN
         await world.begin()
         try:
             disks = [LocalDisk(self.home / each) for each in ("journal", "deletes")]
@@ -58,7 +58,7 @@ class Background:
             async with listening(self.socket, self.agent.handle, tell=world.told.append):
                 await self.agent.able.wait()
                 self._ready.set()
-                await self._over.wait()
+                await self._stopping.wait()
         finally:
             await world.end()
             for disk in disks:

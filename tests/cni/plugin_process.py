@@ -1,4 +1,4 @@
-"""The plugin process, and the agents that it meets."""
+"""Runs the plugin as a process, without an agent, with one, or with a hostile one."""
 
 import asyncio
 import json
@@ -8,31 +8,31 @@ from pathlib import Path
 from typing import Any
 
 from podpool.agent.cni_socket import listening
-from podpool.cni.protocol import Answer, Request, decode_request, encode_answer
+from podpool.cni.protocol import PluginRequest, PluginResponse, decode_request, encode_response
 
 ADD = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "box", "CNI_NETNS": "/run/netns/box", "CNI_IFNAME": "eth0"}
 DEL = {**ADD, "CNI_COMMAND": "DEL"}
 SHORT = "200"
-"""Milliseconds to look for an agent that is not there."""
+"""Milliseconds to wait for an agent that is not running."""
 
 
-class Plugin:
-    """The process, in a directory of its own."""
+class PluginProcess:
+    """The plugin, with socket and deferred DELs in its own directory."""
 
     def __init__(self, shim: Path, home: Path) -> None:
         self.shim = shim
         self.socket = home / "agent.sock"
         self.deletes = home / "deletes"
-        self.seen: list[Request] = []
+        self.requests: list[PluginRequest] = []
 
     def environment(self, values: dict[str, str], *, wait: str = SHORT) -> dict[str, str]:
-        place = {"PODPOOL_SOCKET": str(self.socket), "PODPOOL_DELETES": str(self.deletes), "PODPOOL_WAIT_MS": wait}
-        return {**place, **values}
+        paths = {"PODPOOL_SOCKET": str(self.socket), "PODPOOL_DEFERRED_DELETES": str(self.deletes), "PODPOOL_WAIT_MS": wait}
+        return {**paths, **values}
 
     def run(self, values: dict[str, str], stdin: bytes = b"{}", *, before: Sequence[str] = ()) -> tuple[int, Any]:
-        """Without an agent; `before` is a command that runs it."""
-        words, environment = [*before, str(self.shim)], self.environment(values)
-        done = subprocess.run(words, env=environment, input=stdin, capture_output=True, check=False, timeout=60)
+        """Run it without an agent; `before` is a command prefix."""
+        command, environment = [*before, str(self.shim)], self.environment(values)
+        done = subprocess.run(command, env=environment, input=stdin, capture_output=True, check=False, timeout=60)
         return done.returncode, json.loads(done.stdout) if done.stdout else None
 
     async def start(self, values: dict[str, str], stdin: bytes = b"{}", *, wait: str = "20000") -> tuple[int, bytes]:
@@ -45,19 +45,19 @@ class Plugin:
         stdout, _ = await process.communicate(stdin)
         return process.returncode or 0, stdout
 
-    async def answer(self, body: bytes) -> bytes:
-        self.seen.append(decode_request(body))
-        return encode_answer(Answer(b'{"ips": []}', 0))
+    async def respond(self, body: bytes) -> bytes:
+        self.requests.append(decode_request(body))
+        return encode_response(PluginResponse(b'{"ips": []}', 0))
 
-    def with_agent(self, play: Callable[[], Awaitable[None]]) -> None:
+    def with_agent(self, scenario: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
-            async with asyncio.timeout(60), listening(self.socket, self.answer, tell=lambda _sentence: None):
-                await play()
+            async with asyncio.timeout(60), listening(self.socket, self.respond, tell=lambda _sentence: None):
+                await scenario()
 
         asyncio.run(run())
 
     def with_hostile_agent(self, sent: bytes, values: dict[str, str]) -> tuple[int, bytes]:
-        """An agent that answers with these bytes, whatever is asked, and hangs up."""
+        """Run it with an agent that responds with these bytes and closes the connection."""
 
         async def hostile(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await reader.read(8)
