@@ -20,14 +20,14 @@ from kubernetes.watch import Watch
 
 from podpool.api.builtin import PODS, Pod
 from podpool.kube.client import KubeClient
-from podpool.kube.informer import Initial, Reflector
+from podpool.kube.informer import Informer, Replaced
 from podpool.runtime.http import HttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from bench.scenario import Run
-    from podpool.kube.cache import Store
+    from podpool.kube.cache import ObjectCache
 
 WATCH: Any = Watch  # it has no types
 
@@ -86,11 +86,11 @@ def our_memory(address: str, pods: int) -> Iterator[Run]:
         yield lambda _: runner.run(fill())
 
 
-async def listed(address: str) -> Store[Pod]:
+async def listed(address: str) -> ObjectCache[Pod]:
     """List once, and keep nothing but what was listed."""
     async with following(address) as mirror, aclosing(mirror.stream()) as events:
         first = await anext(events)
-        if isinstance(first, Initial):
+        if isinstance(first, Replaced):
             mirror.store.replace(first.objects)
         return mirror.store
 
@@ -108,7 +108,7 @@ def official_memory(address: str, pods: int) -> Iterator[Run]:
 
 
 @asynccontextmanager
-async def mirrored(address: str) -> AsyncIterator[Store[Pod]]:
+async def mirrored(address: str) -> AsyncIterator[ObjectCache[Pod]]:
     """Have a reflector at work that has listed."""
     async with following(address) as mirror:
         running = asyncio.ensure_future(mirror.run())
@@ -121,11 +121,11 @@ async def mirrored(address: str) -> AsyncIterator[Store[Pod]]:
 
 
 @asynccontextmanager
-async def following(address: str) -> AsyncIterator[Reflector[Pod]]:
+async def following(address: str) -> AsyncIterator[Informer[Pod]]:
     """Have a reflector, and the road under it."""
     transport = HttpTransport(address)
     try:
-        yield Reflector(KubeClient(transport), PODS, rng=random.Random(1))  # noqa: S311  seeded
+        yield Informer(KubeClient(transport), PODS, rng=random.Random(1))  # noqa: S311  seeded
     finally:
         await transport.close()
 

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 import aiohttp
 import uvloop
 
-from podpool.api.azure import NETWORK_CONFIGS
-from podpool.api.crds import manifests
+from podpool.api.azure import NODE_NETWORK_CONFIGS
+from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
+from podpool.kube.crd_install import install_crds
 from podpool.runtime.http import HttpTransport
 from podpool.runtime.transport import Request, Response
 
@@ -56,9 +56,9 @@ def prepare(plane: ControlPlane) -> None:
         transport = road(plane)
         try:
             client = KubeClient(transport, deadline=60.0)
-            await install(client, manifests())
+            await install_crds(client, crd_manifests())
             for each in range(AT_ONCE):
-                await client.create(NETWORK_CONFIGS, {"metadata": {"name": f"node-{each}"}}, namespace=NAMESPACE)
+                await client.create(NODE_NETWORK_CONFIGS, {"metadata": {"name": f"node-{each}"}}, namespace=NAMESPACE)
         finally:
             await transport.close()
 
@@ -111,7 +111,7 @@ def bare_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
 def patch(client: KubeClient, node: int) -> Coroutine[Any, Any, object]:
     """Write one number into one object."""
     wanted = {"spec": {"requestedIPCount": next(_numbers)}}
-    return client.merge(NETWORK_CONFIGS, f"node-{node}", wanted, namespace=NAMESPACE)
+    return client.merge(NODE_NETWORK_CONFIGS, f"node-{node}", wanted, namespace=NAMESPACE)
 
 
 async def dictate(node: int, writes: int) -> list[Request]:

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, PODS
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL
-from podpool.kube.codec import Line, Lines
+from podpool.kube.codec import LineSplitter, WatchLine
 from podpool.runtime.transport import Request, Response
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class _Page(msgspec.Struct, frozen=True):
     items: list[msgspec.Raw]
 
 
-_SEEN, _LINE, _PAGE = msgspec.json.Decoder(_Seen), msgspec.json.Decoder(Line), msgspec.json.Decoder(_Page)
+_SEEN, _LINE, _PAGE = msgspec.json.Decoder(_Seen), msgspec.json.Decoder(WatchLine), msgspec.json.Decoder(_Page)
 
 
 def by_name(seen: _Seen) -> str:
@@ -127,7 +127,7 @@ class SharedWatches:
             for path, selector in (
                 (NODES.path(), by_name),
                 (PODS.path(), by_node),
-                (NETWORK_CONFIGS.path(namespace=NAMESPACE), by_name),
+                (NODE_NETWORK_CONFIGS.path(namespace=NAMESPACE), by_name),
                 (IP_POOLS.path(namespace=NAMESPACE), by_label),
                 (LEASES.path(namespace=NAMESPACE), by_label),
             )
@@ -212,7 +212,7 @@ class Followed:
         self._revision = int(page.metadata.resource_version)
 
     async def _follow(self, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
-        response, lines = await self._road.send(Request(method="GET", path=self._path, query=query)), Lines()
+        response, lines = await self._road.send(Request(method="GET", path=self._path, query=query)), LineSplitter()
         try:
             async for piece in response.stream:
                 for line in lines.cut(piece):

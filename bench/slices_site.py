@@ -13,7 +13,7 @@ from parts.api import ApiError
 from parts.installation import Installation, podpool
 from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, RESERVATIONS, Whereabouts
-from podpool.api.crds import multus_manifest
+from podpool.api.crds import multus_crd_manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class SliceSite(Installation):
         info = dict.fromkeys(INFO, "none") | {"bootID": "boot-of-bench"}
         admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"nodeInfo": info}})
         admin.post(ATTACHMENTS, defined(OUR_NETWORK, self.config(OUR_NETWORK, sliced=True)))
-        agent = ("--boot-id", info["bootID"], "--socket", str(self.door), "--deletes", str(self.home / "deletes"))
+        agent = ("--boot-id", info["bootID"], "--socket", str(self.door), "--deferred-deletes", str(self.home / "deletes"))
         self.start_agent(NODE, *agent)
         until(self.has_slice, "the node has its slice", patience=120)
         pool = slice_pool(THEIR_NETWORK, SLICES, SIZE, {NODE: f"10.96.0.0{SIZE}"})
@@ -83,10 +83,10 @@ def begin_slices(site: Installation) -> None:
     """Define the kinds and rights, and start a controller that needs no ledger."""
     plane = site.plane
     podpool("controller", "install-crds", "--kubeconfig", str(plane.kubeconfig))
-    plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
-    plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+    plane.kubectl("apply", "-f", "-", manifest=multus_crd_manifest())
+    plane.kubectl("apply", "-f", "-", manifest=podpool("rbac", "--shared-ranges"))
     until(lambda: known(plane, ATTACHMENTS), "NetworkAttachmentDefinitions are known")
-    listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--numbers", site.settings]
+    listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--settings", site.settings]
     words = ["controller", "run", "--kubeconfig", site.account("podpool-controller"), "--ledger", "none", *listen]
     site.start("controller", words, port=site.controller_port)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from parts.api import ApiError
 from parts.polling import until
 from parts.recipes import program
-from podpool.api.crds import multus_manifest
+from podpool.api.crds import multus_crd_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -40,7 +40,7 @@ class Multus:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         plane = cluster.plane
-        plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
+        plane.kubectl("apply", "-f", "-", manifest=multus_crd_manifest())
         until(self.defined, "NetworkAttachmentDefinitions are known")
         token = plane.accounts.token("multus", namespace="kube-system", rules=RULES)
         self.kubeconfig = plane.kubeconfig_for(token, name="multus")

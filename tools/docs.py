@@ -6,7 +6,7 @@ The benchmarks' pages come from `bench`. Made twice they are the same to the byt
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from podpool.core.settings import KINDS, RULES, Settings
+from podpool.core.settings import FORMATS, RULES, Settings
 from tools.pictures import PICTURES
 from tools.reference import PAGES
 from tools.reference.words import code, table, told_in
@@ -47,7 +47,7 @@ are written with at most two decimals (`0.25`), durations with their unit (`50ms
 
 def shown(name: str, value: float | None) -> str:
     """Write a value as people do."""
-    return "`buffer` + 1" if value is None else KINDS[name].show(value)
+    return "`buffer` + 1" if value is None else FORMATS[name].show(value)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from podpool.core.batch_policy import Grade, Load, Projection, View, grade, ladder
+from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.scaling import target
 from podpool.core.settings import Settings
 from podpool.lab.demo.tour_model import LENGTH, TICKS_PER_SECOND, Mode, play
@@ -52,15 +52,15 @@ def draw_target(path: Path) -> None:
 def draw_batch(path: Path) -> None:
     """Draw what all nodes of a subnet hold as it fills: with one batch for ever, and with the graded one."""
     settings = Settings()
-    rungs = ladder(settings.scaler)
+    rungs = batch_ladder(settings.scaler)
     pods, fixed, graded, batches = range(0, CAPACITY - NODES, 3), [], [], []
     for all_pods in pods:
         projection = Projection(rungs)
         for node in range(NODES):
             projection.report(node, Load(all_pods // NODES + (node < all_pods % NODES)))
         waiting = projection.totals[-2] > CAPACITY
-        view = View(totals=projection.totals, capacity=CAPACITY, waiting=waiting)
-        rung = grade(Grade(), view, now=0.0, rules=settings.grading).rung
+        view = SubnetDemand(totals=projection.totals, capacity=CAPACITY, waiting=waiting)
+        rung = grade_batch(BatchGrade(), view, now=0.0, rules=settings.grading).rung
         fixed.append(projection.totals[0])
         graded.append(projection.totals[rung])
         batches.append(rungs[rung].batch)

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 from bench.scenario import Effort, Run, Scenario, Trial, growth
 from bench.timing import batched, repeated, spotted
 from podpool.core.addresses import Family
-from podpool.core.batch_policy import Grade, Load, Projection, Rules, View, grade, ladder
+from podpool.core.batch_policy import BatchGrade, BatchRules, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.pool import Pool
 from podpool.core.ranges import Prefix, Range
 from podpool.core.scaling import Scaler, target
-from podpool.core.slice_table import Cut, SliceTable
+from podpool.core.slice_table import SliceLayout, SliceTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -34,7 +34,7 @@ GOAL = "< 0.15"
 
 SUBNET = 10 << 24  # 10.0.0.0
 SCALER = Scaler(batch=16, buffer=50)
-RULES = Rules(upper=90, margin=5, hold=60)
+RULES = BatchRules(upper=90, margin=5, hold=60)
 
 
 @contextmanager
@@ -91,13 +91,13 @@ def aiming(demand: int) -> Loop:
 def grading(containers: int) -> Loop:
     """Report one container and decide, in a subnet that is filled to where the batch is about to change."""
     chance = dice(containers)
-    projection = Projection(ladder(SCALER))
+    projection = Projection(batch_ladder(SCALER))
     names = [f"container-{number}" for number in range(containers)]
     for name in names:
         projection.report(name, Load(chance.randrange(100)))
     capacity = projection.totals[0] * 100 // RULES.upper
     now = count()
-    state = Grade()
+    state = BatchGrade()
 
     def changed() -> tuple[str, Load]:
         return chance.choice(names), Load(chance.randrange(100))
@@ -105,8 +105,8 @@ def grading(containers: int) -> Loop:
     def report_and_grade(change: tuple[str, Load]) -> None:
         nonlocal state
         projection.report(*change)
-        view = View(totals=projection.totals, capacity=capacity)
-        state = grade(state, view, now=next(now), rules=RULES)
+        view = SubnetDemand(totals=projection.totals, capacity=capacity)
+        state = grade_batch(state, view, now=next(now), rules=RULES)
 
     return spotted(report_and_grade, before=changed)
 
@@ -114,7 +114,7 @@ def grading(containers: int) -> Loop:
 def slicing(slices: int) -> Loop:
     """Let a random node leave and join again, in a table that has one slice in a thousand left."""
     chance = dice(slices)
-    table = SliceTable(Cut(Prefix(Family.V6, 0xFD << 120, 40), 40 + slices.bit_length() - 1))
+    table = SliceTable(SliceLayout(Prefix(Family.V6, 0xFD << 120, 40), 40 + slices.bit_length() - 1))
     names = [f"node-{number}" for number in range(slices)]
     for name in names:
         table.join(name)

@@ -2,11 +2,11 @@
 
 import msgspec
 
-from podpool.agent.nnc_status import OwnConfig
-from podpool.agent.records import Adopted
-from podpool.agent.state import Book
+from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.records import NCAdopted
+from podpool.agent.state import AgentState
 from podpool.api.azure import NetworkConfigSpec, NetworkConfigStatus, NodeNetworkConfig
-from podpool.api.meta import Meta
+from podpool.api.meta import ObjectMeta
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
 from tests.agent.statuses import CONTAINER, grants, status
@@ -15,18 +15,18 @@ from tests.agent.statuses import CONTAINER, grants, status
 def read(version: str, *, container_version: int = 1, names: tuple[str, ...] = ()) -> NodeNetworkConfig:
     container = status(container_version, grants(1, 2))
     return NodeNetworkConfig(
-        metadata=Meta(resource_version=version),
+        metadata=ObjectMeta(resource_version=version),
         spec=NetworkConfigSpec(released=names),
         status=NetworkConfigStatus(network_containers=(container,)),
     )
 
 
-def own_config() -> tuple[OwnConfig, Book, list[str]]:
+def own_config() -> tuple[NNCTracker, AgentState, list[str]]:
     told: list[str] = []
-    book = Book(MemoryDisk(), SetClock(), fence_limit=600.0)
-    book.open(boot_id="boot-1")
-    book.write(Adopted(container=CONTAINER))
-    return OwnConfig(book, SetClock(), told.append), book, told
+    state = AgentState(MemoryDisk(), SetClock(), fence_limit=600.0)
+    state.open(boot_id="boot-1")
+    state.write(NCAdopted(container=CONTAINER))
+    return NNCTracker(state, SetClock(), told.append), state, told
 
 
 def test_a_watch_that_is_behind_is_not_believed() -> None:
@@ -47,17 +47,17 @@ def test_a_quorum_read_is_believed_even_when_it_is_older() -> None:
 
 
 def test_an_older_status_changes_nothing_even_in_a_newer_object() -> None:
-    config, book, _ = own_config()
+    config, state, _ = own_config()
     config.see(read("10", container_version=5))
     config.see(read("11", container_version=4), believed=True)
-    assert 5 == book.pool.version
+    assert 5 == state.pool.version
 
 
 def test_a_status_before_its_container_is_ours_is_not_taken_in() -> None:
-    config, book, _ = own_config()
-    book.write(Adopted(container="another"))
+    config, state, _ = own_config()
+    state.write(NCAdopted(container="another"))
     config.see(read("10"))
-    assert None is book.pool.container
+    assert None is state.pool.container
 
 
 def test_what_is_left_out_and_what_is_dropped_is_told_once() -> None:
@@ -69,7 +69,7 @@ def test_what_is_left_out_and_what_is_dropped_is_told_once() -> None:
         config.see(
             msgspec.structs.replace(
                 base,
-                metadata=Meta(resource_version=version),
+                metadata=ObjectMeta(resource_version=version),
                 status=NetworkConfigStatus(network_containers=(container,)),
             )
         )

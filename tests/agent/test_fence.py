@@ -4,10 +4,10 @@ import pytest
 
 from podpool.agent.fence import Fence, own_container, own_report
 from podpool.agent.pool import Pool
-from podpool.agent.records import Adopted, Confirmed, Snapshot, Started
+from podpool.agent.records import NCAdopted, NodeConfirmed, Snapshot, Started
 from podpool.api.azure import AGENT_ANNOTATION, NetworkConfigStatus, NodeNetworkConfig
 from podpool.api.builtin import Node, NodeStatus, NodeSystemInfo
-from podpool.api.meta import Meta, OwnerReference
+from podpool.api.meta import ObjectMeta, OwnerReference
 from tests.agent.clocks import SetClock
 from tests.agent.statuses import status
 
@@ -17,8 +17,8 @@ LIMIT = 600.0
 def confirmed_fence(clock: SetClock) -> Fence:
     fence = Fence(clock, limit=LIMIT)
     fence.apply(Started(boot_id="boot-1", boot=clock.boot(), wall=clock.wall()))
-    fence.apply(Adopted(container="nc-1"))
-    fence.apply(Confirmed(boot=clock.boot(), wall=clock.wall()))
+    fence.apply(NCAdopted(container="nc-1"))
+    fence.apply(NodeConfirmed(boot=clock.boot(), wall=clock.wall()))
     return fence
 
 
@@ -60,9 +60,9 @@ class TestFence:
 
     def test_another_container_needs_its_own_confirmation(self) -> None:
         fence = confirmed_fence(SetClock())
-        fence.apply(Adopted(container="nc-1"))
+        fence.apply(NCAdopted(container="nc-1"))
         assert fence.is_open()
-        fence.apply(Adopted(container="nc-2"))
+        fence.apply(NCAdopted(container="nc-2"))
         assert not fence.is_open()
 
     def test_damage_to_the_journal_needs_another_confirmation(self) -> None:
@@ -76,7 +76,7 @@ class TestFence:
         clock = SetClock()
         fences = {each: Fence(clock, limit=LIMIT, node_only=each) for each in (True, False)}
         for fence in fences.values():
-            fence.apply(Confirmed(boot=clock.boot(), wall=clock.wall(), node_only=node_only))
+            fence.apply(NodeConfirmed(boot=clock.boot(), wall=clock.wall(), node_only=node_only))
         assert [node_only] == [each for each, fence in fences.items() if fence.is_open()]
 
     def test_a_snapshot_brings_it_back(self) -> None:
@@ -89,13 +89,13 @@ class TestFence:
 
 
 def node(*, uid: str = "uid-1", boot_id: str = "boot-1") -> Node:
-    return Node(metadata=Meta(uid=uid), status=NodeStatus(node_info=NodeSystemInfo(boot_id=boot_id)))
+    return Node(metadata=ObjectMeta(uid=uid), status=NodeStatus(node_info=NodeSystemInfo(boot_id=boot_id)))
 
 
 def config(*containers: str, owner: str = "uid-1", annotation: str = "{}") -> NodeNetworkConfig:
     owners = (OwnerReference(api_version="v1", kind="Node", name="n", uid=owner),)
     return NodeNetworkConfig(
-        metadata=Meta(owner_references=owners, annotations={AGENT_ANNOTATION: annotation}),
+        metadata=ObjectMeta(owner_references=owners, annotations={AGENT_ANNOTATION: annotation}),
         status=NetworkConfigStatus(network_containers=tuple(status(1, {}, container=each) for each in containers)),
     )
 
@@ -104,7 +104,7 @@ def pool_on(boot_id: str, *adopted: str) -> Pool:
     pool = Pool()
     pool.apply(Started(boot_id=boot_id, boot=0.0, wall=0.0))
     for container in adopted:
-        pool.apply(Adopted(container=container))
+        pool.apply(NCAdopted(container=container))
     return pool
 
 

@@ -5,11 +5,11 @@ import asyncio
 from prometheus_client.parser import text_string_to_metric_families
 
 from podpool.agent.agent import Agent
-from podpool.agent.metrics import Meters
-from podpool.cni.protocol import Request as Call
+from podpool.agent.metrics import AgentMetrics
+from podpool.cni.protocol import PluginRequest as Call
 from podpool.cni.protocol import encode_request
 from podpool.core.settings import Settings
-from podpool.runtime.process import health
+from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Request
 from tests.agent.worlds import World, in_world
 
@@ -32,7 +32,7 @@ AZURE = (
 
 async def read(agent: Agent) -> dict[str, float]:
     """The page, by name; labelled ones with the values of their labels."""
-    page = Meters(agent.handle, agent.picture).page(health(agent.missing))
+    page = AgentMetrics(agent.handle, agent.picture).page(health_handler(agent.missing))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -48,7 +48,7 @@ async def test_azures_gauges_have_its_names_and_labels(world: World) -> None:
     for sandbox in "abc":
         await world.add(sandbox)
     await world.call("DEL", "c")
-    page = Meters(agent.handle, agent.picture).page(health(agent.missing))
+    page = AgentMetrics(agent.handle, agent.picture).page(health_handler(agent.missing))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     labels = 'customer_metric="customer metric",podnet_arm_id="",subnet="pods",subnet_cidr="10.0.0.0/16"'
     for name in AZURE:
@@ -93,10 +93,10 @@ async def test_a_watch_that_is_well_lags_a_minute_at_most(world: World) -> None:
 @in_world
 async def test_adds_are_timed_and_refusals_counted(world: World) -> None:
     agent = await world.start()
-    meters = Meters(agent.handle, agent.picture)
+    meters = AgentMetrics(agent.handle, agent.picture)
     for command in ("ADD", "ADD", "DEL", "JUMP"):
         await meters.handle(encode_request(Call(command=command, container_id="a", ifname="eth0", stdin=b"{}")))
-    page = meters.page(health(agent.missing))
+    page = meters.page(health_handler(agent.missing))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     assert "podpool_agent_add_seconds_count 2.0" in text
     assert "podpool_agent_calls_refused_total 1.0" in text
@@ -106,7 +106,7 @@ async def test_adds_are_timed_and_refusals_counted(world: World) -> None:
 async def test_the_other_pages_are_those_of_every_daemon(world: World) -> None:
     world.road.cut = True
     agent = await world.start()
-    page = Meters(agent.handle, agent.picture).page(health(agent.missing))
+    page = AgentMetrics(agent.handle, agent.picture).page(health_handler(agent.missing))
     assert 200 == (await page(Request(method="GET", path="/healthz"))).status
     assert 503 == (await page(Request(method="GET", path="/readyz"))).status
     world.road.cut = False

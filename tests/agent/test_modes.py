@@ -4,20 +4,20 @@ import asyncio
 
 import pytest
 
-from podpool.agent.scaling_modes import Mode, Terms, wanted
-from podpool.api.azure import SUBNETS
-from podpool.core.scaling import Holding, Scaler
+from podpool.agent.scaling import Mode, ScalingParameters, wanted
+from podpool.api.azure import CLUSTER_SUBNETS
+from podpool.core.scaling import NodeHoldings, Scaler
 from podpool.core.settings import Settings
 from tests.agent.test_scaling import report, requests
 from tests.agent.worlds import SETTLED, SYSTEM, World, in_world
 
 
-def terms(*, batch: int = 16, buffer: int = 50, maximum: int = 250) -> Terms:
-    return Terms(scaler=Scaler(batch, buffer), max_buffer=buffer + 100, exhausted=False, maximum=maximum)
+def terms(*, batch: int = 16, buffer: int = 50, maximum: int = 250) -> ScalingParameters:
+    return ScalingParameters(scaler=Scaler(batch, buffer), max_buffer=buffer + 100, exhausted=False, maximum=maximum)
 
 
-def asked(mode: Mode, demand: int, told: Terms, *, requested: int = 0) -> int:
-    holding = Holding(requested=requested, held=requested, assigned=demand)
+def asked(mode: Mode, demand: int, told: ScalingParameters, *, requested: int = 0) -> int:
+    holding = NodeHoldings(requested=requested, held=requested, assigned=demand)
     return wanted(mode, told, holding, demand=demand, primaries=0, releasable=requested)
 
 
@@ -88,7 +88,7 @@ class TestInAWorld:
     async def test_exhausted_the_reactive_one_moves_by_single_addresses(self, world: World) -> None:
         """On the word of a ClusterSubnetState, where there is no ClusterSubnet."""
         world.options = {"mode": Mode.REACTIVE}
-        await world.kube.delete(SUBNETS, "pods", namespace=SYSTEM)
+        await world.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         await world.say_exhausted(exhausted=False)
         await world.start()
         await world.add("a")
@@ -100,14 +100,14 @@ class TestInAWorld:
 
     @in_world
     async def test_another_subnets_exhaustion_is_not_ours(self, world: World) -> None:
-        await world.kube.delete(SUBNETS, "pods", namespace=SYSTEM)
+        await world.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         await world.say_exhausted(exhausted=True, subnet="others")
         await world.start()
         assert [15] == requests(world)
 
     @in_world
     async def test_the_older_object_is_not_watched_once_the_newer_is_there(self, world: World) -> None:
-        await world.kube.delete(SUBNETS, "pods", namespace=SYSTEM)
+        await world.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         await world.say_exhausted(exhausted=True)
         agent = await world.start()
         assert [1] == requests(world)

@@ -4,7 +4,7 @@ import asyncio
 import json
 
 from podpool.agent.disk_retry import PAUSE
-from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.core.settings import Settings
 from tests.agent.disks import FullDisk, MemoryDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
@@ -20,7 +20,7 @@ def told_of_it(world: World) -> int:
 async def nobody_tells(world: World) -> None:
     """Have the NNC as one that was made anew."""
     untold = {"metadata": {"annotations": {AGENT_ANNOTATION: None}}}
-    await world.kube.merge(NETWORK_CONFIGS, NODE, untold, namespace=SYSTEM)
+    await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, untold, namespace=SYSTEM)
 
 
 async def status(world: World) -> int:

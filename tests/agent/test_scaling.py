@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from podpool.agent.state import Book
-from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
-from podpool.api.crds import DEFINITIONS
+from podpool.agent.state import AgentState
+from podpool.api.azure import AGENT_ANNOTATION, CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
+from podpool.api.crds import CRDS
 from podpool.kube.errors import ApiError
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
 
@@ -127,10 +127,10 @@ async def test_a_request_edited_by_hand_is_brought_back_in_one_patch(world: Worl
     await world.start()
     world.road.patches.clear()
     world.controller_works = False
-    await world.kube.merge(NETWORK_CONFIGS, NODE, {"spec": {"requestedIPCount": 3}}, namespace=SYSTEM)
+    await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"spec": {"requestedIPCount": 3}}, namespace=SYSTEM)
     await asyncio.sleep(SETTLED)
     assert [15] == requests(world)
-    await world.kube.merge(NETWORK_CONFIGS, NODE, {"spec": {"requestedIPCount": 99}}, namespace=SYSTEM)
+    await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"spec": {"requestedIPCount": 99}}, namespace=SYSTEM)
     await asyncio.sleep(100.0)
     assert [15, 15] == requests(world)
 
@@ -146,7 +146,7 @@ async def test_a_report_that_was_set_back_is_told_again(world: World) -> None:
     assert told["version"] > 1
     older = {AGENT_ANNOTATION: json.dumps({**told, "version": 1})}
     world.road.patches.clear()
-    await world.kube.merge(NETWORK_CONFIGS, NODE, {"metadata": {"annotations": older}}, namespace=SYSTEM)
+    await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"metadata": {"annotations": older}}, namespace=SYSTEM)
     await asyncio.sleep(SETTLED)
     assert [True] == [report(patch)["version"] >= told["version"] for patch in world.road.patches]
 
@@ -157,7 +157,7 @@ async def test_a_name_written_by_another_hand_is_consent(world: World) -> None:
     world.controller_works = False
     free = agent.pool.next_free(now=1e9, rest=0.0)
     assert free
-    await world.kube.merge(NETWORK_CONFIGS, NODE, {"spec": {"ipsNotInUse": [free.id]}}, namespace=SYSTEM)
+    await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"spec": {"ipsNotInUse": [free.id]}}, namespace=SYSTEM)
     await asyncio.sleep(SETTLED)
     assert [free.id] == list(agent.pool.named)
     assert any(free.id in sentence for sentence in world.told)
@@ -204,9 +204,9 @@ class TestNothingIsGuessed:
 
     @in_world
     async def test_without_a_cluster_subnet_the_config_and_the_subnets_state_tell(self, world: World) -> None:
-        await world.kube.delete(SUBNETS, "pods", namespace=SYSTEM)
+        await world.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         scaler = {"batchSize": 8, "requestThresholdPercent": 100, "releaseThresholdPercent": 200, "maxIPCount": 250}
-        await world.kube.merge(NETWORK_CONFIGS, NODE, {"status": {"scaler": scaler}}, namespace=SYSTEM, sub="status")
+        await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, {"status": {"scaler": scaler}}, namespace=SYSTEM, sub="status")
         await world.start()
         assert [7] == requests(world)
         await world.say_exhausted(exhausted=True)
@@ -215,8 +215,8 @@ class TestNothingIsGuessed:
 
     @in_world
     async def test_a_cluster_that_knows_neither_kind_is_scaled_by_the_defaults(self, world: World) -> None:
-        for kind in (SUBNETS, SUBNET_STATES):
-            await world.kube.delete(DEFINITIONS, f"{kind.plural}.{kind.group}")
+        for kind in (CLUSTER_SUBNETS, CLUSTER_SUBNET_STATES):
+            await world.kube.delete(CRDS, f"{kind.plural}.{kind.group}")
         await world.start()
         assert [15] == requests(world)
 
@@ -274,7 +274,7 @@ class TestNames:
 
         def look(body: dict[str, Any]) -> None:
             names = set(body["spec"]["ipsNotInUse"])
-            after = Book(world.disk.after_reboot(), world.clock, fence_limit=600.0)
+            after = AgentState(world.disk.after_reboot(), world.clock, fence_limit=600.0)
             after.open(boot_id=world.boot_id)
             seen.append(
                 bool(names) and names == set(after.pool.named) and report(body)["version"] == after.pool.version
@@ -316,7 +316,7 @@ class TestNames:
         def edit(_body: dict[str, Any]) -> None:
             if next(edits, None):
                 stored = world.server.store
-                served = stored.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+                served = stored.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
                 stored.update(served, f"{SYSTEM}/{NODE}", lambda old: {**old, "spec": {**old["spec"], "x": 1}})
 
         world.road.on_patch = edit

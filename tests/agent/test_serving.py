@@ -7,9 +7,9 @@ import pytest
 
 from podpool.agent.agent import AgentStopped
 from podpool.agent.lost_grant_gc import APART
-from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, REFUSED_ANNOTATION
+from podpool.api.azure import AGENT_ANNOTATION, CLOSED_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS
-from podpool.cni.protocol import Request, encode_request
+from podpool.cni.protocol import PluginRequest, encode_request
 from podpool.core.settings import Settings
 from tests.agent.disks import ForeignDisk
 from tests.agent.worlds import NODE, SETTLED, SYSTEM, World, in_world
@@ -55,14 +55,14 @@ class TestAdd:
     @pytest.mark.parametrize(
         ("request_", "code"),
         [
-            (Request(command="ADD", ifname="eth0", stdin=b"{}"), 4),
-            (Request(command="ADD", container_id="a", stdin=b"{}"), 4),
-            (Request(command="ADD", container_id="a", ifname="eth0", stdin=b"{"), 6),
-            (Request(command="ADD", container_id="a", ifname="eth0", stdin=b'{"cniVersion":"7"}'), 1),
-            (Request(command="JUMP", container_id="a", ifname="eth0", stdin=b"{}"), 4),
+            (PluginRequest(command="ADD", ifname="eth0", stdin=b"{}"), 4),
+            (PluginRequest(command="ADD", container_id="a", stdin=b"{}"), 4),
+            (PluginRequest(command="ADD", container_id="a", ifname="eth0", stdin=b"{"), 6),
+            (PluginRequest(command="ADD", container_id="a", ifname="eth0", stdin=b'{"cniVersion":"7"}'), 1),
+            (PluginRequest(command="JUMP", container_id="a", ifname="eth0", stdin=b"{}"), 4),
         ],
     )
-    def test_what_cannot_be_meant_is_refused_with_its_code(self, request_: Request, code: int) -> None:
+    def test_what_cannot_be_meant_is_refused_with_its_code(self, request_: PluginRequest, code: int) -> None:
         @in_world
         async def refused(world: World) -> None:
             agent = await world.start()
@@ -161,7 +161,7 @@ class TestDel:
         await world.start()
         await world.add("a")
         await world.stop()
-        left = Request(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        left = PluginRequest(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
         world.deletes.append("a-eth0", encode_request(left))
         world.deletes.append("b-eth0", b"rubbish")
         agent = await world.start()
@@ -173,7 +173,7 @@ class TestDel:
     async def test_one_left_while_the_agent_ran_is_done_before_the_next_add(self, world: World) -> None:
         agent = await world.start()
         await world.add("a")
-        left = Request(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        left = PluginRequest(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
         world.deletes.append("a-eth0", encode_request(left))
         await world.add("b")
         assert ["b"] == [each.owner.container_id for each in agent.pool.holdings.values()]
@@ -182,7 +182,7 @@ class TestDel:
     async def test_one_that_cannot_be_read_or_removed_is_told_once_and_holds_up_nobody(self, world: World) -> None:
         deletes = ForeignDisk()
         for sandbox in "ab":
-            left = Request(command="DEL", container_id=sandbox, ifname="eth0", stdin=b"{}")
+            left = PluginRequest(command="DEL", container_id=sandbox, ifname="eth0", stdin=b"{}")
             deletes.append(f"{sandbox}-eth0", encode_request(left))
         deletes.secret = {"a-eth0"}
         agent = await world.start(deletes=deletes)
@@ -228,7 +228,7 @@ class TestRestarts:
         agent = await world.start()
         await world.stop()
         with pytest.raises(AgentStopped):
-            await agent.handle(encode_request(Request(command="DEL", container_id="a", ifname="eth0")))
+            await agent.handle(encode_request(PluginRequest(command="DEL", container_id="a", ifname="eth0")))
 
     @in_world
     async def test_after_a_reboot_addresses_in_use_rest(self, world: World) -> None:
@@ -391,8 +391,8 @@ class TestFence:
         assert "nc-1" == agent.pool.adopted
         told = json.loads((await world.config()).metadata.annotations[AGENT_ANNOTATION])
         assert ("nc-1", "boot-1") == (told["container"], told["bootID"])
-        answer = {"metadata": {"annotations": {REFUSED_ANNOTATION: "nc-1"}}}
-        await world.kube.merge(NETWORK_CONFIGS, NODE, answer, namespace=SYSTEM)
+        answer = {"metadata": {"annotations": {CLOSED_ANNOTATION: "nc-1"}}}
+        await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, answer, namespace=SYSTEM)
         await asyncio.sleep(SETTLED)
         assert {"nc-1"} == agent.pool.closed
         assert any("given up" in sentence for sentence in world.told)
@@ -408,13 +408,13 @@ class TestFence:
         world.controller_works = False
         spec = (await world.config()).spec
         annotations = (await world.config()).metadata.annotations
-        await world.kube.delete(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
+        await world.kube.delete(NODE_NETWORK_CONFIGS, NODE, namespace=SYSTEM)
         await world.kube.delete(NODES, NODE)
         await world.register_node()
         await world.create_config(container=container)
         kept = {"requestedIPCount": spec.requested, "ipsNotInUse": list(spec.released)} if grants else {}
         body = {"spec": kept, "metadata": {"annotations": dict(annotations) if grants else {}}}
-        await world.kube.merge(NETWORK_CONFIGS, NODE, body, namespace=SYSTEM)
+        await world.kube.merge(NODE_NETWORK_CONFIGS, NODE, body, namespace=SYSTEM)
         await world.write_status(version=version, grants=grants, container=container)
         world.controller_works = True
         await asyncio.sleep(20.0)

@@ -7,8 +7,8 @@ from typing import Any
 from podpool.api.builtin import EVENTS, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.rbac import AGENT
 from podpool.core.settings import Settings
-from podpool.kube.errors import Forbidden
-from podpool.kube.events import Recorder
+from podpool.kube.errors import ApiForbidden
+from podpool.kube.events import EventRecorder
 from podpool.runtime.transport import Request, Response
 from tests.agent.worlds import NODE, SETTLED, World, in_world
 
@@ -35,7 +35,7 @@ async def make_short(world: World) -> None:
 
 
 def with_everything(world: World) -> None:
-    recorder = Recorder(world.kube, component=AGENT, instance=NODE, clock=world.clock, rng=random.Random(3))  # noqa: S311  seeded
+    recorder = EventRecorder(world.kube, component=AGENT, instance=NODE, clock=world.clock, rng=random.Random(3))  # noqa: S311  seeded
     world.options = {"taint": True, "recorder": recorder}
 
 
@@ -160,7 +160,7 @@ async def test_where_it_may_not_be_told_it_is_said_once(world: World) -> None:
 
     async def forbidden(request: Request) -> Response:
         if request.method == "PATCH" and "/nodes/" in request.path:
-            raise Forbidden("patch Node", status=403)
+            raise ApiForbidden("patch Node", status=403)
         return await send(request)
 
     world.road.send = forbidden  # type: ignore[method-assign]  # the road of this test

@@ -4,9 +4,9 @@ import asyncio
 import random
 
 from podpool.agent.agent import Agent
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
-from podpool.cni.protocol import Request, decode_answer, encode_request
+from podpool.cni.protocol import PluginRequest, decode_response, encode_request
 from podpool.kube.client import KubeClient
 from tests.agent.disks import MemoryDisk
 from tests.agent.worlds import SYSTEM, World, in_world
@@ -20,7 +20,7 @@ async def register(world: World, name: str, number: int) -> None:
     node = await world.kube.create(NODES, {"metadata": meta, "status": {"nodeInfo": {"bootID": f"boot-{name}"}}})
     owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.metadata.uid, "controller": True}
     await world.kube.create(
-        NETWORK_CONFIGS, {"metadata": {"name": name, "namespace": SYSTEM, "ownerReferences": [owner]}}
+        NODE_NETWORK_CONFIGS, {"metadata": {"name": name, "namespace": SYSTEM, "ownerReferences": [owner]}}
     )
     await give(world, name, number, version=1, count=0)
 
@@ -37,7 +37,7 @@ async def give(world: World, name: str, number: int, *, version: int, count: int
         ],
     }
     body = {"status": {"networkContainers": [container]}}
-    await world.kube.merge(NETWORK_CONFIGS, name, body, namespace=SYSTEM, sub="status")
+    await world.kube.merge(NODE_NETWORK_CONFIGS, name, body, namespace=SYSTEM, sub="status")
 
 
 @in_world
@@ -61,10 +61,10 @@ async def test_each_gives_its_own_addresses_and_one_end_ends_no_other(world: Wor
     for number, name in enumerate(names):
         await give(world, name, number, version=2, count=3)
     running.pop(names[0]).cancel()
-    add = encode_request(Request(command="ADD", container_id="box", ifname="eth0", stdin=b'{"cniVersion":"1.0.0"}'))
+    add = encode_request(PluginRequest(command="ADD", container_id="box", ifname="eth0", stdin=b'{"cniVersion":"1.0.0"}'))
     answers = await asyncio.gather(*(agents[name].handle(add) for name in names[1:]))
-    told = {decode_answer(each).stdout for each in answers}
-    assert {0} == {decode_answer(each).exit_code for each in answers}
+    told = {decode_response(each).stdout for each in answers}
+    assert {0} == {decode_response(each).exit_code for each in answers}
     assert MANY - 1 == len(told)
     for task in running.values():
         task.cancel()

@@ -11,16 +11,16 @@ from typing import Any
 import msgspec
 
 from podpool.agent.agent import Agent
-from podpool.api.azure import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS, NodeNetworkConfig
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import NODES, PODS
-from podpool.api.crds import manifests
-from podpool.cni.protocol import Answer, Request, decode_answer, encode_request
+from podpool.api.crds import crd_manifests
+from podpool.cni.protocol import PluginRequest, PluginResponse, decode_response, encode_request
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
-from podpool.kube.errors import NotFound
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.store import PocketStore
+from podpool.kube.crd_install import install_crds
+from podpool.kube.errors import ApiNotFound
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Request as HttpRequest
 from podpool.runtime.transport import Response, Unreachable
@@ -55,7 +55,7 @@ def in_world(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
 class Road:
     """The way to the API server: patches of the NNC are kept, those of other objects counted, and it can be cut."""
 
-    def __init__(self, server: PocketApi) -> None:
+    def __init__(self, server: ResourceHandler) -> None:
         self.patches: list[dict[str, Any]] = []
         self.others = 0
         self.cut = False
@@ -83,8 +83,8 @@ class World:
     """A cluster of one node on a subnet of `capacity` addresses."""
 
     def __init__(self) -> None:
-        self.store = PocketStore(clock=LoopClock(), rng=random.Random(1))  # noqa: S311  seeded
-        self.server = PocketApi(self.store)
+        self.store = ObjectStore(clock=LoopClock(), rng=random.Random(1))  # noqa: S311  seeded
+        self.server = ResourceHandler(self.store)
         self.kube = KubeClient(self.server)
         self.road = Road(self.server)
         self.disk = MemoryDisk()
@@ -105,7 +105,7 @@ class World:
 
     async def begin(self) -> None:
         """Define the kinds, and register the node as kubelet and controller do."""
-        await install(self.kube, manifests())
+        await install_crds(self.kube, crd_manifests())
         await self.register_node()
         await self.scale_by(batch=16, buffer="0.5")
         await self.create_config(container="nc-1")
@@ -130,29 +130,29 @@ class World:
         uid = (await self.kube.get(NODES, NODE)).metadata.uid
         owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
         meta = {"name": NODE, "namespace": SYSTEM, "ownerReferences": [owner]}
-        await self.kube.create(NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 0}})
+        await self.kube.create(NODE_NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 0}})
         await self.write_status(version=1, grants={}, container=container)
 
     async def scale_by(self, *, batch: int, buffer: str, exhausted: bool = False) -> None:
         name = {"metadata": {"name": "pods", "namespace": SYSTEM}}
         try:
-            await self.kube.get(SUBNETS, "pods", namespace=SYSTEM)
+            await self.kube.get(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         except Exception:  # noqa: BLE001  it is not there yet
-            await self.kube.create(SUBNETS, name)
+            await self.kube.create(CLUSTER_SUBNETS, name)
         told = {"exhausted": exhausted, "scaler": {"batch": batch, "buffer": float(buffer)}}
-        await self.kube.merge(SUBNETS, "pods", {"status": told}, namespace=SYSTEM, sub="status")
+        await self.kube.merge(CLUSTER_SUBNETS, "pods", {"status": told}, namespace=SYSTEM, sub="status")
 
     async def say_exhausted(self, *, exhausted: bool, subnet: str = "pods") -> None:
         """As controllers of the first phase do, on a ClusterSubnetState."""
         try:
-            await self.kube.get(SUBNET_STATES, subnet, namespace=SYSTEM)
-        except NotFound:
-            await self.kube.create(SUBNET_STATES, {"metadata": {"name": subnet, "namespace": SYSTEM}})
+            await self.kube.get(CLUSTER_SUBNET_STATES, subnet, namespace=SYSTEM)
+        except ApiNotFound:
+            await self.kube.create(CLUSTER_SUBNET_STATES, {"metadata": {"name": subnet, "namespace": SYSTEM}})
         told = {"exhausted": exhausted, "timestamp": "2026-01-01T00:00:00Z"}
-        await self.kube.merge(SUBNET_STATES, subnet, {"status": told}, namespace=SYSTEM, sub="status")
+        await self.kube.merge(CLUSTER_SUBNET_STATES, subnet, {"status": told}, namespace=SYSTEM, sub="status")
 
     async def config(self) -> NodeNetworkConfig:
-        return await self.kube.get(NETWORK_CONFIGS, NODE, namespace=SYSTEM)
+        return await self.kube.get(NODE_NETWORK_CONFIGS, NODE, namespace=SYSTEM)
 
     async def write_status(
         self,
@@ -176,7 +176,7 @@ class World:
             **others,
         }
         body = {"status": {"assignedIPCount": len(grants), "networkContainers": [told, *beside]}}
-        await self.kube.merge(NETWORK_CONFIGS, NODE, body, namespace=SYSTEM, sub="status")
+        await self.kube.merge(NODE_NETWORK_CONFIGS, NODE, body, namespace=SYSTEM, sub="status")
 
     async def bind(self, *names: str, host_network: bool = False, phase: str = "Pending") -> None:
         for name in names:
@@ -266,9 +266,9 @@ class World:
         version: str = "1.0.0",
         network: str = "net",
         **config: Any,  # noqa: ANN401  JSON
-    ) -> Answer:
+    ) -> PluginResponse:
         assert self.agent
-        request = Request(
+        request = PluginRequest(
             command=command,
             container_id=sandbox,
             ifname="eth0",
@@ -276,7 +276,7 @@ class World:
             args=f"K8S_POD_NAMESPACE=default;K8S_POD_NAME={pod}" if pod else "",
             stdin=msgspec.json.encode({"cniVersion": version, "name": network, **config}),
         )
-        return decode_answer(await self.agent.handle(encode_request(request)))
+        return decode_response(await self.agent.handle(encode_request(request)))
 
     async def add(self, sandbox: str, *, pod: str = "") -> str:
         """ADD that must succeed; gives the address."""

@@ -8,7 +8,7 @@ import pytest
 
 from parts.api import Api, ApiError
 from parts.control_plane import ControlPlane, KubectlFailed
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from tests.api.samples import CONTAINER, SCALER, WHOLE, apart, head, path
 from tests.kube.printed import define_kinds
 
@@ -28,7 +28,7 @@ def root(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def test_schemas_are_structural_and_keep_what_they_do_not_know() -> None:
-    for manifest in manifests():
+    for manifest in crd_manifests():
         for schema in schemas(root(manifest)):
             assert "type" in schema
             assert "$ref" not in schema
@@ -40,7 +40,7 @@ def keeps(schema: Mapping[str, Any]) -> bool:
 
 
 def test_wire_names_are_azures_to_the_letter() -> None:
-    nnc = root(manifests()[0])["properties"]
+    nnc = root(crd_manifests()[0])["properties"]
     assert ["requestedIPCount", "ipsNotInUse", "availabilityZone"] == list(nnc["spec"]["properties"])
     container = nnc["status"]["properties"]["networkContainers"]["items"]["properties"]
     assert {"subcriptionID", "primaryIP", "primaryIPV6", "subnetAddressSpaceV6", "ipAssignments", "nodeIP"} < set(

@@ -6,14 +6,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.azure import NETWORK_CONFIGS, ClusterSubnet, NetworkContainer, NodeNetworkConfig
+from podpool.api.azure import NODE_NETWORK_CONFIGS, ClusterSubnet, NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import EVENTS, LEASES, NODES, PODS, Event, Node, Pod
 from podpool.api.meta import Kind
-from podpool.api.multus import ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.whereabouts import (
     IP_POOLS,
-    RESERVATIONS,
-    SLICE_POOLS,
+    IP_RESERVATIONS,
+    NODE_SLICE_POOLS,
     Allocation,
     IPPool,
     IPPoolSpec,
@@ -51,7 +51,7 @@ def test_words_that_we_do_not_know_are_read() -> None:
     assert ("Dreaming", "NCUpdateLater") == (config.status.status, config.status.network_containers[0].status)
 
 
-@pytest.mark.parametrize("kind", [IP_POOLS, RESERVATIONS, SLICE_POOLS])
+@pytest.mark.parametrize("kind", [IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS])
 def test_objects_of_whereabouts_go_through_unchanged(kind: Kind[Any]) -> None:
     told = {"metadata": {"name": "x"}, **WHOLE[kind.kind]}
     assert told == msgspec.json.decode(msgspec.json.encode(msgspec.convert(told, kind.type)))
@@ -74,7 +74,7 @@ def test_a_network_attachment_is_its_configuration() -> None:
     told = {"metadata": {"name": "n", "namespace": "default"}, "spec": {"config": '{"type": "macvlan"}'}}
     assert '{"type": "macvlan"}' == msgspec.convert(told, NetworkAttachmentDefinition).spec.config
     place = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/n"
-    assert place == ATTACHMENTS.path(namespace="default", name="n")
+    assert place == NETWORK_ATTACHMENTS.path(namespace="default", name="n")
 
 
 def test_an_event_has_the_names_of_events_k8s_io() -> None:
@@ -124,7 +124,7 @@ def test_paths() -> None:
     assert "/api/v1/nodes/a" == NODES.path(name="a")
     assert "/api/v1/pods" == PODS.path()
     assert "/apis/coordination.k8s.io/v1/namespaces/n/leases" == LEASES.path(namespace="n")
-    assert "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs/a/status" == NETWORK_CONFIGS.path(
+    assert "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs/a/status" == NODE_NETWORK_CONFIGS.path(
         namespace="kube-system", name="a", sub="status"
     )
-    assert ("v1", "acn.azure.com/v1alpha") == (NODES.api_version, NETWORK_CONFIGS.api_version)
+    assert ("v1", "acn.azure.com/v1alpha") == (NODES.api_version, NODE_NETWORK_CONFIGS.api_version)

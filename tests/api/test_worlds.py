@@ -8,13 +8,13 @@ import pytest
 from parts.api import Api
 from parts.control_plane import ControlPlane
 from parts.polling import until
-from podpool.api.azure import NETWORK_CONFIGS, NetworkConfigSpec, NodeNetworkConfig
-from podpool.api.crds import manifests
-from podpool.api.meta import Meta
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkConfigSpec, NodeNetworkConfig
+from podpool.api.crds import crd_manifests
+from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import (
     IP_POOLS,
-    RESERVATIONS,
-    SLICE_POOLS,
+    IP_RESERVATIONS,
+    NODE_SLICE_POOLS,
     Allocation,
     IPPool,
     IPPoolSpec,
@@ -27,7 +27,7 @@ from podpool.api.whereabouts import (
 )
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.crd_install import install
+from podpool.kube.crd_install import install_crds
 from tests.api.samples import WHOLE, head, path
 from tests.api.worlds import azure, whereabouts
 from tests.kube.loops import in_loop
@@ -109,25 +109,25 @@ def whereabouts_at_work(api: Api) -> None:
 
 async def us_at_work(client: KubeClient) -> None:
     """What we write of both worlds' kinds comes back as it was written."""
-    meta = Meta(name="ours", namespace="default")
+    meta = ObjectMeta(name="ours", namespace="default")
     entry = Allocation(id="c", podref="default/p", ifname="net1")
     pool = IPPool(metadata=meta, spec=IPPoolSpec(range="10.2.0.0/24", allocations={"7": entry}))
     assert pool.spec == (await client.create(IP_POOLS, pool)).spec
-    empty = IPPool(metadata=Meta(name="ours-empty", namespace="default"), spec=IPPoolSpec(range="10.3.0.0/24"))
+    empty = IPPool(metadata=ObjectMeta(name="ours-empty", namespace="default"), spec=IPPoolSpec(range="10.3.0.0/24"))
     assert empty.spec == (await client.create(IP_POOLS, empty)).spec
     reserved = OverlappingRangeIPReservation(metadata=meta, spec=ReservationSpec(podref="default/p"))
-    assert reserved.spec == (await client.create(RESERVATIONS, reserved)).spec
+    assert reserved.spec == (await client.create(IP_RESERVATIONS, reserved)).spec
     slices = NodeSlicePool(
         metadata=meta,
         spec=NodeSlicePoolSpec(range="10.0.0.0/8", slice_size="/10"),
         status=NodeSlicePoolStatus(allocations=(SliceAllocation(node_name="", slice_range="10.0.0.0/10"),)),
     )
-    assert slices.status == (await client.create(SLICE_POOLS, slices)).status
+    assert slices.status == (await client.create(NODE_SLICE_POOLS, slices)).status
     config = NodeNetworkConfig(metadata=meta, spec=NetworkConfigSpec(requested=15, released=("g",)))
-    assert config.spec == (await client.create(NETWORK_CONFIGS, config)).spec
+    assert config.spec == (await client.create(NODE_NETWORK_CONFIGS, config)).spec
     status = WHOLE["NodeNetworkConfig"]["status"]
-    await client.merge(NETWORK_CONFIGS, "ours", {"status": status}, namespace="default", sub="status")
-    assert status == (await client.read(NETWORK_CONFIGS, "ours", namespace="default"))["status"]
+    await client.merge(NODE_NETWORK_CONFIGS, "ours", {"status": status}, namespace="default", sub="status")
+    assert status == (await client.read(NODE_NETWORK_CONFIGS, "ours", namespace="default"))["status"]
 
 
 async def as_us(plane: ControlPlane) -> None:
@@ -155,7 +155,7 @@ class TestTheirsFirst:
     async def test_ours_from_our_installer_too(self, theirs: ControlPlane) -> None:
         transport = from_kubeconfig(theirs.kubeconfig)
         try:
-            await install(KubeClient(transport), manifests())
+            await install_crds(KubeClient(transport), crd_manifests())
         finally:
             await transport.close()
         in_force(theirs.admin, ours=True)

@@ -7,13 +7,13 @@ import random
 from typing import TYPE_CHECKING
 
 from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
-from podpool.kube.informer import Reflector
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.store import PocketStore
+from podpool.kube.crd_install import install_crds
+from podpool.kube.informer import Informer
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.store import ObjectStore
 from tests.agent.clocks import LoopClock
 from tests.kube.loops import play
 
@@ -27,13 +27,13 @@ class Nodes:
     """An API server in process, a road that all share, and reflectors of single nodes."""
 
     def __init__(self) -> None:
-        self.server = PocketApi(PocketStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
+        self.server = ResourceHandler(ObjectStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
         self.kube = KubeClient(self.server)
         self.shared = SharedWatches(self.server)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def begin(self) -> None:
-        await install(self.kube, manifests())
+        await install_crds(self.kube, crd_manifests())
         self._tasks.append(asyncio.create_task(self.shared.run()))
         await self.shared.listed()
 
@@ -42,8 +42,8 @@ class Nodes:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def follow(self, node: str, road: Transport) -> Reflector[IPPool]:
-        made = Reflector(
+    def follow(self, node: str, road: Transport) -> Informer[IPPool]:
+        made = Informer(
             KubeClient(road),
             IP_POOLS,
             rng=random.Random(2),  # noqa: S311  seeded

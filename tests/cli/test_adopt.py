@@ -14,12 +14,12 @@ import msgspec
 import pytest
 
 from podpool.api.builtin import LEASES, NODES, PODS
-from podpool.api.crds import multus_manifest
-from podpool.api.multus import ATTACHMENTS
-from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, SLICE_POOLS
+from podpool.api.crds import multus_crd_manifest
+from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.cli.commands.adopt import Mover, as_text
 from podpool.core.errors import InvalidInput
-from podpool.kube.crd_install import install
+from podpool.kube.crd_install import install_crds
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import serving
 from tests.agent.secondary.commons import SYSTEM, Commons, ForeignPlugin, network, played_in, sandbox
@@ -39,7 +39,7 @@ class Cluster(Commons):
 
     async def begin(self) -> None:
         await super().begin()
-        await install(self.kube, [multus_manifest()])
+        await install_crds(self.kube, [multus_crd_manifest()])
         await self.attach("shared", range=RANGE)
         await self.attach("sliced", range=SLICES, node_slice_size="/24", network_name="fast")
         await self.kube.create(NODES, {"metadata": {"name": "one"}})
@@ -47,7 +47,7 @@ class Cluster(Commons):
     async def attach(self, name: str, **ipam: object) -> None:
         told = {"name": name, "type": "macvlan", "ipam": {"type": "whereabouts", **ipam}}
         meta = {"name": name, "namespace": "default"}
-        await self.kube.create(ATTACHMENTS, {"metadata": meta, "spec": {"config": json.dumps(told)}})
+        await self.kube.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": json.dumps(told)}})
 
     async def run(self, pod: str, **networks: str) -> None:
         """A Pod that Multus connected; a keyword names an attachment and the address on it."""
@@ -195,12 +195,12 @@ class TestBack:
         notes = {"podpool.io/network": "fast", "podpool.io/waiting": "two", "kept": "yes"}
         meta = {"name": "fast", "namespace": SYSTEM, "annotations": notes}
         table = {"metadata": meta, "spec": {"range": SLICES, "sliceSize": "/24"}, "status": {"allocations": []}}
-        await cluster.kube.create(SLICE_POOLS, table)
+        await cluster.kube.create(NODE_SLICE_POOLS, table)
         talk = {"podpool.io/slices-asked": "word", "podpool.io/slices": "{}", "podpool.io/mine": "yes"}
         await cluster.kube.merge(NODES, "one", {"metadata": {"annotations": talk}})
         assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.mover().back()).steps]
         assert (await cluster.mover().back(apply=True)).sound
-        fast = await cluster.kube.get(SLICE_POOLS, "fast", namespace=SYSTEM)
+        fast = await cluster.kube.get(NODE_SLICE_POOLS, "fast", namespace=SYSTEM)
         assert {"kept": "yes"} == fast.metadata.annotations
         assert {"podpool.io/mine": "yes"} == (await cluster.kube.get(NODES, "one")).metadata.annotations
 

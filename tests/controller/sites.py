@@ -12,9 +12,9 @@ import msgspec
 
 from podpool.api.azure import (
     AGENT_ANNOTATION,
-    NETWORK_CONFIGS,
-    SUBNET_STATES,
-    SUBNETS,
+    CLUSTER_SUBNET_STATES,
+    CLUSTER_SUBNETS,
+    NODE_NETWORK_CONFIGS,
     AgentReport,
     ClusterSubnet,
     ClusterSubnetState,
@@ -23,18 +23,18 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import EVENTS, NODES, PODS, Event, Node
 from podpool.api.meta import Kind, T
-from podpool.api.multus import ATTACHMENTS
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
-from podpool.ledger.admin_messages import NewToken, SubnetDetails
+from podpool.kube.errors import ApiNotFound
+from podpool.ledger.admin_messages import CreateTokenRequest, SubnetDetails
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.service import Ledger
+from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.http.app import front
-from podpool.ledger.http.limits import Limits
-from podpool.ledger.messages import NewSubnet, SubnetName, SubnetState
+from podpool.ledger.http.limits import RateLimits
+from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import HttpTransport, serving
@@ -44,14 +44,14 @@ from tests.kube.roads import Road
 PATIENCE = 30.0
 """Seconds with a broken program; a good one needs a part of one."""
 BRISK = Settings(utilization_poll=0.2, fence=0.5, confirmation_interval=0.2, clock_error=0.1, node_gc_delay=1.0)
-UNHURRIED = Limits(rate=1e9, burst=1e9, strangers=1e9)
+UNHURRIED = RateLimits(rate=1e9, burst=1e9, strangers=1e9)
 SUBNET = SubnetName(network="vnet", name="pods")
 NODE_INFO = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
 NODE_INFO += ["machineID", "operatingSystem", "osImage", "systemUUID"]
 
 R = TypeVar("R")
 
-_LEFT: tuple[Kind[Any], ...] = (NODES, EVENTS, PODS, ATTACHMENTS)
+_LEFT: tuple[Kind[Any], ...] = (NODES, EVENTS, PODS, NETWORK_ATTACHMENTS)
 _seeds = itertools.count(1)
 
 
@@ -94,7 +94,7 @@ async def clear(client: KubeClient) -> None:
     for kind in _LEFT:
         try:
             left = (await client.list(kind)).items
-        except NotFound:  # the kind itself
+        except ApiNotFound:  # the kind itself
             continue
         for each in left:
             await client.delete(kind, each.metadata.name, namespace=each.metadata.namespace or None, grace=0)
@@ -105,10 +105,10 @@ async def _beside(guest: Guest, database: str) -> AsyncIterator["Site"]:
     clock = SystemClock()
     store = await parse_database(database).open(rng=random.SystemRandom())
     try:
-        ledger = Ledger(store, clock=clock, rng=random.SystemRandom())
+        ledger = LedgerService(store, clock=clock, rng=random.SystemRandom())
         await ledger.start()
         secrets = [
-            (await ledger.administration.create_token(NewToken(name=name, admin=name == "admin"))).secret or ""
+            (await ledger.administration.create_token(CreateTokenRequest(name=name, admin=name == "admin"))).secret or ""
             for name in ("admin", "cluster")
         ]
         async with serving(front(ledger, store, clock=clock, limits=UNHURRIED), host="127.0.0.1", port=0) as port:
@@ -174,7 +174,7 @@ class Site:
     async def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = SUBNET.name, **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them
         """Make a subnet in which nothing rests for long."""
         usual: dict[str, Any] = {"network": SUBNET.network, "cooldown": 0.0, "cooldown_exhausted": 0.0}
-        return await self.ledger.create_subnet(NewSubnet(**usual | {"cidr": cidr, "name": name} | settings))
+        return await self.ledger.create_subnet(SubnetSpec(**usual | {"cidr": cidr, "name": name} | settings))
 
     async def details(self) -> SubnetDetails:
         """Who holds what."""
@@ -183,12 +183,12 @@ class Site:
     async def override(self, **scaler: float) -> None:
         """Have a person insist on a scaler, or, with nothing, no longer."""
         spec = {"scaler": {"batch": None, "buffer": None} | scaler}
-        await self.client.merge(SUBNETS, SUBNET.name, {"spec": spec}, namespace=self.namespace)
+        await self.client.merge(CLUSTER_SUBNETS, SUBNET.name, {"spec": spec}, namespace=self.namespace)
 
     async def forget_subnet(self) -> None:
         """Have a person delete what is told of the subnet."""
-        await self.client.delete(SUBNETS, SUBNET.name, namespace=self.namespace)
-        await self.client.delete(SUBNET_STATES, SUBNET.name, namespace=self.namespace)
+        await self.client.delete(CLUSTER_SUBNETS, SUBNET.name, namespace=self.namespace)
+        await self.client.delete(CLUSTER_SUBNET_STATES, SUBNET.name, namespace=self.namespace)
 
     async def cluster(self) -> str:
         """The name under which the ledger knows the cluster."""
@@ -208,7 +208,7 @@ class Site:
         shown = await self.container(name)
         told = AgentReport(container=shown.id if shown else "", boot_id=f"boot-of-{name}", **report)
         await self.client.merge(
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             name,
             {
                 "metadata": {"annotations": {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}},
@@ -244,7 +244,7 @@ class Site:
     # What is there
 
     async def config(self, name: str) -> NodeNetworkConfig | None:
-        return await self._find(NETWORK_CONFIGS, name)
+        return await self._find(NODE_NETWORK_CONFIGS, name)
 
     async def container(self, name: str) -> NetworkContainer | None:
         config = await self.config(name)
@@ -252,11 +252,11 @@ class Site:
 
     async def shown(self, name: str = SUBNET.name) -> ClusterSubnet | None:
         """A ClusterSubnet that has been filled in."""
-        found = await self._find(SUBNETS, name)
+        found = await self._find(CLUSTER_SUBNETS, name)
         return found if found and found.status.exhausted is not None else None
 
     async def state(self, name: str = SUBNET.name) -> ClusterSubnetState | None:
-        return await self._find(SUBNET_STATES, name)
+        return await self._find(CLUSTER_SUBNET_STATES, name)
 
     async def events(self, reason: str, namespace: str = "default") -> list[Event]:
         found = (await self.client.list(EVENTS, namespace=namespace)).items
@@ -276,7 +276,7 @@ class Site:
     async def _find(self, kind: Kind[T], name: str) -> T | None:
         try:
             return await self.client.get(kind, name, namespace=self.namespace)
-        except NotFound:
+        except ApiNotFound:
             return None
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from podpool.api.azure import FINALIZER, NETWORK_CONFIGS
+from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
@@ -80,7 +80,7 @@ class TestGone:
 async def leave_behind(site: Site) -> None:
     """Make an NNC that no Node and no container stand behind."""
     body = {"metadata": {"name": "n1", "namespace": site.namespace, "finalizers": [FINALIZER]}}
-    await site.client.create(NETWORK_CONFIGS, body)
+    await site.client.create(NODE_NETWORK_CONFIGS, body)
 
 
 class TestLeftBehind:
@@ -101,7 +101,7 @@ class TestLeftBehind:
         async with place.site() as site:
             await site.subnet()
             await leave_behind(site)
-            await site.client.delete(NETWORK_CONFIGS, "n1", namespace=site.namespace)
+            await site.client.delete(NODE_NETWORK_CONFIGS, "n1", namespace=site.namespace)
             assert await site.config("n1")
             site.start()
             await until(lambda: no_config(site), "it is gone")

@@ -7,7 +7,7 @@ import pytest
 from podpool.api.builtin import LEASES
 from podpool.controller.metrics import metered
 from podpool.kube.client import KubeClient
-from podpool.kube.leader_election import LeadLost
+from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime import process
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request
@@ -82,10 +82,10 @@ async def test_who_does_not_lead_writes_nothing() -> None:
     api = pocket()
 
     def refuse() -> None:
-        raise LeadLost("the lease")
+        raise LeadershipLost("the lease")
 
     client = KubeClient(api).permitted(refuse)
-    with pytest.raises(LeadLost):
+    with pytest.raises(LeadershipLost):
         await client.create(LEASES, {"metadata": {"name": "l", "namespace": "default"}})
     assert [] == list((await client.list(LEASES)).items)
 
@@ -96,7 +96,7 @@ class TestHealth:
         async with place.site() as site:
             await site.subnet()
             controller = site.start()
-            handler = metered(process.health(controller.missing), controller.page)
+            handler = metered(process.health_handler(controller.missing), controller.page)
             assert controller.missing()
             async with serving(handler, host="127.0.0.1", port=0) as port:
                 transport = HttpTransport(f"http://127.0.0.1:{port}")

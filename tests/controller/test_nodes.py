@@ -3,10 +3,10 @@
 import asyncio
 import uuid
 
-from podpool.api.azure import FINALIZER, NETWORK_CONFIGS
+from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.controller.settings import SUBNET_LABEL
-from podpool.kube.errors import NotFound
+from podpool.kube.errors import ApiNotFound
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
 
@@ -15,8 +15,8 @@ async def gone(site: Site, name: str) -> None:
     """Delete a Node, and its NNC as the garbage collector does."""
     await site.client.delete(NODES, name)
     try:
-        await site.client.delete(NETWORK_CONFIGS, name, namespace=site.namespace)
-    except NotFound:
+        await site.client.delete(NODE_NETWORK_CONFIGS, name, namespace=site.namespace)
+    except ApiNotFound:
         return
 
 
@@ -113,7 +113,7 @@ class TestJoining:
 
 
 async def _all_served(site: Site, count: int) -> bool:
-    found = (await site.client.list(NETWORK_CONFIGS, namespace=site.namespace)).items
+    found = (await site.client.list(NODE_NETWORK_CONFIGS, namespace=site.namespace)).items
     return count == sum(bool(config.status.network_containers) for config in found)
 
 
@@ -184,7 +184,7 @@ class TestHealing:
                 {"networkContainers": [{"id": before.id, "version": before.version, "ipAssignments": []}]},
             ):
                 await site.client.merge(
-                    NETWORK_CONFIGS, "n1", {"status": broken}, namespace=site.namespace, sub="status"
+                    NODE_NETWORK_CONFIGS, "n1", {"status": broken}, namespace=site.namespace, sub="status"
                 )
                 assert before == await site.holding("n1", 15)
 
@@ -192,7 +192,7 @@ class TestHealing:
     async def test_a_finalizer_that_was_removed_is_put_back(self, place: Place) -> None:
         async with place.running("n1") as site:
             foreign = {"metadata": {"finalizers": ["example.com/other"]}}
-            await site.client.merge(NETWORK_CONFIGS, "n1", foreign, namespace=site.namespace)
+            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", foreign, namespace=site.namespace)
 
             async def back() -> bool:
                 config = await site.config("n1")
@@ -200,7 +200,7 @@ class TestHealing:
 
             await until(back, "both are there")
             assert await until(lambda: site.events("Mended", site.namespace), "it is told")
-            await site.client.merge(NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=site.namespace)
+            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=site.namespace)
             await until(lambda: _finalized(site), "ours is there")
 
     @in_loop
@@ -209,7 +209,7 @@ class TestHealing:
             before = await site.granted("n1", 15, demand=3)
             first = await site.config("n1")
             assert first
-            await site.client.delete(NETWORK_CONFIGS, "n1", namespace=site.namespace)
+            await site.client.delete(NODE_NETWORK_CONFIGS, "n1", namespace=site.namespace)
 
             async def again() -> bool:
                 config = await site.config("n1")
@@ -226,7 +226,7 @@ class TestHealing:
         async with place.running("n1") as site:
             before = await site.granted("n1", 15)
             orphaned = {"metadata": {"ownerReferences": None}}
-            await site.client.merge(NETWORK_CONFIGS, "n1", orphaned, namespace=site.namespace)
+            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=site.namespace)
             assert before == await site.belongs("n1")
 
     @in_loop

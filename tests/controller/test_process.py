@@ -6,11 +6,11 @@ import sys
 from pathlib import Path
 
 from parts.daemon import dying_with_us
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.controller.controller import LEASE
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.registry import DEFINITIONS
-from podpool.lab.apiserver.store import PocketStore
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.registry import CRDS
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
@@ -19,23 +19,23 @@ PODPOOL = Path(sys.executable).parent / "podpool"
 PATIENCE = 60.0
 
 
-async def _leads(store: PocketStore) -> None:
+async def _leads(store: ObjectStore) -> None:
     while not _holder(store):  # noqa: ASYNC110  another process writes it
         await asyncio.sleep(0.05)
 
 
-def _holder(store: PocketStore) -> str | None:
+def _holder(store: ObjectStore) -> str | None:
     lease = store.objects("coordination.k8s.io", "leases").get(f"kube-system/{LEASE}")
     return str(lease["spec"]["holderIdentity"]) if lease else None
 
 
 def test_a_leader_that_is_told_to_end_gives_its_lead_back_and_exits_with_0(tmp_path: Path) -> None:
-    store = PocketStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  names alone
-    for manifest in manifests():
-        store.create(DEFINITIONS, manifest)
+    store = ObjectStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  names alone
+    for manifest in crd_manifests():
+        store.create(CRDS, manifest)
 
     async def story() -> tuple[int, str | None]:
-        async with serving(PocketApi(store), host="127.0.0.1", port=0) as port:
+        async with serving(ResourceHandler(store), host="127.0.0.1", port=0) as port:
             config = tmp_path / "kubeconfig"
             config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
             words = ("controller", "run", "--ledger", "none", "--listen", "127.0.0.1:0", "--kubeconfig", config)

@@ -5,9 +5,9 @@ import asyncio
 import msgspec
 import pytest
 
-from podpool.api.azure import NETWORK_CONFIGS, NetworkContainer
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer
 from podpool.core.scaling import Scaler, target
-from podpool.ledger.messages import Growth, Reconcile
+from podpool.ledger.messages import ReconcileRequest, SubnetGrowth
 from tests.controller.sites import SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
 
@@ -58,7 +58,7 @@ class TestGrowing:
 
 
 def _items(body: bytes) -> list[str]:
-    return [item.node for item in msgspec.json.decode(body, type=Reconcile).items]
+    return [item.node for item in msgspec.json.decode(body, type=ReconcileRequest).items]
 
 
 class TestLettingGo:
@@ -139,7 +139,7 @@ class TestShort:
                 return bool(config and "Error" == config.status.status)
 
             await until(error, "its NNC says so")
-            await site.ledger.grow_subnet(SUBNET, Growth(cidr="10.0.0.0/24"))
+            await site.ledger.grow_subnet(SUBNET, SubnetGrowth(cidr="10.0.0.0/24"))
             await site.served("n3")
             config = await site.config("n3")
             assert config
@@ -182,7 +182,7 @@ async def test_a_new_scaler_is_written_into_the_nncs_of_foreign_agents_alone(pla
     async with place.running("n1") as site:
         if foreign:
             patch = {"spec": {"requestedIPCount": 15}}
-            await site.client.merge(NETWORK_CONFIGS, "n1", patch, namespace=site.namespace)
+            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", patch, namespace=site.namespace)
             await site.holding("n1", 15)
         else:
             await site.granted("n1", 15)

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
 from podpool.controller.scaler_policy import offer
 from podpool.controller.settings import ControllerSettings, Scarcity
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
-from podpool.kube.errors import Invalid
+from podpool.kube.errors import ApiInvalid
 from podpool.ledger.messages import SubnetState
 from tests.controller.sites import BRISK, SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
@@ -196,7 +196,7 @@ class TestTold:
             await becomes(site, exhausted=False, batch=16)
             try:
                 await site.override(buffer=0.125)
-            except Invalid as refused:
+            except ApiInvalid as refused:
                 assert "at most two decimals" in str(refused)
                 return
             (event,) = await until(lambda: site.events("ScalerRefused", site.namespace), "it is told")
@@ -250,8 +250,8 @@ class TestTold:
             await site.forget_subnet()
             await becomes(site, exhausted=False, batch=16)
             lie = {"status": {"exhausted": True, "timestamp": "never"}}
-            await site.client.merge(SUBNETS, SUBNET.name, lie, namespace=site.namespace, sub="status")
-            await site.client.merge(SUBNET_STATES, SUBNET.name, lie, namespace=site.namespace, sub="status")
+            await site.client.merge(CLUSTER_SUBNETS, SUBNET.name, lie, namespace=site.namespace, sub="status")
+            await site.client.merge(CLUSTER_SUBNET_STATES, SUBNET.name, lie, namespace=site.namespace, sub="status")
             await becomes(site, exhausted=False, batch=16)
 
 

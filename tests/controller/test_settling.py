@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from podpool.controller.leader import RESYNC
 from podpool.controller.ledger_health import BLIP, CONDITION
 from podpool.controller.settings import Scarcity
-from podpool.core.batch_policy import Load, ladder
+from podpool.core.batch_policy import Load, batch_ladder
 from podpool.lab.sim.network import Message
 from podpool.lab.sim.scenario import Shape
 from podpool.lab.sim.world import World
-from podpool.ledger.messages import Reconcile
+from podpool.ledger.messages import ReconcileRequest
 from tests.lab.sim.story import SETTINGS as HASTY
 
 SETTINGS = msgspec.structs.replace(HASTY, batch=16, utilization_poll=5.0)
@@ -52,7 +52,7 @@ class Watcher:
     def __init__(self, world: World) -> None:
         self.told: list[tuple[bool, int]] = []
         self._world = world
-        world.store.written.append(self._look)
+        world.store.on_write.append(self._look)
 
     def _look(self, _: object) -> None:
         status = published(self._world)
@@ -81,12 +81,12 @@ async def settle(world: World, demands: list[int]) -> list[tuple[bool, int]]:
 def test_the_graded_batch_settles_below_the_threshold_whenever_it_can(demands: list[int], prefix: int) -> None:
     async def story(world: World) -> None:
         told = await settle(world, demands)
-        assert len(told) <= len(ladder(SETTINGS.scaler)) + 2, told
+        assert len(told) <= len(batch_ladder(SETTINGS.scaler)) + 2, told
         state = world.office.subnet()
         loads = [Load(demand, maximum=SETTINGS.node_maximum) for demand in demands]
         fits = [
             sum(load.reservation(scaler) for load in loads) * 100 <= SETTINGS.upper_threshold * state.capacity
-            for scaler in ladder(SETTINGS.scaler)[:-1]
+            for scaler in batch_ladder(SETTINGS.scaler)[:-1]
         ]
         if any(fits):
             assert state.reserved * 100 <= SETTINGS.upper_threshold * state.capacity
@@ -128,7 +128,7 @@ def test_the_first_request_of_a_new_node_follows_the_exhaustion_state(scarcity: 
             if requested and requested not in asked:
                 asked.append(requested)
 
-        world.store.written.append(look)
+        world.store.on_write.append(look)
         world.add_host("node-1")
         await world.pass_time(5.0)
         assert first == asked[0]
@@ -171,7 +171,7 @@ def test_an_api_server_that_is_away_is_waited_for() -> None:
         await world.pass_time(10.0)
         assert world.api.process
         world.api.process.kill()
-        world.store.end_watches()
+        world.store.stop_watches()
         await asyncio.sleep(60.0)
         world.start_api()
         world.add_host("node-1")
@@ -192,7 +192,7 @@ def test_everything_is_compared_with_the_ledger_now_and_then() -> None:
 
         def note(message: Message) -> bool:
             if message.request.path == "/v1/reconcile":
-                asked.update(item.node for item in msgspec.json.decode(message.request.body, type=Reconcile).items)
+                asked.update(item.node for item in msgspec.json.decode(message.request.body, type=ReconcileRequest).items)
             return False
 
         world.network.hold(note)

@@ -3,18 +3,18 @@
 import asyncio
 
 from podpool.api.builtin import Node
-from podpool.api.meta import Meta
+from podpool.api.meta import ObjectMeta
 from podpool.controller.node_gc import watch_over
-from podpool.kube.cache import Store
+from podpool.kube.cache import ObjectCache
 from tests.kube.loops import play
 
 
 def test_who_is_there_between_two_looks_is_seen_until_nobody_looks_any_more() -> None:
     async def story() -> None:
-        nodes: Store[Node] = Store()
+        nodes: ObjectCache[Node] = ObjectCache()
         looks: list[int] = []
         seen: list[Node] = []
-        node = Node(metadata=Meta(name="n1", uid="u"))
+        node = Node(metadata=ObjectMeta(name="n1", uid="u"))
 
         async def look() -> None:
             looks.append(len(nodes))

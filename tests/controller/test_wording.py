@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, report_of
+from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, agent_report
 from podpool.api.builtin import Node
 from podpool.controller.convert import config_for, item_of, status_of, subnet_of, told_already
 from podpool.controller.scaler_policy import PublishedSubnet
@@ -13,7 +13,7 @@ from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
-from podpool.ledger.messages import ContainerRecord, ContainerState, Grant, Report, SubnetName
+from podpool.ledger.messages import DemandReport, Grant, NetworkContainerRecord, NetworkContainerState, SubnetName
 
 SUBNET = SubnetName(network="vnet", name="pods")
 SETTINGS = ControllerSettings(subnet=SUBNET)
@@ -24,7 +24,7 @@ NODE = msgspec.convert(
     },
     Node,
 )
-STATE = ContainerState(
+STATE = NetworkContainerState(
     container="c1",
     subnet=SUBNET,
     version=7,
@@ -55,7 +55,7 @@ def test_a_request_is_asked_for_as_it_stands() -> None:
         settings=Settings(),
     )
     assert (15, ("g9",), 3.5, "b1") == (asked.wanted, asked.released, asked.rested, asked.boot_id)
-    assert Report(demand=5, batch=16, version=6) == asked.report
+    assert DemandReport(demand=5, batch=16, version=6) == asked.report
 
 
 @pytest.mark.parametrize(("requested", "wanted"), [(-3, 0), (0, 0), (250, 250), (9999, 250)])
@@ -67,7 +67,7 @@ def test_a_request_edited_by_hand_stays_within_the_node(requested: int, wanted: 
 
 
 def test_a_report_that_cannot_be_read_is_as_if_not_written() -> None:
-    assert report_of(config(metadata={"annotations": {AGENT_ANNOTATION: "{"}})) is None
+    assert agent_report(config(metadata={"annotations": {AGENT_ANNOTATION: "{"}})) is None
 
 
 def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
@@ -100,7 +100,7 @@ def test_a_status_has_all_that_a_foreign_agent_needs() -> None:
         (msgspec.structs.replace(STATE, container="c2"), False),
     ],
 )
-def test_a_status_is_written_again_when_version_or_shortness_differ(state: ContainerState, told: bool) -> None:
+def test_a_status_is_written_again_when_version_or_shortness_differ(state: NetworkContainerState, told: bool) -> None:
     assert told == told_already(written(status_of(STATE, OFFER, NODE, Settings())), state, NODE, OFFER)
 
 
@@ -124,7 +124,7 @@ def test_a_new_node_asks_for_nothing() -> None:
 
 
 def test_a_kept_container_is_asked_for_as_the_ledger_remembers_it() -> None:
-    record = ContainerRecord(
+    record = NetworkContainerRecord(
         state=STATE,
         node="n1",
         node_uid="u0",
@@ -132,11 +132,11 @@ def test_a_kept_container_is_asked_for_as_the_ledger_remembers_it() -> None:
         wanted=31,
         released=("g9",),
         rested=2.0,
-        report=Report(demand=20, version=7),
+        report=DemandReport(demand=20, version=7),
     )
     made = msgspec.convert(config_for(NODE, namespace="kube-system", record=record), NodeNetworkConfig)
     assert (31, ("g9",)) == (made.spec.requested, made.spec.released)
-    report = report_of(made)
+    report = agent_report(made)
     assert report is not None
     assert (20, 7, "b1", 2.0) == (report.demand, report.version, report.boot_id, report.rested_seconds)
 

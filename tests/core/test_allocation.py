@@ -3,7 +3,7 @@
 import pytest
 
 from podpool.core.errors import InvalidInput
-from podpool.core.range_spec import parse_allocation
+from podpool.core.range_spec import parse_range_spec
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ from podpool.core.range_spec import parse_allocation
     ],
 )
 def test_bounds_as_running_clusters_have_them(text: str, start: str | None, end: str | None, bounds: str) -> None:
-    assert bounds == str(parse_allocation(text, start=start, end=end).bounds)
+    assert bounds == str(parse_range_spec(text, start=start, end=end).bounds)
 
 
 @pytest.mark.parametrize(
@@ -47,11 +47,11 @@ def test_bounds_as_running_clusters_have_them(text: str, start: str | None, end:
     ],
 )
 def test_an_inverted_end_or_a_bound_outside_is_as_if_not_written(start: str, end: str, bounds: str) -> None:
-    assert bounds == str(parse_allocation("2001:db8::/64", start=start, end=end).bounds)
+    assert bounds == str(parse_range_spec("2001:db8::/64", start=start, end=end).bounds)
 
 
 def test_an_inverted_stretch_goes_to_the_last_usable_address() -> None:
-    assert "10.0.0.20-10.0.0.254" == str(parse_allocation("10.0.0.20-10.0.0.5/24").bounds)
+    assert "10.0.0.20-10.0.0.254" == str(parse_range_spec("10.0.0.20-10.0.0.5/24").bounds)
 
 
 @pytest.mark.parametrize(
@@ -70,17 +70,17 @@ def test_an_inverted_stretch_goes_to_the_last_usable_address() -> None:
     ],
 )
 def test_exclusions_in_any_order_leave_the_rest(text: str, exclude: list[str], first: str) -> None:
-    allocation = parse_allocation(text, exclude=exclude)
+    allocation = parse_range_spec(text, exclude=exclude)
     assert first == allocation.prefix.family.text(allocation.members.ranges[0].first)
 
 
 def test_addresses_that_end_in_0_or_255_inside_a_range_are_given() -> None:
-    allocation = parse_allocation("10.0.0.0/23", start="10.0.0.254")
+    allocation = parse_range_spec("10.0.0.0/23", start="10.0.0.254")
     assert ["10.0.0.254-10.0.1.254"] == [str(each) for each in allocation.members.ranges]
 
 
 def test_a_range_may_be_excluded_as_a_whole() -> None:
-    assert 0 == parse_allocation("10.0.0.0/24", exclude=["10.0.0.0/24"]).members.size
+    assert 0 == parse_range_spec("10.0.0.0/24", exclude=["10.0.0.0/24"]).members.size
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_range_may_be_excluded_as_a_whole() -> None:
 )
 def test_a_bad_stretch_is_refused_with_the_part_that_is_wrong(text: str, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        parse_allocation(text)
+        parse_range_spec(text)
     assert reason in caught.value.reason
     assert ("range", text) == (caught.value.what, caught.value.value)
 
@@ -104,4 +104,4 @@ def test_a_bad_stretch_is_refused_with_the_part_that_is_wrong(text: str, reason:
 @pytest.mark.parametrize(("start", "end", "field"), [("bogus", None, "range_start"), (None, "bogus", "range_end")])
 def test_a_bad_bound_is_refused_by_its_key(start: str | None, end: str | None, field: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{field} 'bogus': not an"):
-        parse_allocation("10.0.0.0/24", start=start, end=end)
+        parse_range_spec("10.0.0.0/24", start=start, end=end)

@@ -11,9 +11,9 @@ from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.pool import Order, Pool, PoolSnapshot
 from podpool.core.quantities import parse_count, parse_duration, parse_share
-from podpool.core.range_spec import parse_allocation
-from podpool.core.ranges import parse_exclusion, parse_prefix, parse_stretch
-from podpool.core.settings import KINDS, settings_from_strings, parse_settings
+from podpool.core.range_spec import parse_range_spec
+from podpool.core.ranges import parse_exclusion, parse_prefix, parse_range
+from podpool.core.settings import FORMATS, parse_settings, settings_from_strings
 from podpool.core.slice_table import parse_slice_size
 
 RANGE = parse_prefix("10.0.0.0/8")
@@ -21,9 +21,9 @@ PARSERS: dict[str, Callable[[str], object]] = {
     "address": parse_address,
     "range": parse_prefix,
     "exclude": parse_exclusion,
-    "stretch": lambda text: parse_stretch(text, what="stretch"),
-    "range_start": lambda text: parse_allocation("10.0.0.0/8", start=text).members,
-    "range_end": lambda text: parse_allocation("10.0.0.0/8", end=text).members,
+    "stretch": lambda text: parse_range(text, what="stretch"),
+    "range_start": lambda text: parse_range_spec("10.0.0.0/8", start=text).members,
+    "range_end": lambda text: parse_range_spec("10.0.0.0/8", end=text).members,
     "node_slice_size": lambda text: parse_slice_size(text, of=RANGE),
     "count": lambda text: parse_count(text, what="count"),
     "share": lambda text: parse_share(text, what="share"),
@@ -34,8 +34,8 @@ PARSERS: dict[str, Callable[[str], object]] = {
 OTHERS: dict[str, Callable[[str], object]] = {
     "sloppy address": lambda text: parse_address(text, leading_zeros=True),
     "usable addresses": lambda text: parse_prefix(text).usable,
-    "allocation": lambda text: parse_allocation(text).members,
-    "excluding": lambda text: parse_allocation("10.0.0.0/8", exclude=[text]).members,
+    "allocation": lambda text: parse_range_spec(text).members,
+    "excluding": lambda text: parse_range_spec("10.0.0.0/8", exclude=[text]).members,
     "number's name": lambda text: settings_from_strings({text: "1"}),
     "line of settings": parse_settings,
     "snapshot": lambda text: Pool.restore(PoolSnapshot("10.0.0.0-10.0.0.9", Order.LOWEST, taken=(text,))),
@@ -79,12 +79,12 @@ def check(error: InvalidInput) -> None:
     assert len(str(error)) < 1500
 
 
-@given(st.dictionaries(st.sampled_from(sorted(KINDS)), st.integers().map(str) | words, max_size=4))
+@given(st.dictionaries(st.sampled_from(sorted(FORMATS)), st.integers().map(str) | words, max_size=4))
 def test_numbers_are_valid_or_refused(given_words: dict[str, str]) -> None:
     try:
         settings = settings_from_strings(given_words)
     except InvalidInput as error:
-        assert error.what in KINDS
+        assert error.what in FORMATS
     else:
         assert settings.node_gc_delay > settings.fence
 

@@ -7,21 +7,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.batch_policy import Grade, Load, Projection, Rules, View, grade, ladder
-from podpool.core.inferred_demand import Reading, read_request
+from podpool.core.batch_policy import BatchGrade, BatchRules, Load, Projection, SubnetDemand, batch_ladder, grade_batch
+from podpool.core.inferred_demand import InferredDemand, infer_demand
 from podpool.core.scaling import Scaler
 
-RULES = Rules(upper=90, margin=5, hold=60.0)
+RULES = BatchRules(upper=90, margin=5, hold=60.0)
 POLL = 15.0
-RUNGS = ladder(Scaler(16, 50))
+RUNGS = batch_ladder(Scaler(16, 50))
 BARE = len(RUNGS) - 1
 
 loads = st.builds(Load, st.integers(0, 120), st.integers(0, 2))
 clusters = st.lists(st.lists(loads, min_size=1, max_size=12), min_size=1, max_size=3)
 states = st.integers(0, BARE).flatmap(
     lambda rung: (
-        st.just(Grade(rung))
-        | st.builds(Grade, st.just(rung), st.floats(-200, 0), st.integers(0, rung - 1) if rung else st.nothing())
+        st.just(BatchGrade(rung))
+        | st.builds(BatchGrade, st.just(rung), st.floats(-200, 0), st.integers(0, rung - 1) if rung else st.nothing())
     )
 )
 
@@ -33,8 +33,8 @@ def totals(of: list[Load]) -> list[int]:
     return projection.totals
 
 
-def decide(before: Grade, of: list[int], capacity: int, *, now: float = 0.0, waiting: bool = False) -> Grade:
-    return grade(before, View(totals=of, capacity=capacity, waiting=waiting), now=now, rules=RULES)
+def decide(before: BatchGrade, of: list[int], capacity: int, *, now: float = 0.0, waiting: bool = False) -> BatchGrade:
+    return grade_batch(before, SubnetDemand(totals=of, capacity=capacity, waiting=waiting), now=now, rules=RULES)
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def decide(before: Grade, of: list[int], capacity: int, *, now: float = 0.0, wai
     ],
 )
 def test_each_rung_is_the_largest_divisor_of_the_one_before(batch: int, batches: list[int]) -> None:
-    rungs = ladder(Scaler(batch, 50))
+    rungs = batch_ladder(Scaler(batch, 50))
     assert batches == [rung.batch for rung in rungs]
     assert Scaler(1, 0) == rungs[-1]
     assert {50} == {rung.buffer for rung in rungs[:-1]}
@@ -57,7 +57,7 @@ def test_each_rung_is_the_largest_divisor_of_the_one_before(batch: int, batches:
 
 @given(st.integers(1, 256), st.integers(0, 400), st.lists(loads, max_size=10))
 def test_a_lower_rung_never_holds_more(batch: int, buffer: int, of: list[Load]) -> None:
-    sums = [sum(load.reservation(rung) for load in of) for rung in ladder(Scaler(batch, buffer))]
+    sums = [sum(load.reservation(rung) for load in of) for rung in batch_ladder(Scaler(batch, buffer))]
     assert sums == sorted(sums, reverse=True)
 
 
@@ -81,7 +81,7 @@ def test_a_pinned_scaler_counts_whatever_the_rung() -> None:
 
 @given(states, st.lists(loads, min_size=1, max_size=20), st.integers(1, 1500), st.floats(0, 1000))
 def test_no_rung_passes_the_threshold_while_a_lower_one_would_fit(
-    before: Grade, of: list[Load], capacity: int, now: float
+    before: BatchGrade, of: list[Load], capacity: int, now: float
 ) -> None:
     sums = totals(of)
     after = decide(before, sums, capacity, now=now)
@@ -91,23 +91,23 @@ def test_no_rung_passes_the_threshold_while_a_lower_one_would_fit(
 
 def test_down_at_once_up_only_with_margin_after_the_hold() -> None:
     sums = [1000, 800, 700, 650, 640, 500]
-    down = decide(Grade(0), sums, 900)
+    down = decide(BatchGrade(0), sums, 900)
     assert 1 == down.rung
     almost = decide(down, [810, 800, 700, 650, 640, 500], 900, now=1000.0)
-    assert Grade(1) == almost  # 810 fits under 0.90, but not with the margin of 0.05
+    assert BatchGrade(1) == almost  # 810 fits under 0.90, but not with the margin of 0.05
     room = [765, 750, 700, 650, 640, 500]
     held = decide(decide(down, room, 900, now=0.0), room, 900, now=59.9)
     assert 1 == held.rung
-    assert Grade(0) == decide(held, room, 900, now=60.0)
+    assert BatchGrade(0) == decide(held, room, 900, now=60.0)
 
 
 def test_where_nothing_fits_the_batch_is_1() -> None:
-    assert Scaler(1, 50) == RUNGS[decide(Grade(0), [2000, 1900, 1800, 1700, 1600, 1500], 900).rung]
+    assert Scaler(1, 50) == RUNGS[decide(BatchGrade(0), [2000, 1900, 1800, 1700, 1600, 1500], 900).rung]
 
 
 def test_a_hold_that_is_broken_begins_anew() -> None:
     room, tight = [700, 690, 680, 670, 660, 500], [900, 800, 680, 670, 660, 500]
-    state = decide(Grade(1), room, 900, now=0.0)
+    state = decide(BatchGrade(1), room, 900, now=0.0)
     state = decide(state, tight, 900, now=30.0)
     assert 1 == decide(state, room, 900, now=61.0).rung
 
@@ -115,26 +115,26 @@ def test_a_hold_that_is_broken_begins_anew() -> None:
 def test_it_goes_up_to_the_lowest_rung_of_the_hold() -> None:
     """Room for the whole batch that came in the last moment has not lasted."""
     some, much = [900, 800, 700, 650, 640, 500], [700, 690, 680, 670, 660, 500]
-    state = decide(Grade(4), some, 900, now=0.0)
+    state = decide(BatchGrade(4), some, 900, now=0.0)
     assert 2 == decide(state, much, 900, now=60.0).rung
 
 
 def test_a_waiting_pod_ends_every_buffer_at_once() -> None:
-    assert Grade(BARE) == decide(Grade(0), [10] * 6, 900, waiting=True)
+    assert BatchGrade(BARE) == decide(BatchGrade(0), [10] * 6, 900, waiting=True)
 
 
 def test_the_last_rung_is_left_when_nobody_has_waited_for_the_hold_and_buffers_fit() -> None:
     full = [2000, 1500, 1200, 1000, 860, 800]
-    assert Grade(BARE) == decide(Grade(BARE), full, 900, now=1e6)  # 860 of 900 leaves less than the margin
+    assert BatchGrade(BARE) == decide(BatchGrade(BARE), full, 900, now=1e6)  # 860 of 900 leaves less than the margin
     room = [2000, 1500, 1200, 1000, 855, 800]
-    state = decide(Grade(BARE), room, 900, now=0.0)
+    state = decide(BatchGrade(BARE), room, 900, now=0.0)
     assert decide(state, room, 900, now=59.9).rung == BARE
-    assert Grade(BARE - 1) == decide(state, room, 900, now=60.0)
+    assert BatchGrade(BARE - 1) == decide(state, room, 900, now=60.0)
     waited = decide(state, room, 900, now=30.0, waiting=True)
     assert decide(waited, room, 900, now=61.0).rung == BARE
 
 
-def polls(state: Grade, reported: Iterator[list[int]], capacity: int, count: int) -> list[int]:
+def polls(state: BatchGrade, reported: Iterator[list[int]], capacity: int, count: int) -> list[int]:
     rungs = [state.rung]
     for poll in range(count):
         state = decide(state, next(reported), capacity, now=poll * POLL)
@@ -148,7 +148,7 @@ def changes(rungs: list[int]) -> int:
 
 @given(states, clusters, st.data(), st.floats(0.2, 1.5))
 def test_a_constant_demand_settles_from_every_state(
-    state: Grade, split: list[list[Load]], data: st.DataObject, fullness: float
+    state: BatchGrade, split: list[list[Load]], data: st.DataObject, fullness: float
 ) -> None:
     """With reports up to 5 polls late and split over clusters: no more than 4 changes, and none after 16 polls."""
     of = [load for cluster in split for load in cluster]
@@ -174,26 +174,26 @@ def test_agents_that_tell_no_demand_settle_too(
     capacity = max(1, round(totals(of)[0] / fullness))
     late = data.draw(st.lists(st.integers(0, 5), min_size=len(of), max_size=len(of)))
     requested = data.draw(st.lists(st.integers(0, 250), min_size=len(of), max_size=len(of)))
-    readings: list[Reading | None] = [None] * len(of)
-    state = Grade(rung)
+    readings: list[InferredDemand | None] = [None] * len(of)
+    state = BatchGrade(rung)
     rungs = [rung]
     for poll in range(80):
         for at, load in enumerate(of):
             if poll >= late[at]:
                 requested[at] = load.reservation(RUNGS[rungs[poll - late[at]]]) - load.primaries
-            readings[at] = read_request(
+            readings[at] = infer_demand(
                 readings[at], now=poll * POLL, requested=requested[at], offered=RUNGS[rungs[-1]], patience=5 * POLL
             )
         seen = [
             Load(r.demand(primaries=load.primaries), load.primaries) for r, load in zip(readings, of, strict=True) if r
         ]
-        view = View(totals=totals(seen), capacity=capacity, settled=all(r.settled for r in readings if r))
-        state = grade(state, view, now=poll * POLL, rules=RULES)
+        view = SubnetDemand(totals=totals(seen), capacity=capacity, settled=all(r.settled for r in readings if r))
+        state = grade_batch(state, view, now=poll * POLL, rules=RULES)
         rungs.append(state.rung)
     assert 0 == changes(rungs[50:])
     assert changes(rungs) <= 6
 
 
 def test_nothing_more_is_offered_before_everybody_has_answered() -> None:
-    room = View(totals=[100] * 6, capacity=900, settled=False)
-    assert Grade(3) == grade(Grade(3, 0.0, 0), room, now=1e6, rules=RULES)
+    room = SubnetDemand(totals=[100] * 6, capacity=900, settled=False)
+    assert BatchGrade(3) == grade_batch(BatchGrade(3, 0.0, 0), room, now=1e6, rules=RULES)

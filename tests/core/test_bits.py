@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from podpool.core.bitmap import Bits
+from podpool.core.bitmap import Bitmap
 
 # around the width of a word, and of a word of words, where a child becomes full or is opened again
 SIZES = st.sampled_from([1, 2, 255, 256, 257, 600, 65536, 65537, 66000])
@@ -22,7 +22,7 @@ class BitsMachine(RuleBasedStateMachine):
     def begin(self, size: int, runs: list[tuple[int, int]]) -> None:
         inside = [(first, min(first + length, size - 1)) for first, length in runs if first < size]
         self.plain = {number for first, last in inside for number in range(first, last + 1)}
-        self.bits = Bits(size, full=inside)
+        self.bits = Bitmap(size, full=inside)
 
     @rule(data=st.data())
     def toggle(self, data: st.DataObject) -> None:
@@ -65,7 +65,7 @@ TestBits.settings = settings(max_examples=40, stateful_step_count=20)
 
 @given(st.integers(0, (1 << 128) - 1))
 def test_one_gap_in_all_of_ipv6_is_found(number: int) -> None:
-    bits = Bits(1 << 128, full=[(0, (1 << 128) - 1)])
+    bits = Bitmap(1 << 128, full=[(0, (1 << 128) - 1)])
     assert bits.first_absent() is None
     bits.discard(number)
     assert number == bits.first_absent()
@@ -76,4 +76,4 @@ def test_one_gap_in_all_of_ipv6_is_found(number: int) -> None:
 
 
 def test_an_empty_span_has_no_gap() -> None:
-    assert Bits(0).first_absent() is None
+    assert Bitmap(0).first_absent() is None

@@ -1,13 +1,13 @@
 """The demand behind requests of agents that do not tell theirs."""
 
-from podpool.core.inferred_demand import Reading, read_request
+from podpool.core.inferred_demand import InferredDemand, infer_demand
 from podpool.core.scaling import Scaler
 
 WHOLE, SMALL = Scaler(16, 50), Scaler(4, 50)
 
 
-def read(before: Reading | None, requested: int, offered: Scaler, *, now: float) -> Reading:
-    return read_request(before, now=now, requested=requested, offered=offered, patience=75.0)
+def read(before: InferredDemand | None, requested: int, offered: Scaler, *, now: float) -> InferredDemand:
+    return infer_demand(before, now=now, requested=requested, offered=offered, patience=75.0)
 
 
 def test_a_request_counts_for_the_scaler_that_it_answers() -> None:

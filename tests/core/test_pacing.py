@@ -7,40 +7,40 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.debounce import Pace, Rhythm, look
+from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import Scaler, target
 
-CALM = Rhythm(quiet=0.05, at_most=0.25, hold=30.0)
-EXHAUSTED = Rhythm(quiet=0.05, at_most=0.25, hold=0.0, spread=3.0)
+CALM = DebounceTiming(quiet=0.05, at_most=0.25, hold=30.0)
+EXHAUSTED = DebounceTiming(quiet=0.05, at_most=0.25, hold=0.0, spread=3.0)
 
 
 class Node:
     """A node that looks when its target changes and when it was told to look again."""
 
-    def __init__(self, requested: int, rhythm: Rhythm = CALM) -> None:
+    def __init__(self, requested: int, rhythm: DebounceTiming = CALM) -> None:
         self.requested = self.wanted = requested
         self.rhythm = rhythm
-        self.pace = Pace()
+        self.pace = DebounceState()
         self.asked: list[tuple[float, int]] = []
         self.again_at = math.inf
 
     def want(self, wanted: int, *, at: float) -> None:
         self.pass_time(at)
         self.wanted = wanted
-        self.look(at)
+        self.debounce(at)
 
     def pass_time(self, until: float) -> None:
         while self.again_at <= until:
-            self.look(self.again_at)
+            self.debounce(self.again_at)
 
-    def look(self, now: float) -> None:
-        verdict = look(self.pace, now=now, wanted=self.wanted, requested=self.requested, rhythm=self.rhythm)
+    def debounce(self, now: float) -> None:
+        verdict = debounce(self.pace, now=now, wanted=self.wanted, requested=self.requested, rhythm=self.rhythm)
         self.pace = verdict.pace
         self.again_at = math.inf if verdict.again_at is None else verdict.again_at
         if verdict.request is not None:
             self.requested = verdict.request
             self.asked.append((now, verdict.request))
-            self.look(now)
+            self.debounce(now)
 
 
 def test_many_pods_bound_at_once_are_one_request() -> None:
@@ -182,7 +182,7 @@ def test_left_alone_it_ends_where_it_wants_to_be(changes: list[tuple[float, int]
 
 @given(st.integers(0, 250), st.integers(0, 250), st.floats(0, 1e6))
 def test_looking_twice_at_one_moment_changes_nothing(wanted: int, requested: int, now: float) -> None:
-    first = look(Pace(), now=now, wanted=wanted, requested=requested, rhythm=CALM)
-    again = look(first.pace, now=now, wanted=wanted, requested=requested, rhythm=CALM)
+    first = debounce(DebounceState(), now=now, wanted=wanted, requested=requested, rhythm=CALM)
+    again = debounce(first.pace, now=now, wanted=wanted, requested=requested, rhythm=CALM)
     assert first == again
     assert msgspec.structs.asdict(first.pace) == msgspec.structs.asdict(again.pace)

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from podpool.core.addresses import Family
 from podpool.core.errors import InvalidInput, PoolExhausted, WrongState
 from podpool.core.pool import Order, Pool, PoolSnapshot, State
-from podpool.core.range_spec import parse_allocation
+from podpool.core.range_spec import parse_range_spec
 from podpool.core.ranges import Range, RangeSet, parse_prefix
 
 SPAN = Range(Family.V4, 1000, 1299)
@@ -168,7 +168,7 @@ def test_all_of_a_64_is_there(offset: int) -> None:
 
 
 def test_exclusions_are_holes() -> None:
-    allocation = parse_allocation("192.168.0.0/28", exclude=["192.168.0.0/30", "192.168.0.6/31"])
+    allocation = parse_range_spec("192.168.0.0/28", exclude=["192.168.0.0/30", "192.168.0.6/31"])
     pool = Pool(allocation.bounds, members=allocation.members)
     given_out = [allocation.prefix.family.text(pool.take()) for _ in range(3)]
     assert ["192.168.0.4", "192.168.0.5", "192.168.0.8"] == given_out

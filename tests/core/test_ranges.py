@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, Range, RangeSet, parse_exclusion, parse_prefix, parse_stretch, prefix_of
+from podpool.core.ranges import Prefix, Range, RangeSet, parse_exclusion, parse_prefix, parse_range, prefix_of
 
 networks = st.ip_addresses().flatmap(
     lambda address: st.integers(0, address.max_prefixlen).map(
@@ -185,14 +185,14 @@ def test_exclusions_are_strict(text: str) -> None:
 
 @given(small)
 def test_a_stretch_reads_back(stretch: Range) -> None:
-    assert stretch == parse_stretch(str(stretch))
+    assert stretch == parse_range(str(stretch))
 
 
 @pytest.mark.parametrize("text", ["10.0.0.9-10.0.0.1", "10.0.0.1-::1", "10.0.0.1-", "-", ""])
 def test_a_stretch_runs_upwards_within_one_family(text: str) -> None:
     with pytest.raises(InvalidInput):
-        parse_stretch(text)
+        parse_range(text)
 
 
 def test_one_address_is_a_stretch() -> None:
-    assert "10.0.0.1-10.0.0.1" == str(parse_stretch("10.0.0.1"))
+    assert "10.0.0.1-10.0.0.1" == str(parse_range("10.0.0.1"))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.scaling import Holding, Scaler, reactive_step, thresholds
+from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, thresholds
 
 
 class Node:
@@ -18,7 +18,7 @@ class Node:
     def look(self, assigned: int, *, exhausted: bool = False) -> tuple[int, int]:
         """Look once; give the request and how many addresses are named for release."""
         step = reactive_step(
-            Holding(requested=self.requested, held=self.held, named=self.named, assigned=assigned),
+            NodeHoldings(requested=self.requested, held=self.held, named=self.named, assigned=assigned),
             scaler=Scaler(self.batch, self.shares[0]),
             max_buffer=self.shares[1],
             maximum=self.maximum,
@@ -128,7 +128,7 @@ def test_a_batch_larger_than_the_node_is_the_node() -> None:
 
 def test_only_what_can_be_released_leaves_the_request() -> None:
     """Azure's counts the same way: the request falls by the number that was really marked."""
-    holding = Holding(requested=20, held=20, assigned=5)
+    holding = NodeHoldings(requested=20, held=20, assigned=5)
     step = reactive_step(holding, scaler=Scaler(10, 50), max_buffer=150, maximum=30, exhausted=False, releasable=4)
     assert (16, 4) == (step.request, step.release)
 

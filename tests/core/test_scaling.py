@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from podpool.core.scaling import Holding, Scaler, demand_bound, surplus, target, thresholds
+from podpool.core.scaling import NodeHoldings, Scaler, demand_bound, surplus, target, thresholds
 
 NO_MAXIMUM = 1 << 30
 batches = st.integers(1, 256)
@@ -138,21 +138,21 @@ def test_an_empty_request_has_no_demand_behind_it() -> None:
 
 def test_surplus_counts_what_is_there_not_what_was_asked_for() -> None:
     """Azure's second monitor would name 16 of the 16 addresses in use here, because it asked for 32."""
-    on_its_way = Holding(requested=32, held=16, assigned=5)
+    on_its_way = NodeHoldings(requested=32, held=16, assigned=5)
     assert 0 == surplus(on_its_way, wanted=16)
-    arrived_late = Holding(requested=16, held=32, assigned=5)
+    arrived_late = NodeHoldings(requested=16, held=32, assigned=5)
     assert 16 == surplus(arrived_late, wanted=16)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 def test_what_is_named_is_surplus_no_more(held: int, named: int, wanted: int) -> None:
-    extra = surplus(Holding(requested=wanted, held=held, named=named), wanted=wanted)
-    assert 0 == surplus(Holding(requested=wanted, held=held, named=named + extra), wanted=wanted)
+    extra = surplus(NodeHoldings(requested=wanted, held=held, named=named), wanted=wanted)
+    assert 0 == surplus(NodeHoldings(requested=wanted, held=held, named=named + extra), wanted=wanted)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 def test_without_its_surplus_a_node_has_what_it_wants_or_less(held: int, named: int, wanted: int) -> None:
-    extra = surplus(Holding(requested=0, held=held, named=named), wanted=wanted)
+    extra = surplus(NodeHoldings(requested=0, held=held, named=named), wanted=wanted)
     assert extra >= 0
     assert held - named - extra <= max(wanted, held - named if not extra else wanted)
 

@@ -10,13 +10,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.core.slice_table import Cut, NoSuchSlice, SliceTable, parse_slice_size
+from podpool.core.slice_table import NoSuchSlice, SliceLayout, SliceTable, parse_slice_size
 
 nodes = st.sampled_from([f"node{number}" for number in range(12)])
 # cuts of one range, of a part of it, of another beside it: /28 to /31, four to sixteen slices and more nodes than that
 cuts = st.sampled_from(
     [
-        Cut(parse_prefix(text), length)
+        SliceLayout(parse_prefix(text), length)
         for text, length in [
             ("10.0.0.0/26", 29),
             ("10.0.0.0/26", 28),
@@ -30,11 +30,11 @@ cuts = st.sampled_from(
 )
 
 
-def cut(text: str, size: str) -> Cut:
+def cut(text: str, size: str) -> SliceLayout:
     return parse_slice_size(size, of=parse_prefix(text))
 
 
-def cut_anew(table: SliceTable, other: Cut, *, in_use: Collection[str]) -> SliceTable:
+def cut_anew(table: SliceTable, other: SliceLayout, *, in_use: Collection[str]) -> SliceTable:
     """Let who uses its slice keep it, and who has one that fits; the rest join again, in order."""
     again = SliceTable(other, held={node: table.held[node] for node in in_use})
     for node, slice_ in table.held.items():
@@ -48,7 +48,7 @@ class SliceMachine(RuleBasedStateMachine):
     """Nodes join and leave in any order, the range is cut anew, and nobody ever shares."""
 
     @initialize(first=cuts)
-    def begin(self, first: Cut) -> None:
+    def begin(self, first: SliceLayout) -> None:
         self.table = SliceTable(first)
         self.known: dict[str, Prefix] = {}
         self.queue: list[str] = []
@@ -81,7 +81,7 @@ class SliceMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.known)
     @rule(other=cuts, data=st.data())
-    def cut_anew(self, other: Cut, data: st.DataObject) -> None:
+    def cut_anew(self, other: SliceLayout, data: st.DataObject) -> None:
         in_use = data.draw(st.sets(st.sampled_from(sorted(self.known))))
         before, everybody = self.known, [*self.known, *self.queue]
         self.table = cut_anew(self.table, other, in_use=in_use)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from parts.pages import commands_of, register, run_commands, within_reach
-from podpool.api.crds import manifests, multus_manifest
+from podpool.api.crds import crd_manifests, multus_crd_manifest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,7 +32,7 @@ KINDS = "net-attach-def,nodeslicepools,ippools,leases,pods"
 @pytest.fixture
 def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A cluster with Whereabouts' and Multus' kinds."""
-    for definition in (multus_manifest(), *manifests()):
+    for definition in (multus_crd_manifest(), *crd_manifests()):
         control_plane.kubectl("apply", "-f", "-", manifest=definition)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     try:

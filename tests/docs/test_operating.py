@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.pages import ROOT, commands_of, register, run_commands, within_reach
-from podpool.core.batch_policy import Load, ladder
+from podpool.core.batch_policy import Load, batch_ladder
 from podpool.core.settings import Settings
 
 if TYPE_CHECKING:
@@ -58,6 +58,6 @@ def test_the_table_of_sizes_is_what_the_core_computes() -> None:
     rows = re.findall(r"^\| (\d+) \| ([\d |]+) \|$", (ROOT / PAGE).read_text(), re.MULTILINE)
     assert rows
     for pods, held in rows:
-        assert [Load(int(pods)).reservation(scaler) for scaler in ladder(Settings().scaler)] == [
+        assert [Load(int(pods)).reservation(scaler) for scaler in batch_ladder(Settings().scaler)] == [
             int(each) for each in held.split(" | ")
         ]

@@ -7,46 +7,46 @@ from typing import Any
 
 import msgspec
 import pytest
-
-from podpool.cli import adopt_cmd as adopt
-from podpool.cli import journal_cmd as journal
 from podpool.cli.daemon_parser import COMMANDS
 from podpool.cli.options import Asked
+
+from podpool.cli.commands import adopt as adopt
+from podpool.cli.commands import journal as journal
+from podpool.cli.commands.status import Items
 from podpool.cli.output import Teller
 from podpool.cli.spec import Output
-from podpool.cli.status_cmds import Items
-from podpool.core.settings import KINDS
+from podpool.core.settings import FORMATS
 from podpool.inspect.address_map import AddressMap
-from podpool.inspect.audit import Report
-from podpool.inspect.changes import News
-from podpool.inspect.cluster_model import Delta, Picture
-from podpool.inspect.diagnose import Reason
-from podpool.inspect.forecast import Outlook
+from podpool.inspect.audit import AuditReport
+from podpool.inspect.changes import ActivityEntry
+from podpool.inspect.cluster_model import ClusterDelta, ClusterSnapshot
+from podpool.inspect.diagnose import Diagnosis
+from podpool.inspect.forecast import Trend
 from podpool.inspect.pods import PodView
-from podpool.inspect.repair import Done, Repair
-from podpool.inspect.search import AddressNow, Found, Match
+from podpool.inspect.repair import Repair, RepairResult
+from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
 from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.snapshot import Leader
 from podpool.inspect.view_models import NodeView, SubnetView
 from podpool.ledger import admin_messages as forms
 from podpool.ledger import messages
 from podpool.ledger.storage.fsck import Checked
-from podpool.whereabouts.migration_report import Trouble
+from podpool.whereabouts.migration_report import Problem
 from tests.golden.files import matches_json, on_the_wire
 from tests.golden.samples import sample
 from tests.golden.sources import keys_beside, keyword_values
 
 LEDGER = {
     "subnet create": messages.SubnetState,
-    "subnet list": messages.Subnets,
+    "subnet list": messages.SubnetList,
     "subnet show": forms.SubnetDetails,
-    "subnet delete": forms.Deleted,
-    "token create": forms.Token,
-    "token list": forms.Tokens,
-    "cluster list": forms.Clusters,
-    "cluster retire": forms.Retired,
-    "history": forms.History,
-    "recovery": messages.Recovery,
+    "subnet delete": forms.DeletedSubnet,
+    "token create": forms.TokenInfo,
+    "token list": forms.TokenList,
+    "cluster list": forms.ClusterList,
+    "cluster retire": forms.RetiredCluster,
+    "history": forms.AddressHistory,
+    "recovery": messages.RecoveryStatus,
     "check": Checked,
 }
 
@@ -54,18 +54,18 @@ LEDGER = {
 def answers() -> dict[str, Any]:
     """What each command tells, with every field set."""
     lists = {"subnets": SubnetView, "nodes": NodeView, "pods": PodView, "slices": NetworkView}
-    past = {"past": [sample(forms.Tenure)], "uses": [sample(forms.ReportedUse)]}
-    report, plan = sample(Report), [sample(Repair)]
+    past = {"past": [sample(forms.AllocationPeriod)], "uses": [sample(forms.ReportedPodUsage)]}
+    report, plan = sample(AuditReport), [sample(Repair)]
     return {
         **{name: Items(items=[sample(view)], troubles={"ledger": "why"}) for name, view in lists.items()},
         **{f"ledger {name}": sample(answer) for name, answer in LEDGER.items()},
-        "watch": sample(News),
-        "who": {"now": sample(AddressNow), **past},
-        "why": sample(Reason),
+        "watch": sample(ActivityEntry),
+        "who": {"now": sample(AddressStatus), **past},
+        "why": sample(Diagnosis),
         "audit": report,
         "audit --repair": {"report": report, "server": "server", "plan": plan},
-        "audit --repair, each step": sample(Done),
-        "adopt whereabouts": sample(adopt.Report),
+        "audit --repair, each step": sample(RepairResult),
+        "adopt whereabouts": sample(adopt.AuditReport),
         "agent journal, each use": sample(journal.Use),
         "status, controller": sample(Leader),
     }
@@ -86,13 +86,13 @@ def test_keys_that_commands_put_together() -> None:
 
 def test_words_for_programs() -> None:
     """Values of enums, and codes of what an audit finds: some are made from the names of an enum's members."""
-    pools = [each.name for each in Trouble]
+    pools = [each.name for each in Problem]
     codes = keyword_values("code", beside=("invariant", "about"))
     matches_json(
         "cli/words.json",
         {
-            "outlook": list(Outlook),
-            "trouble": list(Trouble),
+            "outlook": list(Trend),
+            "trouble": list(Problem),
             "output": list(Output),
             "audit code": codes,
             "audit code after `pool-`, in upper case": pools,
@@ -107,16 +107,16 @@ def test_options_of_processes() -> None:
         for room, commands in COMMANDS.items()
         for name, command in commands.items()
     }
-    matches_json("cli/options.json", {"numbers": sorted(KINDS), "options": options})
+    matches_json("cli/options.json", {"numbers": sorted(FORMATS), "options": options})
 
 
 def test_what_the_page_is_sent() -> None:
     """The stream's two events, and answers to questions."""
     sent = {
-        "event everything": Picture,
-        "event change": Delta,
-        "/api/search": list[Match],
-        "/api/addresses, /api/nodes, /api/pods": Found,
+        "event everything": ClusterSnapshot,
+        "event change": ClusterDelta,
+        "/api/search": list[SearchMatch],
+        "/api/addresses, /api/nodes, /api/pods": SearchResult,
         "/api/subnets/NETWORK/SUBNET/addresses": AddressMap,
     }
     matches_json("cli/dashboard.json", {path: on_the_wire(sample(answer)) for path, answer in sent.items()})

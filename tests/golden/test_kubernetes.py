@@ -15,7 +15,7 @@ from podpool.api.whereabouts import SliceReport
 from podpool.core.addresses import parse_address
 from podpool.core.ranges import parse_prefix
 from podpool.kube.codec import ENCODER
-from podpool.whereabouts.object_names import PoolPlace, reservation_name, slice_pool_name
+from podpool.whereabouts.object_names import PoolIdentifier, reservation_name, slice_pool_name
 from tests.golden.files import DATA, matches_json, matches_lines, on_the_wire
 from tests.golden.samples import sample
 from tests.golden.sources import keyword_values, names_under
@@ -69,11 +69,11 @@ def test_names_of_objects() -> None:
     matches_lines(
         "kubernetes/object-names.txt",
         [
-            f"IPPool of a range: {PoolPlace(range=slice_).name}",
-            f"IPPool of a range of a network: {PoolPlace(range=v6, network='wide').name}",
-            f"IPPool of a slice: {PoolPlace(range=slice_, network='wide', node='node-1').name}",
-            f"Lease of a range: {PoolPlace(range=slice_).lease}",
-            f"Lease of a slice: {PoolPlace(range=slice_, network='wide', node='node-1').lease}",
+            f"IPPool of a range: {PoolIdentifier(range=slice_).name}",
+            f"IPPool of a range of a network: {PoolIdentifier(range=v6, network='wide').name}",
+            f"IPPool of a slice: {PoolIdentifier(range=slice_, network='wide', node='node-1').name}",
+            f"Lease of a range: {PoolIdentifier(range=slice_).lease}",
+            f"Lease of a slice: {PoolIdentifier(range=slice_, network='wide', node='node-1').lease}",
             f"OverlappingRangeIPReservation: {reservation_name(address)}",
             f"OverlappingRangeIPReservation of a network: {reservation_name(address, network='wide')}",
             f"NodeSlicePool: {slice_pool_name(network='wide', name='cni')}",
@@ -84,12 +84,12 @@ def test_names_of_objects() -> None:
 
 def test_definitions() -> None:
     """`podpool crds`."""
-    matches_json("kubernetes/crds.json", without_words(crds.manifests()))
+    matches_json("kubernetes/crds.json", without_words(crds.crd_manifests()))
 
 
 def test_accounts_roles_and_policies() -> None:
-    """`podpool access --shared-ranges`."""
-    manifests = [*rbac.accounts(), *rbac.shared_ranges(), *admission.policies()]
+    """`podpool rbac --shared-ranges`."""
+    manifests = [*rbac.rbac_manifests(), *rbac.shared_range_manifests(), *admission.admission_manifests()]
     matches_json("kubernetes/rbac.json", without_words(manifests))
 
 

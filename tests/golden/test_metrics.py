@@ -9,16 +9,15 @@ import random
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from podpool.agent.metrics import Meters
-from podpool.agent.metrics_snapshot import Picture
+from podpool.agent.metrics import Meters, Picture
 from podpool.controller.metrics import Metrics, View
 from podpool.kube.workqueue import WorkQueue
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.http.handler import Service
-from podpool.ledger.http.metrics import Metered
-from podpool.ledger.messages import NewSubnet
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.http.metrics import MetricsMiddleware
+from podpool.ledger.messages import SubnetSpec
 from podpool.ledger.storage.sqlite.store import InlineStore
-from podpool.runtime.process import health
+from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Handler, Request
 from tests.agent.clocks import SetClock
 from tests.golden.files import matches_json
@@ -51,7 +50,7 @@ def test_the_agent() -> None:
     async def shown() -> bytes:
         meters = Meters(answered, lambda: sample(Picture))
         await meters.handle(b"podpool/1\0ADD\0")
-        return await page_of(meters.page(health(lambda: None)))
+        return await page_of(meters.page(health_handler(lambda: None)))
 
     matches_json("metrics/agent.json", families(asyncio.run(shown())))
 
@@ -70,9 +69,9 @@ def test_the_controller() -> None:
 def test_the_ledger() -> None:
     async def shown() -> bytes:
         store = InlineStore()
-        ledger = Ledger(store, clock=SetClock(), rng=RNG)
-        metered = Metered(Service(ledger), ledger, store)
-        new = msgspec.json.encode(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        ledger = LedgerService(store, clock=SetClock(), rng=RNG)
+        metered = MetricsMiddleware(LedgerHandler(ledger), ledger, store)
+        new = msgspec.json.encode(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
         made = await metered(Request(method="POST", path="/v1/subnets", body=new))
         assert 200 == made.status
         return await page_of(metered)

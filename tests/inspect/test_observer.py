@@ -7,18 +7,25 @@ import random
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
-from podpool.api.azure import NETWORK_CONFIGS, SUBNETS
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.inspect.observer import LEDGER, Observer
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.store import PocketStore
+from podpool.kube.crd_install import install_crds
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.http.handler import Service
-from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.messages import (
+    DemandReport,
+    OpenTermRequest,
+    ReconcileItem,
+    ReconcileRequest,
+    SubnetName,
+    SubnetSpec,
+)
 from podpool.ledger.storage.sqlite.store import InlineStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -33,7 +40,7 @@ PATIENCE = 30.0
 class Road:
     """The way to the ledger, which can be closed."""
 
-    def __init__(self, service: Service) -> None:
+    def __init__(self, service: LedgerHandler) -> None:
         self.closed = True
         self._service = service
 
@@ -48,25 +55,25 @@ class Site:
 
     def __init__(self, *, booked: bool = True) -> None:
         rng = random.Random(1)  # noqa: S311  the same each time
-        self.kube = KubeClient(PocketApi(PocketStore(clock=LoopClock(), rng=rng)))
-        self._ledger = Ledger(InlineStore(), clock=SystemClock(), rng=rng)
-        self.road = Road(Service(self._ledger))
+        self.kube = KubeClient(ResourceHandler(ObjectStore(clock=LoopClock(), rng=rng)))
+        self._ledger = LedgerService(InlineStore(), clock=SystemClock(), rng=rng)
+        self.road = Road(LedgerHandler(self._ledger))
         ledger = LedgerClient(self.road) if booked else None
         self.observer = Observer(self.kube, ledger, clock=SystemClock(), rng=rng)
 
     async def open(self) -> None:
         await self._ledger.start()
-        await self._ledger.administration.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
-        await install(self.kube, manifests())
+        await self._ledger.administration.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        await install_crds(self.kube, crd_manifests())
 
     async def join(self, name: str) -> None:
         await self.kube.create(NODES, {"metadata": {"name": name}})
         given = [{"name": "g1", "ip": "10.0.0.9"}, {"name": "g2", "ip": "10.0.0.10"}]
         container = {"id": "c", "primaryIP": "10.0.0.8", "subnetName": "pods", "vnetID": "vnet", "ipAssignments": given}
         config = {"metadata": {"name": name}, "spec": {"requestedIPCount": 2}}
-        await self.kube.create(NETWORK_CONFIGS, config, namespace="kube-system")
+        await self.kube.create(NODE_NETWORK_CONFIGS, config, namespace="kube-system")
         status = {"status": {"networkContainers": [container]}}
-        await self.kube.merge(NETWORK_CONFIGS, name, status, namespace="kube-system", sub="status")
+        await self.kube.merge(NODE_NETWORK_CONFIGS, name, status, namespace="kube-system", sub="status")
 
     async def seen(self, holds: Callable[[Observer], object]) -> None:
         """Look again and again until something is seen."""
@@ -132,9 +139,9 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
             await site.seen(lambda observer: observer.missing() is None and observer.scene.nodes)
             assert ({}, "Every Pod has its address.") == (site.observer.scene.subnets, site.observer.scene.headline)
             await site.join("one")
-            await site.kube.create(SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
+            await site.kube.create(CLUSTER_SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
             status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}
-            await site.kube.merge(SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
+            await site.kube.merge(CLUSTER_SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
             await site.seen(lambda observer: observer.scene.subnets and observer.scene.subnets["vnet.pods"].exhausted)
             shown = site.observer.scene.subnets["vnet.pods"]
             assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
@@ -149,10 +156,10 @@ def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> No
             site.road.closed = False
             await site.seen(lambda observer: observer.scene.subnets)
             ledger = LedgerClient(site.road)
-            term = (await ledger.open_term(OpenTerm(cluster="c1"))).term
+            term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
             subnet = SubnetName(network="vnet", name="pods")
-            item = Item(subnet=subnet, node="one", node_uid="uid", wanted=7, report=Report(demand=0, batch=16))
-            await ledger.reconcile(Reconcile(cluster="c1", term=term, number=1, items=(item,)))
+            item = ReconcileItem(subnet=subnet, node="one", node_uid="uid", wanted=7, report=DemandReport(demand=0, batch=16))
+            await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=(item,)))
             await site.seen(lambda observer: 8 == observer.scene.subnets["vnet.pods"].reserved)
 
     asyncio.run(story())

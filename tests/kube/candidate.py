@@ -11,17 +11,17 @@ from pathlib import Path
 
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.leader_election import Elector, LeadLost, Timing
+from podpool.kube.leader_election import LeaderElector, LeadershipLost, LeaseTiming
 from podpool.runtime.clock import SystemClock
 
-BRISK = Timing(duration=3.0, renew_deadline=2.0, retry=0.3)
+BRISK = LeaseTiming(duration=3.0, renew_deadline=2.0, retry=0.3)
 """client-go's proportions, in a time that a test has."""
 
 
 async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
     transport = from_kubeconfig(Path(kubeconfig))
     pages = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    elector = Elector(
+    elector = LeaderElector(
         KubeClient(transport),
         name="controller",
         namespace=namespace,
@@ -42,7 +42,7 @@ async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
         leads += 1
         try:
             await elector.run(lead)
-        except LeadLost:
+        except LeadershipLost:
             print("lost", flush=True)
 
 

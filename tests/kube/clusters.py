@@ -11,16 +11,16 @@ from pathlib import Path
 from yarl import URL
 
 from parts.control_plane import ControlPlane
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NAMESPACES
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.config import Connection, from_kubeconfig
-from podpool.kube.crd_install import install
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.registry import Served
-from podpool.lab.apiserver.server import PocketServer
-from podpool.lab.apiserver.store import PocketStore
+from podpool.kube.crd_install import install_crds
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.registry import ApiResource
+from podpool.lab.apiserver.server import LiteApiServer
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Transport
@@ -44,8 +44,8 @@ class FixedClock:
         return self.seconds
 
 
-def pocket() -> PocketApi:
-    return PocketApi(PocketStore(clock=FixedClock(), rng=random.Random(7)))  # noqa: S311  seeded
+def pocket() -> ResourceHandler:
+    return ResourceHandler(ObjectStore(clock=FixedClock(), rng=random.Random(7)))  # noqa: S311  seeded
 
 
 class Guest:
@@ -61,14 +61,14 @@ class Host(Guest):
     """A guest who can also do to the server what happens to servers."""
 
     def __init__(
-        self, transport: Transport, namespace: str, *, plane: ControlPlane | None, store: PocketStore | None
+        self, transport: Transport, namespace: str, *, plane: ControlPlane | None, store: ObjectStore | None
     ) -> None:
         super().__init__(transport, namespace)
         self._store = store
         self._plane = plane
 
     @property
-    def store(self) -> PocketStore:
+    def store(self) -> ObjectStore:
         """What is behind pocket."""
         assert self._store
         return self._store
@@ -85,7 +85,7 @@ class Host(Guest):
             await asyncio.to_thread(self._plane.apiserver.stop)
             self._plane.apiserver.start()
         else:
-            self.store.end_watches()
+            self.store.stop_watches()
             self.store.compact()
 
     @asynccontextmanager
@@ -145,17 +145,17 @@ class Host(Guest):
 
     @property
     def _registry(self) -> str:
-        return f"/registry/{NETWORK_CONFIGS.group}/{NETWORK_CONFIGS.plural}/{self.namespace}/"
+        return f"/registry/{NODE_NETWORK_CONFIGS.group}/{NODE_NETWORK_CONFIGS.plural}/{self.namespace}/"
 
     @property
-    def _served(self) -> Served:
-        return self.store.kinds.find(NETWORK_CONFIGS.group, NETWORK_CONFIGS.version, NETWORK_CONFIGS.plural)
+    def _served(self) -> ApiResource:
+        return self.store.registry.find(NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.version, NODE_NETWORK_CONFIGS.plural)
 
     def _born(self, name: str) -> dict[str, object]:
         """Write an object out as the API server keeps it."""
         meta = {"name": name, "namespace": self.namespace, "uid": f"uid-{name}", "generation": 1}
         meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
-        return {"apiVersion": NETWORK_CONFIGS.api_version, "kind": NETWORK_CONFIGS.kind, "metadata": meta}
+        return {"apiVersion": NODE_NETWORK_CONFIGS.api_version, "kind": NODE_NETWORK_CONFIGS.kind, "metadata": meta}
 
 
 class Cluster:
@@ -172,16 +172,16 @@ class Cluster:
             store = None if self._plane else pocket().store
             transport = await self._road(stack, store)
             guest = Host(transport, f"test-{next(_count)}", plane=self._plane, store=store)
-            await install(guest.client, manifests())
+            await install_crds(guest.client, crd_manifests())
             await guest.client.create(NAMESPACES, {"metadata": {"name": guest.namespace}})
             guest.road.sent.clear()
             yield guest
 
-    async def _road(self, stack: AsyncExitStack, store: PocketStore | None) -> Transport:
+    async def _road(self, stack: AsyncExitStack, store: ObjectStore | None) -> Transport:
         if store and not self._http:
-            return PocketApi(store)
+            return ResourceHandler(store)
         if store:
-            server = PocketServer(store)
+            server = LiteApiServer(store)
             port = await stack.enter_async_context(serving(server, host="127.0.0.1", port=0, grace=0))
             transport: Connection = HttpTransport(f"http://127.0.0.1:{port}")
         else:
@@ -196,7 +196,7 @@ class Cluster:
         if self._plane:
             yield self._plane.kubeconfig
             return
-        async with serving(PocketServer(guest.store), host="127.0.0.1", port=0) as port:
+        async with serving(LiteApiServer(guest.store), host="127.0.0.1", port=0) as port:
             path = home / "pocket.kubeconfig"
             path.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
             yield path

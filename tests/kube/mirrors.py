@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
-from podpool.kube.codec import reader
-from podpool.kube.informer import Reflector
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.kube.codec import decoders_of
+from podpool.kube.informer import Informer
 from podpool.runtime.transport import Request
 from tests.kube.clusters import Guest
 
-NNC = NETWORK_CONFIGS
+NNC = NODE_NETWORK_CONFIGS
 Told = tuple[str | None, str | None]
 
 
@@ -23,7 +23,7 @@ class Mirror:
         self.guest = guest
         self.told: list[tuple[NodeNetworkConfig | None, NodeNetworkConfig | None]] = []
         rng = random.Random(1)  # noqa: S311  seeded
-        self.reflector = Reflector(guest.client, NNC, rng=rng, namespace=guest.namespace, **selectors)
+        self.reflector = Informer(guest.client, NNC, rng=rng, namespace=guest.namespace, **selectors)
         self.reflector.lasting = (lasting, lasting) if lasting else self.reflector.lasting
         self.store = self.reflector.store
         self.store.subscribe(self._tell)
@@ -93,7 +93,7 @@ async def fresh(guest: Guest) -> dict[str, NodeNetworkConfig]:
         await asyncio.sleep(0.1)
         answer = await guest.road.send(request)
     assert 200 == answer.status
-    page = reader(NNC).page.decode(await answer.read())
+    page = decoders_of(NNC).page.decode(await answer.read())
     return {each.key: each for each in page.items or ()}
 
 

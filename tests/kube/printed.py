@@ -8,7 +8,7 @@ from pathlib import Path
 from parts.api import Api, ApiError
 from parts.control_plane import ControlPlane
 from parts.polling import until
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 
@@ -20,7 +20,7 @@ def printed(*words: str) -> str:
 def define_kinds(plane: ControlPlane) -> None:
     """Apply `podpool crds`, and wait until every kind is served."""
     plane.kubectl("apply", "-f", "-", manifest=printed("crds"))
-    for manifest in manifests():
+    for manifest in crd_manifests():
         group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
         path = f"/apis/{group}/{version}/{manifest['spec']['names']['plural']}"
         until(partial(served, plane.admin, path), f"{path} is served")

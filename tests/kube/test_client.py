@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from podpool.api.azure import (
-    NETWORK_CONFIGS,
-    SUBNETS,
+    CLUSTER_SUBNETS,
+    NODE_NETWORK_CONFIGS,
     ClusterSubnet,
     ClusterSubnetSpec,
     NetworkConfigSpec,
@@ -16,16 +16,16 @@ from podpool.api.azure import (
     SubnetScaler,
 )
 from podpool.api.builtin import LEASES, NODES, PODS
-from podpool.api.meta import Kind, Meta
-from podpool.kube.errors import AlreadyExists, Conflict, Gone, Invalid, NotFound
+from podpool.api.meta import Kind, ObjectMeta
+from podpool.kube.errors import ApiAlreadyExists, ApiConflict, ApiExpired, ApiInvalid, ApiNotFound
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop
 
-NNC = NETWORK_CONFIGS
+NNC = NODE_NETWORK_CONFIGS
 
 
 def nnc(name: str, **meta: Any) -> NodeNetworkConfig:  # noqa: ANN401  whatever metadata has
-    return NodeNetworkConfig(metadata=Meta(name=name, **meta), spec=NetworkConfigSpec(requested=16))
+    return NodeNetworkConfig(metadata=ObjectMeta(name=name, **meta), spec=NetworkConfigSpec(requested=16))
 
 
 async def made(guest: Guest, name: str = "node-1", **meta: Any) -> NodeNetworkConfig:  # noqa: ANN401  same
@@ -54,42 +54,42 @@ class TestObjects:
         async with cluster.guest() as guest:
             spec = ClusterSubnetSpec(scaler=SubnetScaler(batch=8, buffer=Decimal("0.25")))
             await guest.client.create(
-                SUBNETS, ClusterSubnet(metadata=Meta(name="s"), spec=spec), namespace=guest.namespace
+                CLUSTER_SUBNETS, ClusterSubnet(metadata=ObjectMeta(name="s"), spec=spec), namespace=guest.namespace
             )
-            read = await guest.client.get(SUBNETS, "s", namespace=guest.namespace)
+            read = await guest.client.get(CLUSTER_SUBNETS, "s", namespace=guest.namespace)
             assert read.spec.scaler == SubnetScaler(batch=8, buffer=Decimal("0.25"))
 
     @in_loop
     async def test_a_name_is_given_once(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await made(guest)
-            with pytest.raises(AlreadyExists, match="create NodeNetworkConfig test-.*/node-1"):
+            with pytest.raises(ApiAlreadyExists, match="create NodeNetworkConfig test-.*/node-1"):
                 await made(guest)
 
     @in_loop
     async def test_what_is_not_there_is_not_found(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
-            with pytest.raises(NotFound, match="get NodeNetworkConfig test-.*/missing"):
+            with pytest.raises(ApiNotFound, match="get NodeNetworkConfig test-.*/missing"):
                 await guest.client.get(NNC, "missing", namespace=guest.namespace)
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.merge(NNC, "missing", {"spec": {}}, namespace=guest.namespace)
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.delete(NNC, "missing", namespace=guest.namespace)
-            with pytest.raises(NotFound, match="namespaces"):
+            with pytest.raises(ApiNotFound, match="namespaces"):
                 await guest.client.create(NNC, nnc("x"), namespace="no-such-place")
 
     @in_loop
     async def test_a_name_that_is_none_is_invalid(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             for name in ("", "Node_1"):
-                with pytest.raises(Invalid):
+                with pytest.raises(ApiInvalid):
                     await made(guest, name)
 
     @in_loop
     async def test_what_breaks_the_schema_is_invalid(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             wrong = {"metadata": {"name": "x"}, "spec": {"requestedIPCount": "many"}}
-            with pytest.raises(Invalid, match="requestedIPCount"):
+            with pytest.raises(ApiInvalid, match="requestedIPCount"):
                 await guest.client.create(NNC, wrong, namespace=guest.namespace)
 
 
@@ -114,7 +114,7 @@ class TestPatches:
                 NNC, "node-1", {"spec": {"requestedIPCount": 17}}, namespace=guest.namespace, precondition=old
             )
             for sub in (None, "status"):
-                with pytest.raises(Conflict, match="node-1"):
+                with pytest.raises(ApiConflict, match="node-1"):
                     await guest.client.merge(
                         NNC,
                         "node-1",
@@ -157,7 +157,7 @@ class TestPatches:
                 {"op": "replace", "path": "/spec/requestedIPCount", "value": 32},
                 {"op": "test", "path": "/metadata/uid", "value": "another"},
             ]
-            with pytest.raises(Invalid):
+            with pytest.raises(ApiInvalid):
                 await guest.client.json_patch(NNC, "node-1", operations, namespace=guest.namespace)
             assert old == await guest.client.get(NNC, "node-1", namespace=guest.namespace)
 
@@ -166,7 +166,7 @@ class TestPatches:
         async with cluster.guest() as guest:
             await made(guest)
             for meta in ({"uid": "another"}, {"name": "another"}):
-                with pytest.raises((Invalid, Conflict)):
+                with pytest.raises((ApiInvalid, ApiConflict)):
                     await guest.client.merge(NNC, "node-1", {"metadata": meta}, namespace=guest.namespace)
 
     @in_loop
@@ -228,7 +228,7 @@ class TestStatus:
     async def test_a_kind_without_status_has_no_such_place(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await guest.client.create(LEASES, {"metadata": {"name": "l"}}, namespace=guest.namespace)
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.merge(LEASES, "l", {"spec": {}}, namespace=guest.namespace, sub="status")
 
 
@@ -238,16 +238,16 @@ class TestDeletes:
         async with cluster.guest() as guest:
             await made(guest)
             await guest.client.delete(NNC, "node-1", namespace=guest.namespace)
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.get(NNC, "node-1", namespace=guest.namespace)
 
     @in_loop
     async def test_only_the_uid_and_version_that_were_named_are_deleted(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             meta = (await made(guest)).metadata
-            with pytest.raises(Conflict):
+            with pytest.raises(ApiConflict):
                 await guest.client.delete(NNC, "node-1", namespace=guest.namespace, uid="another")
-            with pytest.raises(Conflict):
+            with pytest.raises(ApiConflict):
                 await guest.client.delete(NNC, "node-1", namespace=guest.namespace, resource_version="1")
             await guest.client.delete(
                 NNC, "node-1", namespace=guest.namespace, uid=meta.uid, resource_version=meta.resource_version
@@ -265,11 +265,11 @@ class TestDeletes:
             assert held == await guest.client.get(NNC, "node-1", namespace=guest.namespace), "twice changes nothing"
 
             more = {"metadata": {"finalizers": ["podpool.io/ledger", "podpool.io/other"]}}
-            with pytest.raises(Invalid):
+            with pytest.raises(ApiInvalid):
                 await guest.client.merge(NNC, "node-1", more, namespace=guest.namespace)
 
             await guest.client.merge(NNC, "node-1", {"metadata": {"finalizers": None}}, namespace=guest.namespace)
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.get(NNC, "node-1", namespace=guest.namespace)
 
     @in_loop
@@ -359,9 +359,9 @@ class TestLists:
     @in_loop
     async def test_a_selector_that_is_none_is_refused(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
-            with pytest.raises(Invalid):
+            with pytest.raises(ApiInvalid):
                 await guest.client.list(NNC, namespace=guest.namespace, labels="a b")
-            with pytest.raises(Invalid):
+            with pytest.raises(ApiInvalid):
                 await guest.client.list(NNC, namespace=guest.namespace, fields="spec.requestedIPCount=1")
 
 
@@ -459,7 +459,7 @@ class TestWatches:
     async def test_a_watch_from_a_forgotten_version_is_gone(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await made(guest)
-            with pytest.raises(Gone, match="watch nodenetworkconfigs in test-"):
+            with pytest.raises(ApiExpired, match="watch nodenetworkconfigs in test-"):
                 await seen(guest, since=guest.forgotten(), count=1)
 
 

@@ -16,8 +16,8 @@ from parts.control_plane import ControlPlane
 from podpool.api.builtin import NAMESPACES
 from podpool.core.errors import InvalidInput
 from podpool.kube.client import KubeClient
-from podpool.kube.config import connect, from_file, from_kubeconfig, in_cluster, namespace_of
-from podpool.kube.errors import Forbidden
+from podpool.kube.config import connect, default_namespace, from_kubeconfig, in_cluster, token_file_headers
+from podpool.kube.errors import ApiForbidden
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response
 from tests.kube.loops import in_loop
@@ -56,7 +56,7 @@ class TestKubeconfig:
         config = json.loads(path.read_text())
         config["contexts"][0]["context"] |= said
         path.write_text(json.dumps(config))
-        assert meant == namespace_of(path) == namespace_of(environ={"KUBECONFIG": str(path)})
+        assert meant == default_namespace(path) == default_namespace(environ={"KUBECONFIG": str(path)})
 
     def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
         path = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})
@@ -150,7 +150,7 @@ def inline(pem: bytes) -> str:
 def test_a_token_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
     token = tmp_path / "token"
     token.write_text("first\n")
-    headers = from_file(token)
+    headers = token_file_headers(token)
     assert {"authorization": "Bearer first"} == headers()
     token.write_text("second\n")
     os.utime(token, ns=(1, 1))
@@ -166,7 +166,7 @@ class TestRealServer:
         (tmp_path / "token").write_text(control_plane.accounts.token("in-cluster"))
         environ = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(control_plane.port)}
         transport = in_cluster(environ, account=tmp_path)
-        with pytest.raises(Forbidden, match="list namespaces: .*serviceaccount:default:in-cluster"):
+        with pytest.raises(ApiForbidden, match="list namespaces: .*serviceaccount:default:in-cluster"):
             await KubeClient(transport).list(NAMESPACES)
         await transport.close()
 

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from pathlib import Path
 
 from podpool.api.azure import NodeNetworkConfig
-from podpool.kube.cache import Store
-from podpool.kube.informer import Applied, Deleted, Event, Initial, Reflector
+from podpool.kube.cache import ObjectCache
+from podpool.kube.informer import Applied, Deleted, Informer, InformerEvent, Replaced
 from podpool.runtime.transport import Request
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop
@@ -131,9 +131,9 @@ class TestLoad:
         """While it sleeps, more is written than all buffers on the way can hold."""
         async with cluster.guest() as guest, cluster.afar(guest, tmp_path, patience=30) as (far, _):
             await make(guest, *BEFORE)
-            store: Store[NodeNetworkConfig] = Store()
+            store: ObjectCache[NodeNetworkConfig] = ObjectCache()
             rng = random.Random(1)  # noqa: S311  seeded
-            follower = Reflector(far.client, NNC, rng=rng, namespace=far.namespace)
+            follower = Informer(far.client, NNC, rng=rng, namespace=far.namespace)
             async with aclosing(follower.stream()) as events, asyncio.timeout(300):
                 take(store, await anext(events))
                 next_one = asyncio.ensure_future(anext(events))
@@ -159,9 +159,9 @@ class TestLoad:
             await guest.empty()
 
 
-def take(store: Store[NodeNetworkConfig], event: Event[NodeNetworkConfig]) -> None:
+def take(store: ObjectCache[NodeNetworkConfig], event: InformerEvent[NodeNetworkConfig]) -> None:
     match event:
-        case Initial():
+        case Replaced():
             store.replace(event.objects)
         case Applied():
             store.apply(event.object)

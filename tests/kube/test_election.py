@@ -9,8 +9,8 @@ import pytest
 
 from podpool.api.builtin import LEASES, Lease
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
-from podpool.kube.leader_election import USUAL, Elector, LeadLost, Timing
+from podpool.kube.errors import ApiNotFound
+from podpool.kube.leader_election import DEFAULT_TIMING, LeaderElector, LeadershipLost, LeaseTiming
 from podpool.runtime.transport import Response, Transport, Unreachable
 from tests.kube.candidate import BRISK
 from tests.kube.clusters import Cluster, FixedClock, pocket
@@ -48,12 +48,12 @@ class Stage:
 
 
 class Candidate:
-    def __init__(self, stage: Stage, name: str, timing: Timing = USUAL) -> None:
+    def __init__(self, stage: Stage, name: str, timing: LeaseTiming = DEFAULT_TIMING) -> None:
         self.stage = stage
         self.name = name
         self.road = Road(stage.server)
         self.clock = FixedClock()  # a wall clock that stands still decides nothing
-        self.elector = Elector(
+        self.elector = LeaderElector(
             KubeClient(self.road),
             name="controller",
             namespace=stage.namespace,
@@ -66,12 +66,12 @@ class Candidate:
 
     async def stop(self) -> None:
         self.running.cancel()
-        with suppress(asyncio.CancelledError, LeadLost):  # but not what the stage has seen
+        with suppress(asyncio.CancelledError, LeadershipLost):  # but not what the stage has seen
             await self.running
 
 
 @asynccontextmanager
-async def candidates(stage: Stage, *names: str, timing: Timing = USUAL) -> AsyncIterator[list[Candidate]]:
+async def candidates(stage: Stage, *names: str, timing: LeaseTiming = DEFAULT_TIMING) -> AsyncIterator[list[Candidate]]:
     all_of_them = [Candidate(stage, name, timing) for name in names]
     try:
         yield all_of_them
@@ -87,7 +87,7 @@ async def lease(stage: Stage) -> Lease:
 async def holder(stage: Stage) -> str | None:
     try:
         return (await lease(stage)).spec.holder_identity
-    except NotFound:
+    except ApiNotFound:
         return None
 
 
@@ -153,7 +153,7 @@ class TestLosing:
                 await stage.led_by("a")
                 async with candidates(stage, "b", timing=BRISK):
                     first.road.hangs = True
-                    with pytest.raises(LeadLost):
+                    with pytest.raises(LeadershipLost):
                         await first.running
                     await stage.led_by("b")
 
@@ -166,7 +166,7 @@ class TestLosing:
                 await asyncio.sleep(60)
                 first.road.hangs = True
                 began = asyncio.get_running_loop().time()
-                with pytest.raises(LeadLost, match="kube-system/controller"):
+                with pytest.raises(LeadershipLost, match="kube-system/controller"):
                     await first.running
                 stopped = asyncio.get_running_loop().time() - began
                 assert 8 <= stopped <= 10, "counted from when the last renewal was sent"
@@ -214,7 +214,7 @@ class TestLosing:
                 await stage.led_by("a")
                 theirs = {"spec": {"holderIdentity": "b", "renewTime": "2030-01-01T00:00:00.000000Z"}}
                 await guest.client.merge(LEASES, "controller", theirs, namespace=guest.namespace)
-                with pytest.raises(LeadLost):
+                with pytest.raises(LeadershipLost):
                     await first.running
                 assert (await lease(stage)).spec.holder_identity == "b", "what is another's is not given back"
 
@@ -252,7 +252,7 @@ class TestLosing:
             await stage.led_by("a")
             first.road.hangs = True
             async with candidates(stage, "b"):
-                with pytest.raises(LeadLost):
+                with pytest.raises(LeadershipLost):
                     await first.running
                 await asyncio.sleep(pause)
                 async with candidates(stage, "a"):
@@ -270,6 +270,6 @@ class TestLosing:
                 await asyncio.sleep(rng.uniform(0, 20))
                 for index, candidate in enumerate(all_three):
                     if candidate.running.done():
-                        assert isinstance(candidate.running.exception(), LeadLost)
+                        assert isinstance(candidate.running.exception(), LeadershipLost)
                         all_three[index] = Candidate(stage, candidate.name)
         assert len(stage.leads) > 20

@@ -6,7 +6,7 @@ from contextlib import aclosing
 import msgspec
 import pytest
 
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NAMESPACES, NODES
 from podpool.kube import errors
 from podpool.kube.client import KubeClient
@@ -29,19 +29,19 @@ def status(code: int, reason: str) -> Response:
 @pytest.mark.parametrize(
     ("code", "reason", "expected"),
     [
-        (400, "BadRequest", errors.Invalid),
-        (401, "Unauthorized", errors.Forbidden),
-        (403, "Forbidden", errors.Forbidden),
-        (404, "NotFound", errors.NotFound),
+        (400, "BadRequest", errors.ApiInvalid),
+        (401, "Unauthorized", errors.ApiForbidden),
+        (403, "Forbidden", errors.ApiForbidden),
+        (404, "NotFound", errors.ApiNotFound),
         (405, "MethodNotAllowed", errors.ApiError),
-        (409, "AlreadyExists", errors.AlreadyExists),
-        (409, "Conflict", errors.Conflict),
-        (410, "Expired", errors.Gone),
-        (410, "Gone", errors.Gone),
-        (422, "Invalid", errors.Invalid),
-        (429, "TooManyRequests", errors.TooMany),
-        (500, "InternalError", errors.ServerError),
-        (504, "Timeout", errors.ServerError),
+        (409, "AlreadyExists", errors.ApiAlreadyExists),
+        (409, "Conflict", errors.ApiConflict),
+        (410, "Expired", errors.ApiExpired),
+        (410, "Gone", errors.ApiExpired),
+        (422, "Invalid", errors.ApiInvalid),
+        (429, "TooManyRequests", errors.ApiTooManyRequests),
+        (500, "InternalError", errors.ApiServerError),
+        (504, "Timeout", errors.ApiServerError),
     ],
 )
 @in_virtual_time
@@ -49,14 +49,14 @@ async def test_a_refusal_has_its_type_and_says_what_was_asked(
     code: int, reason: str, expected: type[errors.ApiError]
 ) -> None:
     with pytest.raises(errors.ApiError) as refused:
-        await client(status(code, reason)).get(NETWORK_CONFIGS, "node-1", namespace="kube-system")
+        await client(status(code, reason)).get(NODE_NETWORK_CONFIGS, "node-1", namespace="kube-system")
     assert expected is type(refused.value)
     assert f"cannot get NodeNetworkConfig kube-system/node-1: because ({code} {reason})" == str(refused.value)
 
 
 @in_virtual_time
 async def test_a_page_of_a_proxy_is_an_error_like_any_other() -> None:
-    with pytest.raises(errors.ServerError, match="<html>"):
+    with pytest.raises(errors.ApiServerError, match="<html>"):
         await client(Response(502, b"<html>Bad Gateway")).list(NODES)
 
 
@@ -92,7 +92,7 @@ async def test_a_watch_waits_for_a_busy_server_too() -> None:
 async def test_patience_beyond_the_deadline_is_the_callers_business() -> None:
     road = Road(pocket())
     busy(road, 9, patience="4")
-    with pytest.raises(errors.TooMany) as refused:
+    with pytest.raises(errors.ApiTooManyRequests) as refused:
         await KubeClient(road).create(NAMESPACES, {"metadata": {"name": "x"}})
     assert 4.0 == refused.value.retry_after
     assert pytest.approx(8.0) == asyncio.get_running_loop().time()
@@ -102,7 +102,7 @@ async def test_patience_beyond_the_deadline_is_the_callers_business() -> None:
 async def test_a_busy_server_that_asks_for_nothing_is_not_asked_again() -> None:
     road = Road(pocket())
     road.answer = lambda _: Response(429, b"")
-    with pytest.raises(errors.TooMany):
+    with pytest.raises(errors.ApiTooManyRequests):
         await KubeClient(road).get(NODES, "n")
     assert 1 == len(road.sent)
 
@@ -111,7 +111,7 @@ async def test_a_busy_server_that_asks_for_nothing_is_not_asked_again() -> None:
 async def test_nothing_else_is_tried_twice() -> None:
     road = Road(pocket())
     road.answer = lambda _: Response(503, b"", headers={"retry-after": "1"})
-    with pytest.raises(errors.ServerError):
+    with pytest.raises(errors.ApiServerError):
         await KubeClient(road).get(NODES, "n")
     assert 1 == len(road.sent)
 
@@ -119,7 +119,7 @@ async def test_nothing_else_is_tried_twice() -> None:
 @in_virtual_time
 async def test_an_answer_that_is_not_its_kind_is_unreadable() -> None:
     for body in (b"[]", b"{", b'{"metadata": {"name": 5}}'):
-        with pytest.raises(errors.Unreadable, match="get Node n"):
+        with pytest.raises(errors.ApiDecodeError, match="get Node n"):
             await client(Response(200, body)).get(NODES, "n")
 
 

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from parts.control_plane import ControlPlane
-from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import EVENTS, NODES, Event, Node, ObjectReference
-from podpool.api.meta import Meta
+from podpool.api.meta import ObjectMeta
 from podpool.kube.client import KubeClient
-from podpool.kube.events import BURST, KEPT, Recorder, reference
+from podpool.kube.events import BURST, MAX_SERIES, EventRecorder, object_reference
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest, pocket
@@ -32,11 +32,11 @@ class LoopClock:
 
 def on(name: str, namespace: str = "default") -> ObjectReference:
     """An object that something happens to."""
-    return reference(NETWORK_CONFIGS, NodeNetworkConfig(metadata=Meta(name=name, namespace=namespace, uid="u")))
+    return object_reference(NODE_NETWORK_CONFIGS, NodeNetworkConfig(metadata=ObjectMeta(name=name, namespace=namespace, uid="u")))
 
 
-def recorder(client: KubeClient, clock: Clock) -> Recorder:
-    return Recorder(client, component="podpool-agent", instance="n", clock=clock, rng=random.Random(1))  # noqa: S311  seeded
+def recorder(client: KubeClient, clock: Clock) -> EventRecorder:
+    return EventRecorder(client, component="podpool-agent", instance="n", clock=clock, rng=random.Random(1))  # noqa: S311  seeded
 
 
 class Told:
@@ -59,7 +59,7 @@ class Told:
 
 
 @asynccontextmanager
-async def running(made: Recorder) -> AsyncIterator[Recorder]:
+async def running(made: EventRecorder) -> AsyncIterator[EventRecorder]:
     task = asyncio.create_task(made.run())
     try:
         yield made
@@ -104,7 +104,7 @@ async def test_an_event_is_as_the_server_wants_it_and_is_counted(
 @in_loop
 async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: Cluster) -> None:
     async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
-        node = reference(NODES, Node(metadata=Meta(name=guest.namespace)))
+        node = object_reference(NODES, Node(metadata=ObjectMeta(name=guest.namespace)))
         made.tell(node, reason="NodeGone", action="Releasing", note="its addresses are free")
         assert "default" == (await written(guest, node)).metadata.namespace
 
@@ -176,13 +176,13 @@ async def test_many_are_written_at_once_and_then_one_a_second() -> None:
 async def test_while_the_server_is_away_they_wait_and_the_oldest_are_forgotten() -> None:
     async with recording() as told:
         told.road.answer = lambda _: Response(503, b"")
-        for number in range(KEPT + 5):
+        for number in range(MAX_SERIES + 5):
             told.tell(f"n-{number:03}")
         await asyncio.sleep(60)
         told.road.answer = lambda _: None
         await asyncio.sleep(3600)
         names = sorted(each.regarding.name for each in await told.events())
-        assert [f"n-{number:03}" for number in range(5, KEPT + 5)] == names
+        assert [f"n-{number:03}" for number in range(5, MAX_SERIES + 5)] == names
 
 
 @in_virtual_time

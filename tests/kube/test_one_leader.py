@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from podpool.kube.client import KubeClient
-from podpool.kube.leader_election import Elector, LeadLost
-from podpool.lab.apiserver.handler import PocketApi
+from podpool.kube.leader_election import LeaderElector, LeadershipLost
+from podpool.lab.apiserver.handler import ResourceHandler
 from tests.kube.candidate import BRISK
 from tests.kube.clusters import Cluster, FixedClock, pocket
 from tests.kube.loops import in_loop, play
@@ -28,12 +28,12 @@ TICK = 0.05
 class Contender:
     """A candidate on a machine of its own, which tries again whenever it lost."""
 
-    def __init__(self, loop: ClockedLoop, server: PocketApi, name: str) -> None:
+    def __init__(self, loop: ClockedLoop, server: ResourceHandler, name: str) -> None:
         self.name = name
         self.machine = Machine(loop)
         self.road = Road(server)
         self.leads = 0
-        self.elector = Elector(
+        self.elector = LeaderElector(
             KubeClient(self.road),
             name="controller",
             namespace="kube-system",
@@ -51,7 +51,7 @@ class Contender:
         while True:
             try:
                 await self.elector.run(self._lead)
-            except LeadLost:
+            except LeadershipLost:
                 continue
 
     async def _lead(self) -> None:
@@ -212,7 +212,7 @@ async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: Clu
         led = asyncio.Event()
 
         async def contend(name: str) -> None:
-            elector = Elector(
+            elector = LeaderElector(
                 KubeClient(guest.road),
                 name="controller",
                 namespace=guest.namespace,
@@ -234,7 +234,7 @@ async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: Clu
             while True:
                 try:
                     await elector.run(lead)
-                except LeadLost:
+                except LeadershipLost:
                     lost.set()
 
         contending = [asyncio.ensure_future(contend(name)) for name in "ab"]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.core.errors import PodpoolError
-from podpool.kube.errors import TooMany
-from podpool.kube.workqueue import Again, WorkQueue, work
+from podpool.kube.errors import ApiTooManyRequests
+from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from tests.kube.clusters import Cluster
 from tests.kube.loops import in_loop, in_virtual_time
 from tests.kube.mirrors import NNC, ask, make, mirror
@@ -21,9 +21,9 @@ def queue() -> WorkQueue:
     return WorkQueue(rng=random.Random(3))  # noqa: S311  seeded
 
 
-async def worked(queue: WorkQueue, reconcile: Callable[[str], Awaitable[Again | None]], seconds: float) -> None:
+async def worked(queue: WorkQueue, reconcile: Callable[[str], Awaitable[Requeue | None]], seconds: float) -> None:
     """Work for so long."""
-    working = asyncio.ensure_future(work(queue, reconcile, workers=3, failed=lambda _key, _error: None))
+    working = asyncio.ensure_future(run_workers(queue, reconcile, workers=3, failed=lambda _key, _error: None))
     await asyncio.sleep(seconds)
     working.cancel()
     await asyncio.wait([working])
@@ -86,17 +86,17 @@ class TestMetrics:
     async def test_they_tell_how_the_queue_is_and_what_it_did(self) -> None:
         keys, hanging = queue(), asyncio.Event()
 
-        async def reconcile(key: str) -> Again | None:
+        async def reconcile(key: str) -> Requeue | None:
             await asyncio.sleep(2)
             if key == "bad":
-                raise TooMany("patch", retry_after=1000.0)
+                raise ApiTooManyRequests("patch", retry_after=1000.0)
             if key == "hangs":
                 await hanging.wait()
-            return Again(1000.0) if key == "later" else None
+            return Requeue(1000.0) if key == "later" else None
 
         for key in ("good", "bad", "later", "hangs", "last"):
             keys.add(key)
-        working = asyncio.ensure_future(work(keys, reconcile, workers=2, failed=lambda _key, _error: None))
+        working = asyncio.ensure_future(run_workers(keys, reconcile, workers=2, failed=lambda _key, _error: None))
         await asyncio.sleep(1)
         first = keys.metrics()
         assert (3, 2, 0, 2) == (first.waiting, first.busy, first.later, first.taken)
@@ -141,9 +141,9 @@ class TestWork:
     async def test_a_result_tells_when_to_look_again(self) -> None:
         keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
 
-        async def reconcile(_: str) -> Again | None:
+        async def reconcile(_: str) -> Requeue | None:
             times.append(loop.time())
-            return Again(10.0) if len(times) < 3 else None
+            return Requeue(10.0) if len(times) < 3 else None
 
         keys.add("a")
         await worked(keys, reconcile, 100)
@@ -160,7 +160,7 @@ class TestWork:
 
         keys.add("bad")
         keys.add("good")
-        working = asyncio.ensure_future(work(keys, reconcile, workers=1, failed=lambda key, _: failures.append(key)))
+        working = asyncio.ensure_future(run_workers(keys, reconcile, workers=1, failed=lambda key, _: failures.append(key)))
         await asyncio.sleep(10)
         working.cancel()
         await asyncio.wait([working])
@@ -174,7 +174,7 @@ class TestWork:
         async def reconcile(_: str) -> None:
             times.append(loop.time())
             if len(times) == 1:
-                raise TooMany("patch", retry_after=7.0)
+                raise ApiTooManyRequests("patch", retry_after=7.0)
 
         keys.add("a")
         await worked(keys, reconcile, 100)
@@ -192,7 +192,7 @@ class TestWork:
 
         keys.add("a")
         with pytest.raises(ExceptionGroup) as ended:
-            await work(keys, reconcile, failed=strict)
+            await run_workers(keys, reconcile, failed=strict)
         assert isinstance(ended.value.exceptions[0], KeyError)
 
     @in_virtual_time
@@ -224,7 +224,7 @@ class TestReconciling:
                         precondition=found.metadata.resource_version,
                     )
 
-            working = asyncio.ensure_future(work(keys, reconcile))
+            working = asyncio.ensure_future(run_workers(keys, reconcile))
             await make(guest, *names)
             for turn in range(5):
                 for name in names:

@@ -10,7 +10,7 @@ from contextlib import aclosing, contextmanager
 import pytest
 
 from podpool.api.azure import NodeNetworkConfig
-from podpool.kube.informer import TRUST, Applied, Deleted, Initial, Reflector, fresh
+from podpool.kube.informer import RELIST_INTERVAL, Applied, Deleted, Informer, Replaced, quorum_get
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import in_loop, in_virtual_time
@@ -70,14 +70,14 @@ class TestStream:
             await cached(guest, 2)
             async with aclosing(reflector(guest).stream()) as events, asyncio.timeout(300):
                 first = await anext(events)
-                assert isinstance(first, Initial)
+                assert isinstance(first, Replaced)
                 assert ["a", "b"] == [each.metadata.name for each in first.objects]
                 await make(guest, "c")
                 await ask(guest, "a", 5)
                 await drop(guest, "b")
                 told = [await anext(events) for _ in range(3)]
                 assert [Applied, Applied, Deleted] == [type(each) for each in told]
-                assert ["c", "a", "b"] == [each.object.metadata.name for each in told if not isinstance(each, Initial)]
+                assert ["c", "a", "b"] == [each.object.metadata.name for each in told if not isinstance(each, Replaced)]
 
     @in_loop
     async def test_who_takes_it_anew_is_told_all_again(self, cluster: Cluster) -> None:
@@ -88,7 +88,7 @@ class TestStream:
                 await cached(guest, len(names))
                 async with aclosing(followed.stream()) as events:
                     first = await anext(events)
-                    assert isinstance(first, Initial)
+                    assert isinstance(first, Replaced)
                     assert names == tuple(each.metadata.name for each in first.objects)
 
     @in_loop
@@ -201,8 +201,8 @@ def from_version(request: Request, version: str) -> Request:
     return Request(method=request.method, path=request.path, query={**request.query, "resourceVersion": version})
 
 
-def reflector(guest: Guest) -> Reflector[NodeNetworkConfig]:
-    return Reflector(guest.client, NNC, rng=random.Random(1), namespace=guest.namespace)  # noqa: S311  seeded
+def reflector(guest: Guest) -> Informer[NodeNetworkConfig]:
+    return Informer(guest.client, NNC, rng=random.Random(1), namespace=guest.namespace)  # noqa: S311  seeded
 
 
 async def snapshot_of(guest: Guest) -> Callable[[], Response]:
@@ -260,7 +260,7 @@ class TestPocketTrouble:
             first = seen.reflector.seen
             for each in range(20):
                 await guest.client.create(NNC, {"metadata": {"name": f"n-{each}"}}, namespace="default")
-            await asyncio.sleep(TRUST - 1)
+            await asyncio.sleep(RELIST_INTERVAL - 1)
             guest.store.compact()
             assert int(first) < int(seen.reflector.seen)
             assert ["0"] == guest.road.listed
@@ -268,7 +268,7 @@ class TestPocketTrouble:
     @in_virtual_time
     async def test_a_list_is_not_trusted_for_ever_however_well_its_watches_go(self) -> None:
         async with Cluster(None).guest() as guest, mirror(guest):
-            await asyncio.sleep(2.5 * TRUST)
+            await asyncio.sleep(2.5 * RELIST_INTERVAL)
             assert 3 == len(guest.road.listed)
 
     @in_virtual_time
@@ -333,10 +333,10 @@ class TestOneObject:
                 await ask(guest, "one", 7)
                 await seen.until(lambda: any(each.spec.requested for each in cache.values()))
                 with said() as sentences:
-                    now = await fresh(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
+                    now = await quorum_get(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
                     assert (7, []) == (now.spec.requested, sentences)
                     guest.store.restore(copy)
-                    then = await fresh(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
+                    then = await quorum_get(guest.client, NNC, "one", cache=cache, namespace=guest.namespace)
                 assert 0 == then.spec.requested
                 assert "restored from an older copy" in sentences[0]
 

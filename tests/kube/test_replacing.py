@@ -2,16 +2,16 @@
 
 import pytest
 
-from podpool.api.azure import NETWORK_CONFIGS
-from podpool.api.crds import DEFINITIONS
-from podpool.kube.crd_install import extended, install
-from podpool.kube.errors import Conflict, NotFound
+from podpool.api.azure import NODE_NETWORK_CONFIGS
+from podpool.api.crds import CRDS
+from podpool.kube.crd_install import install_crds, merged_spec
+from podpool.kube.errors import ApiConflict, ApiNotFound
 from podpool.runtime.transport import Request, Response
 from tests.kube.clusters import Cluster
 from tests.kube.lamps import definition
 from tests.kube.loops import in_loop
 
-NNC = NETWORK_CONFIGS
+NNC = NODE_NETWORK_CONFIGS
 STRANGE = {"deep": [1, 2.5, "x"]}
 
 
@@ -34,7 +34,7 @@ class TestReplacing:
             await guest.client.create(NNC, {"metadata": {"name": "n"}}, namespace=guest.namespace)
             read = await guest.client.read(NNC, "n", namespace=guest.namespace)
             await guest.client.replace(NNC, {**read, "spec": {"requestedIPCount": 1}})
-            with pytest.raises(Conflict, match="replace NodeNetworkConfig test-.*/n"):
+            with pytest.raises(ApiConflict, match="replace NodeNetworkConfig test-.*/n"):
                 await guest.client.replace(NNC, {**read, "spec": {"requestedIPCount": 2}})
 
     @in_loop
@@ -52,10 +52,10 @@ class TestReplacing:
     @in_loop
     async def test_what_is_not_there_is_neither_read_nor_replaced(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
-            with pytest.raises(NotFound, match="get NodeNetworkConfig test-.*/none"):
+            with pytest.raises(ApiNotFound, match="get NodeNetworkConfig test-.*/none"):
                 await guest.client.read(NNC, "none", namespace=guest.namespace)
             gone = {"metadata": {"name": "none", "namespace": guest.namespace, "resourceVersion": "1"}}
-            with pytest.raises(NotFound):
+            with pytest.raises(ApiNotFound):
                 await guest.client.replace(NNC, gone)
 
 
@@ -67,21 +67,21 @@ class TestInstalling:
             name = ours["metadata"]["name"]
             newer = {**ours["spec"]["versions"][0], "name": "v2"}
             theirs = {**ours, "spec": {**ours["spec"], "versions": [newer]}}
-            await install(guest.client, [theirs])
-            await install(guest.client, [ours])
-            await install(guest.client, [ours])
-            found = await guest.client.read(DEFINITIONS, name)
+            await install_crds(guest.client, [theirs])
+            await install_crds(guest.client, [ours])
+            await install_crds(guest.client, [ours])
+            found = await guest.client.read(CRDS, name)
             assert [("v2", True), ("v1", False)] == [
                 (each["name"], each["storage"]) for each in found["spec"]["versions"]
             ]
-            await guest.client.delete(DEFINITIONS, name)
+            await guest.client.delete(CRDS, name)
 
     @in_loop
     async def test_who_comes_in_between_is_not_written_over(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             ours = definition("lamps", "Lamp", guest.namespace)
             name = ours["metadata"]["name"]
-            await install(guest.client, [ours])
+            await install_crds(guest.client, [ours])
             told: list[str] = []
 
             def once(request: Request) -> Response | None:
@@ -91,11 +91,11 @@ class TestInstalling:
                 return Response(409, b'{"reason": "Conflict"}')
 
             guest.road.answer = once
-            await install(guest.client, [ours])
-            assert [DEFINITIONS.path(name=name)] == told
-            await guest.client.delete(DEFINITIONS, name)
+            await install_crds(guest.client, [ours])
+            assert [CRDS.path(name=name)] == told
+            await guest.client.delete(CRDS, name)
 
     def test_what_a_definition_has_beyond_ours_stays(self) -> None:
         ours = definition("lamps", "Lamp", "x")["spec"]
         there = {**ours, "conversion": {"strategy": "None"}, "preserveUnknownFields": False}
-        assert there == extended(there, ours)
+        assert there == merged_spec(there, ours)

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from podpool.core.errors import PodpoolError
-from podpool.runtime.process import health, run
+from podpool.runtime.process import health_handler, run
 from podpool.runtime.transport import Request
 
 PROGRAM = """
@@ -64,7 +64,7 @@ def test_what_its_work_raises_is_raised_once_it_has_tidied_up(capsys: pytest.Cap
 )
 def test_health_says_what_is_missing(path: str, missing: str | None, status: int) -> None:
     async def ask() -> tuple[int, bytes]:
-        answer = await health(lambda: missing)(Request(method="GET", path=path))
+        answer = await health_handler(lambda: missing)(Request(method="GET", path=path))
         return answer.status, await answer.read()
 
     answered, body = asyncio.run(ask())

@@ -7,9 +7,10 @@ import asyncio
 import sys
 from pathlib import Path
 
+from podpool.agent.notices import to_log
+
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import listening
-from podpool.agent.notices import to_log
 from podpool.core.settings import Settings, parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
@@ -29,7 +30,7 @@ async def serve(home: Path, node: str, kubeconfig: Path, settings: Settings) -> 
         disk=disk,
         deletes=deletes,
         clock=SystemClock(),
-        rng=entropy.system(),
+        rng=entropy.system_random(),
         boot_id=f"boot-of-{node}",
         settings=settings,
         pools="kube-system",

@@ -18,7 +18,7 @@ from parts.pages import clear
 from parts.polling import until
 from parts.recipes import program
 from parts.whereabouts import NAMESPACE, spawned
-from podpool.api.crds import multus_manifest
+from podpool.api.crds import multus_crd_manifest
 from tests.slices_end_to_end.sharing import Sharing, outcomes, report_boot
 
 if TYPE_CHECKING:
@@ -54,8 +54,8 @@ class Move:
         self.plugins.mkdir()
         shutil.copy(program("whereabouts"), self.plugins)
         podpool("controller", "install-crds", "--kubeconfig", str(self._plane.kubeconfig))
-        self._plane.kubectl("apply", "-f", "-", manifest=multus_manifest())
-        self._plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+        self._plane.kubectl("apply", "-f", "-", manifest=multus_crd_manifest())
+        self._plane.kubectl("apply", "-f", "-", manifest=podpool("rbac", "--shared-ranges"))
         self._plane.accounts.token("podpool-agent", namespace=NAMESPACE, node=NODE)
         report_boot(self.admin, NODE)
         until(lambda: self.there(ATTACHMENTS), "definitions are known")
@@ -160,7 +160,7 @@ def test_running_pods_keep_their_addresses_on_the_way_in_and_on_the_way_back(mov
     move.admin.delete(f"{PODS}/before-1?gracePeriodSeconds=0")
     podpool("cni", "uninstall", "--bin-dir", str(move.plugins), "--name", "podpool,whereabouts", "--conf-dir", "")
     move.installation.stop()
-    back = move.adopt("--back", "--apply")
+    back = move.adopt("--revert", "--apply")
     assert ["kept for default/before-1, which has no entry"] == [
         each["told"] for each in back["findings"]
     ]  # swept later

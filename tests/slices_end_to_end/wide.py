@@ -19,7 +19,7 @@ from parts.pages import clear
 from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, answered, spawned
 from podpool.agent.secondary.slices import Slices
-from podpool.api.crds import multus_manifest
+from podpool.api.crds import multus_crd_manifest
 from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.cni.build import build
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
@@ -62,7 +62,7 @@ class Wide(Installation):
         """Register the nodes, define the networks, and wait until each node has its slices."""
         clear(self.plane)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
-        for manifest in (multus_manifest(), podpool("access")):
+        for manifest in (multus_crd_manifest(), podpool("rbac")):
             self.plane.kubectl("apply", "-f", "-", manifest=manifest)
         self.plane.kubectl("wait", "--for=condition=established", "--timeout=60s", "crd", "--all")
         for node in NODES:
@@ -73,7 +73,7 @@ class Wide(Installation):
             spec = {"config": config(network).decode()}
             self.plane.admin.post(ATTACHMENTS, {**kind, "metadata": {"name": network}, "spec": spec})
         words = ["controller", "run", "--kubeconfig", self.account("podpool-controller"), "--ledger", "none"]
-        listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--numbers", SETTINGS]
+        listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--settings", SETTINGS]
         self.start("controller", [*words, *listen], port=self.controller_port)
         for first in range(0, len(NODES), TOGETHER):
             self.crews.append(self._crew(NODES[first : first + TOGETHER]))
@@ -178,7 +178,7 @@ class Wide(Installation):
         environment = {
             "CNI_IFNAME": network,
             "PODPOOL_SOCKET": str(self.home / f"{node}.sock"),
-            "PODPOOL_DELETES": str(self.home / f"{node}.deletes"),
+            "PODPOOL_DEFERRED_DELETES": str(self.home / f"{node}.deletes"),
             "PODPOOL_WAIT_MS": "60000" if command == "ADD" else "1",
         }
         return spawned(self._shim, command, pod_of(node), config(network), environment)

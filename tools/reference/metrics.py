@@ -13,13 +13,12 @@ from msgspec import inspect as types
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from podpool.agent.metrics import Meters
-from podpool.agent.metrics_snapshot import Picture
-from podpool.controller.metrics import Metrics, View
-from podpool.kube.workqueue import Again, WorkQueue
-from podpool.ledger.domain.service import Ledger
+from podpool.agent.metrics import Meters, Picture
+from podpool.controller.metrics import ControllerSnapshot, Metrics
+from podpool.kube.workqueue import Requeue, WorkQueue
+from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.http.app import front
-from podpool.ledger.messages import NewSubnet
+from podpool.ledger.messages import SubnetSpec
 from podpool.ledger.storage.sqlite.store import InlineStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Response
@@ -58,14 +57,14 @@ them are in [operating](../operating.md#alerts).
 
 async def measures() -> dict[str, list[Measure]]:
     """Ask every part, by its name."""
-    pages = {"Ledger": await _ledger(), "Controller": await _controller(), "Agent": await _agent()}
+    pages = {"LedgerService": await _ledger(), "Controller": await _controller(), "Agent": await _agent()}
     return {part: sorted(_read(page), key=lambda each: each.name) for part, page in pages.items()}
 
 
 async def _ledger() -> str:
     store, clock = InlineStore(), SystemClock()
-    ledger = Ledger(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
-    await ledger.administration.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+    ledger = LedgerService(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
+    await ledger.administration.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
     handler = front(ledger, store, clock=clock)
     await handler(Request(method="GET", path="/readyz"))
     page = await (await handler(Request(method="GET", path="/metrics"))).read()
@@ -76,12 +75,12 @@ async def _ledger() -> str:
 async def _controller() -> str:
     metrics = Metrics()
 
-    async def nothing(_key: str) -> Again | None:
+    async def nothing(_key: str) -> Requeue | None:
         return None
 
     await metrics.timed("nodes", nothing)("n1")
     metrics.mended.labels("nnc")
-    return metrics.page(example(types.type_info(View))).decode()
+    return metrics.page(example(types.type_info(ControllerSnapshot))).decode()
 
 
 async def _agent() -> str:

@@ -12,19 +12,19 @@ from msgspec import inspect as types
 
 from podpool.api import azure, builtin, whereabouts
 from podpool.api.crd_schema import Schema
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.api.meta import Kind
 from podpool.controller import settings
 from podpool.whereabouts import ippool_owner
 from tools.reference.words import code, table, told_below, told_in
 
 KINDS: tuple[Kind[Any], ...] = (
-    azure.NETWORK_CONFIGS,
-    azure.SUBNETS,
-    azure.SUBNET_STATES,
-    whereabouts.SLICE_POOLS,
+    azure.NODE_NETWORK_CONFIGS,
+    azure.CLUSTER_SUBNETS,
+    azure.CLUSTER_SUBNET_STATES,
+    whereabouts.NODE_SLICE_POOLS,
     whereabouts.IP_POOLS,
-    whereabouts.RESERVATIONS,
+    whereabouts.IP_RESERVATIONS,
 )
 WRITERS: Mapping[tuple[str, str], str] = {
     ("NodeNetworkConfig", "spec"): "the node's agent",
@@ -47,7 +47,7 @@ class Unexplained(Exception):
 
 def objects_page() -> str:
     """Write every kind, then what is written on objects of others."""
-    schemas = {made["spec"]["names"]["kind"]: made for made in manifests()}
+    schemas = {made["spec"]["names"]["kind"]: made for made in crd_manifests()}
     kinds = "\n\n".join(_section(kind, schemas[kind.kind]) for kind in KINDS)
     return f"""# Objects
 

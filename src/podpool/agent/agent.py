@@ -1,6 +1,6 @@
 """The agent of one node, wired together.
 
-    Pods, Node, NNC, subnet (watches) -> View -> decision -> NNC patch      monitor
+    Pods, Node, NNC, subnet (watches) -> ScalingInputs -> decision -> NNC patch      monitor
     NNC status -> pool -> those who wait                                    config, dynamic
     what works by now -> pool                                               underlay
     plugin's frame -> pool or networks -> journal -> answer                 plugin, dynamic, networks
@@ -15,39 +15,39 @@ import asyncio
 import math
 import random
 
-from podpool.agent.cni_handler import Plugin
+from podpool.agent.cni_handler import CNIHandler
 from podpool.agent.demand import Demand
-from podpool.agent.deps import Ground
-from podpool.agent.disk_retry import Refusals
+from podpool.agent.deps import AgentDeps
+from podpool.agent.disk_retry import DiskRetry
 from podpool.agent.fence import Fence
 from podpool.agent.journal import SEGMENT
-from podpool.agent.lost_grant_gc import APART, Recollection
-from podpool.agent.metrics_snapshot import Picture
-from podpool.agent.monitor import TICK, Monitor
-from podpool.agent.nnc_patch import View
-from podpool.agent.nnc_status import OwnConfig
-from podpool.agent.node_condition import Shortage
-from podpool.agent.node_confirmation import Confirmation
+from podpool.agent.lost_grant_gc import APART, LostGrantGC
+from podpool.agent.metrics import MetricsSnapshot
+from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.node_condition import NodeConditionReporter
+from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.notices import Tell, to_log
 from podpool.agent.pool import Pool
-from podpool.agent.pool_ipam import Dynamic
-from podpool.agent.records import Owner, PodName, Recalled
-from podpool.agent.scaling_inputs import Outlook
-from podpool.agent.scaling_modes import Mode
-from podpool.agent.secondary.router import ReadFile
+from podpool.agent.pool_ipam import PoolIPAM
+from podpool.agent.pool_monitor import TICK, Monitor
+from podpool.agent.records import LostGrantsCleared, PodIdentity
+from podpool.agent.scaling import Mode, ScalingInputs
+from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.secondary.networks import SecondaryNetworks
-from podpool.agent.state import Book
-from podpool.agent.subnets import NAMESPACE, Subnets
+from podpool.agent.secondary.router import ReadFile
+from podpool.agent.state import AgentState
+from podpool.agent.subnet_informer import NAMESPACE, Subnets
 from podpool.agent.underlay import Underlay
-from podpool.agent.underlay_poller import Asking
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.agent.underlay_poller import UnderlayPoller
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS, Pod
+from podpool.cni.protocol import Attachment
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.events import Recorder
-from podpool.kube.informer import Reflector
-from podpool.kube.object_informer import Mirror
+from podpool.kube.events import EventRecorder
+from podpool.kube.informer import Informer
+from podpool.kube.object_informer import ObjectInformer
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 
@@ -82,7 +82,7 @@ class Agent:
         nodes: int = 100,
         mode: Mode = Mode.PODS,
         taint: bool = False,
-        recorder: Recorder | None = None,
+        recorder: EventRecorder | None = None,
         tell: Tell | None = None,
         pools: str = "",
         foreign: bool = True,
@@ -96,31 +96,31 @@ class Agent:
         self._clock = clock
         self._settings = settings = settings or Settings()
         self._tell = tell = tell or to_log(node)
-        ground = Ground(node=node, kube=kube, clock=clock, rng=rng, settings=settings, tell=tell, mode=mode)
-        self._ground = ground
-        self._book = Book(disk, clock, fence_limit=settings.fence, underlay=underlay is not None, segment=segment)
-        self._asking = Asking(ground, self._book, underlay) if underlay else None
-        self._refusals = Refusals(self._book.journal, tell=tell)
-        self._config = OwnConfig(self._book, clock, tell)
+        deps = AgentDeps(node=node, kube=kube, clock=clock, rng=rng, settings=settings, tell=tell, mode=mode)
+        self._deps = deps
+        self._state = AgentState(disk, clock, fence_limit=settings.fence, underlay=underlay is not None, segment=segment)
+        self._asking = UnderlayPoller(deps, self._state, underlay) if underlay else None
+        self._refusals = DiskRetry(self._state.journal, tell=tell)
+        self._config = NNCTracker(self._state, clock, tell)
         demand = Demand()
         self._subnets = Subnets(kube, rng=rng, settings=settings, changed=self._changed)
-        self._pods: Reflector[Pod] = Reflector(
+        self._pods: Informer[Pod] = Informer(
             kube, PODS, rng=rng, fields=f"spec.nodeName={node}", trust=settings.relist_interval
         )
         self._pods.store.subscribe(self._pod_changed)
-        self._own_node = Mirror(kube, NODES, node, rng=rng, trust=settings.relist_interval, changed=self._node_changed)
-        self._own_config = Mirror(
+        self._own_node = ObjectInformer(kube, NODES, node, rng=rng, trust=settings.relist_interval, changed=self._node_changed)
+        self._own_config = ObjectInformer(
             kube,
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             node,
             rng=rng,
             namespace=NAMESPACE,
             trust=settings.relist_interval,
             changed=self._config_changed,
         )
-        self._outlook = outlook = Outlook(
-            ground,
-            book=self._book,
+        self._outlook = outlook = InputCollector(
+            deps,
+            state=self._state,
             config=self._config,
             subnets=self._subnets,
             demand=demand,
@@ -130,12 +130,12 @@ class Agent:
             waiting=self._waiting,
             boot_id=boot_id,
         )
-        self._shortage = Shortage(
-            ground, taint=taint, recorder=recorder, node=lambda: self._own_node.object, why=outlook.why_none
+        self._shortage = NodeConditionReporter(
+            deps, taint=taint, recorder=recorder, node=lambda: self._own_node.object, why=outlook.why_none
         )
         self._monitor = Monitor(
-            ground,
-            book=self._book,
+            deps,
+            state=self._state,
             config=self._config,
             see=self._look,
             testify=outlook.statement,
@@ -145,8 +145,8 @@ class Agent:
         self._networks: SecondaryNetworks | None = None
         if pools:
             self._networks = SecondaryNetworks(
-                ground,
-                self._book,
+                deps,
+                self._state,
                 disk,
                 namespace=pools,
                 foreign=foreign,
@@ -154,22 +154,22 @@ class Agent:
                 pods=lambda: self._pods.store.values() if self._pods.store.synced.is_set() else None,
                 read_file=read_file,
             )
-        self._confirmation = Confirmation(
-            ground,
-            book=self._book,
+        self._confirmation = NodeConfirmation(
+            deps,
+            state=self._state,
             config=self._config,
             slices=self._networks.owned_by if self._networks else None,
             changed=self._changed,
         )
-        self._dynamic = Dynamic(
-            ground,
-            self._book,
+        self._dynamic = PoolIPAM(
+            deps,
+            self._state,
             demand=demand,
             rest=outlook.rest,
             why_none=outlook.why_none,
             changed=self._changed,
         )
-        self._plugin = Plugin(
+        self._plugin = CNIHandler(
             self._dynamic,
             self._networks,
             deletes=deletes,
@@ -190,7 +190,7 @@ class Agent:
     @property
     def pool(self) -> Pool:
         """The node's addresses, to look at."""
-        return self._book.pool
+        return self._state.pool
 
     @property
     def fenced(self) -> bool:
@@ -201,7 +201,7 @@ class Agent:
         """Tell what stands in the way of giving addresses; None when nothing does, but that there may be none left."""
         if self._refusals.standing:
             return self._refusals.standing
-        if self._networks and self._fence is self._book.node_fence:
+        if self._networks and self._fence is self._state.node_fence:
             return self._networks.missing()
         return self._outlook.not_yet()
 
@@ -209,16 +209,16 @@ class Agent:
     def _fence(self) -> Fence:
         """The fence that counts: a node that never had a container is in a cluster of the other networks alone."""
         bare = self._own_config.known and self._own_config.object is None and not self.pool.adopted
-        return self._book.node_fence if self._networks and bare else self._book.fence
+        return self._state.node_fence if self._networks and bare else self._state.fence
 
-    def picture(self) -> Picture:
+    def picture(self) -> MetricsSnapshot:
         """Tell how things stand, for metrics."""
         pool, config = self.pool, self._config.newest
         now, rest = self._clock.boot(), self._outlook.rest()
         shown = config.status.network_containers if config else ()
         resting = {each.id for each in pool.not_rested(now=now, rest=rest)}
         unprogrammed = {each.id for each in pool.unprogrammed()} - resting
-        return Picture(
+        return MetricsSnapshot(
             containers=shown,
             terms=self._outlook.terms(),
             requested=config.spec.requested if config else 0,
@@ -235,8 +235,8 @@ class Agent:
             waiting_pods=self._shortage.waiting,
             fence_age=self._fence.age(),
             fenced=self.fenced,
-            journal_bytes=self._book.journal.size,
-            journal_records=self._book.journal.appended,
+            journal_bytes=self._state.journal.size,
+            journal_records=self._state.journal.appended,
             silence=self._silence(),
             exhaustions=dict(self._exhaustions),
             slices=self._networks.pictures() if self._networks else (),
@@ -265,7 +265,7 @@ class Agent:
         await self._refusals.outlast(self._open)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._refusals.outlast(self._book.run))
+                group.create_task(self._refusals.outlast(self._state.run))
                 group.create_task(self._refusals.outlast(self._work))
         finally:
             self._ended = True
@@ -293,7 +293,7 @@ class Agent:
 
     async def _open(self) -> None:
         try:
-            found = self._book.open(boot_id=self._boot_id)
+            found = self._state.open(boot_id=self._boot_id)
         finally:
             self._begun.set()
         self._opened = True
@@ -304,7 +304,7 @@ class Agent:
 
     async def _stop(self) -> None:
         try:
-            await self._book.stop()
+            await self._state.stop()
         except OSError as error:
             self._tell(f"that it ended in good order cannot be written: after a reboot every address rests: {error}")
 
@@ -330,14 +330,14 @@ class Agent:
             self._plugin.work_through()
 
     async def _recall(self) -> None:
-        recollection = Recollection()
+        recollection = LostGrantGC()
         while True:
             await asyncio.sleep(APART)
             if self.pool.forgotten and self._pods.store.synced.is_set():
                 pods, now = self._pods.store.values(), self._clock.boot()
                 grants = recollection.look(self.pool, pods, self._dynamic.asked, now=now)
                 if grants:
-                    self._book.write(Recalled(grants=grants, at=now))
+                    self._state.write(LostGrantsCleared(grants=grants, at=now))
                     self._changed()
 
     # What changes
@@ -376,7 +376,7 @@ class Agent:
 
     # What is
 
-    def _look(self) -> View | None:
+    def _look(self) -> ScalingInputs | None:
         """Put together what a decision depends on, and what others must know of it."""
         view = self._outlook.view()
         if view is not None:
@@ -386,7 +386,7 @@ class Agent:
                 self._exhaustions[self._exhausted] = self._exhaustions.get(self._exhausted, 0) + 1
         return view
 
-    def _waiting(self) -> dict[Owner, PodName]:
+    def _waiting(self) -> dict[Attachment, PodIdentity]:
         return self._dynamic.waiting()
 
 

@@ -1,23 +1,79 @@
-"""What every part of an agent stands on, handed in from outside."""
+"""What the parts of an agent share: dependencies from outside, options, and the change signal."""
 
 import random
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
-from podpool.agent.notices import Tell
-from podpool.agent.scaling_modes import Mode
+from podpool.agent.journal import SEGMENT_BYTES
+from podpool.agent.scaling import Mode
+from podpool.agent.underlay import Underlay
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
+from podpool.kube.events import EventRecorder
 from podpool.runtime.clock import Clock
+from podpool.runtime.disk import Disk
+from podpool.runtime.logging import Logger, get_logger
+
+NAMESPACE = "kube-system"
+"""The namespace of NNCs and subnet objects."""
+
+
+class ChangeSignal:
+    """Notifies subscribers that the agent's state or inputs changed; each then evaluates everything it depends on."""
+
+    def __init__(self) -> None:
+        self._subscribers: list[Callable[[], None]] = []
+
+    def subscribe(self, subscriber: Callable[[], None]) -> None:
+        """Call this on every change, in the order of subscription."""
+        self._subscribers.append(subscriber)
+
+    def notify(self) -> None:
+        """Call all subscribers."""
+        for subscriber in self._subscribers:
+            subscriber()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ground:
-    """One node's world."""
+class AgentDeps:
+    """One node's dependencies. Many agents with their own fit in one process."""
 
     node: str
+    boot_id: str
     kube: KubeClient
+    disk: Disk
     clock: Clock
     rng: random.Random
-    settings: Settings
-    tell: Tell
+    settings: Settings = field(default_factory=Settings)
+    recorder: EventRecorder | None = None
+    """Writes Events, and is run by the agent; None for no Events."""
+    deferred_deletes: Disk | None = None
+    """Where the plugin leaves DELs that no agent answered."""
+    underlay: Underlay | None = None
+    """No address is assigned before the underlay has programmed it; None for networks without such a step."""
+    read_file: Callable[[str], bytes | None] = lambda _path: None
+    """Reads a file of the host; None when there is none."""
+    changes: ChangeSignal = field(default_factory=ChangeSignal)
+
+    @cached_property
+    def log(self) -> Logger:
+        """The agent's logger; every line has the node."""
+        return get_logger("podpool.agent").bind(node=self.node)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentOptions:
+    """What an operator chooses for an agent."""
+
     mode: Mode = Mode.PODS
+    nodes: int = 100
+    """About how many nodes share the subnet: they release one after the other."""
+    taint: bool = False
+    """Taint the Node while its subnet is short, to keep further Pods away."""
+    whereabouts_namespace: str = ""
+    """The namespace of Whereabouts' objects; with one the agent also serves secondary networks."""
+    third_party_plugins: bool = True
+    """Whether Whereabouts' own plugin may run on any node."""
+    segment_bytes: int = SEGMENT_BYTES
+    """The journal is compacted after so many bytes."""

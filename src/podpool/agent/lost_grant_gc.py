@@ -1,41 +1,65 @@
-"""Addresses that sandboxes may have whom the journal has forgotten, and how it is found out that nobody has them.
+"""GC of lost grants: those that sandboxes may use although the journal lost the record.
 
-Two looks at least a minute apart must find that no Pod of the node shows the address, and that every Pod of the node
-tells where it is: it shows an address, or has asked this agent for one, or has one of it. A Pod's address may be shown
-only when its images have been pulled; until then any forgotten address may be that Pod's. Addresses of further
-containers are never shown: they are free when every Pod has asked, or has its own. Where the journal names a holder, it
+A lost grant is cleared by two observations (`core.two_observations`) that no Pod of the node shows its address, and
+that every Pod is accounted for: it shows an address, has sent an ADD to this agent, or has an assignment. A Pod may show
+its address only after its images are pulled; until then any lost grant may be its. Addresses of additional NCs are
+never shown: they are cleared when every Pod has sent an ADD or has an assignment. A recorded assignment of a lost grant
 is right when that Pod shows the address.
 """
 
+import asyncio
 from collections.abc import Iterable
 
+from podpool.agent.deps import AgentDeps
 from podpool.agent.pool import Pool
+from podpool.agent.records import LostGrantsCleared
+from podpool.agent.state import AgentState
 from podpool.api.builtin import Pod
+from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
+from podpool.kube.cache import ObjectCache
 
-APART = 60.0
-"""Seconds between two looks."""
+
+class LostGrantGC:
+    """Clears lost grants; `added` are the keys of Pods that sent an ADD since the journal was lost."""
+
+    def __init__(self, deps: AgentDeps, state: AgentState, pods: ObjectCache[Pod], added: set[str]) -> None:
+        self._deps = deps
+        self._state = state
+        self._pods = pods
+        self._added = added
+        self._observations: TwoObservations[str] = TwoObservations()
+
+    async def run(self) -> None:
+        """Observe at the interval, until cancelled."""
+        while True:
+            await asyncio.sleep(OBSERVATION_INTERVAL)
+            if self._state.pool.lost and self._pods.synced.is_set():
+                self.collect()
+
+    def collect(self) -> None:
+        """Observe once, and clear what was observed for long enough."""
+        pool, now = self._state.pool, self._deps.clock.boot()
+        candidates = unused_lost_grants(pool, self._pods.values(), self._added)
+        grants = self._observations.observe(candidates, now=now)
+        if grants:
+            self._state.write(LostGrantsCleared(grants=grants, at=now))
+            addresses = ",".join(each.address for each in pool.grants.all() if each.id in grants)
+            self._deps.log.info("lost grants cleared, cooling down", address=addresses, count=len(grants))
+            self._deps.changes.notify()
 
 
-class Recollection:
-    """Remembers since when an address has had no Pod."""
-
-    def __init__(self) -> None:
-        self._since: dict[str, float] = {}
-
-    def look(self, pool: Pool, pods: Iterable[Pod], asked: set[str], *, now: float) -> tuple[str, ...]:
-        """Look once; gives the grants that nobody has, or whose holder is who the journal says."""
-        known = asked | {each.pod.key for each in pool.holdings.values()}
-        living = [pod for pod in pods if pod.needs_address]
-        strange = [pod for pod in living if not known & {pod.metadata.uid, pod.key}]
-        silent = any(not pod.status.pod_ips for pod in strange)
-        unasked = [
-            pod for pod in living if not asked & {pod.metadata.uid, pod.key}
-        ]  # who asked shows what it had before
-        shown = {each.ip for pod in unasked for each in pod.status.pod_ips}
-        clear = () if silent else [each for each in pool.lost() if each.address not in shown]
-        nobodys = [each.id for each in clear if not (each.container and strange)]
-        shows = {(pod.metadata.uid, each.ip) for pod in living for each in pod.status.pod_ips}
-        held = [each for each in pool.holdings.values() if each.grant.id in pool.forgotten]
-        right = [each.grant.id for each in held if (each.pod.uid, each.grant.address) in shows]
-        self._since = {grant: self._since.get(grant, now) for grant in (*nobodys, *right)}
-        return tuple(grant for grant, since in self._since.items() if since + APART <= now)
+def unused_lost_grants(pool: Pool, pods: Iterable[Pod], added: set[str]) -> list[str]:
+    """Return the lost grants that no Pod uses now, or whose recorded user shows the address."""
+    known = added | {each.pod.key for each in pool.assigned.values()}
+    running = [pod for pod in pods if pod.needs_address]
+    unknown = [pod for pod in running if not known & {pod.metadata.uid, pod.key}]
+    if any(not pod.status.pod_ips for pod in unknown):
+        free = []
+    else:
+        # a Pod that sent an ADD shows the address of its earlier sandbox
+        not_added = [pod for pod in running if not added & {pod.metadata.uid, pod.key}]
+        shown = {each.ip for pod in not_added for each in pod.status.pod_ips}
+        free = [each.id for each in pool.unassigned_lost() if each.address not in shown and not (each.nc and unknown)]
+    shows = {(pod.metadata.uid, each.ip) for pod in running for each in pod.status.pod_ips}
+    lost = [each for each in pool.assigned.values() if each.grant.id in pool.lost]
+    return free + [each.grant.id for each in lost if (each.pod.uid, each.grant.address) in shows]

@@ -11,17 +11,17 @@ to write it takes a right of its own.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS
+from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, LEASES, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.meta import Kind
-from podpool.api.rbac import AGENT, CONTROLLER, NAMESPACE, SHARE
+from podpool.api.rbac import AGENT, CONTROLLER, NAMESPACE, SHARE_VERB
 from podpool.api.whereabouts import (
-    ASKED_ANNOTATION,
     BOOT_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
     SIGNATURE_ANNOTATION,
-    TOLD_ANNOTATION,
+    SLICE_INVENTORY_ANNOTATION,
+    SLICE_REPORT_ANNOTATION,
 )
 
 Manifest = dict[str, Any]
@@ -33,7 +33,7 @@ _NODE_NAME = "authentication.kubernetes.io/node-name"
 _SET_BY_SERVER = ("resourceVersion", "generation", "managedFields")
 
 
-def policies() -> list[Manifest]:
+def admission_manifests() -> list[Manifest]:
     """Make the policies, each with the binding that puts it in force."""
     pools = [
         _pools(IP_POOLS, unchanged=["range"], notes=[BOOT_ANNOTATION]),
@@ -46,7 +46,7 @@ def policies() -> list[Manifest]:
 def _configs() -> Manifest:
     annotations = _same("metadata.annotations", but=[AGENT_ANNOTATION])
     return _policy(
-        NETWORK_CONFIGS,
+        NODE_NETWORK_CONFIGS,
         {
             "request.operation == 'UPDATE'": "may neither make nor delete a NodeNetworkConfig",
             "variables.before.metadata.name == variables.node": "may only write its own NodeNetworkConfig",
@@ -63,7 +63,7 @@ def _pools(kind: Kind[Any], *, unchanged: Sequence[str] = (), notes: Sequence[st
     owner = f"variables.before.metadata.?annotations[?'{NODE_ANNOTATION}'].orValue('')"
     shared = (
         f"authorizer.group('{kind.group}').resource('{kind.plural}').namespace(request.namespace)"
-        f".name(variables.before.metadata.name).check('{SHARE}').allowed()"
+        f".name(variables.before.metadata.name).check('{SHARE_VERB}').allowed()"
     )
     kept = [f"object.spec.{each} == oldObject.spec.{each}" for each in unchanged]
     meta = [_same("metadata", but=[*_SET_BY_SERVER, "annotations"]), _same("metadata.annotations", but=notes)]
@@ -89,7 +89,7 @@ def _nodes() -> Manifest:
     mild = f"object.spec.?taints.orValue([]).all(each, each.key != '{SHORT_TAINT}' || each.effect == 'NoSchedule')"
     parts = [
         _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _same("metadata.annotations", but=[TOLD_ANNOTATION]),
+        _same("metadata.annotations", but=[SLICE_REPORT_ANNOTATION]),
         _same("spec", but=["taints"]),
         _same("status", but=["conditions"]),
     ]
@@ -100,7 +100,7 @@ def _nodes() -> Manifest:
             "variables.before.metadata.name == variables.node": "may only write its own Node",
             _on_update(*parts, conditions, taints, mild): (
                 f"may only write its Node's condition {SHORT_CONDITION}, its NoSchedule taint {SHORT_TAINT}"
-                f" and its annotation {TOLD_ANNOTATION}"
+                f" and its annotation {SLICE_REPORT_ANNOTATION}"
             ),
         },
         status=True,
@@ -111,10 +111,10 @@ def _questions() -> Manifest:
     """Hold the controller to its questions, which are all that it has to write on a Node."""
     parts = [
         _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _same("metadata.annotations", but=[ASKED_ANNOTATION]),
+        _same("metadata.annotations", but=[SLICE_INVENTORY_ANNOTATION]),
         _same("spec", but=[]),
     ]
-    rules = {_on_update(*parts): f"may only write a Node's annotation {ASKED_ANNOTATION}"}
+    rules = {_on_update(*parts): f"may only write a Node's annotation {SLICE_INVENTORY_ANNOTATION}"}
     return _policy(NODES, rules, account=CONTROLLER)
 
 

@@ -8,13 +8,13 @@ from decimal import Decimal
 
 import msgspec
 
-from podpool.api.meta import Condition, Kind, Object, Slim
+from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 AGENT_ANNOTATION = "podpool.io/agent"
 """On an NNC: what its agent reports."""
-LISTING_ANNOTATION = "podpool.io/listed"
+INVENTORY_ANNOTATION = "podpool.io/listed"
 """Asks an agent for what it holds: the number of the listing, which the agent answers with its own report."""
-REFUSED_ANNOTATION = "podpool.io/refused"
+CLOSED_ANNOTATION = "podpool.io/refused"
 """Tells an agent that the container which it takes for its own is closed: it goes on with the one that is shown."""
 FINALIZER = "podpool.io/ledger"
 """On an NNC: keeps it until the ledger knows what becomes of its container."""
@@ -43,7 +43,7 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """and, where the NNC shows less than that, its container as it knows it, without what it has let go of."""
 
 
-class NetworkConfigSpec(Slim, frozen=True, kw_only=True):
+class NetworkConfigSpec(ApiStruct, frozen=True, kw_only=True):
     """What the agent asks for."""
 
     requested: int = msgspec.field(name="requestedIPCount", default=0)
@@ -54,7 +54,7 @@ class NetworkConfigSpec(Slim, frozen=True, kw_only=True):
     """Azure's; kept, not used."""
 
 
-class NodeScaler(Slim, frozen=True, kw_only=True):
+class NodeScaler(ApiStruct, frozen=True, kw_only=True):
     """Batch and thresholds for agents that know no ClusterSubnet. All four are always written."""
 
     batch_size: int = 0
@@ -67,7 +67,7 @@ class NodeScaler(Slim, frozen=True, kw_only=True):
     """The most addresses of a node."""
 
 
-class IPAssignment(Slim, frozen=True, kw_only=True):
+class IPAssignment(ApiStruct, frozen=True, kw_only=True):
     """A grant: the name is its identity, new each time."""
 
     name: str = ""
@@ -76,7 +76,7 @@ class IPAssignment(Slim, frozen=True, kw_only=True):
     """The address."""
 
 
-class NetworkContainer(Slim, frozen=True, kw_only=True):
+class NetworkContainer(ApiStruct, frozen=True, kw_only=True):
     """What a node was given: one primary address, and the grants for its Pods."""
 
     id: str = ""
@@ -119,7 +119,7 @@ class NetworkContainer(Slim, frozen=True, kw_only=True):
     """How the last change ended, as `NCUpdateSuccess`; the schema has the words."""
 
 
-class NetworkConfigStatus(Slim, frozen=True, kw_only=True):
+class NetworkConfigStatus(ApiStruct, frozen=True, kw_only=True):
     """What the controller answers."""
 
     assigned: int = msgspec.field(name="assignedIPCount", default=0)
@@ -130,7 +130,7 @@ class NetworkConfigStatus(Slim, frozen=True, kw_only=True):
     network_containers: tuple[NetworkContainer, ...] = ()
 
 
-class NodeNetworkConfig(Object, frozen=True, kw_only=True):
+class NodeNetworkConfig(KubeObject, frozen=True, kw_only=True):
     """A node's request and what it was given; named like its Node, in kube-system."""
 
     spec: NetworkConfigSpec = NetworkConfigSpec()
@@ -140,7 +140,7 @@ class NodeNetworkConfig(Object, frozen=True, kw_only=True):
 _REPORT = msgspec.json.Decoder(AgentReport)
 
 
-def report_of(config: NodeNetworkConfig) -> AgentReport | None:
+def agent_report(config: NodeNetworkConfig) -> AgentReport | None:
     """Read what the agent tells; None from a foreign agent, or when it cannot be read."""
     told = config.metadata.annotations.get(AGENT_ANNOTATION)
     if told is None:
@@ -151,7 +151,7 @@ def report_of(config: NodeNetworkConfig) -> AgentReport | None:
         return None
 
 
-class SubnetExhaustion(Slim, frozen=True, kw_only=True):
+class SubnetExhaustion(ApiStruct, frozen=True, kw_only=True):
     """Whether a subnet is short. Both fields are always written."""
 
     exhausted: bool | None = None
@@ -160,13 +160,13 @@ class SubnetExhaustion(Slim, frozen=True, kw_only=True):
     """When this was last told."""
 
 
-class ClusterSubnetState(Object, frozen=True, kw_only=True):
+class ClusterSubnetState(KubeObject, frozen=True, kw_only=True):
     """The state of a subnet as agents of the first phase read it; named like the subnet."""
 
     status: SubnetExhaustion = SubnetExhaustion()
 
 
-class SubnetScaler(Slim, frozen=True, kw_only=True):
+class SubnetScaler(ApiStruct, frozen=True, kw_only=True):
     """Batch and buffer; the buffer is exactly what was written, never a float."""
 
     batch: int | None = None
@@ -175,13 +175,13 @@ class SubnetScaler(Slim, frozen=True, kw_only=True):
     """The share of a batch that a node keeps free."""
 
 
-class ClusterSubnetSpec(Slim, frozen=True, kw_only=True):
+class ClusterSubnetSpec(ApiStruct, frozen=True, kw_only=True):
     """What a person overrides at run time."""
 
     scaler: SubnetScaler = SubnetScaler()
 
 
-class ClusterSubnetStatus(Slim, frozen=True, kw_only=True):
+class ClusterSubnetStatus(ApiStruct, frozen=True, kw_only=True):
     """What the controller tells the agents."""
 
     exhausted: bool | None = None
@@ -195,7 +195,7 @@ class ClusterSubnetStatus(Slim, frozen=True, kw_only=True):
     """`LedgerReachable`: whether the controller reaches the ledger."""
 
 
-class ClusterSubnet(Object, frozen=True, kw_only=True):
+class ClusterSubnet(KubeObject, frozen=True, kw_only=True):
     """A subnet as agents read it: scaler and exhaustion; named like the subnet."""
 
     spec: ClusterSubnetSpec = ClusterSubnetSpec()
@@ -203,10 +203,10 @@ class ClusterSubnet(Object, frozen=True, kw_only=True):
 
 
 GROUP = "acn.azure.com"
-NETWORK_CONFIGS = Kind(
+NODE_NETWORK_CONFIGS = Kind(
     group=GROUP, version="v1alpha", plural="nodenetworkconfigs", kind="NodeNetworkConfig", type=NodeNetworkConfig
 )
-SUBNET_STATES = Kind(
+CLUSTER_SUBNET_STATES = Kind(
     group=GROUP, version="v1alpha1", plural="clustersubnetstates", kind="ClusterSubnetState", type=ClusterSubnetState
 )
-SUBNETS = Kind(group=GROUP, version="v1alpha1", plural="clustersubnets", kind="ClusterSubnet", type=ClusterSubnet)
+CLUSTER_SUBNETS = Kind(group=GROUP, version="v1alpha1", plural="clustersubnets", kind="ClusterSubnet", type=ClusterSubnet)

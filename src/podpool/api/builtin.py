@@ -2,7 +2,7 @@
 
 import msgspec
 
-from podpool.api.meta import Identity, Kind, Named, Object, Slim
+from podpool.api.meta import ApiStruct, KeyedObject, Kind, KubeObject, ObjectIdentity
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 SHORT_CONDITION = "PodAddressesShort"
@@ -11,27 +11,27 @@ SHORT_TAINT = "podpool.io/addresses-short"
 """and the taint that keeps further Pods away from it."""
 
 
-class NodeSystemInfo(Slim, frozen=True, kw_only=True):
+class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
     """What the kubelet tells of its machine."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
-class NodeAddress(Slim, frozen=True, kw_only=True):
+class NodeAddress(ApiStruct, frozen=True, kw_only=True):
     """One address of a node."""
 
     type: str
     address: str
 
 
-class NodeStatus(Slim, frozen=True, kw_only=True):
+class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     """The status that we use."""
 
     node_info: NodeSystemInfo = NodeSystemInfo()
     addresses: tuple[NodeAddress, ...] = ()
 
 
-class Node(Object, frozen=True, kw_only=True):
+class Node(KubeObject, frozen=True, kw_only=True):
     """A machine of the cluster."""
 
     status: NodeStatus = NodeStatus()
@@ -47,39 +47,39 @@ class Node(Object, frozen=True, kw_only=True):
         return next((each.address for each in self.status.addresses if each.type == "InternalIP"), "")
 
 
-class PodAnnotations(Slim, frozen=True, kw_only=True):
+class PodAnnotations(ApiStruct, frozen=True, kw_only=True):
     """The annotations that we use."""
 
     mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
 
 
-class PodMeta(Identity, frozen=True, kw_only=True):
+class PodMeta(ObjectIdentity, frozen=True, kw_only=True):
     """The metadata that we use: of all kinds this one is cached most often, so it holds no more."""
 
     annotations: PodAnnotations = PodAnnotations()
 
 
-class PodSpec(Slim, frozen=True, kw_only=True):
+class PodSpec(ApiStruct, frozen=True, kw_only=True):
     """The spec that we use."""
 
     node_name: str = ""
     host_network: bool = False
 
 
-class PodIP(Slim, frozen=True, kw_only=True):
+class PodIP(ApiStruct, frozen=True, kw_only=True):
     """One address of a Pod."""
 
     ip: str = ""
 
 
-class PodStatus(Slim, frozen=True, kw_only=True):
+class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """The status that we use."""
 
     phase: str = ""
     pod_ips: tuple[PodIP, ...] = msgspec.field(name="podIPs", default=())
 
 
-class Pod(Named, frozen=True, kw_only=True):
+class Pod(KeyedObject, frozen=True, kw_only=True):
     """A Pod."""
 
     metadata: PodMeta = PodMeta()
@@ -97,14 +97,14 @@ class Pod(Named, frozen=True, kw_only=True):
         return not self.spec.host_network and self.status.phase not in FINISHED
 
 
-class NetworkAnnotations(Slim, frozen=True, kw_only=True):
+class NetworkAnnotations(ApiStruct, frozen=True, kw_only=True):
     """What Multus tells of a Pod's networks."""
 
     status: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/network-status", default=None)
     wanted: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/networks", default=None)
 
 
-class AddressedMeta(Identity, frozen=True, kw_only=True):
+class AddressedMeta(ObjectIdentity, frozen=True, kw_only=True):
     """The metadata of a Pod that tells where it is reached."""
 
     annotations: NetworkAnnotations = NetworkAnnotations()
@@ -116,7 +116,7 @@ class AddressedStatus(PodStatus, frozen=True, kw_only=True):
     start_time: str | None = None
 
 
-class AddressedPod(Named, frozen=True, kw_only=True):
+class AddressedPod(KeyedObject, frozen=True, kw_only=True):
     """A Pod as far as its addresses go: for whoever keeps a record of them."""
 
     metadata: AddressedMeta = AddressedMeta()
@@ -124,7 +124,7 @@ class AddressedPod(Named, frozen=True, kw_only=True):
     status: AddressedStatus = AddressedStatus()
 
 
-class LeaseSpec(Slim, frozen=True, kw_only=True):
+class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
     """Who holds a lease, and until when."""
 
     holder_identity: str | None = None
@@ -134,17 +134,17 @@ class LeaseSpec(Slim, frozen=True, kw_only=True):
     lease_transitions: int | None = None
 
 
-class Lease(Object, frozen=True, kw_only=True):
+class Lease(KubeObject, frozen=True, kw_only=True):
     """A lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
-class Namespace(Object, frozen=True, kw_only=True):
+class Namespace(KubeObject, frozen=True, kw_only=True):
     """A namespace; the UID of kube-system is the cluster's own."""
 
 
-class ObjectReference(Slim, frozen=True, kw_only=True):
+class ObjectReference(ApiStruct, frozen=True, kw_only=True):
     """Which object is meant."""
 
     api_version: str = ""
@@ -154,14 +154,14 @@ class ObjectReference(Slim, frozen=True, kw_only=True):
     uid: str = ""
 
 
-class EventSeries(Slim, frozen=True, kw_only=True):
+class EventSeries(ApiStruct, frozen=True, kw_only=True):
     """How often it happened, and when last."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
-class Event(Object, frozen=True, kw_only=True):
+class Event(KubeObject, frozen=True, kw_only=True):
     """Something that happened to an object, for people to read."""
 
     event_time: str | None = None

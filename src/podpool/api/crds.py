@@ -7,25 +7,25 @@ for whoever looks.
 from collections.abc import Sequence
 from typing import Any
 
-from podpool.api.azure import NETWORK_CONFIGS, SUBNET_STATES, SUBNETS
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crd_schema import schema
-from podpool.api.meta import Condition, Kind, Object, Slim
-from podpool.api.multus import ATTACHMENTS
-from podpool.api.whereabouts import IP_POOLS, RESERVATIONS, SLICE_POOLS
+from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
+from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS
 
 Manifest = dict[str, Any]
 
 
-class DefinitionStatus(Slim, frozen=True, kw_only=True):
+class CrdStatus(ApiStruct, frozen=True, kw_only=True):
     """Whether a definition is in force."""
 
     conditions: tuple[Condition, ...] | None = None
 
 
-class CustomResourceDefinition(Object, frozen=True, kw_only=True):
+class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
     """A definition of a kind, as far as we look at it after it was written."""
 
-    status: DefinitionStatus = DefinitionStatus()
+    status: CrdStatus = CrdStatus()
 
     @property
     def established(self) -> bool:
@@ -33,7 +33,7 @@ class CustomResourceDefinition(Object, frozen=True, kw_only=True):
         return any(each.type == "Established" and each.status == "True" for each in self.status.conditions or ())
 
 
-DEFINITIONS = Kind(
+CRDS = Kind(
     group="apiextensions.k8s.io",
     version="v1",
     plural="customresourcedefinitions",
@@ -43,11 +43,11 @@ DEFINITIONS = Kind(
 )
 
 
-def manifests() -> list[Manifest]:
+def crd_manifests() -> list[Manifest]:
     """Make the definitions of all our kinds."""
     return [
         _manifest(
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             short=["nnc"],
             status=True,
             columns=[
@@ -64,7 +64,7 @@ def manifests() -> list[Manifest]:
             ],
         ),
         _manifest(
-            SUBNET_STATES,
+            CLUSTER_SUBNET_STATES,
             status=True,
             columns=[
                 _column("Exhausted", ".status.exhausted"),
@@ -72,7 +72,7 @@ def manifests() -> list[Manifest]:
             ],
         ),
         _manifest(
-            SUBNETS,
+            CLUSTER_SUBNETS,
             status=True,
             columns=[
                 _column("Exhausted", ".status.exhausted"),
@@ -83,17 +83,17 @@ def manifests() -> list[Manifest]:
             ],
         ),
         _manifest(IP_POOLS, columns=[_column("Range", ".spec.range"), _AGE]),
-        _manifest(RESERVATIONS, columns=[_column("Pod", ".spec.podref"), _column("Interface", ".spec.ifname"), _AGE]),
+        _manifest(IP_RESERVATIONS, columns=[_column("Pod", ".spec.podref"), _column("Interface", ".spec.ifname"), _AGE]),
         _manifest(
-            SLICE_POOLS,
+            NODE_SLICE_POOLS,
             columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
         ),
     ]
 
 
-def multus_manifest() -> Manifest:
+def multus_crd_manifest() -> Manifest:
     """Make the definition that comes with Multus, for where there is none."""
-    return _manifest(ATTACHMENTS, columns=[], short=["net-attach-def"])
+    return _manifest(NETWORK_ATTACHMENTS, columns=[], short=["net-attach-def"])
 
 
 def _manifest(kind: Kind[Any], *, columns: list[Manifest], short: Sequence[str] = (), status: bool = False) -> Manifest:
@@ -113,8 +113,8 @@ def _manifest(kind: Kind[Any], *, columns: list[Manifest], short: Sequence[str] 
         "shortNames": list(short),
     }
     return {
-        "apiVersion": DEFINITIONS.api_version,
-        "kind": DEFINITIONS.kind,
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
         "metadata": {"name": f"{kind.plural}.{kind.group}"},
         "spec": {
             "group": kind.group,

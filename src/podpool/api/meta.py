@@ -7,11 +7,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 
-class Slim(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
+class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """A part of an object: camel case on the wire, and nothing written that is not set."""
 
 
-class OwnerReference(Slim, frozen=True, kw_only=True):
+class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     """Who an object belongs to."""
 
     api_version: str
@@ -22,7 +22,7 @@ class OwnerReference(Slim, frozen=True, kw_only=True):
     block_owner_deletion: bool = False
 
 
-class Identity(Slim, frozen=True, kw_only=True):
+class ObjectIdentity(ApiStruct, frozen=True, kw_only=True):
     """The metadata that tells which object it is, and in which state."""
 
     name: str = ""
@@ -32,7 +32,7 @@ class Identity(Slim, frozen=True, kw_only=True):
     deletion_timestamp: str | None = None
 
 
-class Meta(Identity, frozen=True, kw_only=True):
+class ObjectMeta(ObjectIdentity, frozen=True, kw_only=True):
     """The metadata that we use."""
 
     generation: int = 0
@@ -43,12 +43,12 @@ class Meta(Identity, frozen=True, kw_only=True):
     creation_timestamp: str | None = None
 
 
-def moment(wall: float) -> str:
+def rfc3339(wall: float) -> str:
     """Write seconds of the epoch as objects tell the time."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Condition(Slim, frozen=True, kw_only=True):
+class Condition(ApiStruct, frozen=True, kw_only=True):
     """One thing that is so, or is not: `status` is True, False or Unknown."""
 
     type: str = ""
@@ -63,10 +63,10 @@ class Condition(Slim, frozen=True, kw_only=True):
     """Since when."""
 
 
-class Named(Slim, frozen=True, kw_only=True):
+class KeyedObject(ApiStruct, frozen=True, kw_only=True):
     """Any object, as far as it can be told from others: all that a cache needs to know."""
 
-    metadata: Identity = Identity()
+    metadata: ObjectIdentity = ObjectIdentity()
 
     @property
     def key(self) -> str:
@@ -74,15 +74,15 @@ class Named(Slim, frozen=True, kw_only=True):
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
-class Object(Named, frozen=True, kw_only=True):
+class KubeObject(KeyedObject, frozen=True, kw_only=True):
     """Any object, as far as its metadata goes."""
 
     api_version: str = ""
     kind: str = ""
-    metadata: Meta = Meta()
+    metadata: ObjectMeta = ObjectMeta()
 
 
-T = TypeVar("T", bound=Named)
+T = TypeVar("T", bound=KeyedObject)
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ AGENT = "podpool-agent"
 CONTROLLER = "podpool-controller"
 DASHBOARD = "podpool-dashboard"
 SHARED_RANGES = "podpool-agent-shared-ranges"
-SHARE = "share"
+SHARE_VERB = "share"
 """A verb of our own: to write pools that belong to no node. The policies ask for it."""
 SHARED_LEASE = "whereabouts"
 """The Lease that Whereabouts' plugins take before they write any pool."""
@@ -27,7 +27,7 @@ _LEASES = "coordination.k8s.io"
 _READ = ("get", "list", "watch")
 
 
-def accounts(*, pools: str = NAMESPACE) -> list[Manifest]:
+def rbac_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
     """Make the accounts of all components with their rights; `pools` is where Whereabouts' objects live."""
     return [
         *_component(CONTROLLER, pools, _controller_everywhere(), _controller_at_home(), _controller_at_pools()),
@@ -37,13 +37,13 @@ def accounts(*, pools: str = NAMESPACE) -> list[Manifest]:
     ]
 
 
-def shared_ranges(*, pools: str = NAMESPACE) -> list[Manifest]:
+def shared_range_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
     """Make what agents need beyond that where Pods of all nodes share a range, as classic Whereabouts has it."""
     rules = [
-        _rule(WHEREABOUTS, "ippools", "create", SHARE),
+        _rule(WHEREABOUTS, "ippools", "create", SHARE_VERB),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "create", "delete"),
         _rule(_LEASES, "leases", "create"),
-        _rule(_LEASES, "leases", SHARE, names=[SHARED_LEASE]),
+        _rule(_LEASES, "leases", SHARE_VERB, names=[SHARED_LEASE]),
     ]
     return _granted(SHARED_RANGES, AGENT, rules, namespace=pools)
 

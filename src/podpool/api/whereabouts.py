@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from podpool.api.meta import Condition, Kind, Object, Slim
+from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 NODE_ANNOTATION = "podpool.io/node"
 """On an IPPool and a Lease: the node whose they are. Its agent may write them, and no other's."""
@@ -20,23 +20,23 @@ SIGNATURE_ANNOTATION = "podpool.io/signature"
 """On a Lease: drawn by the agent that takes it, new each time,"""
 GRANTED_ANNOTATION = "podpool.io/granted"
 """and the signature that the controller has agreed to: nothing is given before."""
-LEAVE_ANNOTATION = "podpool.io/leave"
+RETURN_ANNOTATION = "podpool.io/leave"
 """On an IPPool: its node is to give nothing more of it, and to hand it back when nothing is in use; says why."""
-CUT_ANNOTATION = "podpool.io/cut"
+SEALED_ANNOTATION = "podpool.io/cut"
 """On an IPPool that all nodes share: its range is cut into slices, it gives no new address; a word of the leader's."""
-SHARED = f"!{NODE_UID_LABEL}"
+SHARED_POOLS_SELECTOR = f"!{NODE_UID_LABEL}"
 """Selects the IPPools that are no node's own, of which there are as many as nodes."""
 SLICE_ANNOTATION = "podpool.io/slice"
 """On a Lease: the slice that it is about, as the IPPool's range has it."""
 WAITING_ANNOTATION = "podpool.io/waiting"
 """On a NodeSlicePool: the nodes for which there is no slice, longest waiting first."""
-ASKED_ANNOTATION = "podpool.io/slices-asked"
+SLICE_INVENTORY_ANNOTATION = "podpool.io/slices-asked"
 """On a Node: the controller's question, a word that is new each time, to which the agent tells what it has lost;"""
-TOLD_ANNOTATION = "podpool.io/slices"
+SLICE_REPORT_ANNOTATION = "podpool.io/slices"
 """and what the agent tells, as JSON: a `SliceReport`."""
 
 
-class Allocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
+class Allocation(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Who has an address."""
 
     id: str = ""
@@ -47,7 +47,7 @@ class Allocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """The interface in the Pod."""
 
 
-class IPPoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
+class IPPoolSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """A range and who has what of it."""
 
     range: str = ""
@@ -56,13 +56,13 @@ class IPPoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """By the address' distance from the start of the range, in decimal."""
 
 
-class IPPool(Object, frozen=True, kw_only=True):
+class IPPool(KubeObject, frozen=True, kw_only=True):
     """The addresses of a range, or of a node's slice of it."""
 
     spec: IPPoolSpec = IPPoolSpec()
 
 
-class ReservationSpec(Slim, frozen=True, kw_only=True):
+class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
     """Who has the address that the object is named after."""
 
     podref: str = ""
@@ -73,13 +73,13 @@ class ReservationSpec(Slim, frozen=True, kw_only=True):
     """The container's."""
 
 
-class OverlappingRangeIPReservation(Object, frozen=True, kw_only=True):
+class OverlappingRangeIPReservation(KubeObject, frozen=True, kw_only=True):
     """An address that is taken in every range that has it."""
 
     spec: ReservationSpec = ReservationSpec()
 
 
-class NodeSlicePoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
+class NodeSlicePoolSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """A range, and how large a slice of it each node gets."""
 
     range: str = ""
@@ -88,7 +88,7 @@ class NodeSlicePoolSpec(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """The length of a slice's prefix, as `/24`."""
 
 
-class SliceAllocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
+class SliceAllocation(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """A slice and whose it is; nobody's has no name."""
 
     node_name: str = ""
@@ -97,7 +97,7 @@ class SliceAllocation(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """The slice."""
 
 
-class NodeSlicePoolStatus(Slim, frozen=True, kw_only=True, omit_defaults=False):
+class NodeSlicePoolStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
     """Who has which slice."""
 
     allocations: tuple[SliceAllocation, ...] = ()
@@ -105,14 +105,14 @@ class NodeSlicePoolStatus(Slim, frozen=True, kw_only=True, omit_defaults=False):
     """`SlicesShort`: whether nodes wait for a slice."""
 
 
-class NodeSlicePool(Object, frozen=True, kw_only=True):
+class NodeSlicePool(KubeObject, frozen=True, kw_only=True):
     """A network's range, divided among the nodes."""
 
     spec: NodeSlicePoolSpec = NodeSlicePoolSpec()
     status: NodeSlicePoolStatus = NodeSlicePoolStatus()
 
 
-class LostSlice(Slim, frozen=True, kw_only=True, order=True):
+class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
     """A slice whose Lease is gone although nobody handed it back, and of which Pods have addresses."""
 
     network: str = ""
@@ -120,7 +120,7 @@ class LostSlice(Slim, frozen=True, kw_only=True, order=True):
     slice: str
 
 
-class SliceReport(Slim, frozen=True, kw_only=True):
+class SliceReport(ApiStruct, frozen=True, kw_only=True):
     """What an agent tells of its slices, on its Node."""
 
     listed: str = ""
@@ -131,21 +131,21 @@ class SliceReport(Slim, frozen=True, kw_only=True):
 _REPORT = msgspec.json.Decoder(SliceReport)
 
 
-def slice_report_of(node: Object) -> SliceReport | None:
+def slice_report(node: KubeObject) -> SliceReport | None:
     """Read what a Node's agent tells; None when it has told nothing, or it cannot be read."""
     try:
-        return _REPORT.decode(node.metadata.annotations.get(TOLD_ANNOTATION, ""))
+        return _REPORT.decode(node.metadata.annotations.get(SLICE_REPORT_ANNOTATION, ""))
     except msgspec.DecodeError:
         return None
 
 
 GROUP = "whereabouts.cni.cncf.io"
 IP_POOLS = Kind(group=GROUP, version="v1alpha1", plural="ippools", kind="IPPool", type=IPPool)
-RESERVATIONS = Kind(
+IP_RESERVATIONS = Kind(
     group=GROUP,
     version="v1alpha1",
     plural="overlappingrangeipreservations",
     kind="OverlappingRangeIPReservation",
     type=OverlappingRangeIPReservation,
 )
-SLICE_POOLS = Kind(group=GROUP, version="v1alpha1", plural="nodeslicepools", kind="NodeSlicePool", type=NodeSlicePool)
+NODE_SLICE_POOLS = Kind(group=GROUP, version="v1alpha1", plural="nodeslicepools", kind="NodeSlicePool", type=NodeSlicePool)

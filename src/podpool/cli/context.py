@@ -1,6 +1,6 @@
-"""The roads to a cluster and its ledger, for as long as a command needs them.
+"""What a command's handler works with: open connections to cluster and ledger, and a printer.
 
-Named by nobody, they lead to the stage of `podpool up`, while that runs on this machine.
+If no cluster is named and the demo (`podpool up`) runs on this machine, the demo's cluster is used.
 """
 
 import asyncio
@@ -9,97 +9,157 @@ import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from podpool.cli.ledger_connection import reached
-from podpool.cli.ledger_spec import LEDGER
-from podpool.cli.options import TOKEN_FILE, Asked
-from podpool.cli.output import Teller
+from podpool.cli.connect import kube_connection, ledger_client
+from podpool.cli.output import Printer
+from podpool.cli.spec.model import Output
+from podpool.cli.spec.options import ADMIN_TOKEN_FILE, LEDGER_URL
 from podpool.core.errors import InvalidInput
 from podpool.kube import config
 from podpool.kube.client import KubeClient
 from podpool.lab.demo.settings import DemoSettings, usual_home
-from podpool.ledger.client import LedgerClient, Patience
+from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime.clock import Clock, SystemClock
 
 KUBECONFIG = "kubeconfig"
-"""How `podpool up` names it, in its own place."""
-STAGE = "this is the stage of `podpool up`"
-PATIENCE = Patience(attempts=2)
-"""Of somebody who waits in front of a terminal."""
+"""File name of the demo's kubeconfig in its state directory."""
+USING_DEMO = "using the demo cluster of `podpool up`"
+PATIENCE = Timeouts(attempts=2)
+"""Retries of an interactive command."""
 
 
-class Desk(msgspec.Struct, frozen=True, kw_only=True):
-    """What a command works with."""
+class Connection(msgspec.Struct, frozen=True, kw_only=True):
+    """Where cluster and ledger are, and how to print."""
+
+    kubeconfig: str = ""
+    context: str = ""
+    ledger: str = LEDGER_URL
+    ledger_token_file: str = ADMIN_TOKEN_FILE
+    ledger_ca_file: str = ""
+    output: str = Output.TABLE
+    no_color: bool = False
+
+    @property
+    def named_kubeconfig(self) -> str:
+        """The kubeconfig of the command line or of the environment."""
+        return self.kubeconfig or os.environ.get("KUBECONFIG", "")
+
+    @property
+    def printer(self) -> Printer:
+        """A new printer."""
+        return Printer(self.output, no_color=self.no_color)
+
+
+class ClusterContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The context of a command that inspects a cluster."""
 
     kube: KubeClient
     server: str
-    """Where the cluster's API server is."""
+    """URL of the API server."""
     namespace: str = "default"
-    """Of Pods that are named without one."""
+    """Namespace of Pods that are named without one."""
     ledger: LedgerClient | None
     clock: Clock
-    teller: Teller
+    printer: Printer
 
 
-def at_desk(asked: Asked, work: Callable[[Desk], Awaitable[int]]) -> int:
-    """Do a command's work; gives its exit code."""
+class LedgerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """The context of a command that manages a ledger."""
 
-    async def done() -> int:
-        async with opened(asked) as desk:
-            return await work(desk)
+    client: LedgerClient
+    printer: Printer
 
-    return asyncio.run(done())
+
+ClusterHandler = Callable[..., Awaitable[int]]
+LedgerHandler = Callable[..., Awaitable[None]]
+
+
+def run_with_cluster(handler: ClusterHandler, values: dict[str, Any]) -> int:
+    """Run a handler with connections to cluster and ledger; return its exit code."""
+    connection = _take_connection(values)
+
+    async def run() -> int:
+        async with open_cluster(connection) as context:
+            return await handler(context, **values)
+
+    return asyncio.run(run())
+
+
+def run_with_ledger(handler: LedgerHandler, values: dict[str, Any]) -> int:
+    """Run a handler with a connection to the ledger."""
+    connection = _take_connection(values)
+    printer, chosen = connection.printer, demo_connection(connection)
+    if chosen != connection:
+        printer.warn(f"{USING_DEMO}; --ledger names another ledger")
+
+    async def run() -> None:
+        async with _open_ledger(chosen) as client:
+            if client is None:
+                raise InvalidInput("--ledger", chosen.ledger, "this command needs a ledger: name its URL")
+            await handler(LedgerContext(client=client, printer=printer), **values)
+
+    asyncio.run(run())
+    return 0
+
+
+def _take_connection(values: dict[str, Any]) -> Connection:
+    return Connection(**{name: values.pop(name) for name in Connection.__struct_fields__ if name in values})
 
 
 @asynccontextmanager
-async def opened(asked: Asked) -> AsyncIterator[Desk]:
-    """Open the roads; nothing is asked of anybody yet."""
-    teller = Teller(asked)
-    chosen = on_stage(asked)
-    if chosen != asked and not _named(asked):
-        teller.remark(f"{STAGE}; --kubeconfig or --context name another cluster")
-    api = _api(chosen)
-    books = reached(
-        chosen.ledger, token_file=chosen.ledger_token_file, ca_file=chosen.ledger_ca_file, patience=PATIENCE
-    )
+async def open_cluster(connection: Connection) -> AsyncIterator[ClusterContext]:
+    """Open the connections. Nothing is sent yet."""
+    printer, chosen = connection.printer, demo_connection(connection)
+    if chosen != connection and not connection.named_kubeconfig:
+        printer.warn(f"{USING_DEMO}; --kubeconfig or --context names another cluster")
+    api = _api_connection(chosen)
     try:
-        async with books as ledger:
-            yield Desk(
+        async with _open_ledger(chosen) as ledger:
+            yield ClusterContext(
                 kube=KubeClient(api),
                 server=str(api.base),
                 namespace=_namespace(chosen),
                 ledger=ledger,
                 clock=SystemClock(),
-                teller=teller,
+                printer=printer,
             )
     finally:
         await api.close()
 
 
-def on_stage(asked: Asked) -> Asked:
-    """Fill in where `podpool up` has its parts, if it runs and nobody named another cluster."""
-    named = _named(asked)
+@asynccontextmanager
+async def _open_ledger(connection: Connection) -> AsyncIterator[LedgerClient | None]:
+    async with ledger_client(
+        connection.ledger,
+        token_file=connection.ledger_token_file,
+        ca_file=connection.ledger_ca_file,
+        patience=PATIENCE,
+    ) as client:
+        yield client
+
+
+def demo_connection(connection: Connection) -> Connection:
+    """Return the connection to the demo, if it runs and no other cluster is named; else the connection as it is."""
+    named = connection.named_kubeconfig
     home = Path(named).parent if named else usual_home()
-    another = asked.context or (asked.ledger, asked.ledger_token_file) != (LEDGER, TOKEN_FILE)
-    if another or (named and Path(named) != home / KUBECONFIG) or not _held(home / "lock"):
-        return asked
+    ledger = (connection.ledger, connection.ledger_token_file)
+    other = connection.context or ledger != (LEDGER_URL, ADMIN_TOKEN_FILE)
+    if other or (named and Path(named) != home / KUBECONFIG) or not _is_locked(home / "lock"):
+        return connection
     settings = msgspec.json.decode((home / "settings.json").read_bytes(), type=DemoSettings)
     return msgspec.structs.replace(
-        asked,
+        connection,
         kubeconfig=str(home / KUBECONFIG),
         ledger=f"http://127.0.0.1:{settings.ports['ledger']}",
         ledger_token_file=str(home / "ledger.db.admin-token"),
     )
 
 
-def _named(asked: Asked) -> str:
-    return asked.kubeconfig or os.environ.get("KUBECONFIG", "")
-
-
-def _held(lock: Path) -> bool:
-    """Tell whether somebody holds a lock, as `podpool up` does while it runs."""
+def _is_locked(lock: Path) -> bool:
+    """Return whether a process holds the lock, as the demo does while it runs."""
     try:
         with lock.open() as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -110,17 +170,14 @@ def _held(lock: Path) -> bool:
     return False
 
 
-def _namespace(asked: Asked) -> str:
-    named = [Path(asked.kubeconfig)] if asked.kubeconfig else []
-    return config.namespace_of(*named, context=asked.context or None)
+def _namespace(connection: Connection) -> str:
+    named = [Path(connection.kubeconfig)] if connection.kubeconfig else []
+    return config.default_namespace(*named, context=connection.context or None)
 
 
-def _api(asked: Asked) -> config.Connection:
-    context = asked.context or None
+def _api_connection(connection: Connection) -> config.Connection:
     try:
-        if asked.kubeconfig:
-            return config.from_kubeconfig(Path(asked.kubeconfig), context=context)
-        return config.connect(context=context)
+        return kube_connection(connection.kubeconfig, connection.context)
     except InvalidInput as error:
         fix = "name a cluster with --kubeconfig, KUBECONFIG or --context"
         raise InvalidInput(error.what, error.value, f"{error.reason}; {fix}") from None

@@ -26,11 +26,11 @@ from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.cluster_id import cluster_uid
-from podpool.kube.events import Recorder
-from podpool.kube.leader_election import Elector, LeadLost
+from podpool.kube.events import EventRecorder
+from podpool.kube.leader_election import LeaderElector, LeadershipLost
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import ListingWanted, TermEnded
-from podpool.ledger.messages import OpenTerm, Term
+from podpool.ledger.errors import InventoryRequired, StaleTerm
+from podpool.ledger.messages import OpenTermRequest, Term
 from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
 
@@ -60,7 +60,7 @@ class Controller:
         self._identity = new_uuid(rng)
         self._mirrors = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
         self._slice_mirrors = SliceInformers(kube, settings=settings, rng=rng)
-        self._recorder = Recorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
+        self._recorder = EventRecorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._metrics = Metrics()
         self._presence = LedgerHealth()
         self._elector = self._candidate()
@@ -81,7 +81,7 @@ class Controller:
             while True:
                 try:
                     await self._elector.run(self._lead)
-                except LeadLost as error:
+                except LeadershipLost as error:
                     _log.warning("%s", error)
                 self._elector = self._candidate()
 
@@ -104,8 +104,8 @@ class Controller:
             )
         )
 
-    def _candidate(self) -> Elector:
-        return Elector(
+    def _candidate(self) -> LeaderElector:
+        return LeaderElector(
             self._kube,
             name=LEASE,
             namespace=self._settings.namespace,
@@ -118,7 +118,7 @@ class Controller:
     def _must_lead(self) -> None:
         """Refuse to write for one who does not lead any more: a paused process goes on before any timer ends it."""
         if not self._elector.leading:
-            raise LeadLost(LEASE)
+            raise LeadershipLost(LEASE)
 
     async def _lead(self) -> None:
         """Look after slices, and serve one term of the ledger after the other, for as long as the lead lasts."""
@@ -170,7 +170,7 @@ class Controller:
             while True:
                 try:
                     await self._serve_term(ground)
-                except* (TermEnded, ListingWanted) as ended:
+                except* (StaleTerm, InventoryRequired) as ended:
                     failures = 0
                     _log.warning("the term has ended: %s", ended.exceptions[0])
                 except* PodpoolError as trouble:
@@ -194,7 +194,7 @@ class Controller:
 
     async def _open(self, ground: ControllerDeps) -> Term:
         """Take a term, and tell what the cluster has if the ledger wants to know."""
-        opening = OpenTerm(cluster=self._cluster, known=self._term, seen=self._seen)
+        opening = OpenTermRequest(cluster=self._cluster, known=self._term, seen=self._seen)
         term = await self._presence.ask(ground.ledger.open_term(opening))
         self._term, self._seen = term.term, max(self._seen, term.revision)
         if term.listing_wanted:

@@ -11,11 +11,11 @@ import msgspec
 from podpool.api.azure import (
     AGENT_ANNOTATION,
     FINALIZER,
-    NETWORK_CONFIGS,
+    NODE_NETWORK_CONFIGS,
     AgentReport,
     NodeNetworkConfig,
     NodeScaler,
-    report_of,
+    agent_report,
 )
 from podpool.api.builtin import NODES, Node
 from podpool.controller.scaler_policy import PublishedSubnet
@@ -23,7 +23,13 @@ from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Report, SubnetName
+from podpool.ledger.messages import (
+    DemandReport,
+    NetworkContainerRecord,
+    NetworkContainerState,
+    ReconcileItem,
+    SubnetName,
+)
 
 FULL = "NCUpdateSubnetFullError"
 
@@ -57,7 +63,7 @@ def owner_of(config: NodeNetworkConfig) -> str:
 
 def speaks_of(config: NodeNetworkConfig, container: str) -> bool:
     """Tell whether the agent's words in an NNC are about this container; without a name, about what the NNC shows."""
-    report = report_of(config)
+    report = agent_report(config)
     if report and report.container:
         return report.container == container
     return container in {each.id for each in config.status.network_containers}
@@ -65,7 +71,7 @@ def speaks_of(config: NodeNetworkConfig, container: str) -> bool:
 
 def claim_of(node: Node, config: NodeNetworkConfig | None) -> str:
     """Tell which container the machine that a Node is now takes for its own; nothing, if it has not said so."""
-    report = report_of(config) if config else None
+    report = agent_report(config) if config else None
     return report.container if report and node.boot_id and report.boot_id == node.boot_id else ""
 
 
@@ -77,10 +83,10 @@ def item_of(
     subnet: SubnetName,
     settings: Settings,
     pinned: Scaler | None = None,
-) -> Item:
+) -> ReconcileItem:
     """Ask for what an NNC asks for."""
-    report = report_of(config)
-    return Item(
+    report = agent_report(config)
+    return ReconcileItem(
         subnet=subnet,
         node=config.metadata.name,
         node_uid=node_uid,
@@ -95,9 +101,9 @@ def item_of(
     )
 
 
-def item_of_record(record: ContainerRecord, *, node: Node, settings: Settings) -> Item:
+def item_of_record(record: NetworkContainerRecord, *, node: Node, settings: Settings) -> ReconcileItem:
     """Ask for what the ledger remembers of a container, for the Node that it belongs to now."""
-    return Item(
+    return ReconcileItem(
         subnet=record.state.subnet,
         node=record.node,
         node_uid=node.metadata.uid,
@@ -112,7 +118,7 @@ def item_of_record(record: ContainerRecord, *, node: Node, settings: Settings) -
     )
 
 
-def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) -> dict[str, Any]:
+def config_for(node: Node, *, namespace: str, record: NetworkContainerRecord | None) -> dict[str, Any]:
     """Make a node's NNC: new and asking for nothing, or as the ledger remembers it."""
     owner = {
         "apiVersion": NODES.api_version,
@@ -126,8 +132,8 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
     if record and record.released:
         spec["ipsNotInUse"] = list(record.released)
     return {
-        "apiVersion": NETWORK_CONFIGS.api_version,
-        "kind": NETWORK_CONFIGS.kind,
+        "apiVersion": NODE_NETWORK_CONFIGS.api_version,
+        "kind": NODE_NETWORK_CONFIGS.kind,
         "metadata": {
             "name": node.metadata.name,
             "namespace": namespace,
@@ -140,7 +146,7 @@ def config_for(node: Node, *, namespace: str, record: ContainerRecord | None) ->
     }
 
 
-def status_of(state: ContainerState, offer: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
+def status_of(state: NetworkContainerState, offer: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
     """Tell what a container has, and what its subnet asks of the node."""
     gateway = {"defaultGateway": offer.gateway} if offer.gateway else {}
     container = {
@@ -170,7 +176,7 @@ def status_of(state: ContainerState, offer: PublishedSubnet, node: Node, setting
     }
 
 
-def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, offer: PublishedSubnet) -> bool:
+def told_already(config: NodeNetworkConfig, state: NetworkContainerState, node: Node, offer: PublishedSubnet) -> bool:
     """Tell whether an NNC's status shows this state.
 
     A scaler that has changed is worth a write only for a foreign agent: ours reads the ClusterSubnet.
@@ -185,7 +191,7 @@ def told_already(config: NodeNetworkConfig, state: ContainerState, node: Node, o
         and (shown.status == FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
         and shown.node_ip == node.internal_address
         and (shown.subnet_address_space, shown.default_gateway) == (offer.space, offer.gateway)
-        and (report_of(config) is not None or _scaler(status.scaler) == offer.scaler)
+        and (agent_report(config) is not None or _scaler(status.scaler) == offer.scaler)
     )
 
 
@@ -193,11 +199,11 @@ def _scaler(shown: NodeScaler) -> Scaler:
     return Scaler(shown.batch_size, shown.request_threshold_percent)
 
 
-def _reported(report: AgentReport) -> Report:
-    return Report(demand=report.demand, waiting=report.waiting, batch=report.batch, version=report.version)
+def _reported(report: AgentReport) -> DemandReport:
+    return DemandReport(demand=report.demand, waiting=report.waiting, batch=report.batch, version=report.version)
 
 
-def _annotations(record: ContainerRecord) -> dict[str, str]:
+def _annotations(record: NetworkContainerRecord) -> dict[str, str]:
     """Repeat the words of a machine's agent; another's would keep it from taking the container."""
     if record.report is None:
         return {}

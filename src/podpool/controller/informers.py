@@ -4,9 +4,9 @@ import asyncio
 import random
 
 from podpool.api.azure import (
-    NETWORK_CONFIGS,
-    SUBNET_STATES,
-    SUBNETS,
+    CLUSTER_SUBNET_STATES,
+    CLUSTER_SUBNETS,
+    NODE_NETWORK_CONFIGS,
     ClusterSubnet,
     ClusterSubnetState,
     NodeNetworkConfig,
@@ -14,9 +14,9 @@ from podpool.api.azure import (
 from podpool.api.builtin import NODES, Node
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.kube.informer import Reflector
+from podpool.kube.informer import Informer
 
-_Mirror = Reflector[Node] | Reflector[NodeNetworkConfig] | Reflector[ClusterSubnet] | Reflector[ClusterSubnetState]
+_Mirror = Informer[Node] | Informer[NodeNetworkConfig] | Informer[ClusterSubnet] | Informer[ClusterSubnetState]
 
 
 class ControllerInformers:
@@ -26,10 +26,10 @@ class ControllerInformers:
         self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random, ledger: bool = True
     ) -> None:
         namespace, trust = settings.namespace, settings.common.relist_interval
-        nodes = Reflector(kube, NODES, rng=rng, trust=trust)
-        configs = Reflector(kube, NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
-        subnets = Reflector(kube, SUBNETS, rng=rng, namespace=namespace, trust=trust)
-        states = Reflector(kube, SUBNET_STATES, rng=rng, namespace=namespace, trust=trust)
+        nodes = Informer(kube, NODES, rng=rng, trust=trust)
+        configs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
+        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, trust=trust)
+        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, trust=trust)
         self.nodes = nodes.store
         self.configs = configs.store
         self.subnets = subnets.store

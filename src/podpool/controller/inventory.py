@@ -16,20 +16,20 @@ from collections.abc import Sequence
 import msgspec
 
 from podpool.api.azure import (
-    LISTING_ANNOTATION,
-    NETWORK_CONFIGS,
+    INVENTORY_ANNOTATION,
+    NODE_NETWORK_CONFIGS,
     AgentReport,
     NetworkContainer,
     NodeNetworkConfig,
-    report_of,
+    agent_report,
 )
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.convert import config_for, item_of, owner_of, speaks_of, subnet_of
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists, NotFound
+from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import Grant, ListedContainer, Listing, ListingAnswer, SubnetName
+from podpool.ledger.messages import Grant, Inventory, InventoryItem, InventoryResponse, SubnetName
 
 LOOK = 2.0
 """Seconds between two looks at the answers."""
@@ -39,11 +39,11 @@ _log = logging.getLogger(__name__)
 
 async def send_listing(
     kube: KubeClient, ledger: LedgerClient, *, cluster: str, term: int, seen: int, settings: ControllerSettings
-) -> ListingAnswer:
+) -> InventoryResponse:
     """Ask each agent through its NNC, and send what the answers show."""
     configs = await _Question(kube, term, settings).answers()
     listed = [each for config in configs for each in _listed(config, term, settings)]
-    return await ledger.send_listing(Listing(cluster=cluster, term=term, seen=seen, containers=tuple(listed)))
+    return await ledger.send_listing(Inventory(cluster=cluster, term=term, seen=seen, containers=tuple(listed)))
 
 
 class _Question:
@@ -62,7 +62,7 @@ class _Question:
         """Ask until everybody has answered; gives the NNCs as they then are, all from one read."""
         while True:
             nodes = {node.metadata.name: node for node in (await self._kube.list(NODES)).items}
-            configs = (await self._kube.list(NETWORK_CONFIGS, namespace=self._settings.namespace)).items
+            configs = (await self._kube.list(NODE_NETWORK_CONFIGS, namespace=self._settings.namespace)).items
             await self._ask(nodes, configs)
             left = [config for config in configs if not await self._is_gone(config, nodes)]
             silent = [config.metadata.name for config in left if not self._answered(config)]
@@ -83,23 +83,23 @@ class _Question:
         for name in nodes.keys() - {config.metadata.name for config in configs}:
             try:
                 await self._kube.create(
-                    NETWORK_CONFIGS, config_for(nodes[name], namespace=self._settings.namespace, record=None)
+                    NODE_NETWORK_CONFIGS, config_for(nodes[name], namespace=self._settings.namespace, record=None)
                 )
-            except AlreadyExists:
+            except ApiAlreadyExists:
                 continue
 
     async def _touch(self, config: NodeNetworkConfig) -> None:
-        asked = {"metadata": {"annotations": {LISTING_ANNOTATION: str(self._term)}}}
+        asked = {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
         try:
-            await self._kube.merge(NETWORK_CONFIGS, config.metadata.name, asked, namespace=self._settings.namespace)
-        except NotFound:
+            await self._kube.merge(NODE_NETWORK_CONFIGS, config.metadata.name, asked, namespace=self._settings.namespace)
+        except ApiNotFound:
             return
 
     def _asked(self, config: NodeNetworkConfig) -> bool:
-        return config.metadata.annotations.get(LISTING_ANNOTATION) == str(self._term)
+        return config.metadata.annotations.get(INVENTORY_ANNOTATION) == str(self._term)
 
     def _answered(self, config: NodeNetworkConfig) -> bool:
-        report = report_of(config)
+        report = agent_report(config)
         foreign = report is None and config.spec.requested > 0  # it asks, but not as our agents do
         return self._asked(config) and (foreign or _told(config, self._term) is not None)
 
@@ -123,25 +123,25 @@ class _Question:
 
 def _told(config: NodeNetworkConfig, term: int) -> AgentReport | None:
     """Find an agent's answer to this listing."""
-    report = report_of(config)
+    report = agent_report(config)
     return report if report and report.listed == term else None
 
 
-def _listed(config: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[ListedContainer]:
+def _listed(config: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[InventoryItem]:
     """List what an agent says that it holds, else what its NNC shows."""
     told = _told(config, term)
     known = (told.knows,) if told and told.knows else config.status.network_containers
     return [_as_shown(config, container, settings) for container in known]
 
 
-def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: ControllerSettings) -> ListedContainer:
+def _as_shown(config: NodeNetworkConfig, container: NetworkContainer, settings: ControllerSettings) -> InventoryItem:
     default = subnet_of(Node(metadata=config.metadata), settings)
     subnet = SubnetName(network=container.vnet_id or default.network, name=container.subnet_name or default.name)
     owner = owner_of(config)
     item = item_of(config, node_uid=owner, container=container.id, subnet=subnet, settings=settings.common)
     if not speaks_of(config, container.id):
         item = msgspec.structs.replace(item, boot_id=None, report=None)
-    return ListedContainer(
+    return InventoryItem(
         container=container.id,
         subnet=subnet,
         node=item.node,

@@ -3,21 +3,21 @@
 import asyncio
 from collections.abc import Iterable
 
-from podpool.api.meta import Object
-from podpool.controller.allocation_cache import Books
+from podpool.api.meta import KubeObject
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import subnet_of
-from podpool.controller.deps import Ground
-from podpool.controller.ledger_health import Presence
-from podpool.controller.ledger_session import Lead, Session
-from podpool.controller.metrics import SubnetMeter
-from podpool.controller.nnc_gc import Garbage
-from podpool.controller.nnc_reconciler import NetworkConfigs
-from podpool.controller.node_gc import Gone
-from podpool.controller.node_reconciler import Nodes
-from podpool.controller.pod_usage import PodHistory
-from podpool.controller.subnet_reconciler import Subnets
-from podpool.kube.workqueue import WorkQueue, work
-from podpool.ledger.messages import Change, ContainerRecord, ReconcileAnswer
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.ledger_session import LeaderTerm, LedgerSession
+from podpool.controller.metrics import SubnetMetrics
+from podpool.controller.nnc_gc import OrphanNNCGC
+from podpool.controller.nnc_reconciler import NNCReconciler
+from podpool.controller.node_gc import NodeGC
+from podpool.controller.node_reconciler import NodeReconciler
+from podpool.controller.pod_usage import PodUsageReporter
+from podpool.controller.subnet_reconciler import SubnetReconciler
+from podpool.kube.workqueue import WorkQueue, run_workers
+from podpool.ledger.messages import NetworkContainerRecord, ReconcileResponse, SubnetChange
 
 RESYNC = 300.0
 """Seconds after which every node is compared with the ledger again, whatever happened."""
@@ -25,22 +25,26 @@ AT_ONCE = 256
 """Nodes that are worked on at the same time; how many requests there are at once is the transport's business."""
 
 
-class TermWork:
+class AllocationController:
     """Reconcilers on keys, and the session that they share."""
 
-    def __init__(self, ground: Ground, presence: Presence, books: Books, lead: Lead) -> None:
+    def __init__(
+        self, ground: ControllerDeps, presence: LedgerHealth, books: AllocationCache, lead: LeaderTerm
+    ) -> None:
         self.queues = {"nodes": WorkQueue(rng=ground.rng), "subnets": WorkQueue(rng=ground.rng)}
         self._ground = ground
         self._mirrors = ground.mirrors
         self._books = books
         self._lead = lead
-        self.session = Session(ground.ledger, lead, hear=self._hear, load=self._load, presence=presence, rng=ground.rng)
-        self._subnets = Subnets(ground, presence, look=self.queues["subnets"].add, moved=self._moved)
-        self._served = NetworkConfigs(ground, self.session, books, self._subnets)
-        self._nodes = Nodes(ground, books, self._subnets, self._served)
-        self._gone = Gone(ground, self.session, books, reconciler=self._nodes)
-        self._garbage = Garbage(ground, books, reconciler=self._nodes)
-        self._pods = PodHistory(ground, books, cluster=lead.cluster)
+        self.session = LedgerSession(
+            ground.ledger, lead, hear=self._hear, load=self._load, presence=presence, rng=ground.rng
+        )
+        self._subnets = SubnetReconciler(ground, presence, look=self.queues["subnets"].add, moved=self._moved)
+        self._served = NNCReconciler(ground, self.session, books, self._subnets)
+        self._nodes = NodeReconciler(ground, books, self._subnets, self._served)
+        self._gone = NodeGC(ground, self.session, books, reconciler=self._nodes)
+        self._garbage = OrphanNNCGC(ground, books, reconciler=self._nodes)
+        self._pods = PodUsageReporter(ground, books, cluster=lead.cluster)
 
     @property
     def braked(self) -> bool:
@@ -52,12 +56,12 @@ class TermWork:
         """Count the addresses of Pods that the ledger is still to be told."""
         return self._pods.unreported
 
-    def meters(self) -> dict[str, SubnetMeter]:
+    def meters(self) -> dict[str, SubnetMetrics]:
         """Tell how each subnet is, by its name."""
         told = {}
         for name, offer in self._subnets.offers().items():
             count, longest = self._served.waiting(name)
-            told[name] = SubnetMeter(
+            told[name] = SubnetMetrics(
                 exhausted=offer.exhausted, batch=offer.scaler.batch, nodes_waiting=count, longest_wait=longest
             )
         return told
@@ -79,7 +83,7 @@ class TermWork:
                     ("nodes", self._nodes.reconcile, AT_ONCE),
                     ("subnets", self._subnets.reconcile, 4),
                 ):
-                    group.create_task(work(self.queues[name], metrics.timed(name, reconcile), workers=workers))
+                    group.create_task(run_workers(self.queues[name], metrics.timed(name, reconcile), workers=workers))
                 group.create_task(self._subnets.follow(self._lead.cluster, self._serve))
                 group.create_task(self._subnets.poll())
                 group.create_task(self._gone.run())
@@ -105,16 +109,16 @@ class TermWork:
         for name in names:
             self.queues["nodes"].add(name)
 
-    def _load(self, records: tuple[ContainerRecord, ...]) -> None:
+    def _load(self, records: tuple[NetworkContainerRecord, ...]) -> None:
         self._books.load(records)
         self._look_anyway(record.node for record in records)
 
-    def _hear(self, answer: ReconcileAnswer) -> None:
+    def _hear(self, answer: ReconcileResponse) -> None:
         for state in answer.subnets:
             self._subnets.hear(state)
         self._serve_containers(answer.servable)
 
-    def _serve(self, change: Change) -> None:
+    def _serve(self, change: SubnetChange) -> None:
         if change.state.frozen:
             self.session.doubt()  # the ledger may have been restored, and wait for our list
         self._serve_containers(change.servable)
@@ -131,12 +135,12 @@ class TermWork:
             if subnet == (record.state.subnet if record else subnet_of(node, self._ground.settings)).name:
                 self.queues["nodes"].add(node.metadata.name)
 
-    def _node_changed(self, old: Object | None, new: Object | None) -> None:
+    def _node_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
         changed = new or old
         if changed is not None:
             self.queues["nodes"].add(changed.metadata.name)
 
-    def _subnet_changed(self, old: Object | None, new: Object | None) -> None:
+    def _subnet_changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
         changed = new or old
         if changed is not None:
             self.queues["subnets"].add(changed.metadata.name)

@@ -11,10 +11,10 @@ from typing import TypeVar
 
 import msgspec
 
-from podpool.api.azure import SUBNETS, ClusterSubnet
-from podpool.api.meta import Condition, moment
+from podpool.api.azure import CLUSTER_SUBNETS, ClusterSubnet
+from podpool.api.meta import Condition, rfc3339
 from podpool.core.errors import PodpoolError
-from podpool.kube.cache import Store
+from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.runtime.clock import Clock
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Presence:
+class LedgerHealth:
     """Knows how calls to the ledger ended."""
 
     def __init__(self) -> None:
@@ -77,10 +77,12 @@ class Presence:
         self._since = None
 
 
-class Notice:
+class LedgerConditionWriter:
     """Says it in every ClusterSubnet, as long as this controller leads."""
 
-    def __init__(self, kube: KubeClient, presence: Presence, subnets: Store[ClusterSubnet], *, clock: Clock) -> None:
+    def __init__(
+        self, kube: KubeClient, presence: LedgerHealth, subnets: ObjectCache[ClusterSubnet], *, clock: Clock
+    ) -> None:
         self._kube = kube
         self._presence = presence
         self._subnets = subnets
@@ -113,12 +115,12 @@ class Notice:
             status=str(not self._away),
             reason="NoAnswer" if self._away else "Answers",
             message=why if self._away else "",
-            last_transition_time=moment(self._clock.wall()),
+            last_transition_time=rfc3339(self._clock.wall()),
         )
         others = [each for each in subnet.status.conditions if each.type != CONDITION]
         try:
             await self._kube.merge(
-                SUBNETS,
+                CLUSTER_SUBNETS,
                 subnet.metadata.name,
                 {"status": {"conditions": msgspec.to_builtins([*others, told])}},
                 namespace=subnet.metadata.namespace,

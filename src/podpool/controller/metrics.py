@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.kube.workqueue import Again, Reconcile, WorkQueue
+from podpool.kube.workqueue import Reconcile, Requeue, WorkQueue
 from podpool.runtime.logging import log_context
 from podpool.runtime.transport import Handler, Request, Response
 
@@ -18,7 +18,7 @@ PATH = "/metrics"
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class SubnetMeter(msgspec.Struct, frozen=True, kw_only=True):
+class SubnetMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One subnet, as agents are told of it."""
 
     exhausted: bool
@@ -27,7 +27,7 @@ class SubnetMeter(msgspec.Struct, frozen=True, kw_only=True):
     longest_wait: float
 
 
-class SliceMeter(msgspec.Struct, frozen=True, kw_only=True):
+class SliceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One slice table."""
 
     held: int
@@ -36,16 +36,16 @@ class SliceMeter(msgspec.Struct, frozen=True, kw_only=True):
     disputed: int
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class ControllerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A controller at one moment."""
 
     leading: bool
     ledger_away: float
     braked: bool
     queues: Mapping[str, WorkQueue]
-    subnets: Mapping[str, SubnetMeter]
+    subnets: Mapping[str, SubnetMetrics]
     unreported_pods: int
-    slices: Mapping[tuple[str, str], SliceMeter] = {}
+    slices: Mapping[tuple[str, str], SliceMetrics] = {}
     """By network and range."""
 
 
@@ -96,13 +96,13 @@ class Metrics:
         """Count the work of a controller, and have what it logs say what it is about."""
         self.errors.labels(controller)  # so that there is a 0 to be seen
 
-        async def counted(key: str) -> Again | None:
+        async def counted(key: str) -> Requeue | None:
             with log_context(controller=controller, key=key), self.working(controller):
                 return await reconcile(key)
 
         return counted
 
-    def page(self, view: View) -> bytes:
+    def page(self, view: ControllerSnapshot) -> bytes:
         """Write everything down."""
         now = CollectorRegistry()
         now.register(_Moment(view))
@@ -123,7 +123,7 @@ def metered(handler: Handler, page: Callable[[], bytes]) -> Handler:
 class _Moment(Collector):
     """What is true now."""
 
-    def __init__(self, view: View) -> None:
+    def __init__(self, view: ControllerSnapshot) -> None:
         self._view = view
 
     def collect(self) -> Iterable[Metric]:

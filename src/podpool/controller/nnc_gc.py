@@ -7,14 +7,14 @@ container without a Node is another matter (`gone`): while there is one, its NNC
 import asyncio
 import logging
 
-from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import NODES
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
-from podpool.kube.errors import NotFound
-from podpool.kube.informer import fresh
+from podpool.kube.errors import ApiNotFound
+from podpool.kube.informer import quorum_get
 
 APART = 60.0
 """Seconds between two reads."""
@@ -60,16 +60,16 @@ class OrphanNNCGC:
         kube, mirrors, name = self._ground.kube, self._ground.mirrors, config.metadata.name
         namespace = self._ground.settings.namespace
         try:
-            await fresh(kube, NODES, name, cache=mirrors.nodes)
-        except NotFound:
-            now = await fresh(kube, NETWORK_CONFIGS, name, cache=mirrors.configs, namespace=namespace)
+            await quorum_get(kube, NODES, name, cache=mirrors.nodes)
+        except ApiNotFound:
+            now = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=mirrors.configs, namespace=namespace)
         else:
             return
         if now.metadata.uid != config.metadata.uid or not self._is_left(now):
             return
         await self._reconciler.release(now)
         if now.metadata.deletion_timestamp is None:
-            await kube.delete(NETWORK_CONFIGS, name, namespace=namespace, uid=now.metadata.uid)
+            await kube.delete(NODE_NETWORK_CONFIGS, name, namespace=namespace, uid=now.metadata.uid)
         _log.warning("NNC %s was left behind by a Node that is gone, and is removed", name)
         self._ground.herald.mended(now, "its Node is gone, and the ledger has no container for it: removed")
         self._ground.metrics.mended.labels("config").inc()

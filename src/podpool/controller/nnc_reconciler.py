@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podpool.api.azure import FINALIZER, NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import item_of, speaks_of, status_of, told_already
@@ -18,10 +18,10 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.subnet_reconciler import SubnetReconciler
-from podpool.ledger.errors import Draining, Invalid, LedgerError, NotFound, SubnetFull, TwoOwners
-from podpool.ledger.messages import ContainerState, Item, SubnetName
+from podpool.ledger.errors import Invalid, LedgerError, NotFound, OwnershipDisputed, SubnetDraining, SubnetFull
+from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
-LASTING = (SubnetFull, Draining, TwoOwners, NotFound, Invalid)
+LASTING = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid)
 """What the ledger says when asking again soon will not help: people are told."""
 
 
@@ -79,7 +79,7 @@ class NNCReconciler:
                 return
         await self.tell(node, config, await self.ask_for(node, config, item))
 
-    async def ask_for(self, node: Node, config: NodeNetworkConfig, item: Item) -> ContainerState:
+    async def ask_for(self, node: Node, config: NodeNetworkConfig, item: ReconcileItem) -> NetworkContainerState:
         """Ask the ledger for a node; what it refuses for long is told to people."""
         try:
             return await self.ask(item)
@@ -88,14 +88,14 @@ class NNCReconciler:
             await self._refuse(node, config, error)
             raise
 
-    async def ask(self, item: Item) -> ContainerState:
+    async def ask(self, item: ReconcileItem) -> NetworkContainerState:
         """Ask the ledger."""
         self._doubted.discard(item.node)
         state = await self._session.reconcile(item)
         self._books.note(item, state)
         return state
 
-    async def tell(self, node: Node, config: NodeNetworkConfig, state: ContainerState) -> None:
+    async def tell(self, node: Node, config: NodeNetworkConfig, state: NetworkContainerState) -> None:
         """Write what a node has, if its NNC does not show it."""
         published = self._subnets.published(state.subnet.name)
         if published is None:
@@ -107,7 +107,7 @@ class NNCReconciler:
             self._ground.herald.short(node, state)
         await self._write(config, status_of(state, published, node, self._ground.settings.common))
 
-    def _count(self, name: str, state: ContainerState) -> None:
+    def _count(self, name: str, state: NetworkContainerState) -> None:
         if state.short:
             self.waits(name, state.subnet.name)
         else:
@@ -120,7 +120,7 @@ class NNCReconciler:
 
     async def _write(self, config: NodeNetworkConfig, status: dict[str, object]) -> None:
         await self._ground.kube.merge(
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             config.metadata.name,
             {"status": status},
             namespace=self._ground.settings.namespace,
@@ -134,7 +134,7 @@ class NNCReconciler:
         if FINALIZER in config.metadata.finalizers:
             return config
         mended = await self._ground.kube.merge(
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             config.metadata.name,
             {"metadata": {"finalizers": [*config.metadata.finalizers, FINALIZER]}},
             namespace=self._ground.settings.namespace,

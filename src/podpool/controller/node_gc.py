@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig, report_of
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import claim_of, speaks_of
@@ -18,12 +18,12 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
-from podpool.kube.cache import Store
+from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
-from podpool.kube.informer import fresh
-from podpool.ledger.errors import Braked
-from podpool.ledger.messages import ContainerRecord, Item
+from podpool.kube.errors import ApiNotFound
+from podpool.kube.informer import quorum_get
+from podpool.ledger.errors import BreakerOpen
+from podpool.ledger.messages import NetworkContainerRecord, ReconcileItem
 
 LOOK = 10.0
 """Seconds between two looks; short beside the gone time."""
@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 async def watch_over(
-    nodes: Store[Node], look: Callable[[], Awaitable[None]], *, see: Callable[[Node], None], gone: float
+    nodes: ObjectCache[Node], look: Callable[[], Awaitable[None]], *, see: Callable[[Node], None], gone: float
 ) -> None:
     """Look several times in a gone time, for ever; who is there between two looks, however briefly, is seen."""
     unsubscribe = nodes.subscribe(lambda _, node: see(node) if node else None)
@@ -94,10 +94,10 @@ class NodeGC:
         for begin in range(0, len(due), AT_ONCE):
             await asyncio.gather(*map(self._try, due[begin : begin + AT_ONCE]))
 
-    async def _try(self, record: ContainerRecord) -> None:
+    async def _try(self, record: NetworkContainerRecord) -> None:
         try:
             await self._decide(record)
-        except Braked as error:
+        except BreakerOpen as error:
             if not self.braked:
                 self._ground.herald.braked(record.state.subnet, namespace=self._settings.namespace, why=str(error))
             self.braked = True
@@ -105,10 +105,10 @@ class NodeGC:
             self._ground.metrics.errors.labels("gone").inc()
             _log.info("node %s: not given up yet: %s", record.node, error)
 
-    async def _decide(self, record: ContainerRecord) -> None:
+    async def _decide(self, record: NetworkContainerRecord) -> None:
         if not await self._is_gone(record):
             return
-        item = Item(
+        item = ReconcileItem(
             subnet=record.state.subnet,
             node=record.node,
             node_uid=record.node_uid,
@@ -123,31 +123,31 @@ class NodeGC:
         self._ground.metrics.mended.labels("container").inc()
         await self._clear(record)
 
-    async def _is_gone(self, record: ContainerRecord) -> bool:
+    async def _is_gone(self, record: NetworkContainerRecord) -> bool:
         config = await self._config(record)
         try:
-            node = await fresh(self._kube, NODES, record.node, cache=self._nodes)
-        except NotFound:
+            node = await quorum_get(self._kube, NODES, record.node, cache=self._nodes)
+        except ApiNotFound:
             return await nothing_bound(self._kube, record.node)
         if self._kept(node) is record:
             return False
         if claim_of(node, config):
             return claim_of(node, config) != record.state.container  # the machine itself has another
-        report = report_of(config) if config and speaks_of(config, record.state.container) else None
+        report = agent_report(config) if config and speaks_of(config, record.state.container) else None
         return node.boot_id not in {record.boot_id, report.boot_id if report else None} - {None, ""}
 
-    def _kept(self, node: Node) -> ContainerRecord | None:
+    def _kept(self, node: Node) -> NetworkContainerRecord | None:
         return self._books.of_node(node, self._configs.get(f"{self._settings.namespace}/{node.metadata.name}"))
 
-    async def _config(self, record: ContainerRecord) -> NodeNetworkConfig | None:
+    async def _config(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
         try:
-            return await fresh(
-                self._kube, NETWORK_CONFIGS, record.node, cache=self._configs, namespace=self._settings.namespace
+            return await quorum_get(
+                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._configs, namespace=self._settings.namespace
             )
-        except NotFound:
+        except ApiNotFound:
             return None
 
-    async def _clear(self, record: ContainerRecord) -> None:
+    async def _clear(self, record: NetworkContainerRecord) -> None:
         """Let the NNC that is about this container go; another's says nothing about it."""
         config = await self._config(record)
         if config is None or not speaks_of(config, record.state.container):
@@ -155,7 +155,7 @@ class NodeGC:
         await self._reconciler.release(config)
         if config.metadata.deletion_timestamp is None:
             await self._kube.delete(
-                NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=config.metadata.uid
+                NODE_NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=config.metadata.uid
             )
 
 

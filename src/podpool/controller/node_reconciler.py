@@ -11,7 +11,7 @@ import logging
 
 import msgspec
 
-from podpool.api.azure import FINALIZER, NETWORK_CONFIGS, REFUSED_ANNOTATION, NodeNetworkConfig, report_of
+from podpool.api.azure import CLOSED_ANNOTATION, FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
 from podpool.api.builtin import NODES, Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import (
@@ -27,10 +27,10 @@ from podpool.controller.convert import (
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.subnet_reconciler import SubnetReconciler
-from podpool.kube.errors import AlreadyExists, NotFound
-from podpool.kube.informer import fresh
-from podpool.kube.workqueue import Again
-from podpool.ledger.messages import ContainerState, Item, SubnetName
+from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
+from podpool.kube.informer import quorum_get
+from podpool.kube.workqueue import Requeue
+from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
 STALE = 1.0
 """Seconds after which a cache should show what a fresh read has shown."""
@@ -53,13 +53,13 @@ class NodeReconciler:
         self._configs = ground.mirrors.configs
         self._settings = ground.settings
 
-    async def reconcile(self, name: str) -> Again | None:
+    async def reconcile(self, name: str) -> Requeue | None:
         """Look at a node as it is now, and do what is missing."""
         node = self._nodes.get(name)
         config = self._configs.get(f"{self._settings.namespace}/{name}")
         unseen = self._served.echoes.due(name, seen=config.metadata.resource_version if config else "")
         if unseen:
-            return Again(after=unseen)
+            return Requeue(after=unseen)
         if config is not None and config.metadata.deletion_timestamp is not None:
             await self._bury(config)
         elif node is None:
@@ -72,14 +72,14 @@ class NodeReconciler:
             return await self._decide(node, config)
         return None
 
-    async def _decide(self, node: Node, config: NodeNetworkConfig) -> Again | None:
+    async def _decide(self, node: Node, config: NodeNetworkConfig) -> Requeue | None:
         """Serve an NNC; that its Node has another container than it shows or claims is decided on a fresh read."""
         if self._doubtful(node, config):
             name = node.metadata.name
-            node = await fresh(self._kube, NODES, name, cache=self._nodes)
+            node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
             config = await self._fresh_config(name)
             if owner_of(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
-                return Again(after=STALE)  # the mirrors will show it
+                return Requeue(after=STALE)  # the mirrors will show it
             if self._unanswered(node, config):
                 config = await self._refuse(config, claim_of(node, config))
         await self._serve(node, config)
@@ -92,30 +92,30 @@ class NodeReconciler:
     def _unanswered(self, node: Node, config: NodeNetworkConfig) -> bool:
         """Tell whether a machine claims a container that is closed, and has not been told so."""
         claim = claim_of(node, config)
-        refused = config.metadata.annotations.get(REFUSED_ANNOTATION)
+        refused = config.metadata.annotations.get(CLOSED_ANNOTATION)
         return claim not in {"", refused} and not self._books.knows(claim, node.metadata.name)
 
     async def _refuse(self, config: NodeNetworkConfig, container: str) -> NodeNetworkConfig:
         refused = await self._kube.merge(
-            NETWORK_CONFIGS,
+            NODE_NETWORK_CONFIGS,
             config.metadata.name,
-            {"metadata": {"annotations": {REFUSED_ANNOTATION: container}}},
+            {"metadata": {"annotations": {CLOSED_ANNOTATION: container}}},
             namespace=self._settings.namespace,
             precondition=config.metadata.resource_version,
         )
         self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
         return refused
 
-    async def _belongs(self, config: NodeNetworkConfig) -> Again | None:
+    async def _belongs(self, config: NodeNetworkConfig) -> Requeue | None:
         """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""
         name = config.metadata.name
         try:
-            node = await fresh(self._kube, NODES, name, cache=self._nodes)
-        except NotFound:
+            node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
+        except ApiNotFound:
             return None
         if owner_of(config) == node.metadata.uid:
             return await self._decide(node, config)
-        await self._kube.delete(NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
+        await self._kube.delete(NODE_NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
         return None
 
     async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
@@ -149,13 +149,13 @@ class NodeReconciler:
             item = item_of_record(kept, node=node, settings=settings)
         else:
             self._say_mislabelled(node)
-            item = Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=settings.node_maximum)
+            item = ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=settings.node_maximum)
             self._served.waits(name, subnet.name)
         try:
             config = await self._kube.create(
-                NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
+                NODE_NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
             )
-        except AlreadyExists:
+        except ApiAlreadyExists:
             return  # the watch will show it, and whose it is; a second container would stand in the way of the first
         self._served.echoes.wrote(name, over="")
         item = msgspec.structs.replace(item, pinned=self._subnets.pinned(subnet.name))
@@ -167,8 +167,8 @@ class NodeReconciler:
         if node and not self._books.remembers(name) and self._books.of_uid(node.metadata.uid) is None:
             return node
         try:
-            return await fresh(self._kube, NODES, name, cache=self._nodes)
-        except NotFound:
+            return await quorum_get(self._kube, NODES, name, cache=self._nodes)
+        except ApiNotFound:
             return None
 
     def _say_mislabelled(self, node: Node) -> None:
@@ -182,8 +182,8 @@ class NodeReconciler:
         if FINALIZER not in config.metadata.finalizers:
             return
         try:
-            node = await fresh(self._kube, NODES, name, cache=self._nodes)
-        except NotFound:
+            node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
+        except ApiNotFound:
             if self._books.of_uid(owner_of(config)) is None:
                 await self.release(config)
             return  # the container is still there: the gone time decides
@@ -198,7 +198,7 @@ class NodeReconciler:
         record = self._books.of_uid(owner_of(dying))
         if record is None or not speaks_of(dying, record.state.container):
             return
-        report = report_of(dying)
+        report = agent_report(dying)
         boots = {record.boot_id, report.boot_id if report else None}
         same = owner_of(dying) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
         item = item_of(
@@ -218,18 +218,18 @@ class NodeReconciler:
         left = [each for each in config.metadata.finalizers if each != FINALIZER]
         try:
             await self._kube.merge(
-                NETWORK_CONFIGS,
+                NODE_NETWORK_CONFIGS,
                 config.metadata.name,
                 {"metadata": {"finalizers": left}},
                 namespace=self._settings.namespace,
                 precondition=config.metadata.resource_version,
             )
-        except NotFound:
+        except ApiNotFound:
             return
         self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
 
     async def _fresh_config(self, name: str) -> NodeNetworkConfig:
-        return await fresh(self._kube, NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
+        return await quorum_get(self._kube, NODE_NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
 
-    async def _ask(self, item: Item) -> ContainerState:
+    async def _ask(self, item: ReconcileItem) -> NetworkContainerState:
         return await self._served.ask(item)

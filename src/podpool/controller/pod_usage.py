@@ -14,14 +14,14 @@ from contextlib import aclosing
 import msgspec
 
 from podpool.api.builtin import ADDRESSED_PODS, FINISHED, AddressedPod
-from podpool.api.meta import moment
+from podpool.api.meta import rfc3339
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.kube.backoff import backoff
-from podpool.kube.informer import Applied, Deleted, Initial, Reflector
-from podpool.ledger.admin_messages import PodReport, PodUse
+from podpool.kube.informer import Applied, Deleted, Informer, Replaced
+from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import Invalid, LedgerError
 from podpool.runtime.transport import Unreachable
 
@@ -52,9 +52,9 @@ class PodUsageReporter:
         self._ground = ground
         self._books = books
         self._cluster = cluster
-        self._uses: dict[str, tuple[PodUse, ...]] = {}
+        self._uses: dict[str, tuple[PodUsage, ...]] = {}
         """What each Pod has now, by its key."""
-        self._news: dict[tuple[str, str, str], PodUse] = {}
+        self._news: dict[tuple[str, str, str], PodUsage] = {}
         self._some = asyncio.Event()
 
     @property
@@ -70,7 +70,7 @@ class PodUsageReporter:
 
     async def _follow(self) -> None:
         settings = self._ground.settings.common
-        pods = Reflector(self._ground.kube, ADDRESSED_PODS, rng=self._ground.rng, trust=settings.relist_interval)
+        pods = Informer(self._ground.kube, ADDRESSED_PODS, rng=self._ground.rng, trust=settings.relist_interval)
         async with aclosing(pods.stream()) as events:
             async for event in events:
                 match event:
@@ -78,7 +78,7 @@ class PodUsageReporter:
                         self._see(event.object)
                     case Deleted():
                         self._end(event.object.key)
-                    case Initial():
+                    case Replaced():
                         there = {pod.key for pod in event.objects}
                         for key in [each for each in self._uses if each not in there]:
                             self._end(key)
@@ -95,7 +95,7 @@ class PodUsageReporter:
         lost = [use for place, use in had.items() if place not in has]
         since = self._now() if lost or pod.status.start_time is None else pod.status.start_time
         came = [
-            PodUse(
+            PodUsage(
                 network=network,
                 address=address,
                 namespace=pod.metadata.namespace,
@@ -116,7 +116,7 @@ class PodUsageReporter:
     def _end(self, key: str) -> None:
         self._tell(self._ended(self._uses.pop(key, ())))
 
-    def _ended(self, uses: Sequence[PodUse]) -> list[PodUse]:
+    def _ended(self, uses: Sequence[PodUsage]) -> list[PodUsage]:
         return [msgspec.structs.replace(use, until=max(use.since, self._now())) for use in uses]
 
     def _addresses(self, pod: AddressedPod) -> Iterator[tuple[str, str]]:
@@ -130,7 +130,7 @@ class PodUsageReporter:
             for address in network.ips:
                 yield network.name, address
 
-    def _tell(self, uses: Sequence[PodUse]) -> None:
+    def _tell(self, uses: Sequence[PodUsage]) -> None:
         for use in uses:
             self._news.pop((use.uid, use.network, use.address), None)
             self._news[use.uid, use.network, use.address] = use
@@ -168,7 +168,7 @@ class PodUsageReporter:
         return backoff(failures, rng=self._ground.rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
 
     def _now(self) -> str:
-        return moment(self._ground.clock.wall())
+        return rfc3339(self._ground.clock.wall())
 
 
 def _further(annotation: str | None) -> list[_Network]:

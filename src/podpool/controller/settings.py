@@ -6,7 +6,7 @@ import msgspec
 
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import Settings
-from podpool.kube.leader_election import USUAL, Timing
+from podpool.kube.leader_election import DEFAULT_TIMING, LeaseTiming
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"
@@ -33,7 +33,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     scarcity: Scarcity = "graded"
     pod_history: bool = False
     """Whether the ledger is told which Pods have which addresses."""
-    election: Timing = USUAL
+    election: LeaseTiming = DEFAULT_TIMING
 
 
 def parse_subnet(text: str, *, what: str) -> SubnetName:

@@ -12,7 +12,7 @@ from contextlib import aclosing
 from decimal import Decimal
 from typing import Any
 
-from podpool.api.azure import SUBNET_STATES, SUBNETS, ClusterSubnet
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSubnet
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_health import LedgerHealth
@@ -20,10 +20,10 @@ from podpool.controller.scaler_policy import PublishedSubnet, offer
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
-from podpool.kube.errors import AlreadyExists
-from podpool.kube.workqueue import Again
+from podpool.kube.errors import ApiAlreadyExists
+from podpool.kube.workqueue import Requeue
 from podpool.ledger.errors import LedgerError, NotFound
-from podpool.ledger.messages import Change, SubnetName, SubnetState
+from podpool.ledger.messages import SubnetChange, SubnetName, SubnetState
 from podpool.runtime.transport import Unreachable
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class SubnetReconciler:
             self._latest[name] = state
             self._look(name)
 
-    async def follow(self, cluster: str, serve: Callable[[Change], None]) -> None:
+    async def follow(self, cluster: str, serve: Callable[[SubnetChange], None]) -> None:
         """Listen to the ledger's stream for as long as it lasts, and again."""
         while True:
             try:
@@ -113,7 +113,7 @@ class SubnetReconciler:
     async def _ask(self, name: str) -> None:
         self.hear(await self._presence.ask(self._ground.ledger.subnet(self._used[name])))
 
-    async def reconcile(self, name: str) -> Again | None:
+    async def reconcile(self, name: str) -> Requeue | None:
         """Write what differs."""
         if name not in self._used:
             return None
@@ -124,8 +124,8 @@ class SubnetReconciler:
             seen = mirror.get(key)
             wait = self._echoes.due(f"{kind}/{name}", seen=seen.metadata.resource_version if seen else "")
             if wait:
-                return Again(after=wait)
-        subnet = mirrors.subnets.get(key) or await self._create(SUBNETS, name)
+                return Requeue(after=wait)
+        subnet = mirrors.subnets.get(key) or await self._create(CLUSTER_SUBNETS, name)
         before = self._offers.get(name)
         made = offer(
             self._latest[name],
@@ -158,15 +158,15 @@ class SubnetReconciler:
             "message": made.refused,
         }
         if not _shows(subnet, told):
-            await self._write(SUBNETS, name, told | moment, subnet.metadata.resource_version)
+            await self._write(CLUSTER_SUBNETS, name, told | moment, subnet.metadata.resource_version)
             self._echoes.wrote(f"subnet/{name}", over=subnet.metadata.resource_version)
             if made.refused and made.refused != subnet.status.message:
                 self._ground.herald.override_refused(subnet, made.refused)
         key = f"{self._ground.settings.namespace}/{name}"
-        older = self._ground.mirrors.states.get(key) or await self._create(SUBNET_STATES, name)
+        older = self._ground.mirrors.states.get(key) or await self._create(CLUSTER_SUBNET_STATES, name)
         if older.status.exhausted != made.exhausted:
             await self._write(
-                SUBNET_STATES, name, {"exhausted": made.exhausted} | moment, older.metadata.resource_version
+                CLUSTER_SUBNET_STATES, name, {"exhausted": made.exhausted} | moment, older.metadata.resource_version
             )
             self._echoes.wrote(f"state/{name}", over=older.metadata.resource_version)
 
@@ -174,9 +174,9 @@ class SubnetReconciler:
         namespace = self._ground.settings.namespace
         try:
             made = await self._ground.kube.create(kind, {"metadata": {"name": name, "namespace": namespace}})
-        except AlreadyExists:
+        except ApiAlreadyExists:
             return await self._ground.kube.get(kind, name, namespace=namespace)
-        self._echoes.wrote(f"{'subnet' if kind is SUBNETS else 'state'}/{name}", over="")
+        self._echoes.wrote(f"{'subnet' if kind is CLUSTER_SUBNETS else 'state'}/{name}", over="")
         return made
 
     async def _write(self, kind: Any, name: str, status: dict[str, Any], version: str) -> None:  # noqa: ANN401  as above

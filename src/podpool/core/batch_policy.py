@@ -31,7 +31,7 @@ class Load(msgspec.Struct, frozen=True, gc=False):
         return target(demand=self.demand, scaler=used, primaries=self.primaries, maximum=self.maximum) + self.primaries
 
 
-class Rules(msgspec.Struct, frozen=True, kw_only=True):
+class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
     """When a rung is left; shares in hundredths of the capacity."""
 
     upper: int
@@ -39,7 +39,7 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
     hold: float
 
 
-class Grade(msgspec.Struct, frozen=True):
+class BatchGrade(msgspec.Struct, frozen=True):
     """Where on the ladder a subnet is, and since when a higher rung fits."""
 
     rung: int = 0
@@ -48,7 +48,7 @@ class Grade(msgspec.Struct, frozen=True):
     """The lowest of the rungs that fitted since then."""
 
 
-def ladder(scaler: Scaler) -> tuple[Scaler, ...]:
+def batch_ladder(scaler: Scaler) -> tuple[Scaler, ...]:
     """List the rungs from the whole batch down, each the largest proper divisor of the one before; the last is bare."""
     batches = [scaler.batch]
     while batches[-1] > 1:
@@ -84,7 +84,7 @@ class Projection:
             self.totals[rung] += sign * load.reservation(scaler)
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True):
+class SubnetDemand(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a subnet when its rung is decided."""
 
     totals: Sequence[int]
@@ -96,32 +96,32 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     """Every container's demand is known, or its request answers the scaler in force."""
 
 
-def grade(before: Grade, view: View, *, now: float, rules: Rules) -> Grade:
+def grade_batch(before: BatchGrade, view: SubnetDemand, *, now: float, rules: BatchRules) -> BatchGrade:
     """Decide the rung of a subnet."""
     totals, capacity = view.totals, view.capacity
     bare = len(totals) - 1
     if view.waiting:
-        return Grade(bare)
+        return BatchGrade(bare)
     if before.rung == bare:
         room = 100 * totals[bare - 1] <= (100 - rules.margin) * capacity
         better = bare - 1 if room else bare
     else:
         fitting = _largest_fitting(totals, limit=rules.upper * capacity)
         if fitting > before.rung:
-            return Grade(fitting)
+            return BatchGrade(fitting)
         better = _largest_fitting(totals, limit=(rules.upper - rules.margin) * capacity)
     return _hold(before, better=better if view.settled else before.rung, now=now, hold=rules.hold)
 
 
-def _hold(before: Grade, *, better: int, now: float, hold: float) -> Grade:
+def _hold(before: BatchGrade, *, better: int, now: float, hold: float) -> BatchGrade:
     """Go up when a better rung has lasted, to the lowest of those that did."""
     if better >= before.rung:
-        return Grade(before.rung)
+        return BatchGrade(before.rung)
     if before.better_since is None:
         since, lowest = now, better
     else:
         since, lowest = before.better_since, max(before.better, better)
-    return Grade(lowest) if now - since >= hold else Grade(before.rung, since, lowest)
+    return BatchGrade(lowest) if now - since >= hold else BatchGrade(before.rung, since, lowest)
 
 
 def _largest_fitting(totals: Sequence[int], *, limit: int) -> int:

@@ -13,7 +13,7 @@ _MASK = _WIDTH - 1
 _FULL = (1 << _WIDTH) - 1
 
 
-class Bits:
+class Bitmap:
     """Settings from 0 up to, not including, `size`."""
 
     def __init__(self, size: int, *, full: Iterable[tuple[int, int]] = ()) -> None:

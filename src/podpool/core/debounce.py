@@ -12,7 +12,7 @@ import math
 import msgspec
 
 
-class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
+class DebounceTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait, in seconds."""
 
     quiet: float
@@ -25,7 +25,7 @@ class Rhythm(msgspec.Struct, frozen=True, kw_only=True):
     """While exhausted: this node's place in the queue, so that not all nodes give back at one moment."""
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class DebounceState(msgspec.Struct, frozen=True, kw_only=True):
     """What must be remembered between two looks."""
 
     seen: int | None = None
@@ -41,15 +41,15 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     paid_until: float = -math.inf
 
 
-class Verdict(msgspec.Struct, frozen=True, kw_only=True):
+class DebounceResult(msgspec.Struct, frozen=True, kw_only=True):
     """What to do now, and when to look again."""
 
-    pace: Pace
+    pace: DebounceState
     request: int | None = None
     again_at: float | None = None
 
 
-def look(pace: Pace, *, now: float, wanted: int, requested: int, rhythm: Rhythm) -> Verdict:
+def debounce(pace: DebounceState, *, now: float, wanted: int, requested: int, rhythm: DebounceTiming) -> DebounceResult:
     """Decide whether the wanted number is asked for now."""
     if wanted != pace.seen:
         pace = msgspec.structs.replace(pace, seen=wanted, seen_since=now)
@@ -57,19 +57,19 @@ def look(pace: Pace, *, now: float, wanted: int, requested: int, rhythm: Rhythm)
         return _grow(pace, now=now, wanted=wanted, rhythm=rhythm)
     if wanted < requested:
         return _shrink(pace, now=now, wanted=wanted, rhythm=rhythm)
-    return Verdict(pace=msgspec.structs.replace(pace, above_since=None, below_since=None))
+    return DebounceResult(pace=msgspec.structs.replace(pace, above_since=None, below_since=None))
 
 
-def _grow(pace: Pace, *, now: float, wanted: int, rhythm: Rhythm) -> Verdict:
+def _grow(pace: DebounceState, *, now: float, wanted: int, rhythm: DebounceTiming) -> DebounceResult:
     above_since = now if pace.above_since is None else pace.above_since
     due = min(pace.seen_since + rhythm.quiet, above_since + rhythm.at_most)
     if now < due:
         waiting = msgspec.structs.replace(pace, above_since=above_since, below_since=None)
-        return Verdict(pace=waiting, again_at=due)
+        return DebounceResult(pace=waiting, again_at=due)
     return _ask(pace, wanted, now=now, hold=rhythm.hold)
 
 
-def _shrink(pace: Pace, *, now: float, wanted: int, rhythm: Rhythm) -> Verdict:
+def _shrink(pace: DebounceState, *, now: float, wanted: int, rhythm: DebounceTiming) -> DebounceResult:
     below_since, peak = (now, wanted) if pace.below_since is None else (pace.below_since, max(pace.peak, wanted))
     if rhythm.hold:
         due = max(below_since + rhythm.hold, pace.paid_until)
@@ -77,12 +77,12 @@ def _shrink(pace: Pace, *, now: float, wanted: int, rhythm: Rhythm) -> Verdict:
         due, peak = below_since + rhythm.spread, wanted
     if now < due:
         waiting = msgspec.structs.replace(pace, above_since=None, below_since=below_since, peak=peak)
-        return Verdict(pace=waiting, again_at=due)
+        return DebounceResult(pace=waiting, again_at=due)
     return _ask(pace, peak, now=now, hold=rhythm.hold)
 
 
-def _ask(pace: Pace, request: int, *, now: float, hold: float) -> Verdict:
+def _ask(pace: DebounceState, request: int, *, now: float, hold: float) -> DebounceResult:
     # two holds at most, or a node that grew in many steps would keep its peak for as many
     paid_until = min(max(pace.paid_until, now) + hold, now + 2 * hold)
     asked = msgspec.structs.replace(pace, above_since=None, below_since=None, paid_until=paid_until)
-    return Verdict(pace=asked, request=request)
+    return DebounceResult(pace=asked, request=request)

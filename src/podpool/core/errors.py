@@ -5,7 +5,7 @@ Every parser in this room raises `InvalidInput` and nothing else, whatever it is
 """
 
 
-def shown(value: object) -> str:
+def quoted(value: object) -> str:
     """Quote an input in a sentence, long ones in short."""
     try:
         quoted = repr(value)
@@ -28,7 +28,7 @@ class InvalidInput(PodpoolError, ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        return f"{self.what} {shown(self.value)}: {self.reason}"
+        return f"{self.what} {quoted(self.value)}: {self.reason}"
 
 
 class PoolExhausted(PodpoolError):

@@ -10,7 +10,7 @@ import msgspec
 from podpool.core.scaling import Scaler, demand_bound
 
 
-class Reading(msgspec.Struct, frozen=True, kw_only=True):
+class InferredDemand(msgspec.Struct, frozen=True, kw_only=True):
     """A request, and the scaler that it is taken to answer."""
 
     requested: int
@@ -27,19 +27,19 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True):
         return demand_bound(requested=self.requested, scaler=self.answers, primaries=primaries)
 
 
-def read_request(
-    before: Reading | None,
+def infer_demand(
+    before: InferredDemand | None,
     *,
     now: float,
     requested: int,
     offered: Scaler,
     patience: float,
-) -> Reading:
+) -> InferredDemand:
     """Read a request anew; `patience` is the longest that an agent takes to answer a change."""
     if before is None:
-        return Reading(requested=requested, answers=offered, offered=offered, offered_at=now)
+        return InferredDemand(requested=requested, answers=offered, offered=offered, offered_at=now)
     changed = offered != before.offered
     offered_at = now if changed else before.offered_at
     settled = requested != before.requested or now - offered_at >= patience or (before.settled and not changed)
     answers = offered if settled else before.answers
-    return Reading(requested=requested, answers=answers, offered=offered, offered_at=offered_at, settled=settled)
+    return InferredDemand(requested=requested, answers=answers, offered=offered, offered_at=offered_at, settled=settled)

@@ -14,9 +14,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from podpool.core.bitmap import Bits
+from podpool.core.bitmap import Bitmap
 from podpool.core.errors import InvalidInput, PoolExhausted, WrongState
-from podpool.core.ranges import Range, RangeSet, parse_stretch
+from podpool.core.ranges import Range, RangeSet, parse_range
 
 
 class Order(enum.Enum):
@@ -58,8 +58,8 @@ class Pool:
         self.span = span
         self.order = order
         gaps = RangeSet((span,)) - members if members is not None else RangeSet()
-        self._out = Bits(span.size, full=self._offsets(gaps))  # all but the free ones that `first_absent` may find
-        self._absent = Bits(span.size, full=self._offsets(gaps))
+        self._out = Bitmap(span.size, full=self._offsets(gaps))  # all but the free ones that `first_absent` may find
+        self._absent = Bitmap(span.size, full=self._offsets(gaps))
         self._resting: OrderedDict[int, float] = OrderedDict()
         self._rested: OrderedDict[int, None] = OrderedDict()
 
@@ -164,7 +164,7 @@ class Pool:
     @classmethod
     def restore(cls, snapshot: PoolSnapshot) -> "Pool":
         """Make the pool that a snapshot tells of."""
-        span = parse_stretch(snapshot.span, what="span")
+        span = parse_range(snapshot.span, what="span")
         pool = cls(span, order=snapshot.order)
         listed = (
             _listed(snapshot.absent, span, what="absent"),
@@ -175,8 +175,8 @@ class Pool:
         out = RangeSet.of(each for ranges in listed for each in ranges)
         if out.size != sum(each.size for ranges in listed for each in ranges):
             raise InvalidInput("snapshot", snapshot.span, "an address is listed twice")
-        pool._out = Bits(span.size, full=pool._offsets(out))
-        pool._absent = Bits(span.size, full=pool._offsets(RangeSet.of(listed[0])))
+        pool._out = Bitmap(span.size, full=pool._offsets(out))
+        pool._absent = Bitmap(span.size, full=pool._offsets(RangeSet.of(listed[0])))
         if snapshot.rested and snapshot.order is Order.LOWEST:
             raise InvalidInput("rested", snapshot.rested[0], "a pool that gives the lowest keeps no such order")
         moments = [since for _, since in snapshot.resting]
@@ -207,7 +207,7 @@ class Pool:
 
 
 def _listed(texts: Iterable[str], span: Range, *, what: str, single: bool = False) -> list[Range]:
-    ranges = [parse_stretch(text, what=what) for text in texts]
+    ranges = [parse_range(text, what=what) for text in texts]
     for each in ranges:
         if each.family is not span.family or each.first < span.first or each.last > span.last:
             raise InvalidInput(what, str(each), f"is not in the span {span}")

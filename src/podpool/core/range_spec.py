@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import msgspec
 
 from podpool.core.addresses import Address, parse_address
-from podpool.core.errors import InvalidInput, shown
+from podpool.core.errors import InvalidInput, quoted
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_exclusion, parse_prefix
 
 
-class Allocation(msgspec.Struct, frozen=True):
+class RangeSpec(msgspec.Struct, frozen=True):
     """A network, and which part of it may be given."""
 
     prefix: Prefix
@@ -43,19 +43,19 @@ class Allocation(msgspec.Struct, frozen=True):
         return address.family is self.prefix.family and address.value in self.prefix.usable
 
 
-def parse_allocation(
+def parse_range_spec(
     text: str,
     *,
     start: str | None = None,
     end: str | None = None,
     exclude: Sequence[str] = (),
-) -> Allocation:
+) -> RangeSpec:
     """Read `192.168.2.0/24` or `192.168.2.10-192.168.2.99/24`, whose bounds count more than those given beside it."""
     excluded = tuple(parse_exclusion(each) for each in exclude)
     if "-" in text:
         prefix, first, last = _parse_bounded(text)
-        return Allocation(prefix, first, last, excluded)
-    return Allocation(
+        return RangeSpec(prefix, first, last, excluded)
+    return RangeSpec(
         parse_prefix(text, leading_zeros=True),
         parse_address(start, what="range_start", leading_zeros=True) if start else None,
         parse_address(end, what="range_end", leading_zeros=True) if end else None,
@@ -69,11 +69,11 @@ def _parse_bounded(text: str) -> tuple[Prefix, Address, Address]:
     try:
         first = parse_address(first_text, leading_zeros=True)
     except InvalidInput as error:
-        raise InvalidInput("range", text, f"the start {shown(first_text)} is {error.reason}") from None
+        raise InvalidInput("range", text, f"the start {quoted(first_text)} is {error.reason}") from None
     try:
         prefix = parse_prefix(rest, leading_zeros=True)
     except InvalidInput as error:
-        raise InvalidInput("range", text, f"the end {shown(rest)}: {error.reason}") from None
+        raise InvalidInput("range", text, f"the end {quoted(rest)}: {error.reason}") from None
     if first.family is not prefix.family or first.value not in prefix.range:
         raise InvalidInput("range", text, f"the start {first} is not in {prefix}")
     return prefix, first, parse_address(last_text, leading_zeros=True)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import msgspec
 
 from podpool.core.addresses import Address, Family, parse_address
-from podpool.core.errors import InvalidInput, shown
+from podpool.core.errors import InvalidInput, quoted
 
 
 class Range(msgspec.Struct, frozen=True, order=True):
@@ -144,7 +144,7 @@ def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False)
     try:
         address = parse_address(address_text, what=what, leading_zeros=leading_zeros)
     except InvalidInput as error:
-        raise InvalidInput(what, text, f"{shown(address_text)} is {error.reason}") from None
+        raise InvalidInput(what, text, f"{quoted(address_text)} is {error.reason}") from None
     length = _parse_length(length_text, of=text, what=what)
     if ":" in address_text and address.family is Family.V4:
         if length < 96:
@@ -171,14 +171,14 @@ def parse_exclusion(text: str, *, what: str = "exclude") -> Range:
     return Range(address.family, address.value, address.value)
 
 
-def parse_stretch(text: str, *, what: str = "range") -> Range:
+def parse_range(text: str, *, what: str = "range") -> Range:
     """Read what `str(Range)` writes: `10.0.0.4-10.0.0.9`, or one address."""
     first_text, dash, last_text = text.partition("-")
     try:
         first = parse_address(first_text, what=what)
         last = parse_address(last_text, what=what) if dash else first
     except InvalidInput as error:
-        raise InvalidInput(what, text, f"{shown(error.value)} is {error.reason}") from None
+        raise InvalidInput(what, text, f"{quoted(error.value)} is {error.reason}") from None
     if first.family is not last.family or first.value > last.value:
         raise InvalidInput(what, text, "must run upwards within one family")
     return Range(first.family, first.value, last.value)
@@ -186,5 +186,5 @@ def parse_stretch(text: str, *, what: str = "range") -> Range:
 
 def _parse_length(text: str, *, of: str, what: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) <= 3):
-        raise InvalidInput(what, of, f"{shown(text)} is not a prefix length")
+        raise InvalidInput(what, of, f"{quoted(text)} is not a prefix length")
     return int(text)

@@ -34,7 +34,7 @@ class Scaler(msgspec.Struct, frozen=True):
         return max(self.buffer * self.batch, 100 * (primaries + least_free))
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True):
+class NodeHoldings(msgspec.Struct, frozen=True, kw_only=True):
     """What a node has, by the last status that it read."""
 
     requested: int
@@ -45,7 +45,7 @@ class Holding(msgspec.Struct, frozen=True, kw_only=True):
     assigned: int = 0
 
 
-class Step(msgspec.Struct, frozen=True):
+class ScalingStep(msgspec.Struct, frozen=True):
     """What a node asks for next: its request, and how many more addresses it names for release."""
 
     request: int
@@ -71,7 +71,7 @@ def demand_bound(*, requested: int, scaler: Scaler, primaries: int) -> int:
     return max(0, (100 * (requested + primaries) - scaler.idle(primaries)) // 100)
 
 
-def surplus(holding: Holding, *, wanted: int) -> int:
+def surplus(holding: NodeHoldings, *, wanted: int) -> int:
     """Count what a node holds beyond its wish, from what the status shows: a grant that arrives late goes back too."""
     return max(0, holding.held - holding.named - wanted)
 
@@ -82,14 +82,14 @@ def thresholds(*, batch: int, buffer: int, max_buffer: int) -> Thresholds:
 
 
 def reactive_step(
-    holding: Holding,
+    holding: NodeHoldings,
     *,
     scaler: Scaler,
     max_buffer: int,
     maximum: int,
     exhausted: bool,
     releasable: int,
-) -> Step:
+) -> ScalingStep:
     """Move by one batch: the monitor that came first, kept as a mode and to compare with.
 
     It grows on what it expects and shrinks on what it has, so that a grant under way is neither asked for twice nor
@@ -99,8 +99,8 @@ def reactive_step(
     free = Thresholds(1, 2) if exhausted else thresholds(batch=batch, buffer=scaler.buffer, max_buffer=max_buffer)
     ragged = holding.requested % batch
     if holding.requested - holding.assigned < free.grow:
-        return Step(request=min(holding.requested + batch - ragged, maximum))
+        return ScalingStep(request=min(holding.requested + batch - ragged, maximum))
     if holding.held - holding.assigned - holding.named >= free.shrink:
         release = min(ragged or batch, releasable)
-        return Step(request=holding.requested - release, release=release)
-    return Step(request=holding.requested)
+        return ScalingStep(request=holding.requested - release, release=release)
+    return ScalingStep(request=holding.requested)

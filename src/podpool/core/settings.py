@@ -12,23 +12,23 @@ from typing import Annotated
 
 import msgspec
 
-from podpool.core.batch_policy import Rules
-from podpool.core.debounce import Rhythm
-from podpool.core.errors import InvalidInput, shown
+from podpool.core.batch_policy import BatchRules
+from podpool.core.debounce import DebounceTiming
+from podpool.core.errors import InvalidInput, quoted
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
 
 
-class Kind(msgspec.Struct, frozen=True):
+class ValueFormat(msgspec.Struct, frozen=True):
     """How a number is read and written."""
 
     parse: Callable[..., int | float]
     show: Callable[..., str]
 
 
-Count = Annotated[int, Kind(parse_count, str)]
-Share = Annotated[int, Kind(parse_share, show_share)]
-Seconds = Annotated[float, Kind(parse_duration, show_duration)]
+Count = Annotated[int, ValueFormat(parse_count, str)]
+Share = Annotated[int, ValueFormat(parse_share, show_share)]
+Seconds = Annotated[float, ValueFormat(parse_duration, show_duration)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,13 +86,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How long the plugin waits for its agent."""
 
     def __post_init__(self) -> None:
-        for name in KINDS:
+        for name in FORMATS:
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise InvalidInput(name, value, "must be a length of time")
         for name, holds, rule in RULES:
             if not holds(self):
-                raise InvalidInput(name, KINDS[name].show(getattr(self, name)), rule)
+                raise InvalidInput(name, FORMATS[name].show(getattr(self, name)), rule)
 
     @property
     def scaler(self) -> Scaler:
@@ -105,13 +105,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.buffer + 100 if self.max_buffer is None else self.max_buffer
 
     @property
-    def grading(self) -> Rules:
+    def grading(self) -> BatchRules:
         """When the batch of a subnet changes."""
-        return Rules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
+        return BatchRules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
 
-    def rhythm(self, *, exhausted: bool, nodes: int, place: float) -> Rhythm:
+    def rhythm(self, *, exhausted: bool, nodes: int, place: float) -> DebounceTiming:
         """Tell when a node may ask; `place` is its random place in the queue, from 0 up to 1."""
-        return Rhythm(
+        return DebounceTiming(
             quiet=self.growth_quiet,
             at_most=self.growth_max_delay,
             hold=0.0 if exhausted else self.shrink_hold,
@@ -127,11 +127,11 @@ def settings_from_strings(words: Mapping[str, str]) -> Settings:
     """Read settings as people write them: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
     values: dict[str, int | float] = {}
     for name, word in words.items():
-        if name not in KINDS:
-            near = difflib.get_close_matches(name, KINDS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(KINDS)}"
+        if name not in FORMATS:
+            near = difflib.get_close_matches(name, FORMATS, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(FORMATS)}"
             raise InvalidInput("number", name, f"there is none of this name; {hint}")
-        values[name] = KINDS[name].parse(word, what=name)
+        values[name] = FORMATS[name].parse(word, what=name)
     return Settings(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
 
 
@@ -141,9 +141,9 @@ def parse_settings(text: str) -> Settings:
     for pair in filter(None, text.split(",")):
         name, equals, word = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InvalidInput("settings", text, f"{shown(pair)} has no value: write it as batch=8,shrink_hold=1m")
+            raise InvalidInput("settings", text, f"{quoted(pair)} has no value: write it as batch=8,shrink_hold=1m")
         if name in words:
-            raise InvalidInput("settings", text, f"{shown(name)} is given twice")
+            raise InvalidInput("settings", text, f"{quoted(name)} is given twice")
         words[name] = word
     return settings_from_strings(words)
 
@@ -152,13 +152,13 @@ def _not_negative(name: str) -> tuple[str, Callable[[Settings], bool], str]:
     return name, lambda settings: getattr(settings, name) >= 0, "must not be negative"
 
 
-def _kind(hint: object) -> Kind:
+def _kind(hint: object) -> ValueFormat:
     """Find the kind in a type: `Share`, or `Share | None`."""
-    kinds: list[Kind] = [kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())]
+    kinds: list[ValueFormat] = [kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())]
     return kinds[0]
 
 
-KINDS = {name: _kind(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
+FORMATS = {name: _kind(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
 RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ("batch", lambda n: 1 <= n.batch <= 256, "must be from 1 to 256"),
     ("buffer", lambda n: 0 <= n.buffer <= 400, "must be from 0 to 4"),

@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import msgspec
 
-from podpool.core.bitmap import Bits
+from podpool.core.bitmap import Bitmap
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.ranges import Prefix
 
@@ -26,7 +26,7 @@ class NoSuchSlice(PodpoolError):
         self.node = node
 
 
-class Cut(msgspec.Struct, frozen=True):
+class SliceLayout(msgspec.Struct, frozen=True):
     """How a range is divided: into prefixes of one length."""
 
     range: Prefix
@@ -57,7 +57,7 @@ class Cut(msgspec.Struct, frozen=True):
         return first >> size, last >> size
 
 
-def parse_slice_size(text: str, *, of: Prefix) -> Cut:
+def parse_slice_size(text: str, *, of: Prefix) -> SliceLayout:
     """Read `/24` or `24`, and check it against the range that is to be cut."""
     digits = text.removeprefix("/")
     if not (digits.isascii() and digits.isdigit() and len(digits) <= 3):
@@ -66,7 +66,7 @@ def parse_slice_size(text: str, *, of: Prefix) -> Cut:
     if not of.length <= length <= of.family.bits:
         reason = f"does not divide {of}: use /{of.length} to /{of.family.bits}"
         raise InvalidInput("node_slice_size", text, reason)
-    return Cut(of, length)
+    return SliceLayout(of, length)
 
 
 class SliceTable:
@@ -74,7 +74,7 @@ class SliceTable:
 
     def __init__(
         self,
-        cut: Cut,
+        cut: SliceLayout,
         *,
         held: Mapping[str, Prefix] | None = None,
         waiting: Iterable[str] = (),
@@ -146,9 +146,9 @@ class SliceTable:
             served.append(node)
         return tuple(served)
 
-    def _blocked(self) -> Bits:
+    def _blocked(self) -> Bitmap:
         numbers = map(self.cut.covered, self._held.values())
-        return Bits(self.cut.count, full=(*self._closed, *filter(None, numbers)))
+        return Bitmap(self.cut.count, full=(*self._closed, *filter(None, numbers)))
 
 
 def _refuse_overlaps(held: Mapping[str, Prefix]) -> None:

@@ -13,13 +13,13 @@ from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.dashboard.assets import Asset, load_assets
 from podpool.dashboard.feed import Feed
 from podpool.inspect.address_map import address_map
-from podpool.inspect.cluster_model import Scene
+from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import Observer
-from podpool.inspect.search import Questions
+from podpool.inspect.search import HistorySearch
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetName
-from podpool.runtime.host_check import called, names_on
-from podpool.runtime.process import health
+from podpool.runtime.host_check import allowed_hosts, requested_host
+from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Request, Response
 
 MOST_STREAMS = 128
@@ -50,7 +50,7 @@ class Dashboard:
 
     def __init__(
         self,
-        scene: Scene,
+        scene: ClusterModel,
         ledger: LedgerClient | None,
         feed: Feed,
         *,
@@ -64,8 +64,8 @@ class Dashboard:
         self._cluster = cluster
         self._hosts = hosts
         self._assets: Mapping[str, Asset] = load_assets()
-        self._questions = Questions(scene, ledger, cluster=cluster)
-        self._health = health(ready)
+        self._questions = HistorySearch(scene, ledger, cluster=cluster)
+        self._health = health_handler(ready)
         self._streams = 0
         self._answers: tuple[tuple[re.Pattern[str], Answer], ...] = (
             (re.compile("/api/subnets/([^/]+)/([^/]+)/addresses"), self._map),
@@ -81,7 +81,7 @@ class Dashboard:
         return response
 
     async def _answer(self, request: Request) -> Response:
-        if self._hosts and called(request) not in self._hosts:
+        if self._hosts and requested_host(request) not in self._hosts:
             return _refusal(421, "this page is for this machine alone: open it as http://localhost")
         if request.method not in ("GET", "HEAD"):
             return _refusal(405, "this page only reads")
@@ -139,7 +139,7 @@ def dashboard_of(observer: Observer, feed: Feed, *, host: str) -> Dashboard:
         feed,
         cluster=lambda: observer.cluster,
         ready=observer.missing,
-        hosts=names_on(host),
+        hosts=allowed_hosts(host),
     )
 
 

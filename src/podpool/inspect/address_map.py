@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 import msgspec
 
 from podpool.core.addresses import Family, parse_address
-from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_stretch
-from podpool.inspect.view_models import View
+from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
+from podpool.inspect.view_models import ViewModel
 from podpool.ledger.admin_messages import Occupancy
 
 MOST_CELLS = 65_536
@@ -17,7 +17,7 @@ MOST_CELLS = 65_536
 FREE, KEPT_BACK, PRIMARY, ASSIGNED, IDLE, RESTING, OTHERS = ".", "k", "p", "a", "i", "r", "o"
 
 
-class Patch(View, frozen=True, kw_only=True):
+class Patch(ViewModel, frozen=True, kw_only=True):
     """Addresses in a row, or, where `texts` is given, just these."""
 
     first: str = ""
@@ -28,7 +28,7 @@ class Patch(View, frozen=True, kw_only=True):
     texts: tuple[str, ...] = ()
 
 
-class AddressMap(View, frozen=True, kw_only=True):
+class AddressMap(ViewModel, frozen=True, kw_only=True):
     """A subnet, address by address."""
 
     revision: int
@@ -68,7 +68,7 @@ def _sparse(cells: Mapping[int, _Cell], family: Family) -> Patch:
 
 
 def _whole(cells: Mapping[int, _Cell], prefixes: Iterable[Prefix], members: Iterable[str]) -> Iterator[Patch]:
-    given = RangeSet.of(map(parse_stretch, members))
+    given = RangeSet.of(map(parse_range, members))
     kept, free = _Cell(KEPT_BACK), _Cell(FREE)
     for each in prefixes:
         values = range(each.range.first, each.range.last + 1)

@@ -11,35 +11,35 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from podpool.api.azure import report_of
+from podpool.api.azure import agent_report
 from podpool.api.builtin import FINISHED, AddressedPod
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_stretch
-from podpool.inspect.audit_snapshot import Books, Evidence
-from podpool.inspect.consistency import Shown, compared, shown_containers
-from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, Finding, few
-from podpool.inspect.view_models import FULL, View
-from podpool.whereabouts.ippool import read_entries
+from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
+from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot
+from podpool.inspect.consistency import PublishedNC, compared, shown_containers
+from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding, few
+from podpool.inspect.view_models import FULL, ViewModel
+from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
-from podpool.whereabouts.migration_report import Surveyed, Trouble, survey
+from podpool.whereabouts.migration_report import MigrationInputs, Problem, build_migration_report
 
 LEAKED = "`podpool audit --repair` releases it from a shared pool, if its Pod stays gone; from a slice its agent does."
 _SURVEYED = {
-    Trouble.DUPLICATE: ONE_OWNER,
-    Trouble.LEAK: ONE_OWNER,
-    Trouble.LONE_RESERVATION: ONE_OWNER,
-    Trouble.OUTSIDE: CONTAINMENT,
-    Trouble.UNRECORDED: CONTAINMENT,
+    Problem.DUPLICATE: ONE_OWNER,
+    Problem.LEAK: ONE_OWNER,
+    Problem.LONE_RESERVATION: ONE_OWNER,
+    Problem.OUTSIDE: CONTAINMENT,
+    Problem.UNRECORDED: CONTAINMENT,
 }
 
 
-class Report(View, frozen=True, kw_only=True):
+class AuditReport(ViewModel, frozen=True, kw_only=True):
     """What an audit came to."""
 
     clean: bool
     """Nothing is wrong, and everything could be checked."""
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[AuditFinding, ...] = ()
     unchecked: tuple[str, ...] = ()
     """What could not be looked at, and why."""
     nodes: int = 0
@@ -49,7 +49,7 @@ class Report(View, frozen=True, kw_only=True):
     """In IPPools."""
 
 
-def audit(evidence: Evidence) -> Report:
+def audit(evidence: AuditSnapshot) -> AuditReport:
     """Check one look at everything."""
     shown = shown_containers(evidence.configs)
     findings = [
@@ -64,7 +64,7 @@ def audit(evidence: Evidence) -> Report:
         findings += compared(evidence.books, shown)
         findings += _in_books(evidence.books)
         unchecked += _unreadable(evidence.books)
-    return Report(
+    return AuditReport(
         clean=not (findings or unchecked),
         findings=tuple(findings),
         unchecked=tuple(unchecked),
@@ -75,14 +75,14 @@ def audit(evidence: Evidence) -> Report:
     )
 
 
-def confirmed(first: Report, second: Report) -> Report:
+def confirmed(first: AuditReport, second: AuditReport) -> AuditReport:
     """Keep what two looks found: the rest was under way."""
     before = {each.key for each in first.findings}
     findings = tuple(each for each in second.findings if each.key in before)
     return msgspec.structs.replace(second, findings=findings, clean=not (findings or second.unchecked))
 
 
-def _unreadable(books: Books) -> Iterator[str]:
+def _unreadable(books: LedgerSnapshot) -> Iterator[str]:
     for name, state in books.subnets.items():
         if state.frozen:
             yield f"subnet {name}: the ledger recovers, and its books may still be mended"
@@ -97,7 +97,7 @@ def _alive(pod: AddressedPod) -> bool:
     return not (pod.spec.host_network or leaving)
 
 
-def _shared_addresses(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+def _shared_addresses(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
     """One owner: no address on two Pods, and none on two nodes that have not let go of it."""
     pods: defaultdict[str, list[str]] = defaultdict(list)
     for pod in filter(_alive, evidence.pods):
@@ -107,7 +107,7 @@ def _shared_addresses(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Fi
         if address and len(keys) > 1:
             told = f"{few(keys)} have it at the same time"
             todo = "Delete all of them but one; each is made again with an address of its own."
-            yield Finding(
+            yield AuditFinding(
                 invariant=ONE_OWNER, code="pods-share-address", about=f"address/{address}", told=told, todo=todo
             )
     nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -118,10 +118,10 @@ def _shared_addresses(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Fi
     for (_, address), names in nodes.items():
         if len(names) > 1:
             told = f"the NodeNetworkConfigs of {few(names)} show it, and neither has let go of it"
-            yield Finding(invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", told=told)
+            yield AuditFinding(invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", told=told)
 
 
-def _contained(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+def _contained(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
     """Containment: a Pod's address is among what its node has; entries of a pool count as well as grants."""
     kept: defaultdict[str, set[str]] = defaultdict(set)
     released: defaultdict[str, set[str]] = defaultdict(set)
@@ -137,31 +137,31 @@ def _contained(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
             about = f"pod/{pod.key}"
             if address in released[node]:
                 told = f"it has {address}, which its node {node} has let go of"
-                yield Finding(invariant=CONSENT, code="released-in-use", about=about, told=told)
+                yield AuditFinding(invariant=CONSENT, code="released-in-use", about=about, told=told)
             else:
                 told = f"it has {address}, which is not among what its node {node} was given"
                 todo = "Delete the Pod: it is made again with an address of its node."
-                yield Finding(invariant=CONTAINMENT, code="pod-outside-grants", about=about, told=told, todo=todo)
+                yield AuditFinding(invariant=CONTAINMENT, code="pod-outside-grants", about=about, told=told, todo=todo)
 
 
-def _entered(evidence: Evidence) -> set[tuple[str, str]]:
+def _entered(evidence: AuditSnapshot) -> set[tuple[str, str]]:
     """Find the Pods and addresses that pools tell of."""
     found: set[tuple[str, str]] = set()
     for pool in evidence.pools:
         try:
-            entries = read_entries(pool.spec).listed
+            entries = parse_ippool(pool.spec).listed
         except InvalidInput:
             continue
         found.update((each.allocation.podref, str(each.address)) for each in entries)
     return found
 
 
-def _in_books(books: Books) -> Iterator[Finding]:
+def _in_books(books: LedgerSnapshot) -> Iterator[AuditFinding]:
     """One owner and containment inside the ledger: each address once, and only what the subnet may give."""
     for name, told in books.occupancies.items():
         if books.subnets[name].frozen:
             continue
-        members = RangeSet.of(map(parse_stretch, told.members))
+        members = RangeSet.of(map(parse_range, told.members))
         seen: set[str] = set()
         for each in told.occupants:
             whose = f"node {each.node}" if each.node else "another cluster"
@@ -170,17 +170,17 @@ def _in_books(books: Books) -> Iterator[Finding]:
                 if address in seen:
                     words = f"the ledger has it twice in subnet {name}, once for {whose}"
                     todo = "See `podpool ledger check`."
-                    yield Finding(invariant=ONE_OWNER, code="ledger-two-owners", about=about, told=words, todo=todo)
+                    yield AuditFinding(invariant=ONE_OWNER, code="ledger-two-owners", about=about, told=words, todo=todo)
                 seen.add(address)
                 if parse_address(address).value not in members:
                     words = f"{whose} holds it, and subnet {name} may not give it"
-                    yield Finding(invariant=CONTAINMENT, code="outside-subnet", about=about, told=words)
+                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", about=about, told=words)
 
 
-def _in_pools(evidence: Evidence) -> Iterator[Finding]:
+def _in_pools(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
     """Check IPPools and reservations against each other and the Pods, as whoever adopts a cluster does."""
-    found = survey(
-        Surveyed(
+    found = build_migration_report(
+        MigrationInputs(
             pools=evidence.pools,
             reservations=evidence.reservations,
             pods=evidence.pods,
@@ -190,16 +190,16 @@ def _in_pools(evidence: Evidence) -> Iterator[Finding]:
     )
     for each in found.findings:
         if each.trouble in _SURVEYED:
-            yield Finding(
+            yield AuditFinding(
                 invariant=_SURVEYED[each.trouble],
                 code=f"pool-{each.trouble.name.lower().replace('_', '-')}",
                 about=each.where,
                 told=each.told,
-                todo=LEAKED * (each.trouble is Trouble.LEAK),
+                todo=LEAKED * (each.trouble is Problem.LEAK),
             )
 
 
-def _slices(evidence: Evidence) -> Iterator[Finding]:
+def _slices(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
     """Consent: no slice is given to a node while another may use it."""
     known = KnownNames(
         nodes=frozenset(each.metadata.name for each in evidence.nodes),
@@ -214,7 +214,7 @@ def _slices(evidence: Evidence) -> Iterator[Finding]:
             for each in held:
                 if each.node != given.node_name and _overlap(given.slice_range, each.slice):
                     told = f"slice {given.slice_range} is given to node {given.node_name}, and {each.node} still has it"
-                    yield Finding(invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", told=told)
+                    yield AuditFinding(invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", told=told)
 
 
 def _overlap(text: str, held: Prefix) -> bool:
@@ -224,14 +224,14 @@ def _overlap(text: str, held: Prefix) -> bool:
         return False
 
 
-def _aligned(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
+def _aligned(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
     """Alignment, of nodes that have what they asked for and follow the batch in force, in subnets that are not short.
 
     The reactive mode counts batches without the primary.
     """
     decided = {each.metadata.name: each.status for each in evidence.decided}
     for each in shown:
-        status, report = decided.get(each.container.subnet_name), report_of(each.config)
+        status, report = decided.get(each.container.subnet_name), agent_report(each.config)
         batch = (status.scaler.batch or 0) if status else 0
         held, primaries = len(each.grants), int(bool(each.container.primary_ip))
         follows = report is not None and report.batch == batch
@@ -242,4 +242,15 @@ def _aligned(evidence: Evidence, shown: Sequence[Shown]) -> Iterator[Finding]:
             continue
         if (held + primaries) % batch and held % batch:
             told = f"it has {held} addresses and {primaries} primary, which are no whole batches of {batch}"
-            yield Finding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", told=told)
+            yield AuditFinding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", told=told)
+
+
+def summarize(report: AuditReport) -> str:
+    """Return the result of an audit in one line."""
+    counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
+    checked = ", ".join(_count(count, what) for what, count in counts.items())
+    return f"{_count(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
+
+
+def _count(count: int, what: str) -> str:
+    return f"{count} {what if count == 1 else what.replace('entry', 'entrie') + 's'}"

@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import msgspec
 
-from podpool.api.azure import NETWORK_CONFIGS, SUBNETS, ClusterSubnet, NodeNetworkConfig
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import ADDRESSED_PODS, FINISHED, LEASES, NAMESPACES, NODES, AddressedPod, Lease, Node
-from podpool.api.multus import ATTACHMENTS, NetworkAttachmentDefinition
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, RESERVATIONS, SLICE_POOLS, IPPool, NodeSlicePool
+from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS, NODE_UID_LABEL, IPPool, NodeSlicePool
 from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.inspect.snapshot import listed, told_of
@@ -20,15 +20,15 @@ from podpool.inspect.view_models import subnet_key
 from podpool.kube.client import KubeClient
 from podpool.ledger.admin_messages import Occupancy
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import ContainerRecord, SubnetState
-from podpool.whereabouts.nads import Attachment, read_attachment
-from podpool.whereabouts.orphan_gc import Look, SeenPod
+from podpool.ledger.messages import NetworkContainerRecord, SubnetState
+from podpool.whereabouts.nads import ParsedNad, parse_nad
+from podpool.whereabouts.orphan_gc import GcSnapshot, SeenPod
 
 
-class Books(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """What the ledger has."""
 
-    containers: tuple[ContainerRecord, ...] = ()
+    containers: tuple[NetworkContainerRecord, ...] = ()
     """Of this cluster."""
     subnets: Mapping[str, SubnetState] = {}
     """By network and name,"""
@@ -36,7 +36,7 @@ class Books(msgspec.Struct, frozen=True, kw_only=True):
     """and what is not free in each, whoever has it."""
 
 
-class Evidence(msgspec.Struct, frozen=True, kw_only=True):
+class AuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """One look at everything."""
 
     at: float = 0.0
@@ -46,20 +46,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     leases: tuple[Lease, ...] = ()
     """Of nodes' slices."""
     slice_pools: tuple[NodeSlicePool, ...] = ()
-    attachments: tuple[Attachment, ...] = ()
+    attachments: tuple[ParsedNad, ...] = ()
     pods: tuple[AddressedPod, ...] = ()
     nodes: tuple[Node, ...] = ()
     configs: tuple[NodeNetworkConfig, ...] = ()
     decided: tuple[ClusterSubnet, ...] = ()
-    books: Books | None = None
+    books: LedgerSnapshot | None = None
     """None when there is no ledger, or it could not be asked:"""
     trouble: str = ""
     """why not."""
 
     @property
-    def look(self) -> Look:
+    def look(self) -> GcSnapshot:
         """Show pools and Pods to whoever decides what may be cleaned up."""
-        return Look(
+        return GcSnapshot(
             at=self.at,
             pools={each.metadata.name: each for each in self.pools},
             reservations={each.metadata.name: each for each in self.reservations},
@@ -67,20 +67,20 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-async def gather(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> Evidence:
-    """Look at everything; raises what the API server refuses, and goes on without a ledger."""
+async def gather(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> AuditSnapshot:
+    """GcSnapshot at everything; raises what the API server refuses, and goes on without a ledger."""
     pools = await listed(kube, IP_POOLS)
-    reservations = await listed(kube, RESERVATIONS)
+    reservations = await listed(kube, IP_RESERVATIONS)
     leases = await listed(kube, LEASES, labels=NODE_UID_LABEL)
-    slice_pools = await listed(kube, SLICE_POOLS)
-    attachments = await listed(kube, ATTACHMENTS)
+    slice_pools = await listed(kube, NODE_SLICE_POOLS)
+    attachments = await listed(kube, NETWORK_ATTACHMENTS)
     pods = await listed(kube, ADDRESSED_PODS)
     nodes = await listed(kube, NODES)
-    configs = await listed(kube, NETWORK_CONFIGS)
-    decided = await listed(kube, SUBNETS)
+    configs = await listed(kube, NODE_NETWORK_CONFIGS)
+    decided = await listed(kube, CLUSTER_SUBNETS)
     cluster = (await kube.get(NAMESPACES, "kube-system")).metadata.uid
     books, trouble = await _books(ledger, cluster) if ledger else (None, "")
-    return Evidence(
+    return AuditSnapshot(
         at=at,
         pools=tuple(pools),
         reservations=tuple(reservations),
@@ -96,22 +96,22 @@ async def gather(kube: KubeClient, ledger: LedgerClient | None, *, at: float) ->
     )
 
 
-async def _books(ledger: LedgerClient, cluster: str) -> tuple[Books | None, str]:
+async def _books(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapshot | None, str]:
     try:
         containers = (await ledger.containers(cluster)).containers
         states = {subnet_key(each.subnet.network, each.subnet.name): each for each in (await ledger.subnets()).subnets}
         occupancies = {name: await ledger.occupancy(each.subnet) for name, each in states.items()}
     except PodpoolError as error:
         return None, told_of("the ledger", error)
-    return Books(containers=containers, subnets=states, occupancies=occupancies), ""
+    return LedgerSnapshot(containers=containers, subnets=states, occupancies=occupancies), ""
 
 
-def _readable(definitions: list[NetworkAttachmentDefinition]) -> list[Attachment]:
+def _readable(definitions: list[NetworkAttachmentDefinition]) -> list[ParsedNad]:
     """Read what can be read: of the others, the controller tells why not."""
     found = []
     for each in definitions:
         with suppress(InvalidInput):
-            attachment = read_attachment(each)
+            attachment = parse_nad(each)
             if attachment:
                 found.append(attachment)
     return found

@@ -13,17 +13,17 @@ import msgspec
 
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
-from podpool.api.meta import Named
+from podpool.api.meta import KeyedObject
 from podpool.api.whereabouts import IPPool, NodeSlicePool
-from podpool.inspect.changes import News, headline, news_of, node_news, subnet_news
+from podpool.inspect.changes import ActivityEntry, headline, news_of, node_news, subnet_news
 from podpool.inspect.forecast import Forecast
-from podpool.inspect.objects import SeenPod
+from podpool.inspect.objects import ObservedPod
 from podpool.inspect.secondary_networks import NetworkView, network_views
-from podpool.inspect.timeseries import Sample, Series
+from podpool.inspect.timeseries import SubnetSample, SubnetTimeSeries
 from podpool.inspect.view_models import (
     NodeView,
     SubnetView,
-    View,
+    ViewModel,
     as_decided,
     by_subnet,
     node_view,
@@ -31,8 +31,8 @@ from podpool.inspect.view_models import (
     subnet_view,
     unbooked_views,
 )
-from podpool.kube.cache import Store
-from podpool.ledger.messages import NewSubnet, SubnetState
+from podpool.kube.cache import ObjectCache
+from podpool.ledger.messages import SubnetSpec, SubnetState
 
 NEWS_KEPT = 200
 STEP = 1.0
@@ -45,19 +45,19 @@ _MANY = 5
 """Nodes to which the same happens at once are counted instead of named when they are more."""
 
 
-class Mirrors(msgspec.Struct, frozen=True, kw_only=True):
+class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
     """The stores that a scene is made from; empty unless told."""
 
-    nodes: Store[Node] = msgspec.field(default_factory=Store)
-    configs: Store[NodeNetworkConfig] = msgspec.field(default_factory=Store)
-    pods: Store[SeenPod] = msgspec.field(default_factory=Store)
-    pools: Store[IPPool] = msgspec.field(default_factory=Store)
-    slice_pools: Store[NodeSlicePool] = msgspec.field(default_factory=Store)
-    events: Store[Event] = msgspec.field(default_factory=Store)
-    decided: Store[ClusterSubnet] = msgspec.field(default_factory=Store)
+    nodes: ObjectCache[Node] = msgspec.field(default_factory=ObjectCache)
+    configs: ObjectCache[NodeNetworkConfig] = msgspec.field(default_factory=ObjectCache)
+    pods: ObjectCache[ObservedPod] = msgspec.field(default_factory=ObjectCache)
+    pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
+    slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
+    events: ObjectCache[Event] = msgspec.field(default_factory=ObjectCache)
+    decided: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
 
 
-class Delta(View, frozen=True, kw_only=True):
+class ClusterDelta(ViewModel, frozen=True, kw_only=True):
     """What changed: views that are new or different, and names of what is no more."""
 
     at: float
@@ -70,17 +70,17 @@ class Delta(View, frozen=True, kw_only=True):
     nodes: tuple[NodeView, ...] = ()
     lost_nodes: tuple[str, ...] = ()
     networks: tuple[NetworkView, ...] | None = None
-    news: tuple[News, ...] = ()
-    samples: Mapping[str, Sample] = {}
+    news: tuple[ActivityEntry, ...] = ()
+    samples: Mapping[str, SubnetSample] = {}
     forecasts: Mapping[str, Forecast] = {}
 
     @property
     def empty(self) -> bool:
         """Nothing happened."""
-        return self == Delta(at=self.at, headline=self.headline, waiting=self.waiting, troubles=self.troubles)
+        return self == ClusterDelta(at=self.at, headline=self.headline, waiting=self.waiting, troubles=self.troubles)
 
 
-class Picture(View, frozen=True, kw_only=True):
+class ClusterSnapshot(ViewModel, frozen=True, kw_only=True):
     """Everything, as it is now."""
 
     at: float
@@ -90,15 +90,15 @@ class Picture(View, frozen=True, kw_only=True):
     subnets: tuple[SubnetView, ...]
     nodes: tuple[NodeView, ...]
     networks: tuple[NetworkView, ...]
-    news: tuple[News, ...]
-    series: Mapping[str, Sequence[Sample]]
+    news: tuple[ActivityEntry, ...]
+    series: Mapping[str, Sequence[SubnetSample]]
     forecasts: Mapping[str, Forecast]
 
 
-class Scene:
+class ClusterModel:
     """A cluster as it is seen; `look` brings it up to date. `booked` means that a ledger tells of its subnets."""
 
-    def __init__(self, mirrors: Mirrors, *, booked: bool = True) -> None:
+    def __init__(self, mirrors: ClusterCaches, *, booked: bool = True) -> None:
         self.mirrors = mirrors
         self._booked = booked
         self.troubles: dict[str, str] = {}
@@ -106,8 +106,8 @@ class Scene:
         self.nodes: dict[str, NodeView] = {}
         self.subnets: dict[str, SubnetView] = {}
         self.networks: tuple[NetworkView, ...] = ()
-        self.news: tuple[News, ...] = ()
-        self.series: dict[str, Series] = {}
+        self.news: tuple[ActivityEntry, ...] = ()
+        self.series: dict[str, SubnetTimeSeries] = {}
         self.forecasts: dict[str, Forecast] = {}
         self.pods_of = mirrors.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self.pods_with = mirrors.pods.index(lambda pod: pod.addresses)
@@ -115,12 +115,12 @@ class Scene:
         self._beyond: dict[str, deque[tuple[float, int]]] = {}
         """What is reserved of each subnet and shown by no node, at the last looks."""
         self._states: dict[str, SubnetState] = {}
-        self._made: dict[str, NewSubnet] = {}
+        self._made: dict[str, SubnetSpec] = {}
         self._touched: dict[str, None] = {}
         self._waits_since: dict[str, float] = {}
         self._at = 0.0
         self._redivided = True
-        self._fresh: list[News] = []
+        self._fresh: list[ActivityEntry] = []
         self._first = True
         mirrors.nodes.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
         mirrors.configs.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
@@ -129,7 +129,7 @@ class Scene:
         mirrors.slice_pools.subscribe(lambda _old, _new: self._divide())
         mirrors.events.subscribe(self._hear)
 
-    def set_subnet(self, state: SubnetState, made: NewSubnet | None = None) -> None:
+    def set_subnet(self, state: SubnetState, made: SubnetSpec | None = None) -> None:
         """Take what the ledger tells of a subnet."""
         key = subnet_key(state.subnet.network, state.subnet.name)
         self._states[key] = state
@@ -151,7 +151,7 @@ class Scene:
         """Tell whether it is known how a subnet was made."""
         return subnet_key(state.subnet.network, state.subnet.name) in self._made
 
-    def look(self, *, at: float) -> Delta:
+    def look(self, *, at: float) -> ClusterDelta:
         """Bring everything up to date; tell what changed since the last look."""
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         nodes, lost_nodes, told = self._look_at_nodes(moment)
@@ -163,7 +163,7 @@ class Scene:
         samples = {
             name: sample
             for name, view in self.subnets.items()
-            if (sample := self.series.setdefault(name, Series(step=STEP)).take(view, at=at))
+            if (sample := self.series.setdefault(name, SubnetTimeSeries(step=STEP)).take(view, at=at))
         }
         outlooks = {name: self.series[name].outlook() for name in samples}
         self.forecasts |= outlooks
@@ -171,7 +171,7 @@ class Scene:
         self._fresh = []
         self.news = _latest((*self.news, *news))
         self._first = False
-        return Delta(
+        return ClusterDelta(
             at=at,
             headline=self.headline,
             waiting=sum(each.waiting for each in self._held_up()),
@@ -186,9 +186,9 @@ class Scene:
             forecasts=outlooks,
         )
 
-    def picture(self, *, at: float) -> Picture:
+    def picture(self, *, at: float) -> ClusterSnapshot:
         """Show everything, as it was at the last look."""
-        return Picture(
+        return ClusterSnapshot(
             at=at,
             headline=self.headline,
             waiting=sum(each.waiting for each in self._held_up()),
@@ -213,11 +213,11 @@ class Scene:
         long = (name for name, since in self._waits_since.items() if self._at - since >= PATIENCE)
         return tuple(self.nodes[name] for name in long if name in self.nodes)
 
-    def _look_at_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[News]]:
+    def _look_at_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[ActivityEntry]]:
         touched, self._touched = self._touched, {}
         changed: list[NodeView] = []
         lost: list[str] = []
-        told: list[News] = []
+        told: list[ActivityEntry] = []
         for name in touched:
             before, after = self.nodes.get(name), self._node(name)
             if before == after:
@@ -299,13 +299,13 @@ class Scene:
             self._fresh.append(told)
 
 
-def _latest(news: Iterable[News]) -> tuple[News, ...]:
+def _latest(news: Iterable[ActivityEntry]) -> tuple[ActivityEntry, ...]:
     """Keep the latest by time, and of an Event that was told again what it says now."""
     by_key = {each.key or number: each for number, each in enumerate(news)}
     return tuple(sorted(by_key.values(), key=lambda each: each.at)[-NEWS_KEPT:])
 
 
-def _counted(told: list[News]) -> list[News]:
+def _counted(told: list[ActivityEntry]) -> list[ActivityEntry]:
     """Name few nodes to which the same happened, and count many."""
     alike = Counter(each.words for each in told)
     few = [each for each in told if alike[each.words] <= _MANY]
@@ -313,12 +313,12 @@ def _counted(told: list[News]) -> list[News]:
     return [*few, *(_of_many(each, alike[words]) for words, each in first.items())]
 
 
-def _of_many(one: News, count: int) -> News:
+def _of_many(one: ActivityEntry, count: int) -> ActivityEntry:
     words = one.words.replace("has ", "have ", 1).replace("is gone, and its", "are gone, and their")
     return msgspec.structs.replace(one, about=f"{count} nodes", words=words)
 
 
-def _name(each: Named | None) -> str:
+def _name(each: KeyedObject | None) -> str:
     return each.metadata.name if each else ""
 
 

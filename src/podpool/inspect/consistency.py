@@ -5,16 +5,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from podpool.api.azure import NetworkContainer, NodeNetworkConfig, report_of
-from podpool.inspect.audit_snapshot import Books
-from podpool.inspect.findings import CONSENT, ONE_OWNER, Finding, few
+from podpool.api.azure import NetworkContainer, NodeNetworkConfig, agent_report
+from podpool.inspect.audit_snapshot import LedgerSnapshot
+from podpool.inspect.findings import CONSENT, ONE_OWNER, AuditFinding, few
 from podpool.inspect.view_models import subnet_key
-from podpool.ledger.messages import ContainerRecord
+from podpool.ledger.messages import NetworkContainerRecord
 
 LOOK_AGAIN = "`podpool audit --repair` asks the controller to look again."
 
 
-class Shown(msgspec.Struct, frozen=True, kw_only=True):
+class PublishedNC(msgspec.Struct, frozen=True, kw_only=True):
     """A container as its node's NNC shows it."""
 
     config: NodeNetworkConfig
@@ -37,12 +37,12 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
         return {name: address for name, address in self.grants.items() if name not in released}
 
 
-def shown_containers(configs: Iterable[NodeNetworkConfig]) -> list[Shown]:
+def shown_containers(configs: Iterable[NodeNetworkConfig]) -> list[PublishedNC]:
     """Find every container that is shown."""
-    return [Shown(config=config, container=each) for config in configs for each in config.status.network_containers]
+    return [PublishedNC(config=config, container=each) for config in configs for each in config.status.network_containers]
 
 
-def compared(books: Books, shown: Sequence[Shown]) -> Iterator[Finding]:
+def compared(books: LedgerSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
     """Compare each container with the ledger's, in subnets whose books are not being mended."""
     frozen = {name for name, state in books.subnets.items() if state.frozen}
     records = {each.state.container: each for each in books.containers if _subnet(each) not in frozen}
@@ -54,64 +54,64 @@ def compared(books: Books, shown: Sequence[Shown]) -> Iterator[Finding]:
             yield from _reported(each, record)
         elif subnet_key(each.container.vnet_id, each.container.subnet_name) not in frozen:
             told = f"it shows container {each.container.id}, which the ledger does not have"
-            yield Finding(
+            yield AuditFinding(
                 invariant=ONE_OWNER, code="container-unknown", about=_config(each.node), told=told, todo=LOOK_AGAIN
             )
     yield from _unshown(records, seen)
     yield from _doubled(records.values())
 
 
-def _differences(shown: Shown, record: ContainerRecord) -> Iterator[Finding]:
+def _differences(shown: PublishedNC, record: NetworkContainerRecord) -> Iterator[AuditFinding]:
     booked = {each.id: each.address for each in record.state.grants}
     about = _config(shown.node)
     lost = [address for name, address in shown.kept.items() if name not in booked]
     if lost:
         told = f"the ledger has no longer {few(lost)} for it, and its agent did not let go of them"
-        yield Finding(invariant=CONSENT, code="grant-taken", about=about, told=told)
+        yield AuditFinding(invariant=CONSENT, code="grant-taken", about=about, told=told)
     moved = [name for name, address in shown.grants.items() if booked.get(name, address) != address]
     more = [address for name, address in booked.items() if name not in shown.grants]
     if moved or more or shown.container.primary_ip != record.state.primary:
         versions = f"versions {shown.container.version} and {record.state.version}"
         told = f"it does not show what the ledger has for it ({versions})"
-        yield Finding(invariant=ONE_OWNER, code="books-differ", about=about, told=told, todo=LOOK_AGAIN)
+        yield AuditFinding(invariant=ONE_OWNER, code="books-differ", about=about, told=told, todo=LOOK_AGAIN)
 
 
-def _reported(shown: Shown, record: ContainerRecord) -> Iterator[Finding]:
-    report = report_of(shown.config)
+def _reported(shown: PublishedNC, record: NetworkContainerRecord) -> Iterator[AuditFinding]:
+    report = agent_report(shown.config)
     if report is None:
         return
     about = f"node/{shown.node}"
     if report.container and report.container != shown.container.id:
         told = f"its agent takes container {report.container} for its own, and is shown {shown.container.id}"
-        yield Finding(invariant=CONSENT, code="agent-elsewhere", about=about, told=told)
+        yield AuditFinding(invariant=CONSENT, code="agent-elsewhere", about=about, told=told)
     elif report.version > record.state.version:
         told = f"its agent has accepted version {report.version}, and the ledger is at {record.state.version}"
         todo = "The ledger was restored, or its books are another's: see `podpool ledger recovery status`."
-        yield Finding(invariant=CONSENT, code="ledger-behind", about=about, told=told, todo=todo)
+        yield AuditFinding(invariant=CONSENT, code="ledger-behind", about=about, told=told, todo=todo)
 
 
-def _unshown(records: Mapping[str, ContainerRecord], seen: set[str]) -> Iterator[Finding]:
+def _unshown(records: Mapping[str, NetworkContainerRecord], seen: set[str]) -> Iterator[AuditFinding]:
     for container, record in records.items():
         if container not in seen:
             count = len(record.state.grants) + bool(record.state.primary)
             told = f"the ledger holds {count} addresses for it, and no NodeNetworkConfig shows them"
             todo = "See whether the controller runs: it makes the NodeNetworkConfig again, or gives the node up."
-            yield Finding(
+            yield AuditFinding(
                 invariant=ONE_OWNER, code="holding-unshown", about=f"node/{record.node}", told=told, todo=todo
             )
 
 
-def _doubled(records: Iterable[ContainerRecord]) -> Iterator[Finding]:
+def _doubled(records: Iterable[NetworkContainerRecord]) -> Iterator[AuditFinding]:
     by_node: defaultdict[tuple[str, str], int] = defaultdict(int)
     for each in records:
         by_node[each.node, _subnet(each)] += 1
     for (node, subnet), count in by_node.items():
         if count > 1:
             told = f"the ledger has {count} containers for it in subnet {subnet}"
-            yield Finding(invariant=ONE_OWNER, code="containers-doubled", about=f"node/{node}", told=told)
+            yield AuditFinding(invariant=ONE_OWNER, code="containers-doubled", about=f"node/{node}", told=told)
 
 
-def _subnet(record: ContainerRecord) -> str:
+def _subnet(record: NetworkContainerRecord) -> str:
     return subnet_key(record.state.subnet.network, record.state.subnet.name)
 
 

@@ -1,27 +1,27 @@
 """A Pod as a looker needs it: its addresses, and since when it has been waiting for one."""
 
 from podpool.api.builtin import FINISHED, PodSpec, PodStatus
-from podpool.api.meta import Condition, Identity, Kind, Named
+from podpool.api.meta import Condition, KeyedObject, Kind, ObjectIdentity
 
 
-class SeenMeta(Identity, frozen=True, kw_only=True):
+class ObservedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
     """Which Pod, and since when."""
 
     creation_timestamp: str | None = None
 
 
-class SeenStatus(PodStatus, frozen=True, kw_only=True):
+class ObservedPodStatus(PodStatus, frozen=True, kw_only=True):
     """Its addresses, and what is so of it."""
 
     conditions: tuple[Condition, ...] = ()
 
 
-class SeenPod(Named, frozen=True, kw_only=True):
+class ObservedPod(KeyedObject, frozen=True, kw_only=True):
     """A Pod."""
 
-    metadata: SeenMeta = SeenMeta()
+    metadata: ObservedPodMeta = ObservedPodMeta()
     spec: PodSpec = PodSpec()
-    status: SeenStatus = SeenStatus()
+    status: ObservedPodStatus = ObservedPodStatus()
 
     @property
     def addresses(self) -> tuple[str, ...]:
@@ -43,4 +43,4 @@ class SeenPod(Named, frozen=True, kw_only=True):
         return next(bound, None) or self.metadata.creation_timestamp or ""
 
 
-SEEN_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=SeenPod)
+OBSERVED_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=ObservedPod)

@@ -1,6 +1,6 @@
 """Keeps a scene in step with a real cluster and its ledger, and reads only.
 
-What is away is said (`Scene.troubles`) and tried again; what was seen last stays to be looked at. Without a ledger
+What is away is said (`ClusterModel.troubles`) and tried again; what was seen last stays to be looked at. Without a ledger
 subnets are what nodes show of them: a cluster of slices alone has none.
 """
 
@@ -9,18 +9,18 @@ import logging
 import random
 from contextlib import aclosing
 
-from podpool.api.azure import NETWORK_CONFIGS, SUBNETS
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, NODES
-from podpool.api.whereabouts import IP_POOLS, SLICE_POOLS
+from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
-from podpool.inspect.cluster_model import Mirrors, Scene
-from podpool.inspect.objects import SEEN_PODS
+from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
+from podpool.inspect.objects import OBSERVED_PODS
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.cluster_id import cluster_uid
-from podpool.kube.informer import Reflector
+from podpool.kube.informer import Informer
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import Change
+from podpool.ledger.messages import SubnetChange
 from podpool.runtime.clock import Clock
 
 LEDGER, CLUSTER = "the ledger", "the cluster"
@@ -44,15 +44,15 @@ class Observer:
         """The UID of kube-system, once it is known."""
         self._kube = kube
         self._rng = rng
-        self._nodes = Reflector(kube, NODES, rng=rng)
-        self._configs = Reflector(kube, NETWORK_CONFIGS, rng=rng)
-        self._pods = Reflector(kube, SEEN_PODS, rng=rng)
-        self._pools = Reflector(kube, IP_POOLS, rng=rng)
-        self._slice_pools = Reflector(kube, SLICE_POOLS, rng=rng)
-        self._events = Reflector(kube, EVENTS, rng=rng)
-        self._decided = Reflector(kube, SUBNETS, rng=rng)
-        self.scene = Scene(
-            Mirrors(
+        self._nodes = Informer(kube, NODES, rng=rng)
+        self._configs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng)
+        self._pods = Informer(kube, OBSERVED_PODS, rng=rng)
+        self._pools = Informer(kube, IP_POOLS, rng=rng)
+        self._slice_pools = Informer(kube, NODE_SLICE_POOLS, rng=rng)
+        self._events = Informer(kube, EVENTS, rng=rng)
+        self._decided = Informer(kube, CLUSTER_SUBNETS, rng=rng)
+        self.scene = ClusterModel(
+            ClusterCaches(
                 nodes=self._nodes.store,
                 configs=self._configs.store,
                 pods=self._pods.store,
@@ -136,7 +136,7 @@ class Observer:
             for each in states:
                 self.scene.refresh_subnet(each)
 
-    async def _take(self, change: Change, ledger: LedgerClient) -> None:
+    async def _take(self, change: SubnetChange, ledger: LedgerClient) -> None:
         if change.removed:
             self.scene.drop_subnet(change.state)
             return

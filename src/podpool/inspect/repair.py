@@ -8,23 +8,23 @@ else is wrong is the controller's to mend from the ledger's books: it is asked t
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
-from podpool.api.azure import NETWORK_CONFIGS
-from podpool.api.whereabouts import IP_POOLS, RESERVATIONS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
 from podpool.core.errors import PodpoolError
-from podpool.inspect.audit import Report
-from podpool.inspect.audit_snapshot import Evidence
-from podpool.inspect.view_models import View
+from podpool.inspect.audit import AuditReport
+from podpool.inspect.audit_snapshot import AuditSnapshot
+from podpool.inspect.view_models import ViewModel
 from podpool.kube.client import KubeClient
-from podpool.whereabouts.ippool import patch_of
-from podpool.whereabouts.migration_report import told_owner
-from podpool.whereabouts.orphan_gc import Release, releases, reservations_to_delete
+from podpool.whereabouts.ippool import allocation_patch
+from podpool.whereabouts.migration_report import owner_text
+from podpool.whereabouts.orphan_gc import OrphanedEntry, orphaned_entries, orphaned_reservations
 
 LOOK_AGAIN_ANNOTATION = "podpool.io/look-again"
 """On an NNC: when somebody asked for another look. The write itself is what wakes controller and agent."""
 MENDED_BY_A_LOOK = frozenset({"books-differ", "container-unknown", "nodes-share-address", "unaligned"})
 
 
-class Repair(View, frozen=True, kw_only=True):
+class Repair(ViewModel, frozen=True, kw_only=True):
     """One thing to be done."""
 
     about: str
@@ -32,7 +32,7 @@ class Repair(View, frozen=True, kw_only=True):
     told: str
 
 
-class LookAgain(Repair, frozen=True, kw_only=True):
+class RequestReconcile(Repair, frozen=True, kw_only=True):
     """Have controller and agent look at a node again."""
 
     node: str
@@ -42,7 +42,7 @@ class ReleaseEntries(Repair, frozen=True, kw_only=True):
     """Take entries of Pods that are gone out of a pool."""
 
     namespace: str
-    entries: tuple[Release, ...]
+    entries: tuple[OrphanedEntry, ...]
 
 
 class DeleteReservation(Repair, frozen=True, kw_only=True):
@@ -53,10 +53,10 @@ class DeleteReservation(Repair, frozen=True, kw_only=True):
     uid: str
 
 
-Step = LookAgain | ReleaseEntries | DeleteReservation
+RepairStep = RequestReconcile | ReleaseEntries | DeleteReservation
 
 
-class Done(View, frozen=True, kw_only=True):
+class RepairResult(ViewModel, frozen=True, kw_only=True):
     """What became of a step; without an error it is done."""
 
     about: str
@@ -64,13 +64,13 @@ class Done(View, frozen=True, kw_only=True):
     error: str = ""
 
 
-def plan(first: Evidence, second: Evidence, report: Report) -> tuple[Step, ...]:
+def plan(first: AuditSnapshot, second: AuditSnapshot, report: AuditReport) -> tuple[RepairStep, ...]:
     """Plan what can be done about a report that both looks confirm."""
     return (*_entries(first, second), *_reservations(first, second), *_looks(second, report))
 
 
-def _entries(first: Evidence, second: Evidence) -> Iterable[Step]:
-    found = releases(first.look, second.look)
+def _entries(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:
+    found = orphaned_entries(first.look, second.look)
     for pool in second.pools:
         here = tuple(each for each in found if each.pool == pool.metadata.name)
         if here:
@@ -83,12 +83,12 @@ def _entries(first: Evidence, second: Evidence) -> Iterable[Step]:
             )
 
 
-def _owner(release: Release) -> str:
-    return told_owner(release.change.before) if release.change.before else "nobody"
+def _owner(release: OrphanedEntry) -> str:
+    return owner_text(release.change.before) if release.change.before else "nobody"
 
 
-def _reservations(first: Evidence, second: Evidence) -> Iterable[Step]:
-    for each in reservations_to_delete(first.look, second.look):
+def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:
+    for each in orphaned_reservations(first.look, second.look):
         yield DeleteReservation(
             about=f"overlappingrangeipreservation/{each.metadata.name}",
             told=f"delete it: {each.spec.podref} is gone",
@@ -98,7 +98,7 @@ def _reservations(first: Evidence, second: Evidence) -> Iterable[Step]:
         )
 
 
-def _looks(evidence: Evidence, report: Report) -> Iterable[Step]:
+def _looks(evidence: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]:
     doubted = {each.about for each in report.findings if each.code in MENDED_BY_A_LOOK}
     for config in evidence.configs:
         name = config.metadata.name
@@ -106,36 +106,36 @@ def _looks(evidence: Evidence, report: Report) -> Iterable[Step]:
             f"address/{each.ip}" for container in config.status.network_containers for each in container.ip_assignments
         }
         if doubted & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
-            yield LookAgain(
+            yield RequestReconcile(
                 about=f"nodenetworkconfig/{name}", told="ask its controller and agent to look again", node=name
             )
 
 
-async def carry_out(steps: Sequence[Step], kube: KubeClient, *, at: float) -> list[Done]:
+async def carry_out(steps: Sequence[RepairStep], kube: KubeClient, *, at: float) -> list[RepairResult]:
     """Do what was planned; what has changed meanwhile is left as it is, and told."""
     done = []
     for step in steps:
         try:
             await _do(step, kube, at=at)
         except PodpoolError as error:
-            done.append(Done(about=step.about, told=step.told, error=str(error)))
+            done.append(RepairResult(about=step.about, told=step.told, error=str(error)))
         else:
-            done.append(Done(about=step.about, told=step.told))
+            done.append(RepairResult(about=step.about, told=step.told))
     return done
 
 
-async def _do(step: Step, kube: KubeClient, *, at: float) -> None:
-    if isinstance(step, LookAgain):
+async def _do(step: RepairStep, kube: KubeClient, *, at: float) -> None:
+    if isinstance(step, RequestReconcile):
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
         patch = {"metadata": {"annotations": {LOOK_AGAIN_ANNOTATION: moment}}}
-        await kube.merge(NETWORK_CONFIGS, step.node, patch, namespace="kube-system")
+        await kube.merge(NODE_NETWORK_CONFIGS, step.node, patch, namespace="kube-system")
     elif isinstance(step, ReleaseEntries):
-        changes = patch_of(each.change for each in step.entries)
+        changes = allocation_patch(each.change for each in step.entries)
         await kube.json_patch(IP_POOLS, step.entries[0].pool, changes, namespace=step.namespace)
     else:
-        await kube.delete(RESERVATIONS, step.name, namespace=step.namespace, uid=step.uid)
+        await kube.delete(IP_RESERVATIONS, step.name, namespace=step.namespace, uid=step.uid)
 
 
-def shown_plan(steps: Sequence[Step]) -> list[Repair]:
+def shown_plan(steps: Sequence[RepairStep]) -> list[Repair]:
     """Show a plan without what only the doing needs."""
     return [Repair(about=each.about, told=each.told) for each in steps]

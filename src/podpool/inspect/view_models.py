@@ -8,21 +8,21 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, report_of
+from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
 from podpool.core.scaling import Scaler
-from podpool.inspect.objects import SeenPod
-from podpool.ledger.messages import NewSubnet, SubnetState
+from podpool.inspect.objects import ObservedPod
+from podpool.ledger.messages import SubnetSpec, SubnetState
 
 WAITING_SHOWN = 12
 """Pods of a node that are named; of more, the number is told."""
 FULL = "NCUpdateSubnetFullError"
 
 
-class View(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ViewModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that a browser or a terminal is sent; what is as it always is need not be written."""
 
 
-class Waiting(View, frozen=True, kw_only=True):
+class Waiting(ViewModel, frozen=True, kw_only=True):
     """A Pod without an address."""
 
     pod: str
@@ -30,7 +30,7 @@ class Waiting(View, frozen=True, kw_only=True):
     since: str = ""
 
 
-class NodeView(View, frozen=True, kw_only=True):
+class NodeView(ViewModel, frozen=True, kw_only=True):
     """A node: what it has, and who waits there."""
 
     name: str
@@ -60,7 +60,7 @@ class NodeView(View, frozen=True, kw_only=True):
         return self.assigned + self.idle
 
 
-class SubnetView(View, frozen=True, kw_only=True):
+class SubnetView(ViewModel, frozen=True, kw_only=True):
     """A subnet: how full, of what, and what was decided for it."""
 
     name: str
@@ -104,7 +104,7 @@ class SubnetView(View, frozen=True, kw_only=True):
         return max(0, self.reserved - self.idle)
 
 
-def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[SeenPod], *, there: bool = True) -> NodeView:
+def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[ObservedPod], *, there: bool = True) -> NodeView:
     """Show a node."""
     used = {address for pod in pods for address in pod.addresses}
     waiting = sorted((each for each in pods if each.waits), key=lambda pod: (pod.since or "~", pod.key))
@@ -116,7 +116,7 @@ def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[SeenPo
     kept = [each.ip for container in containers for each in container.ip_assignments if each.name not in released]
     shown = sum(len(container.ip_assignments) for container in containers)
     assigned = sum(address in used for address in kept)
-    report = report_of(config)
+    report = agent_report(config)
     return NodeView(
         name=name,
         subnet=subnet_key(containers[0].vnet_id, containers[0].subnet_name),
@@ -142,7 +142,7 @@ def as_decided(state: SubnetState, subnet: ClusterSubnet | None) -> SubnetState:
     return msgspec.structs.replace(state, scaler=scaler, exhausted=subnet.status.exhausted)
 
 
-def subnet_view(state: SubnetState, made: NewSubnet | None, nodes: Iterable[NodeView]) -> SubnetView:
+def subnet_view(state: SubnetState, made: SubnetSpec | None, nodes: Iterable[NodeView]) -> SubnetView:
     """Show a subnet; `nodes` are those of this cluster on it."""
     here = tuple(nodes)
     assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)

@@ -46,7 +46,7 @@ class Index(Generic[T]):
             self._found.pop(value, None)
 
 
-class Store(Generic[T]):
+class ObjectCache(Generic[T]):
     """Objects by key (`namespace/name`, or the name alone), in the order in which they came."""
 
     def __init__(self) -> None:

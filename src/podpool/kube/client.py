@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from podpool.api.meta import Kind, T
-from podpool.kube.codec import ENCODER, Change, Line, Lines, Listing, reader, whole
-from podpool.kube.errors import Gone, TooMany, Unreadable, refusal
+from podpool.kube.codec import ENCODER, LineSplitter, ObjectList, WatchEvent, WatchLine, decoders_of, manifest_of
+from podpool.kube.errors import ApiDecodeError, ApiExpired, ApiTooManyRequests, api_error
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 PAGE = 500
@@ -28,7 +28,7 @@ SILENCE = 90.0
 _PEER = "the API server"
 _MERGE = "application/merge-patch+json"
 _JSON_PATCH = "application/json-patch+json"
-_LINE = msgspec.json.Decoder(Line)
+_LINE = msgspec.json.Decoder(WatchLine)
 _PLAIN = msgspec.json.Decoder(dict[str, Any])
 
 R = TypeVar("R")
@@ -74,17 +74,17 @@ class KubeClient:
         labels: str | None = None,
         fields: str | None = None,
         cached: bool = False,
-    ) -> Listing[T]:
+    ) -> ObjectList[T]:
         """Read all objects that match; `cached` is cheaper for the server, and may be of any age."""
         query = _selecting(labels, fields) | ({"resourceVersion": "0"} if cached else {})
         try:
             return await self._pages(kind, namespace, query | {"limit": str(PAGE)})
-        except Gone:  # the pages took so long that their version was forgotten: all at once, then
+        except ApiExpired:  # the pages took so long that their version was forgotten: all at once, then
             return await self._pages(kind, namespace, query)
 
     async def create(self, kind: Kind[T], obj: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         """Create an object, in its own namespace unless told; raises `AlreadyExists`."""
-        plain = whole(kind, obj)
+        plain = manifest_of(kind, obj)
         meta = plain.get("metadata", {})
         namespace = namespace or meta.get("namespace")
         doing = f"create {_named(kind, namespace, meta.get('name', ''))}"
@@ -99,7 +99,7 @@ class KubeClient:
         namespace = namespace or meta.get("namespace")
         doing = f"replace {_part(sub)}{_named(kind, namespace, meta['name'])}"
         path = kind.path(namespace=namespace, name=meta["name"], sub=sub)
-        return _read(kind, doing, await self._call(doing, _writing("PUT", path, whole(kind, obj))))
+        return _read(kind, doing, await self._call(doing, _writing("PUT", path, manifest_of(kind, obj))))
 
     async def merge(
         self,
@@ -156,17 +156,17 @@ class KubeClient:
         labels: str | None = None,
         fields: str | None = None,
         lasting: int = 300,
-    ) -> AsyncGenerator[Change[T], None]:
+    ) -> AsyncGenerator[WatchEvent[T], None]:
         """Tell what changes after version `since`, until the server ends it after `lasting` seconds.
 
-        Raises `Gone` when the server has forgotten that version. Whoever stops early closes (`contextlib.aclosing`).
+        Raises `ApiExpired` when the server has forgotten that version. Whoever stops early closes (`contextlib.aclosing`).
         """
         doing = f"watch {_named(kind, namespace, '')}"
         query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(lasting)}
         query |= {"resourceVersion": since, **_selecting(labels, fields)}
         request = Request(method="GET", path=kind.path(namespace=namespace), query=query)
         response = await self._head(doing, request)
-        pieces, lines = aiter(response.stream), Lines()
+        pieces, lines = aiter(response.stream), LineSplitter()
         try:
             while (piece := await _next(pieces, self._silence)) is not None:
                 for line in lines.cut(piece):
@@ -188,15 +188,15 @@ class KubeClient:
         request = _writing("PATCH", kind.path(namespace=namespace, name=name, sub=sub), patch, media)
         return _read(kind, doing, await self._call(doing, request))
 
-    async def _pages(self, kind: Kind[T], namespace: str | None, query: dict[str, str]) -> Listing[T]:
+    async def _pages(self, kind: Kind[T], namespace: str | None, query: dict[str, str]) -> ObjectList[T]:
         doing, path = f"list {_named(kind, namespace, '')}", kind.path(namespace=namespace)
         items: list[T] = []
         while True:
             body = await self._call(doing, Request(method="GET", path=path, query=query))
-            page = _decoded(reader(kind).page, doing, body)
+            page = _decoded(decoders_of(kind).page, doing, body)
             items += page.items or ()
             if not page.metadata.next:
-                return Listing(items=items, resource_version=page.metadata.resource_version)
+                return ObjectList(items=items, resource_version=page.metadata.resource_version)
             query = {each: value for each, value in query.items() if each != "resourceVersion"}
             query["continue"] = page.metadata.next
 
@@ -218,8 +218,8 @@ class KubeClient:
             response = await self._transport.send(request)
             if response.status < 400:
                 return response
-            error = refusal(doing, response.status, await response.read(), response.headers)
-            patience = error.retry_after if isinstance(error, TooMany) else None
+            error = api_error(doing, response.status, await response.read(), response.headers)
+            patience = error.retry_after if isinstance(error, ApiTooManyRequests) else None
             if not patience or loop.time() + patience >= until:
                 raise error
             await asyncio.sleep(patience)
@@ -260,19 +260,19 @@ async def _next(pieces: AsyncIterator[bytes], silence: float) -> bytes | None:
         raise Unreachable(_PEER, f"a watch was silent for {silence:g} s") from late
 
 
-def _change(kind: Kind[T], doing: str, line: bytes) -> Change[T]:
+def _change(kind: Kind[T], doing: str, line: bytes) -> WatchEvent[T]:
     told = _decoded(_LINE, doing, line)
     if told.type == "ERROR":
-        raise refusal(doing, 200, told.object)
-    return Change(type=told.type, object=_decoded(reader(kind).one, doing, told.object))
+        raise api_error(doing, 200, told.object)
+    return WatchEvent(type=told.type, object=_decoded(decoders_of(kind).one, doing, told.object))
 
 
 def _read(kind: Kind[T], doing: str, body: bytes) -> T:
-    return _decoded(reader(kind).one, doing, body)
+    return _decoded(decoders_of(kind).one, doing, body)
 
 
 def _decoded(decoder: msgspec.json.Decoder[R], doing: str, body: bytes | msgspec.Raw) -> R:
     try:
         return decoder.decode(body)
     except msgspec.DecodeError as error:
-        raise Unreadable(doing, status=200, message=f"the answer cannot be read: {error}") from error
+        raise ApiDecodeError(doing, status=200, message=f"the answer cannot be read: {error}") from error

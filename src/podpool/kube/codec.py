@@ -10,73 +10,73 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from podpool.api.meta import Kind, Named, T
+from podpool.api.meta import KeyedObject, Kind, T
 
 ENCODER = msgspec.json.Encoder(decimal_format="number")
 
 Item = TypeVar("Item")
 
 
-class Listing(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+class ObjectList(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """All objects that were asked for, as they were at one version."""
 
     items: Sequence[Item]
     resource_version: str
 
 
-class Change(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+class WatchEvent(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """What a watch tells. Of a bookmark's object only the version counts."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK"]
     object: Item
 
 
-class PageMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ListMeta(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Where a page ends, and the version of the whole list."""
 
     resource_version: str = ""
     next: str = msgspec.field(name="continue", default="")
 
 
-class Page(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
+class ListPage(msgspec.Struct, Generic[Item], frozen=True, kw_only=True):
     """A part of a list; an empty one may say null."""
 
-    metadata: PageMeta = PageMeta()
+    metadata: ListMeta = ListMeta()
     items: list[Item] | None = None
 
 
-class Line(msgspec.Struct, frozen=True, kw_only=True):
+class WatchLine(msgspec.Struct, frozen=True, kw_only=True):
     """One line of a watch."""
 
     type: Literal["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"]
     object: msgspec.Raw
 
 
-class Reader(Generic[Item]):
+class KindDecoders(Generic[Item]):
     """The decoders of one kind."""
 
     def __init__(self, item: type[Item]) -> None:
-        page: Any = Page  # a generic struct takes its argument at run time
+        page: Any = ListPage  # a generic struct takes its argument at run time
         self.one: msgspec.json.Decoder[Item] = msgspec.json.Decoder(item)
-        self.page: msgspec.json.Decoder[Page[Item]] = msgspec.json.Decoder(page[item])
+        self.page: msgspec.json.Decoder[ListPage[Item]] = msgspec.json.Decoder(page[item])
 
 
-_reader = cache(Reader)
+_reader = cache(KindDecoders)
 
 
-def reader(kind: Kind[T]) -> Reader[T]:
+def decoders_of(kind: Kind[T]) -> KindDecoders[T]:
     """Find the decoders of a kind."""
     return _reader(kind.type)
 
 
-def whole(kind: Kind[Any], obj: Named | Mapping[str, Any]) -> dict[str, Any]:
+def manifest_of(kind: Kind[Any], obj: KeyedObject | Mapping[str, Any]) -> dict[str, Any]:
     """Write an object out in full, its kind included."""
     # a decimal stays one: the encoder writes it digit by digit
     plain = obj if isinstance(obj, Mapping) else msgspec.to_builtins(obj, builtin_types=(Decimal,))
     return {**plain, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
-class Lines:
+class LineSplitter:
     """The lines of a stream that comes in pieces."""
 
     def __init__(self) -> None:

@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput
-from podpool.kube.credentials import Credential, PluginTransport
-from podpool.kube.kubeconfig import Chosen, Cluster, User, choose
+from podpool.kube.credentials import ExecCredentialStatus, ExecPluginTransport
+from podpool.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, ResolvedContext, resolve_context
 from podpool.kube.proxy import proxy_for
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.http import Headers, HttpTransport
 
-ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """Where a Pod finds its own account."""
 CLOCK = SystemClock()
 
-Connection = HttpTransport | PluginTransport
+Connection = HttpTransport | ExecPluginTransport
 
 
 def connect(environ: Mapping[str, str] = os.environ, *, context: str | None = None) -> Connection:
@@ -30,11 +30,11 @@ def connect(environ: Mapping[str, str] = os.environ, *, context: str | None = No
     return from_kubeconfig(*files, context=context, environ=environ) if files else in_cluster(environ)
 
 
-def namespace_of(*paths: Path, environ: Mapping[str, str] = os.environ, context: str | None = None) -> str:
+def default_namespace(*paths: Path, environ: Mapping[str, str] = os.environ, context: str | None = None) -> str:
     """Find where kubectl looks for names that come without a namespace: in the context's, or the Pod's own."""
     files = paths or _files(environ, context)
-    own = ACCOUNT / "namespace"
-    told = choose(files, context=context).namespace if files else own.read_text().strip() if own.exists() else ""
+    own = SERVICE_ACCOUNT_DIR / "namespace"
+    told = resolve_context(files, context=context).namespace if files else own.read_text().strip() if own.exists() else ""
     return told or "default"
 
 
@@ -47,33 +47,33 @@ def _files(environ: Mapping[str, str], context: str | None) -> Sequence[Path]:
     return [Path.home() / ".kube" / "config"]
 
 
-def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = ACCOUNT) -> HttpTransport:
+def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = SERVICE_ACCOUNT_DIR) -> HttpTransport:
     """Go to the API server with the account of the Pod that we run in."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
     base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
-    return HttpTransport(base, tls=tls, headers=from_file(account / "token"), proxy=proxy_for(base, environ))
+    return HttpTransport(base, tls=tls, headers=token_file_headers(account / "token"), proxy=proxy_for(base, environ))
 
 
 def from_kubeconfig(
     *paths: Path, context: str | None = None, environ: Mapping[str, str] = os.environ, clock: Clock = CLOCK
 ) -> Connection:
     """Go to the API server of a context, the current one unless told."""
-    chosen = choose(paths, context=context)
+    chosen = resolve_context(paths, context=context)
     if chosen.user.exec is None:
         return _road(chosen, chosen.user, _headers(chosen.user), environ)
 
-    def road(credential: Credential, headers: Headers) -> HttpTransport:
-        user = User(
+    def road(credential: ExecCredentialStatus, headers: Headers) -> HttpTransport:
+        user = KubeconfigUser(
             client_certificate_data=_inline(credential.client_certificate_data),
             client_key_data=_inline(credential.client_key_data),
         )
         return _road(chosen, user, headers, environ)
 
-    return PluginTransport(chosen.user.exec, chosen.cluster, road, clock=clock, environ=environ)
+    return ExecPluginTransport(chosen.user.exec, chosen.cluster, road, clock=clock, environ=environ)
 
 
-def from_file(path: Path) -> Headers:
+def token_file_headers(path: Path) -> Headers:
     """Take the token from a file, which is read again when it has changed."""
     read: tuple[tuple[int, int], str] | None = None
 
@@ -88,7 +88,7 @@ def from_file(path: Path) -> Headers:
     return headers
 
 
-def _road(chosen: Chosen, user: User, headers: Headers, environ: Mapping[str, str]) -> HttpTransport:
+def _road(chosen: ResolvedContext, user: KubeconfigUser, headers: Headers, environ: Mapping[str, str]) -> HttpTransport:
     cluster = chosen.cluster
     return HttpTransport(
         cluster.server,
@@ -99,13 +99,13 @@ def _road(chosen: Chosen, user: User, headers: Headers, environ: Mapping[str, st
     )
 
 
-def _headers(user: User) -> Headers:
+def _headers(user: KubeconfigUser) -> Headers:
     if user.token_file:
-        return from_file(Path(user.token_file))
+        return token_file_headers(Path(user.token_file))
     return lambda: {"authorization": f"Bearer {user.token}"} if user.token else {}
 
 
-def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
+def _tls(cluster: KubeconfigCluster, user: KubeconfigUser) -> ssl.SSLContext:
     try:
         tls = ssl.create_default_context(
             cafile=cluster.certificate_authority or None,
@@ -122,7 +122,7 @@ def _tls(cluster: Cluster, user: User) -> ssl.SSLContext:
     return tls
 
 
-def _load_certificate(tls: ssl.SSLContext, user: User) -> None:
+def _load_certificate(tls: ssl.SSLContext, user: KubeconfigUser) -> None:
     if user.client_certificate:
         tls.load_cert_chain(user.client_certificate, user.client_key or None)
     elif user.client_certificate_data:

@@ -7,15 +7,15 @@ import asyncio
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from podpool.api.crds import DEFINITIONS
+from podpool.api.crds import CRDS
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists, Conflict
+from podpool.kube.errors import ApiAlreadyExists, ApiConflict
 
 PAUSE = 0.1
 """Seconds between two looks whether a kind is served; it takes about one."""
 
 
-async def install(client: KubeClient, manifests: Iterable[Mapping[str, Any]]) -> None:
+async def install_crds(client: KubeClient, manifests: Iterable[Mapping[str, Any]]) -> None:
     """Define kinds, or bring their definitions up to date, and wait until they are in force."""
     names = [await _define(client, each) for each in manifests]
     for name in names:
@@ -25,8 +25,8 @@ async def install(client: KubeClient, manifests: Iterable[Mapping[str, Any]]) ->
 async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
     name: str = manifest["metadata"]["name"]
     try:
-        await client.create(DEFINITIONS, manifest)
-    except AlreadyExists:
+        await client.create(CRDS, manifest)
+    except ApiAlreadyExists:
         while not await _updated(client, name, manifest):
             continue
     return name
@@ -34,15 +34,15 @@ async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
 
 async def _updated(client: KubeClient, name: str, manifest: Mapping[str, Any]) -> bool:
     """Bring a definition up to date, unless the server itself, which keeps its status, came in between."""
-    there = await client.read(DEFINITIONS, name)
+    there = await client.read(CRDS, name)
     try:
-        await client.replace(DEFINITIONS, {**there, "spec": extended(there["spec"], manifest["spec"])})
-    except Conflict:
+        await client.replace(CRDS, {**there, "spec": merged_spec(there["spec"], manifest["spec"])})
+    except ApiConflict:
         return False
     return True
 
 
-def extended(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+def merged_spec(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
     """Bring a definition up to date: versions that are not ours stay, and objects are stored in the one they were."""
     (version,) = ours["versions"]
     others = [each for each in there["versions"] if each["name"] != version["name"]]
@@ -52,6 +52,6 @@ def extended(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any
 
 async def _established(client: KubeClient, name: str) -> None:
     while True:
-        if (await client.get(DEFINITIONS, name)).established:
+        if (await client.get(CRDS, name)).established:
             return
         await asyncio.sleep(PAUSE)

@@ -18,17 +18,17 @@ import msgspec
 from yarl import URL
 
 from podpool.core.errors import InvalidInput
-from podpool.kube.kubeconfig import Cluster, Plugin
+from podpool.kube.kubeconfig import ExecPlugin, KubeconfigCluster
 from podpool.runtime.clock import Clock
 from podpool.runtime.http import Headers, HttpTransport
 from podpool.runtime.transport import Request, Response, Unreachable
 
-EARLY = 10.0
+EXPIRY_MARGIN = 10.0
 """Seconds before its end from which on a credential is not used any more."""
 UNKNOWN = 401
 
 
-class Credential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ExecCredentialStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a plugin gives."""
 
     token: str = ""
@@ -46,18 +46,18 @@ class ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """What a plugin prints."""
 
     api_version: str
-    status: Credential
+    status: ExecCredentialStatus
 
 
 _PRINTED = msgspec.json.Decoder(ExecCredential)
-Open = Callable[[Credential, Headers], HttpTransport]
+Open = Callable[[ExecCredentialStatus, Headers], HttpTransport]
 
 
-class PluginTransport:
+class ExecPluginTransport:
     """The road to an API server that a plugin's credentials open."""
 
     def __init__(
-        self, plugin: Plugin, cluster: Cluster, road: Open, *, clock: Clock, environ: Mapping[str, str]
+        self, plugin: ExecPlugin, cluster: KubeconfigCluster, road: Open, *, clock: Clock, environ: Mapping[str, str]
     ) -> None:
         if plugin.interactive_mode == "Always":
             raise InvalidInput("user", plugin.command, "asks a person for credentials; use one that needs nobody")
@@ -67,9 +67,9 @@ class PluginTransport:
         self._open = road
         self._clock = clock
         self._environ = environ
-        self._credential: Credential | None = None
+        self._credential: ExecCredentialStatus | None = None
         self._road: HttpTransport | None = None
-        self._running: asyncio.Task[Credential] | None = None
+        self._running: asyncio.Task[ExecCredentialStatus] | None = None
 
     async def send(self, request: Request) -> Response:
         """Send a request with a good credential; one that is not known any more is renewed, once."""
@@ -92,7 +92,7 @@ class PluginTransport:
             await self._road.close()
             self._road = None
 
-    async def _ready(self) -> tuple[Credential, HttpTransport]:
+    async def _ready(self) -> tuple[ExecCredentialStatus, HttpTransport]:
         credential = self._credential
         if credential is None or self._ended(credential):
             credential = await self._renewed()
@@ -100,7 +100,7 @@ class PluginTransport:
             self._road = self._open(credential, lambda: self._credential.headers if self._credential else {})
         return credential, self._road
 
-    async def _renewed(self) -> Credential:
+    async def _renewed(self) -> ExecCredentialStatus:
         if self._running is None or self._running.done():
             self._running = asyncio.create_task(self._run())
             self._running.add_done_callback(_noted)  # its failure is told to who waits, if anybody still does
@@ -112,11 +112,11 @@ class PluginTransport:
                 await road.close()
         return new
 
-    def _ended(self, credential: Credential) -> bool:
+    def _ended(self, credential: ExecCredentialStatus) -> bool:
         end = credential.expiration_timestamp
-        return end is not None and self._clock.wall() >= end.timestamp() - EARLY
+        return end is not None and self._clock.wall() >= end.timestamp() - EXPIRY_MARGIN
 
-    async def _run(self) -> Credential:
+    async def _run(self) -> ExecCredentialStatus:
         plugin = self._plugin
         told = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(self._info()).decode()}
         own = {each.name: each.value for each in plugin.env or ()}
@@ -159,6 +159,6 @@ class PluginTransport:
         return Unreachable(str(self.base), f"no credential from {self._plugin.command}: {why.strip()}")
 
 
-def _noted(task: asyncio.Task[Credential]) -> None:
+def _noted(task: asyncio.Task[ExecCredentialStatus]) -> None:
     if not task.cancelled():
         task.exception()

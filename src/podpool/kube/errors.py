@@ -26,43 +26,43 @@ class ApiError(PodpoolError):
         self.retry_after = retry_after
 
 
-class NotFound(ApiError):
+class ApiNotFound(ApiError):
     """There is no such object, namespace or kind."""
 
 
-class AlreadyExists(ApiError):
+class ApiAlreadyExists(ApiError):
     """The name is taken."""
 
 
-class Conflict(ApiError):
+class ApiConflict(ApiError):
     """The object is not the one that the precondition named: read it again."""
 
 
-class Gone(ApiError):
+class ApiExpired(ApiError):
     """The version is no longer, or not yet, remembered: list again."""
 
 
-class Forbidden(ApiError):
+class ApiForbidden(ApiError):
     """The account lacks the right, or is not known at all."""
 
 
-class Invalid(ApiError):
+class ApiInvalid(ApiError):
     """The object, or the request, breaks a rule of its kind."""
 
 
-class TooMany(ApiError):
+class ApiTooManyRequests(ApiError):
     """The server asks for patience; `retry_after` tells for how many seconds, when it says so."""
 
 
-class ServerError(ApiError):
+class ApiServerError(ApiError):
     """The server is in trouble of its own."""
 
 
-class Unreadable(ApiError):
+class ApiDecodeError(ApiError):
     """The server's answer is not what its kind looks like."""
 
 
-class Status(msgspec.Struct, frozen=True, kw_only=True):
+class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The body of a refusal, as far as we read it."""
 
     code: int = 0
@@ -71,32 +71,32 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _BY_REASON: Mapping[str, type[ApiError]] = {
-    "AlreadyExists": AlreadyExists,
-    "Expired": Gone,
-    "Gone": Gone,
-    "NotFound": NotFound,
+    "AlreadyExists": ApiAlreadyExists,
+    "Expired": ApiExpired,
+    "Gone": ApiExpired,
+    "NotFound": ApiNotFound,
 }
 _BY_STATUS: Mapping[int, type[ApiError]] = {
-    400: Invalid,
-    401: Forbidden,
-    403: Forbidden,
-    404: NotFound,
-    409: Conflict,
-    410: Gone,
-    422: Invalid,
-    429: TooMany,
+    400: ApiInvalid,
+    401: ApiForbidden,
+    403: ApiForbidden,
+    404: ApiNotFound,
+    409: ApiConflict,
+    410: ApiExpired,
+    422: ApiInvalid,
+    429: ApiTooManyRequests,
 }
-_STATUS = msgspec.json.Decoder(Status)
+_STATUS = msgspec.json.Decoder(ApiStatus)
 
 
-def refusal(doing: str, status: int, body: bytes | msgspec.Raw, headers: Mapping[str, str] | None = None) -> ApiError:
+def api_error(doing: str, status: int, body: bytes | msgspec.Raw, headers: Mapping[str, str] | None = None) -> ApiError:
     """Make the error of a refused request from its status, its body and its headers."""
     try:
         said = _STATUS.decode(body)
     except msgspec.DecodeError:  # a proxy in between answers with a page
-        said = Status(message=bytes(body)[:200].decode(errors="replace"))
+        said = ApiStatus(message=bytes(body)[:200].decode(errors="replace"))
     code = status if status >= 400 else said.code
-    made = _BY_REASON.get(said.reason) or _BY_STATUS.get(code) or (ServerError if code >= 500 else ApiError)
+    made = _BY_REASON.get(said.reason) or _BY_STATUS.get(code) or (ApiServerError if code >= 500 else ApiError)
     return made(
         doing, status=code, reason=said.reason, message=said.message, retry_after=_seconds(headers or {}, "retry-after")
     )

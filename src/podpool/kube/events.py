@@ -18,25 +18,25 @@ from podpool.api.builtin import EVENTS, ObjectReference
 from podpool.api.meta import Kind, T
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists, ApiError, Forbidden, Invalid, NotFound
+from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiForbidden, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 
-AGAIN = 300.0
+UPDATE_INTERVAL = 300.0
 """Seconds between two writes of the same Event."""
-OVER = 600.0
+SERIES_TIMEOUT = 600.0
 """Seconds after which a thing that has not happened again is over; the next time it is a new Event."""
 BURST, REFILL = 25, 1.0
 """So many may be written at once, and then one every so many seconds."""
-KEPT = 256
+MAX_SERIES = 256
 """Things that are remembered; of more than that the oldest is forgotten."""
-LONGEST_NOTE = 1024
+MAX_NOTE_BYTES = 1024
 """Bytes, as the API server has it."""
 NORMAL, WARNING = "Normal", "Warning"
 
 _log = logging.getLogger(__name__)
 
-Thing = tuple[ObjectReference, str, str, str]
+SeriesKey = tuple[ObjectReference, str, str, str]
 
 
 class _Series(msgspec.Struct, kw_only=True):
@@ -52,7 +52,7 @@ class _Series(msgspec.Struct, kw_only=True):
     failures: int = 0
 
 
-class Recorder:
+class EventRecorder:
     """Writes what is told while `run` runs. `instance` is the node's name, or the process' own."""
 
     def __init__(self, client: KubeClient, *, component: str, instance: str, clock: Clock, rng: random.Random) -> None:
@@ -61,7 +61,7 @@ class Recorder:
         self._instance = instance
         self._clock = clock
         self._rng = rng
-        self._told: dict[Thing, _Series] = {}
+        self._told: dict[SeriesKey, _Series] = {}
         self._news = asyncio.Event()
         self._number = 0
         self._tokens = float(BURST)
@@ -72,14 +72,14 @@ class Recorder:
         thing = (regarding, WARNING if warning else NORMAL, reason, action)
         now = self._clock.wall()
         series = self._told.pop(thing, None)
-        if series is None or now - series.last > OVER:
+        if series is None or now - series.last > SERIES_TIMEOUT:
             began = asyncio.get_running_loop().time()
             series = _Series(note=note, began=now, last=now, name=self._name(regarding), due=began)
         else:
             series.count += 1
             series.last = now
         self._told[thing] = series  # the newest at the end
-        if len(self._told) > KEPT:
+        if len(self._told) > MAX_SERIES:
             del self._told[next(iter(self._told))]
         self._news.set()
 
@@ -114,7 +114,7 @@ class Recorder:
         self._filled = now
         return max(0.0, (1.0 - self._tokens) * REFILL)
 
-    async def _write(self, thing: Thing, series: _Series) -> None:
+    async def _write(self, thing: SeriesKey, series: _Series) -> None:
         now, count = asyncio.get_running_loop().time(), series.count
         namespace = thing[0].namespace or "default"
         try:
@@ -123,27 +123,27 @@ class Recorder:
                 await self._client.merge(EVENTS, series.name, counted, namespace=namespace)
             else:
                 await self._client.create(EVENTS, self._event(thing, series), namespace=namespace)
-        except AlreadyExists:
+        except ApiAlreadyExists:
             series.name = self._name(thing[0])
-        except NotFound as error:
+        except ApiNotFound as error:
             if series.written:  # the server forgets an Event after an hour
                 series.written, series.name = 0, self._name(thing[0])
             else:
                 self._give_up(series, error)
-        except (Forbidden, Invalid) as error:
+        except (ApiForbidden, ApiInvalid) as error:
             self._give_up(series, error)
         except (ApiError, Unreachable) as error:
             series.failures += 1
-            series.due = now + backoff(series.failures, rng=self._rng, base=REFILL, most=AGAIN)
+            series.due = now + backoff(series.failures, rng=self._rng, base=REFILL, most=UPDATE_INTERVAL)
             _log.info("an Event waits: %s", error)
         else:
-            series.written, series.due, series.failures = count, now + AGAIN, 0
+            series.written, series.due, series.failures = count, now + UPDATE_INTERVAL, 0
 
     def _give_up(self, series: _Series, error: ApiError) -> None:
         _log.warning("an Event is not written: %s", error)
-        series.written, series.due = series.count, asyncio.get_running_loop().time() + AGAIN
+        series.written, series.due = series.count, asyncio.get_running_loop().time() + UPDATE_INTERVAL
 
-    def _event(self, thing: Thing, series: _Series) -> dict[str, Any]:
+    def _event(self, thing: SeriesKey, series: _Series) -> dict[str, Any]:
         regarding, kind, reason, action = thing
         event = {
             "metadata": {"name": series.name},
@@ -153,7 +153,7 @@ class Recorder:
             "action": action,
             "reason": reason,
             "regarding": regarding,
-            "note": series.note.encode()[:LONGEST_NOTE].decode(errors="ignore"),
+            "note": series.note.encode()[:MAX_NOTE_BYTES].decode(errors="ignore"),
             "type": kind,
         }
         return event | ({"series": self._counted(series)} if series.count > 1 else {})
@@ -167,7 +167,7 @@ class Recorder:
         return f"{regarding.name[:200].rstrip('.-')}.{self._number:x}"
 
 
-def reference(kind: Kind[T], obj: T) -> ObjectReference:
+def object_reference(kind: Kind[T], obj: T) -> ObjectReference:
     """Point to an object."""
     meta = obj.metadata
     return ObjectReference(

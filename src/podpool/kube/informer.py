@@ -22,22 +22,22 @@ import msgspec
 
 from podpool.api.meta import Kind, T
 from podpool.kube.backoff import backoff
-from podpool.kube.cache import Store
+from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
-from podpool.kube.codec import Listing
+from podpool.kube.codec import ObjectList
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
 
-LASTING = (300, 600)
+WATCH_SECONDS = (300, 600)
 """Seconds between which a watch's length is drawn, so that not all end at once."""
-TRUST = 1800.0
+RELIST_INTERVAL = 1800.0
 """Seconds for which a list is trusted, however well the watches on it go."""
-BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0
+BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
 
 _log = logging.getLogger(__name__)
 
 
-class Initial(msgspec.Struct, Generic[T], frozen=True, gc=False):
+class Replaced(msgspec.Struct, Generic[T], frozen=True, gc=False):
     """All that is there: first of all, and again whenever the thread was lost. What is not among it is gone."""
 
     objects: Sequence[T]
@@ -55,10 +55,10 @@ class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False):
     object: T
 
 
-Event: TypeAlias = Initial[T] | Applied[T] | Deleted[T]
+InformerEvent: TypeAlias = Replaced[T] | Applied[T] | Deleted[T]
 
 
-class Reflector(Generic[T]):
+class Informer(Generic[T]):
     """Follows a kind for one taker: `run` keeps the store, or `stream` tells somebody else."""
 
     def __init__(  # noqa: PLR0913  everything that a list can be narrowed by
@@ -70,11 +70,11 @@ class Reflector(Generic[T]):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        trust: float = TRUST,
+        trust: float = RELIST_INTERVAL,
         restored: Callable[[int, int], None] | None = None,
     ) -> None:
-        self.store: Store[T] = Store()
-        self.lasting = LASTING
+        self.store: ObjectCache[T] = ObjectCache()
+        self.lasting = WATCH_SECONDS
         self._client = client
         self._kind = kind
         self._rng = rng
@@ -102,10 +102,10 @@ class Reflector(Generic[T]):
                         self.store.apply(event.object)
                     case Deleted():
                         self.store.discard(event.object.key)
-                    case Initial():
+                    case Replaced():
                         self.store.replace(event.objects)
 
-    async def stream(self) -> AsyncGenerator[Event[T], None]:
+    async def stream(self) -> AsyncGenerator[InformerEvent[T], None]:
         """Tell what there is, and then what happens, for ever. Whoever stops closes (`contextlib.aclosing`).
 
         Who takes slowly holds up nobody but itself: the server ends a watch that falls behind, and all is told anew.
@@ -116,7 +116,7 @@ class Reflector(Generic[T]):
             try:
                 if clock() >= trusted_until:
                     begun = clock()
-                    yield Initial(await self._list())
+                    yield Replaced(await self._list())
                     trusted_until = begun + self._trust
                 async with aclosing(self._watch()) as events:
                     async for event in events:
@@ -127,7 +127,7 @@ class Reflector(Generic[T]):
                 _log.info("%s: %s; trying again", self._kind.plural, error)
                 await asyncio.sleep(self._patience(error))
 
-    async def quorum(self) -> Listing[T]:
+    async def quorum(self) -> ObjectList[T]:
         """Read what is followed as it is now, for a decision that no cache may make.
 
         When that is older than what was seen before it was asked for, the server was restored, which is said.
@@ -146,12 +146,12 @@ class Reflector(Generic[T]):
         self.heard = asyncio.get_running_loop().time()
         return listing.items
 
-    async def _ask(self, *, cached: bool) -> Listing[T]:
+    async def _ask(self, *, cached: bool) -> ObjectList[T]:
         return await self._client.list(
             self._kind, namespace=self._namespace, labels=self._labels, fields=self._fields, cached=cached
         )
 
-    async def _watch(self) -> AsyncGenerator[Event[T], None]:
+    async def _watch(self) -> AsyncGenerator[InformerEvent[T], None]:
         lasting = min(self._rng.randint(*self.lasting), math.ceil(self._trust))
         loop = asyncio.get_running_loop()
         agreed = loop.time() + lasting - 1.0  # the server counts in whole seconds
@@ -186,10 +186,10 @@ class Reflector(Generic[T]):
 
     def _patience(self, error: ApiError | Unreachable) -> float:
         asked = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
-        return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST))
+        return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MAX))
 
 
-async def fresh(client: KubeClient, kind: Kind[T], name: str, *, cache: Store[T], namespace: str | None = None) -> T:
+async def quorum_get(client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None) -> T:
     """Read one object as it is now, for a decision that no cache may make; a server that was restored is told of."""
     known = cache.get(f"{namespace}/{name}" if namespace else name)
     found = await client.get(kind, name, namespace=namespace)

@@ -19,7 +19,7 @@ class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
     """A part of a kubeconfig; what we do not know is left alone."""
 
 
-class Cluster(_Part, frozen=True, kw_only=True):
+class KubeconfigCluster(_Part, frozen=True, kw_only=True):
     """An API server."""
 
     server: str
@@ -30,26 +30,26 @@ class Cluster(_Part, frozen=True, kw_only=True):
     proxy_url: str = ""
 
 
-class Variable(msgspec.Struct, frozen=True, kw_only=True):
+class ExecEnvVar(msgspec.Struct, frozen=True, kw_only=True):
     """One variable of a plugin's environment."""
 
     name: str
     value: str
 
 
-class Plugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A program that gives credentials."""
 
     api_version: str
     command: str
     args: list[str] | None = None
-    env: list[Variable] | None = None
+    env: list[ExecEnvVar] | None = None
     install_hint: str = ""
     provide_cluster_info: bool = False
     interactive_mode: str = "IfAvailable"
 
 
-class User(_Part, frozen=True, kw_only=True):
+class KubeconfigUser(_Part, frozen=True, kw_only=True):
     """An account."""
 
     token: str = ""
@@ -58,10 +58,10 @@ class User(_Part, frozen=True, kw_only=True):
     client_certificate_data: str = ""
     client_key: str = ""
     client_key_data: str = ""
-    exec: Plugin | None = None
+    exec: ExecPlugin | None = None
 
 
-class Context(_Part, frozen=True, kw_only=True):
+class KubeconfigContext(_Part, frozen=True, kw_only=True):
     """An account at an API server."""
 
     cluster: str
@@ -71,17 +71,17 @@ class Context(_Part, frozen=True, kw_only=True):
 
 class _NamedCluster(_Part, frozen=True, kw_only=True):
     name: str
-    cluster: Cluster
+    cluster: KubeconfigCluster
 
 
 class _NamedUser(_Part, frozen=True, kw_only=True):
     name: str
-    user: User | None = None
+    user: KubeconfigUser | None = None
 
 
 class _NamedContext(_Part, frozen=True, kw_only=True):
     name: str
-    context: Context
+    context: KubeconfigContext
 
 
 class Kubeconfig(_Part, frozen=True, kw_only=True):
@@ -93,30 +93,30 @@ class Kubeconfig(_Part, frozen=True, kw_only=True):
     current_context: str = ""
 
 
-class Chosen(msgspec.Struct, frozen=True, kw_only=True):
+class ResolvedContext(msgspec.Struct, frozen=True, kw_only=True):
     """Where to go, and as whom; every path is absolute, or at least from where we are."""
 
-    cluster: Cluster
-    user: User
+    cluster: KubeconfigCluster
+    user: KubeconfigUser
     namespace: str = ""
     """Where names are looked for that come without one; empty when the context does not say."""
 
 
-def choose(paths: Sequence[Path], *, context: str | None = None) -> Chosen:
+def resolve_context(paths: Sequence[Path], *, context: str | None = None) -> ResolvedContext:
     """Read the files that are there, and find a context in them, the current one unless told."""
     configs = [(path, read_kubeconfig(path)) for path in paths if path.exists()]
     if not configs:
         raise InvalidInput("kubeconfig", _listed(paths), "No such file or directory")
-    contexts: dict[str, Context] = {}
-    clusters: dict[str, Cluster] = {}
-    users: dict[str, User] = {}
+    contexts: dict[str, KubeconfigContext] = {}
+    clusters: dict[str, KubeconfigCluster] = {}
+    users: dict[str, KubeconfigUser] = {}
     for path, config in reversed(configs):  # what an earlier file says goes over it
         contexts |= {each.name: each.context for each in config.contexts or ()}
         clusters |= {each.name: _placed(each.cluster, path.parent) for each in config.clusters or ()}
-        users |= {each.name: _placed(each.user or User(), path.parent) for each in config.users or ()}
+        users |= {each.name: _placed(each.user or KubeconfigUser(), path.parent) for each in config.users or ()}
     current = next((config.current_context for _, config in configs if config.current_context), "")
     chosen = _find(paths, "context", context or current, contexts)
-    return Chosen(
+    return ResolvedContext(
         cluster=_find(paths, "cluster", chosen.cluster, clusters),
         user=_find(paths, "user", chosen.user, users),
         namespace=chosen.namespace,
@@ -145,14 +145,14 @@ def _plain(text: bytes) -> object:
 
 
 _PATHS = ("certificate_authority", "client_certificate", "client_key", "token_file")
-P = TypeVar("P", bound=Cluster | User)
+P = TypeVar("P", bound=KubeconfigCluster | KubeconfigUser)
 
 
 def _placed(part: P, home: Path) -> P:
     """Read the paths of a file from where that file is; a plugin's only when it is a path and not a name."""
     named = {each: getattr(part, each) for each in _PATHS if getattr(part, each, "")}
     moved = {each: str(home / value) for each, value in named.items()}
-    if isinstance(part, User) and part.exec and os.sep in part.exec.command:
+    if isinstance(part, KubeconfigUser) and part.exec and os.sep in part.exec.command:
         plugin = msgspec.structs.replace(part.exec, command=str(home / part.exec.command))
         return msgspec.structs.replace(part, **moved, exec=plugin)
     return msgspec.structs.replace(part, **moved)

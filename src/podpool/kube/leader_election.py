@@ -23,14 +23,14 @@ import msgspec
 from podpool.api.builtin import LEASES, Lease
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiError, NotFound
+from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 
 _log = logging.getLogger(__name__)
 
 
-class LeadLost(PodpoolError):
+class LeadershipLost(PodpoolError):
     """The lead could not be renewed in time, or another has it."""
 
     def __init__(self, lease: str) -> None:
@@ -38,7 +38,7 @@ class LeadLost(PodpoolError):
         self.lease = lease
 
 
-class Timing(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long a lead lasts, in seconds; client-go's numbers."""
 
     duration: float = 15.0
@@ -48,10 +48,10 @@ class Timing(msgspec.Struct, frozen=True, kw_only=True):
     retry: float = 2.0
 
 
-USUAL = Timing()
+DEFAULT_TIMING = LeaseTiming()
 
 
-class Elector:
+class LeaderElector:
     """One candidate. Its identity is new with each process."""
 
     def __init__(
@@ -63,7 +63,7 @@ class Elector:
         identity: str,
         clock: Clock,
         rng: random.Random,
-        timing: Timing = USUAL,
+        timing: LeaseTiming = DEFAULT_TIMING,
     ) -> None:
         self._client = client
         self._name = name
@@ -90,7 +90,7 @@ class Elector:
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
         """Wait for the lead, and call `lead` while it lasts.
 
-        Ends when `lead` does. Raises `LeadLost` after `lead` was cancelled and has ended. The Lease is given back when
+        Ends when `lead` does. Raises `LeadershipLost` after `lead` was cancelled and has ended. The Lease is given back when
         `lead` has ended and the lead was not lost, also on cancellation: the next need not wait.
         """
         await self._win()
@@ -123,7 +123,7 @@ class Elector:
         if not renewing.cancelled():
             renewing.result()
         if lost:
-            raise LeadLost(self._where) from (None if leading.cancelled() else leading.exception())
+            raise LeadershipLost(self._where) from (None if leading.cancelled() else leading.exception())
         await leading
 
     async def _renew(self) -> None:
@@ -163,7 +163,7 @@ class Elector:
     async def _read(self) -> Lease | None:
         try:
             return await self._client.get(LEASES, self._name, namespace=self._namespace)
-        except NotFound:
+        except ApiNotFound:
             return None
 
     def _free(self, found: Lease | None) -> bool:

@@ -8,15 +8,15 @@ from typing import Generic
 from podpool.api.meta import Kind, T
 from podpool.kube.backoff import backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiError, NotFound
-from podpool.kube.informer import TRUST, Reflector
+from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.informer import RELIST_INTERVAL, Informer
 from podpool.runtime.transport import Unreachable
 
-LOOK_FOR_KIND = 10.0
+KIND_POLL_INTERVAL = 10.0
 """Seconds between two looks whether a kind that the API server does not know has come."""
 
 
-class Mirror(Generic[T]):
+class ObjectInformer(Generic[T]):
     """Follows one object; `changed` is called whenever there is something new to see."""
 
     def __init__(
@@ -27,7 +27,7 @@ class Mirror(Generic[T]):
         *,
         rng: random.Random,
         namespace: str | None = None,
-        trust: float = TRUST,
+        trust: float = RELIST_INTERVAL,
         changed: Callable[[], None],
     ) -> None:
         self._kube = kube
@@ -37,7 +37,7 @@ class Mirror(Generic[T]):
         self._changed = changed
         self._fields = f"metadata.name={name}"
         self._key = f"{namespace}/{name}" if namespace else name
-        self._reflector = Reflector(
+        self._reflector = Informer(
             kube,
             kind,
             rng=rng,
@@ -78,10 +78,10 @@ class Mirror(Generic[T]):
         while True:
             try:
                 await self._kube.list(self._kind, namespace=self._namespace, fields=self._fields, cached=True)
-            except NotFound:
+            except ApiNotFound:
                 self._kind_missing = True
                 self._changed()
-                await asyncio.sleep(LOOK_FOR_KIND)
+                await asyncio.sleep(KIND_POLL_INTERVAL)
             except (ApiError, Unreachable):
                 failures += 1
                 await asyncio.sleep(backoff(failures, rng=self._rng, base=0.2, most=30.0))

@@ -13,24 +13,24 @@ import msgspec
 
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, Conflict
+from podpool.kube.errors import ApiConflict, ApiError
 
-BACKOFF_BASE, BACKOFF_MOST = 0.05, 60.0
+BACKOFF_BASE, BACKOFF_MAX = 0.05, 60.0
 
 _log = logging.getLogger(__name__)
 
 
-class Again(msgspec.Struct, frozen=True):
+class Requeue(msgspec.Struct, frozen=True):
     """The result of work that is done for now: look at the key again after so many seconds."""
 
     after: float
 
 
-Reconcile = Callable[[str], Awaitable[Again | None]]
+Reconcile = Callable[[str], Awaitable[Requeue | None]]
 """Work on a key: None when it is done; what it raises is a failure."""
 
 
-class Metrics(msgspec.Struct, frozen=True, kw_only=True):
+class WorkQueueMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """How a queue is at this moment, and what it has done in all."""
 
     waiting: int
@@ -67,9 +67,9 @@ class WorkQueue:
     def __len__(self) -> int:
         return self._ready.qsize()
 
-    def metrics(self) -> Metrics:
+    def metrics(self) -> WorkQueueMetrics:
         """Count."""
-        return Metrics(
+        return WorkQueueMetrics(
             waiting=len(self),
             busy=len(self._busy),
             later=len(self._timers),
@@ -110,7 +110,7 @@ class WorkQueue:
         """Ask for work on a key that failed: later with each failure."""
         self._failed += 1
         self._failures[key] = self._failures.get(key, 0) + 1
-        wait = backoff(self._failures[key], rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
+        wait = backoff(self._failures[key], rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MAX)
         self.add_after(key, max(at_least, wait))
 
     def forget(self, key: str) -> None:
@@ -151,11 +151,11 @@ def _now() -> float:
 
 def log_failure(key: str, error: Exception) -> None:
     """Say what failed: a sentence for what podpool knows of, else all there is; a conflict is routine."""
-    level = logging.DEBUG if isinstance(error, Conflict) else logging.WARNING
+    level = logging.DEBUG if isinstance(error, ApiConflict) else logging.WARNING
     _log.log(level, "%s: %s; trying again", key, error, exc_info=None if isinstance(error, PodpoolError) else error)
 
 
-async def work(
+async def run_workers(
     queue: WorkQueue,
     reconcile: Reconcile,
     *,

@@ -8,7 +8,7 @@ _VARIANT = bytes(each & 0x3F | 0x80 for each in range(256))
 """What the seventh and the ninth byte become, in which a UUID says that it was drawn (RFC 9562)."""
 
 
-def system() -> random.Random:
+def system_random() -> random.Random:
     """Make the randomness of a real process."""
     return random.SystemRandom()
 

@@ -15,17 +15,17 @@ from yarl import URL
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
-LARGEST_BODY = 64 * 1024 * 1024
+MAX_BODY_BYTES = 64 * 1024 * 1024
 """A full listing of 5,000 nodes is about a third of it."""
 
-GOODBYE = 100
+CLOSE_ITERATIONS = 100
 """Turns of the loop in which a connection that is shut gets closed; it takes three."""
 
 Headers = Callable[[], Mapping[str, str]]
 """Headers of every request, asked for each time: a token may have been renewed."""
 
 
-class CannotListen(PodpoolError):
+class ListenError(PodpoolError):
     """A server has no place to answer at."""
 
     def __init__(self, host: str, port: int, reason: str) -> None:
@@ -82,7 +82,7 @@ class HttpTransport:
         for each in tuple(self._sockets):
             with suppress(OSError):  # it is closed, or the other side has closed it
                 each.shutdown(socket.SHUT_RDWR)
-        for _ in range(GOODBYE):
+        for _ in range(CLOSE_ITERATIONS):
             if any(each.fileno() >= 0 for each in self._sockets):
                 await asyncio.sleep(0)
 
@@ -159,7 +159,7 @@ async def serving(
         )
         return await _reply(incoming, response)
 
-    app = web.Application(client_max_size=LARGEST_BODY)
+    app = web.Application(client_max_size=MAX_BODY_BYTES)
     app.router.add_route("*", r"/{path:[\s\S]*}", answer)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
     await runner.setup()
@@ -172,7 +172,7 @@ async def serving(
         listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
     except OSError as error:
         await runner.cleanup()
-        raise CannotListen(host, port, error.strerror or str(error)) from None
+        raise ListenError(host, port, error.strerror or str(error)) from None
     try:
         yield listening.sockets[0].getsockname()[1]
     finally:

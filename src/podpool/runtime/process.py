@@ -43,7 +43,7 @@ async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
         working.result()
 
 
-def health(ready: Readiness) -> Handler:
+def health_handler(ready: Readiness) -> Handler:
     """Make the handler of the health port."""
 
     async def answer(request: Request) -> Response:

@@ -1,7 +1,7 @@
-"""NetworkConfig configurations as JSON, read as forgivingly as the programs read them that people wrote them for.
+"""CNI network configurations as JSON, decoded as leniently as Go's encoding/json does.
 
-Those are in Go: `Range` is `range`, a later spelling wins over an earlier one, null is as if it had not been written,
-what is unknown is skipped. Only a value of the wrong type is refused, with the path of its key.
+Existing configurations were written for Go programs: keys are case-insensitive, the last spelling of a key wins, null
+means absent, unknown keys are skipped. Only a value of the wrong type is an error, which contains the path of its key.
 """
 
 import re
@@ -14,14 +14,14 @@ import msgspec
 from podpool.core.errors import InvalidInput, quoted
 
 IPAM_TYPES = ("whereabouts", "podpool")
-"""What `ipam.type` calls us."""
+"""Values of `ipam.type` that podpool serves."""
 
-_PLACE = re.compile(r"(?P<reason>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
+_ERROR = re.compile(r"(?P<reason>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One plugin's configuration: what stands around `ipam`, and that."""
+    """The configuration of one plugin, with its `ipam` section undecoded."""
 
     name: str = ""
     cni_version: str = msgspec.field(name="cniVersion", default="")
@@ -30,31 +30,31 @@ class NetworkConfig(msgspec.Struct, frozen=True, kw_only=True):
     plugins: tuple[dict[str, Any], ...] = ()
 
     @property
-    def ours(self) -> bool:
-        """Tell whether it asks us for addresses."""
-        return self.ipam is not None and read_struct(self.ipam, IpamType, at="ipam").type in IPAM_TYPES
+    def is_served(self) -> bool:
+        """Whether its IPAM plugin is podpool, under one of its names."""
+        return self.ipam is not None and _ipam_type(self.ipam) in IPAM_TYPES
 
 
-class IpamType(msgspec.Struct, frozen=True):
-    """Who is asked for addresses."""
-
+class _IpamType(msgspec.Struct, frozen=True):
     type: str = ""
 
 
 def read_network_config(text: str | bytes) -> NetworkConfig:
-    """Read a configuration, or of a list the plugin that asks us for addresses; it goes by the list's name."""
+    """Decode a configuration. Of a list, return the plugin whose IPAM podpool serves, under the name of the list."""
     network = read_struct(read_object(text, what="configuration"), NetworkConfig)
     if network.type or not network.plugins:
         return network
-    plugins = [read_struct(each, NetworkConfig, at=f"plugins[{at}]") for at, each in enumerate(network.plugins)]
-    chosen = next((each for each in plugins if each.ours), plugins[0])
+    plugins = [
+        read_struct(each, NetworkConfig, at=f"plugins[{index}]") for index, each in enumerate(network.plugins)
+    ]
+    plugin = next((each for each in plugins if each.is_served), plugins[0])
     return msgspec.structs.replace(
-        chosen, name=network.name or chosen.name, cni_version=network.cni_version or chosen.cni_version
+        plugin, name=network.name or plugin.name, cni_version=network.cni_version or plugin.cni_version
     )
 
 
 def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:
-    """Read JSON that is an object."""
+    """Decode JSON that must be an object."""
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
@@ -65,35 +65,39 @@ def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:
 
 
 def read_struct(value: Mapping[str, Any], into: type[T], *, at: str = "") -> T:
-    """Read an object into a struct whose fields have the names of its keys."""
-    names = _names(into)
+    """Convert an object into a struct. `at` is the path of the object, for errors."""
+    names = _field_names(into)
     known = {names[key.lower()]: each for key, each in value.items() if each is not None and key.lower() in names}
     try:
         return msgspec.convert(known, into)
     except msgspec.ValidationError as error:
-        raise _refused(str(error), known, at=at) from None
+        raise _type_error(str(error), known, at=at) from None
 
 
 @cache
-def _names(struct: type[msgspec.Struct]) -> Mapping[str, str]:
-    """List the names of a struct's fields, by their lower case; to look them up takes longer than to read an object."""
+def _field_names(struct: type[msgspec.Struct]) -> Mapping[str, str]:
+    """Return the encoded field names by lower case. Cached: computing them takes longer than a conversion."""
     return {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(struct)}
 
 
-def _refused(told: str, value: Mapping[str, Any], *, at: str) -> InvalidInput:
-    match = _PLACE.fullmatch(told)
-    reason, path = (match["reason"], match["path"] or "$") if match else (told, "$")
-    place = path.removeprefix("$").removeprefix(".")
-    key = re.split(r"[.\[]", place, maxsplit=1)[0]
-    what = ".".join(each for each in (at, place) if each) or "configuration"
+def _type_error(message: str, value: Mapping[str, Any], *, at: str) -> InvalidInput:
+    match = _ERROR.fullmatch(message)
+    reason, path = (match["reason"], match["path"] or "$") if match else (message, "$")
+    path = path.removeprefix("$").removeprefix(".")
+    key = re.split(r"[.\[]", path, maxsplit=1)[0]
+    what = ".".join(each for each in (at, path) if each) or "configuration"
     return InvalidInput(what, value.get(key, value), f"has the wrong type: {reason.lower()}".replace("`", ""))
 
 
+def _ipam_type(ipam: Mapping[str, Any]) -> str:
+    return read_struct(ipam, _IpamType, at="ipam").type
+
+
 def ipam_section(network: NetworkConfig) -> dict[str, Any]:
-    """Find the part that is for us; refused when there is none."""
+    """Return the `ipam` object, or raise `InvalidInput` if there is none or it names another plugin."""
     if network.ipam is None:
         raise InvalidInput("ipam", None, 'is missing: add "ipam": {"type": "podpool", "range": "192.168.2.0/24"}')
-    if not network.ours:
-        given = read_struct(network.ipam, IpamType, at="ipam").type
-        raise InvalidInput("ipam.type", given, f"is not ours: use {' or '.join(map(quoted, IPAM_TYPES))}")
+    if not network.is_served:
+        types = " or ".join(map(quoted, IPAM_TYPES))
+        raise InvalidInput("ipam.type", _ipam_type(network.ipam), f"is another plugin: use {types}")
     return network.ipam

@@ -12,17 +12,17 @@ from contextlib import asynccontextmanager
 from typing import Any, TypeVar
 
 from podpool.api.builtin import EVENTS, LEASES, NODES, PODS, Event, Lease, Node
-from podpool.api.crds import multus_manifest
+from podpool.api.crds import multus_crd_manifest
 from podpool.api.meta import Kind, T
-from podpool.api.multus import ATTACHMENTS
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
-    CUT_ANNOTATION,
     IP_POOLS,
+    IP_RESERVATIONS,
     NODE_ANNOTATION,
+    NODE_SLICE_POOLS,
     NODE_UID_LABEL,
-    RESERVATIONS,
-    SLICE_POOLS,
+    SEALED_ANNOTATION,
     IPPool,
     NodeSlicePool,
 )
@@ -30,8 +30,8 @@ from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install
-from podpool.kube.errors import NotFound
+from podpool.kube.crd_install import install_crds
+from podpool.kube.errors import ApiNotFound
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.machine import MachineClock
 from podpool.runtime.clock import Clock, SystemClock
@@ -68,7 +68,7 @@ class SlicePlace:
     @asynccontextmanager
     async def _site(self, clock: Clock) -> AsyncIterator["SliceSite"]:
         async with self._cluster.guest() as guest:
-            await install(guest.client, [multus_manifest()])
+            await install_crds(guest.client, [multus_crd_manifest()])
             site = SliceSite(guest, clock)
             await clear(guest.client)
             try:
@@ -134,14 +134,14 @@ class SliceSite:
         )
         namespace = namespace or self.namespace
         try:
-            await self.client.merge(ATTACHMENTS, name, {"spec": {"config": text}}, namespace=namespace)
-        except NotFound:
+            await self.client.merge(NETWORK_ATTACHMENTS, name, {"spec": {"config": text}}, namespace=namespace)
+        except ApiNotFound:
             meta = {"name": name, "namespace": namespace}
-            await self.client.create(ATTACHMENTS, {"metadata": meta, "spec": {"config": text}})
+            await self.client.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": text}})
 
     async def detach(self, name: str) -> None:
         """Have somebody delete a network."""
-        await self.client.delete(ATTACHMENTS, name, namespace=self.namespace)
+        await self.client.delete(NETWORK_ATTACHMENTS, name, namespace=self.namespace)
 
     # Kubelets and agents
 
@@ -216,7 +216,7 @@ class SliceSite:
     async def reserve(self, name: str, pod: str) -> None:
         """Have a plugin reserve an address in all ranges."""
         spec = {"podref": f"{self.namespace}/{pod}", "ifname": "net1"}
-        await self.client.create(RESERVATIONS, {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec})
+        await self.client.create(IP_RESERVATIONS, {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec})
 
     # What is there
 
@@ -227,7 +227,7 @@ class SliceSite:
         return await self._find(LEASES, name)
 
     async def table(self, name: str) -> NodeSlicePool | None:
-        return await self._find(SLICE_POOLS, name)
+        return await self._find(NODE_SLICE_POOLS, name)
 
     async def slices(self, name: str) -> dict[str, str]:
         """Who has which slice, as a NodeSlicePool shows it."""
@@ -239,19 +239,19 @@ class SliceSite:
     async def pools(self) -> list[str]:
         """The names of all IPPools that give addresses, of which each that is a node's must have a Lease."""
         found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
-        return sorted(each.metadata.name for each in found if CUT_ANNOTATION not in each.metadata.annotations)
+        return sorted(each.metadata.name for each in found if SEALED_ANNOTATION not in each.metadata.annotations)
 
     async def shut(self) -> list[str]:
         """The names of the IPPools of whole ranges that give none, because those are cut."""
         found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
-        return sorted(each.metadata.name for each in found if CUT_ANNOTATION in each.metadata.annotations)
+        return sorted(each.metadata.name for each in found if SEALED_ANNOTATION in each.metadata.annotations)
 
     async def leases(self) -> list[str]:
         found = (await self.client.list(LEASES, namespace=self.namespace, labels=NODE_UID_LABEL)).items
         return sorted(each.metadata.name for each in found)
 
     async def reservations(self) -> list[str]:
-        found = (await self.client.list(RESERVATIONS, namespace=self.namespace)).items
+        found = (await self.client.list(IP_RESERVATIONS, namespace=self.namespace)).items
         return sorted(each.metadata.name for each in found)
 
     async def events(self, reason: str) -> list[Event]:
@@ -295,8 +295,8 @@ class SliceSite:
     async def _find(self, kind: Kind[T], name: str) -> T | None:
         try:
             return await self.client.get(kind, name, namespace=self.namespace)
-        except NotFound:
+        except ApiNotFound:
             return None
 
 
-_KINDS: dict[str, Kind[Any]] = {each.plural: each for each in (IP_POOLS, SLICE_POOLS, LEASES, RESERVATIONS)}
+_KINDS: dict[str, Kind[Any]] = {each.plural: each for each in (IP_POOLS, NODE_SLICE_POOLS, LEASES, IP_RESERVATIONS)}

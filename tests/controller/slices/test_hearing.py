@@ -8,13 +8,13 @@ import msgspec
 
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
-    ASKED_ANNOTATION,
     BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
     IP_POOLS,
     NODE_UID_LABEL,
     SIGNATURE_ANNOTATION,
-    TOLD_ANNOTATION,
+    SLICE_INVENTORY_ANNOTATION,
+    SLICE_REPORT_ANNOTATION,
     LostSlice,
     SliceReport,
 )
@@ -28,7 +28,7 @@ async def asked(site: SliceSite, node: str, *, before: str = "") -> str:
     """Wait until a node is asked, and not what it was asked before; gives the question."""
 
     async def question() -> str:
-        found = (await site.client.get(NODES, node)).metadata.annotations.get(ASKED_ANNOTATION, "")
+        found = (await site.client.get(NODES, node)).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
         return "" if found == before else found
 
     return await site.until(question, f"{node} is asked")
@@ -38,7 +38,7 @@ async def answer(site: SliceSite, node: str, question: str, *lost: str) -> None:
     """Have a node's agent answer."""
     slices = tuple(LostSlice(network="red", range="10.1.0.0/24", slice=each) for each in lost)
     told = msgspec.json.encode(SliceReport(listed=question, lost=slices)).decode()
-    await site.client.merge(NODES, node, {"metadata": {"annotations": {TOLD_ANNOTATION: told}}})
+    await site.client.merge(NODES, node, {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: told}}})
 
 
 async def sign(site: SliceSite, name: str, signature: str) -> None:
@@ -113,7 +113,7 @@ class TestALeaseIsGone:
     def test_its_node_gets_its_slice_again_and_nobody_anything_else_before_all_have_answered(self, tell: Tell) -> None:
         async def story(site: SliceSite) -> None:
             name = await site.taken()
-            before = (await site.client.get(NODES, "n1")).metadata.annotations.get(ASKED_ANNOTATION, "")
+            before = (await site.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
             await site.remove("leases", name)
             question = await asked(site, "n1", before=before)
             await site.join("n2")
@@ -135,7 +135,7 @@ class TestALeaseIsGone:
             name, other = await site.taken(), "red-n2-10.1.0.64-26"
             await site.join("n2")
             await site.take(other)
-            asked_before = (await site.client.get(NODES, "n1")).metadata.annotations.get(ASKED_ANNOTATION, "")
+            asked_before = (await site.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
             await site.remove("leases", other)
             question = await asked(site, "n1", before=asked_before)
             handed_back = await site.lease(name)

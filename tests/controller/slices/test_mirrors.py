@@ -5,7 +5,7 @@ import random
 from typing import TYPE_CHECKING, cast
 
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.meta import Meta
+from podpool.api.meta import ObjectMeta
 from podpool.controller.expectations import PATIENCE
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
@@ -33,7 +33,7 @@ def test_what_the_watch_never_showed_is_known_until_it_has_come_as_far_and_then_
         mirror = Told(nobody, LEASES, settings=ControllerSettings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
         changed: list[Lease | None] = []
         latest = WriteThroughCache(mirror, changed=lambda name: changed.append(latest.get(name)))
-        lease = Lease(metadata=Meta(name="one", namespace="here", uid="u", resource_version="223"))
+        lease = Lease(metadata=ObjectMeta(name="one", namespace="here", uid="u", resource_version="223"))
         latest.note(lease)
         mirror.version = 215
         await asyncio.sleep(PATIENCE + 1.0)

@@ -7,7 +7,7 @@ import pytest
 from parts.control_plane import ControlPlane
 from parts.namespaces import Namespaces
 from parts.pages import commands_of, register, run_commands, within_reach
-from podpool.api.crds import DEFINITIONS, multus_manifest
+from podpool.api.crds import CRDS, multus_crd_manifest
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -21,9 +21,9 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
         for node in admin.get("/api/v1/nodes")["items"]:
             admin.delete(f"/api/v1/nodes/{node['metadata']['name']}")
         register(control_plane, "one", boot_id=BOOT.read_text().strip())
-        known = [each["metadata"]["name"] for each in admin.get(DEFINITIONS.path())["items"]]
-        if multus_manifest()["metadata"]["name"] not in known:
-            admin.post(DEFINITIONS.path(), multus_manifest())
+        known = [each["metadata"]["name"] for each in admin.get(CRDS.path())["items"]]
+        if multus_crd_manifest()["metadata"]["name"] not in known:
+            admin.post(CRDS.path(), multus_crd_manifest())
         commands = commands_of("docs/slices.md")
         told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
     assert 0 == told.returncode, told.stdout

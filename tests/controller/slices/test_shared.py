@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from podpool.api.whereabouts import CUT_ANNOTATION, IP_POOLS
+from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION
 from podpool.runtime.transport import Request
 from tests.controller.slices.sites import SliceSite
 
@@ -184,7 +184,7 @@ class TestSharingAgain:
 
 async def word(site: SliceSite) -> str:
     pool = await site.pool(POOL)
-    return pool.metadata.annotations[CUT_ANNOTATION] if pool else ""
+    return pool.metadata.annotations[SEALED_ANNOTATION] if pool else ""
 
 
 async def nothing_shut(site: SliceSite) -> bool:

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from podpool.api.whereabouts import IP_POOLS, RESERVATIONS
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
 from podpool.controller.slices import orphan_gc as sweep
 from podpool.runtime.transport import Request
 from podpool.whereabouts import orphan_gc
-from podpool.whereabouts.ippool import Change, patch_of
+from podpool.whereabouts.ippool import AllocationChange, allocation_patch
 from tests.controller.slices.sites import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
@@ -47,9 +47,9 @@ async def given_again(site: SliceSite) -> None:
     assert ["1"] == await entries(site, "10.1.0.0-24")
 
 
-def untested(changes: Iterable[Change]) -> list[dict[str, Any]]:
+def untested(changes: Iterable[AllocationChange]) -> list[dict[str, Any]]:
     """Write a patch that fits whatever entry is there."""
-    return [each for each in patch_of(changes) if each["op"] != "test"]
+    return [each for each in allocation_patch(changes) if each["op"] != "test"]
 
 
 class TestSharedPools:
@@ -80,7 +80,7 @@ class TestSharedPools:
 
     def test_a_release_that_tests_nothing_would_take_it(self, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
         """The test above can fail."""
-        monkeypatch.setattr(sweep, "patch_of", untested)
+        monkeypatch.setattr(sweep, "allocation_patch", untested)
         with pytest.raises(AssertionError):
             tell(given_again)
 
@@ -121,7 +121,7 @@ class TestSharedPools:
             }
             await site.client.merge(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
             meta = {"name": "10.1.0.1", "namespace": site.namespace}
-            await site.client.create(RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})
+            await site.client.create(IP_RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})
             site.start()
             await asyncio.sleep(3.0)
             site.road.sent.clear()

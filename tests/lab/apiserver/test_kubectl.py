@@ -1,4 +1,4 @@
-"""The real kubectl, typed the same on pocket and on a real API server: it must say the same."""
+"""The real kubectl, typed the same on api_server and on a real API server: it must say the same."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.polling import until
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
-from podpool.kube.crd_install import install
+from podpool.kube.crd_install import install_crds
 from tests.kube.loops import in_loop
-from tests.lab.apiserver.processes import Kubectl, Pocket
+from tests.lab.apiserver.processes import Kubectl, ApiServerProcess
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ _ADMISSION = re.compile(
     r"((Taints|Tolerations):)? +(node\.kubernetes\.io/.*|<none>))\n",
     re.MULTILINE,
 )
-"""What a real server's admission and its further kinds add to `describe`."""
+"""What a real server's admission and its further registry add to `describe`."""
 
 NODE = """
 apiVersion: v1
@@ -103,8 +103,8 @@ spec: {range: RANGE, allocations: {}}
 class Both:
     """The same words to two servers."""
 
-    def __init__(self, pocket: Kubectl, real: Kubectl, namespace: str) -> None:
-        self._pocket, self._real = pocket, real
+    def __init__(self, api_server: Kubectl, real: Kubectl, namespace: str) -> None:
+        self._pocket, self._real = api_server, real
         self.namespace = namespace
 
     def say(self, *words: str, manifest: str = "", editor: str = "") -> str:
@@ -148,22 +148,22 @@ def _first_lines(kubectl: Kubectl, words: tuple[str, ...], count: int) -> list[s
 
 
 @pytest.fixture(scope="module")
-def pocket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pocket]:
-    """One pocket for all, over HTTPS and in a file."""
-    home = tmp_path_factory.mktemp("pocket")
-    pocket = Pocket(home, "--file", str(home / "pocket.db"), "--tls", "on")
-    pocket.start()
-    yield pocket
-    pocket.process.stop()
+def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServerProcess]:
+    """One api_server for all, over HTTPS and in a file."""
+    home = tmp_path_factory.mktemp("api_server")
+    api_server = ApiServerProcess(home, "--file", str(home / "api_server.db"), "--tls")
+    api_server.start()
+    yield api_server
+    api_server.process.stop()
 
 
 @pytest.fixture
-def both(pocket: Pocket, control_plane: ControlPlane, tmp_path: Path) -> Both:
-    """Both servers, with our kinds and a namespace of the test's own."""
-    define(pocket.kubeconfig)
+def both(api_server: ApiServerProcess, control_plane: ControlPlane, tmp_path: Path) -> Both:
+    """Both servers, with our registry and a namespace of the test's own."""
+    define(api_server.kubeconfig)
     define(control_plane.kubeconfig)
     namespace = f"kubectl-{next(_count)}"
-    ours = Kubectl(pocket.kubeconfig, tmp_path / "pocket", namespace)
+    ours = Kubectl(api_server.kubeconfig, tmp_path / "api_server", namespace)
     both = Both(ours, Kubectl(control_plane.kubeconfig, tmp_path / "real", namespace), namespace)
     assert "created" in both.say("create", "namespace", namespace)
     return both
@@ -173,7 +173,7 @@ def both(pocket: Pocket, control_plane: ControlPlane, tmp_path: Path) -> Both:
 async def define(kubeconfig: Path) -> None:
     road = from_kubeconfig(kubeconfig)
     try:
-        await install(KubeClient(road), manifests())
+        await install_crds(KubeClient(road), crd_manifests())
     finally:
         await road.close()
 
@@ -287,19 +287,19 @@ class TestWhatIsLeftOut:
         ],
     )
     def test_it_is_refused_with_a_sentence(
-        self, pocket: Pocket, tmp_path: Path, words: list[str], sentence: str
+        self, api_server: ApiServerProcess, tmp_path: Path, words: list[str], sentence: str
     ) -> None:
-        assert sentence in Kubectl(pocket.kubeconfig, tmp_path, "default").say(*words, manifest=LEASE)
+        assert sentence in Kubectl(api_server.kubeconfig, tmp_path, "default").say(*words, manifest=LEASE)
 
     @pytest.mark.parametrize("verb", ["create", "apply"])
-    def test_a_webhook_is_refused_with_a_sentence(self, pocket: Pocket, tmp_path: Path, verb: str) -> None:
+    def test_a_webhook_is_refused_with_a_sentence(self, api_server: ApiServerProcess, tmp_path: Path, verb: str) -> None:
         """Kubectl would say that there is no such kind; there is, and it would do nothing here."""
-        kubectl = Kubectl(pocket.kubeconfig, tmp_path, "default")
-        sentence = "admission (by webhooks and policies) is not spoken by this API server (podpool pocket)"
+        kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")
+        sentence = "admission (by webhooks and policies) is not spoken by this API server (podpool api_server)"
         assert sentence in kubectl.say(verb, "-f", "-", manifest=WEBHOOK)
 
-    def test_rules_in_definitions_are_kept_and_warned_of(self, pocket: Pocket, tmp_path: Path) -> None:
-        kubectl = Kubectl(pocket.kubeconfig, tmp_path, "default")
+    def test_rules_in_definitions_are_kept_and_warned_of(self, api_server: ApiServerProcess, tmp_path: Path) -> None:
+        kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")
         ruled = RULED.replace("GROUP", f"x{next(_count)}.dev")
         assert "not evaluated" in kubectl.say("create", "-f", "-", manifest=ruled)
 

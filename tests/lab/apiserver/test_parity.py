@@ -1,4 +1,4 @@
-"""What pocket answers, byte for byte requests, beside what a real API server answers."""
+"""What api_server answers, byte for byte requests, beside what a real API server answers."""
 
 import asyncio
 from typing import Any
@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.azure import NETWORK_CONFIGS
+from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import PODS
-from podpool.api.crds import DEFINITIONS
+from podpool.api.crds import CRDS
 from podpool.api.whereabouts import IP_POOLS
 from podpool.runtime.transport import Request, Response
 from tests.api.samples import WHOLE, apart, head, path
@@ -37,7 +37,7 @@ async def said(
 
 
 def nncs(guest: Guest, name: str | None = None) -> str:
-    return NETWORK_CONFIGS.path(namespace=guest.namespace, name=name)
+    return NODE_NETWORK_CONFIGS.path(namespace=guest.namespace, name=name)
 
 
 def nnc(name: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401  JSON
@@ -363,7 +363,7 @@ class TestWatches:
                 timeoutSeconds="4",
                 allowWatchBookmarks="true",
             )
-            await guest.client.create(NETWORK_CONFIGS, nnc("elsewhere-" + guest.namespace), namespace="default")
+            await guest.client.create(NODE_NETWORK_CONFIGS, nnc("elsewhere-" + guest.namespace), namespace="default")
             told = await lines(watch, 1)
             assert ["BOOKMARK"] == [each["type"] for each in told]
             assert int(told[0]["object"]["metadata"]["resourceVersion"]) >= int(version)
@@ -375,7 +375,7 @@ class TestDefinitions:
         async with cluster.guest() as guest:
             manifest = definition("lamps", "Lamp", guest.namespace)
             name, group = manifest["metadata"]["name"], manifest["spec"]["group"]
-            await guest.client.create(DEFINITIONS, manifest)
+            await guest.client.create(CRDS, manifest)
             path = f"/apis/{group}/v1/lamps"
             lamp = {"apiVersion": f"{group}/v1", "kind": "Lamp", "metadata": {"name": "a"}, "colour": "red", "odd": 1}
             await served(guest, path, yes=True)
@@ -384,7 +384,7 @@ class TestDefinitions:
             assert "odd" not in kept, "what no schema knows is left out, unless it says to keep it"
             code, _ = await said(guest, "PATCH", f"{path}/a", {"colour": "loud"}, media=MERGE)
             assert 422 == code
-            await guest.client.delete(DEFINITIONS, name)
+            await guest.client.delete(CRDS, name)
             await served(guest, path, yes=False)
 
 

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.crds import DEFINITIONS, manifests
-from podpool.lab.apiserver.protobuf import MEDIA, Unreadable, read
+from podpool.api.crds import CRDS, crd_manifests
+from podpool.lab.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode
 from podpool.lab.apiserver.registry import EVENTS
-from podpool.lab.apiserver.server import PocketServer
-from podpool.lab.apiserver.store import PocketStore
-from podpool.lab.apiserver.tables import found_at, human
+from podpool.lab.apiserver.server import LiteApiServer
+from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.apiserver.tables import find_json_path, format_duration
 from podpool.runtime.transport import Request
 from tests.kube.clusters import FixedClock
 from tests.kube.loops import in_virtual_time
@@ -20,15 +20,15 @@ from tests.lab.apiserver.test_store import fresh
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-async def server() -> PocketServer:
-    made = PocketServer(fresh())
-    for manifest in manifests():
+async def server() -> LiteApiServer:
+    made = LiteApiServer(fresh())
+    for manifest in crd_manifests():
         body = msgspec.json.encode(manifest)
-        await made(Request(method="POST", path=DEFINITIONS.path(), body=body))
+        await made(Request(method="POST", path=CRDS.path(), body=body))
     return made
 
 
-async def got(made: PocketServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
+async def got(made: LiteApiServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
     answer = await made(Request(method="GET", path=path, query=query, headers={"accept": accept}))
     return answer.status, msgspec.json.decode(await answer.read())
 
@@ -63,9 +63,9 @@ class TestDiscovery:
 
     @in_virtual_time
     async def test_a_description_has_a_mark_that_changes_with_it(self) -> None:
-        made = PocketServer(fresh())
+        made = LiteApiServer(fresh())
         _, before = await got(made, "/openapi/v3")
-        await made(Request(method="POST", path=DEFINITIONS.path(), body=msgspec.json.encode(manifests()[0])))
+        await made(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(crd_manifests()[0])))
         _, after = await got(made, "/openapi/v3")
         assert before["paths"]["api/v1"] == after["paths"]["api/v1"]
         assert "apis/acn.azure.com/v1alpha" in after["paths"]
@@ -102,7 +102,7 @@ class TestForms:
     @in_virtual_time
     async def test_a_row_that_a_watch_tells_has_the_age_of_that_moment(self) -> None:
         clock = FixedClock()
-        made = PocketServer(PocketStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
+        made = LiteApiServer(ObjectStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
         query = {"watch": "true", "resourceVersion": str(made.store.revision)}
         watch = await made(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
         clock.seconds += 3600
@@ -148,12 +148,12 @@ class TestForms:
     @in_virtual_time
     async def test_what_a_definition_does_not_know_is_warned_of_or_refused(self) -> None:
         made = await server()
-        definition = {**manifests()[0], "metadata": {"name": "lamps.x.dev"}}
+        definition = {**crd_manifests()[0], "metadata": {"name": "lamps.x.dev"}}
         schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         names = {"plural": "lamps", "kind": "Lamp"}
         definition["spec"] = {"group": "x.dev", "scope": "Cluster", "names": names, "versions": [version]}
-        await made(Request(method="POST", path=DEFINITIONS.path(), body=msgspec.json.encode(definition)))
+        await made(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(definition)))
         lamp = {"apiVersion": "x.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}, "odd": 1}
         codes = {}
         for how in ("Strict", "Warn"):
@@ -172,22 +172,22 @@ class TestProtobuf:
 
     def test_what_kubectl_sends_is_read(self) -> None:
         expected = {"apiVersion": "v1", "kind": "Namespace"}
-        body = read(self.BODY)
+        body = decode(self.BODY)
         assert expected.items() <= body.items()
         assert ("space", {"a": "this"}) == (body["metadata"]["name"], body["metadata"]["labels"])
 
     @pytest.mark.parametrize("cut", range(40))
     def test_no_part_of_it_is_taken_for_something_else(self, cut: int) -> None:
         try:
-            body = read(self.BODY[:cut])
-        except Unreadable:
+            body = decode(self.BODY[:cut])
+        except ProtobufError:
             return
         assert "Namespace" == body["kind"]
 
     @in_virtual_time
     async def test_a_kind_that_is_not_read_so_is_refused(self) -> None:
         body = b"k8s\x00\n\x0a\n\x02v1\x12\x04Node\x12\x00"
-        headers = {"content-type": MEDIA}
+        headers = {"content-type": MEDIA_TYPE}
         answer = await (await server())(Request(method="POST", path="/api/v1/nodes", body=body, headers=headers))
         assert 415 == answer.status
         await answer.read()
@@ -212,7 +212,7 @@ class TestProtobuf:
     ],
 )
 def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
-    assert text == human(seconds)
+    assert text == format_duration(seconds)
 
 
 @pytest.mark.parametrize(
@@ -220,4 +220,4 @@ def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
     [(".a.b", [1]), (".a", [{"b": 1}]), (".list[*].x", [1, 2]), (".list[1].x", [2]), (".none", []), (".a['b']", [1])],
 )
 def test_simple_paths(path: str, found: list[Any]) -> None:
-    assert found == list(found_at({"a": {"b": 1}, "list": [{"x": 1}, {"x": 2}]}, path))
+    assert found == list(find_json_path({"a": {"b": 1}, "list": [{"x": 1}, {"x": 2}]}, path))

@@ -1,4 +1,4 @@
-"""What only pocket can do: go back to a copy, be behind, collect garbage, and do it all twice the same."""
+"""What only api_server can do: go back to a copy, be behind, collect garbage, and do it all twice the same."""
 
 import asyncio
 import random
@@ -7,39 +7,39 @@ from typing import Any
 import msgspec
 import pytest
 
-from podpool.api.crds import DEFINITIONS, manifests
-from podpool.lab.apiserver.garbage_collector import collect, collecting
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.registry import NAMESPACES, Served
-from podpool.lab.apiserver.status_errors import Refused
-from podpool.lab.apiserver.store import PocketStore
-from podpool.lab.apiserver.watch import MOST_UNREAD, Terms
-from podpool.lab.apiserver.watch_cache import KEPT
+from podpool.api.crds import CRDS, crd_manifests
+from podpool.lab.apiserver.garbage_collector import collect, run_garbage_collector
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.registry import NAMESPACES, ApiResource
+from podpool.lab.apiserver.status_errors import StatusError
+from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.apiserver.watch import MAX_UNREAD, WatchOptions
+from podpool.lab.apiserver.watch_cache import CAPACITY
 from podpool.runtime.transport import Request
 from tests.kube.clusters import FixedClock
 from tests.kube.loops import in_virtual_time
 
 
-def fresh(seed: int = 1) -> PocketStore:
-    return PocketStore(clock=FixedClock(), rng=random.Random(seed))  # noqa: S311  seeded
+def fresh(seed: int = 1) -> ObjectStore:
+    return ObjectStore(clock=FixedClock(), rng=random.Random(seed))  # noqa: S311  seeded
 
 
-MAPS = fresh().kinds.find("", "v1", "configmaps")
-NODES = fresh().kinds.find("", "v1", "nodes")
+MAPS = fresh().registry.find("", "v1", "configmaps")
+NODES = fresh().registry.find("", "v1", "nodes")
 
 
-def make(store: PocketStore, name: str, *, owners: tuple[str, ...] = (), **meta: Any) -> str:  # noqa: ANN401  JSON
+def make(store: ObjectStore, name: str, *, owners: tuple[str, ...] = (), **meta: Any) -> str:  # noqa: ANN401  JSON
     """Make an object, and give its uid."""
     references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid} for uid in owners]
     wanted = {"metadata": {"name": name, "ownerReferences": references, **meta}}
     return str(store.create(MAPS, wanted, namespace="default")["metadata"]["uid"])
 
 
-def write(store: PocketStore, name: str, turn: int) -> None:
+def write(store: ObjectStore, name: str, turn: int) -> None:
     store.update(MAPS, f"default/{name}", lambda old: {**old, "data": {"turn": str(turn)}})
 
 
-def names(store: PocketStore, served: Served = MAPS) -> list[str]:
+def names(store: ObjectStore, served: ApiResource = MAPS) -> list[str]:
     return [obj["metadata"]["name"] for _, obj in store.list(served)]
 
 
@@ -79,17 +79,17 @@ class TestCopies:
     def test_kinds_come_and_go_with_the_copy(self) -> None:
         store = fresh()
         before = store.snapshot()
-        definitions = store.kinds.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
+        definitions = store.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
         store.create(definitions, LAMPS)
-        lamps = store.kinds.find("x.dev", "v1", "lamps")
+        lamps = store.registry.find("x.dev", "v1", "lamps")
         lamp = {"apiVersion": "x.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}}
         store.create(lamps, lamp)
         after = store.snapshot()
         store.restore(before)
-        with pytest.raises(Refused, match="could not find"):
-            store.kinds.find("x.dev", "v1", "lamps")
+        with pytest.raises(StatusError, match="could not find"):
+            store.registry.find("x.dev", "v1", "lamps")
         store.restore(after)
-        assert ["a"] == names(store, store.kinds.find("x.dev", "v1", "lamps"))
+        assert ["a"] == names(store, store.registry.find("x.dev", "v1", "lamps"))
 
 
 LAMPS = {
@@ -136,7 +136,7 @@ class TestPast:
         store = fresh()
         make(store, "a")
         first = store.revision
-        for turn in range(KEPT + 1):
+        for turn in range(CAPACITY + 1):
             write(store, "a", turn)
         assert b'"code":410' in await anext(store.watch(MAPS, since=first))
         assert b"MODIFIED" in await anext(store.watch(MAPS, since=store.revision - 1))
@@ -146,7 +146,7 @@ class TestWatches:
     @in_virtual_time
     async def test_a_quiet_watch_gets_a_bookmark_each_minute(self) -> None:
         store, loop = fresh(), asyncio.get_running_loop()
-        watch = store.watch(MAPS, since=store.revision, terms=Terms(lasting=150, bookmarks=True))
+        watch = store.watch(MAPS, since=store.revision, options=WatchOptions(timeout=150, bookmarks=True))
         times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
         assert [(60, 1), (120, 1), (150, 1)] == times
 
@@ -155,10 +155,10 @@ class TestWatches:
         store = fresh()
         make(store, "a")
         watch = store.watch(MAPS, since=None)
-        for turn in range(MOST_UNREAD + 5):
+        for turn in range(MAX_UNREAD + 5):
             write(store, "a", turn)
         lines = b"".join([piece async for piece in watch]).splitlines()
-        assert 1 + MOST_UNREAD == len(lines), "what was there, and so many writes"
+        assert 1 + MAX_UNREAD == len(lines), "what was there, and so many writes"
         last = int(msgspec.json.decode(lines[-1])["object"]["metadata"]["resourceVersion"])
         rest = await anext(store.watch(MAPS, since=last))
         assert 5 == rest.count(b"MODIFIED")
@@ -217,7 +217,7 @@ class TestGarbage:
     async def test_it_goes_on_by_itself(self) -> None:
         store = fresh()
         make(store, "child", owners=(make(store, "owner"),))
-        task = asyncio.ensure_future(collecting(store))
+        task = asyncio.ensure_future(run_garbage_collector(store))
         await asyncio.sleep(5)
         store.delete(MAPS, "default/owner")
         await asyncio.sleep(1.5)
@@ -242,11 +242,11 @@ def test_the_same_calls_make_the_same_history() -> None:
 
 @in_virtual_time
 async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluated() -> None:
-    api = PocketApi(fresh())
-    ruled = next(each for each in manifests() if "x-kubernetes-validations" in str(each))
+    api = ResourceHandler(fresh())
+    ruled = next(each for each in crd_manifests() if "x-kubernetes-validations" in str(each))
     for manifest, warned in ((ruled, True), (LAMPS, False)):
         body = msgspec.json.encode(manifest)
-        answer = await api.send(Request(method="POST", path=DEFINITIONS.path(), body=body))
+        answer = await api.send(Request(method="POST", path=CRDS.path(), body=body))
         assert 201 == answer.status
         assert ("not evaluated" in answer.headers.get("warning", "")) is warned
 
@@ -261,11 +261,11 @@ class TestPages:
         after = ""
         while True:
             page = store.page(MAPS, namespace="default", revision=revision, after=after, limit=7)
-            told += [obj["metadata"]["name"] for _, obj in page.found]
-            assert len(then) - len(told) == page.following
-            if not page.following:
+            told += [obj["metadata"]["name"] for _, obj in page.items]
+            assert len(then) - len(told) == page.remaining
+            if not page.remaining:
                 break
-            after = page.found[-1][0]
+            after = page.items[-1][0]
             store.delete(MAPS, f"default/{rng.choice(names(store))}")
             make(store, f"n-{rng.randrange(10**9)}")
             write(store, names(store)[0], rng.randrange(10**9))
@@ -278,9 +278,9 @@ class TestPages:
             store.create(MAPS, {"metadata": {"name": name}}, namespace="kube-system")
         looked: list[str] = []
 
-        def selects(obj: Any) -> bool:  # noqa: ANN401  JSON
+        def selector(obj: Any) -> bool:  # noqa: ANN401  JSON
             looked.append(f"{obj['metadata']['namespace']}/{obj['metadata']['name']}")
             return True
 
-        page = store.page(MAPS, namespace="default", after="default/a", selects=selects, limit=5)
-        assert ["default/b", "default/c"] == looked == [key for key, _ in page.found]
+        page = store.page(MAPS, namespace="default", after="default/a", selector=selector, limit=5)
+        assert ["default/b", "default/c"] == looked == [key for key, _ in page.items]

@@ -13,7 +13,7 @@ from rich.console import Console
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.scaling import Scaler
 from podpool.core.settings import parse_settings
-from podpool.kube.errors import NotFound
+from podpool.kube.errors import ApiNotFound
 from podpool.lab.demo.driver import NodePicture, Picture, surely
 from podpool.lab.demo.pods import NETWORKS, StagedAnnotations, StagedMeta, StagedPod, network_status
 from podpool.lab.demo.run import farewell, run_up
@@ -90,7 +90,7 @@ class TestFarewell:
     def test_as_usual_it_fits_80_columns(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
         said = farewell(DemoSettings(), usual_home())
-        assert "  podpool up --story none" in said
+        assert "  podpool up --scenario none" in said
         assert max(map(len, said)) <= 80
 
     def test_a_password_is_not_said(self, tmp_path: Path) -> None:
@@ -166,7 +166,7 @@ def test_another_system_than_linux_is_told_so(tmp_path: Path, monkeypatch: pytes
         run_up(DemoSettings(), home=tmp_path, fresh=False, console=Console())
 
 
-@pytest.mark.parametrize("answers", [[NotFound("gone")], [Unreachable("pocket", "refused"), None]])
+@pytest.mark.parametrize("answers", [[ApiNotFound("gone")], [Unreachable("pocket", "refused"), None]])
 def test_an_act_survives_a_users_delete_and_a_restart_of_the_api_server(answers: list[Exception | None]) -> None:
     async def ask() -> None:
         if answer := answers.pop(0):

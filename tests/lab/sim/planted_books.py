@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from podpool.api.azure import NETWORK_CONFIGS, NodeNetworkConfig
+from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import FINISHED, NODES, PODS
 from podpool.controller import convert, inventory, nnc_reconciler
 from podpool.controller.allocation_cache import AllocationCache
@@ -17,18 +17,26 @@ from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.node_gc import NodeGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core import batch_policy
-from podpool.core.batch_policy import Grade, View
+from podpool.core.batch_policy import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import NotFound
+from podpool.kube.errors import ApiNotFound
 from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
-from podpool.ledger.domain.allocations import Held, Holdings
-from podpool.ledger.domain.allocator import Seat, Seating
-from podpool.ledger.domain.recovery import take_listing
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Listing, ListingAnswer, Reconcile, Term
+from podpool.ledger.domain.allocations import Allocation, Allocations
+from podpool.ledger.domain.allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.block import PRIMARY, Block
-from podpool.ledger.domain.rows import ClusterRow, ContainerRow
-from podpool.ledger.domain.repository import Books
+from podpool.ledger.domain.recovery import take_listing
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.messages import (
+    Inventory,
+    InventoryResponse,
+    NetworkContainerRecord,
+    NetworkContainerState,
+    ReconcileItem,
+    ReconcileRequest,
+    Term,
+)
 from tests.lab.sim.planted import every_container_is_ours
 
 
@@ -47,14 +55,14 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
             for config in controller._mirrors.configs.values()
             for each in inventory._listed(config, term.term, controller._settings)
         ]
-        listing = Listing(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
+        listing = Inventory(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
         await ground.ledger.send_listing(listing)
         return term
 
-    async def take_any(ledger: Ledger, listing: Listing) -> ListingAnswer:
+    async def take_any(ledger: LedgerService, listing: Inventory) -> InventoryResponse:
         wall = ledger._clock.wall()
 
-        def work(books: Books) -> ListingAnswer:
+        def work(books: Repository) -> InventoryResponse:
             cluster = books.cluster(listing.cluster)
             assert cluster
             take_listing(books, listing, cluster, wall=wall)
@@ -63,12 +71,12 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
         return await ledger._store.write(work)
 
     patch.setattr(Controller, "_open", eager)
-    patch.setattr(Ledger, "take_listing", take_any)
+    patch.setattr(LedgerService, "take_listing", take_any)
 
 
 def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
     """The ledger goes on from whatever books it finds, neither its witness nor its callers are heard."""
-    patch.setattr(Ledger, "start", _nothing)
+    patch.setattr(LedgerService, "start", _nothing)
     patch.setattr(fencing, "_heed", lambda *_, **__: None)
 
 
@@ -76,7 +84,7 @@ def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
     """A restore ends every term, and the ledger goes on from its books at once."""
     begin = fencing.begin_recovery
 
-    def at_once(books: Books, **others: Any) -> None:  # noqa: ANN401  passed on
+    def at_once(books: Repository, **others: Any) -> None:  # noqa: ANN401  passed on
         begin(books, **others)
         for cluster in books.clusters():
             books.put_cluster(replace(cluster, epoch=books.epoch))
@@ -92,7 +100,7 @@ def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
     """What was written at some version is not written again, whatever the NNC shows."""
     told, written = convert.told_already, set[tuple[str, int]]()
 
-    def once(config: NodeNetworkConfig, state: ContainerState, *others: Any) -> bool:  # noqa: ANN401  passed on
+    def once(config: NodeNetworkConfig, state: NetworkContainerState, *others: Any) -> bool:  # noqa: ANN401  passed on
         known = (state.container, state.version) in written
         written.add((state.container, state.version))
         return known or told(config, state, *others)
@@ -102,9 +110,9 @@ def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
 
 def buffers_come_before_pods(patch: pytest.MonkeyPatch) -> None:
     """That a Pod waits does not matter to the batch: nodes keep their buffers."""
-    grade = batch_policy.grade
+    grade = batch_policy.grade_batch
 
-    def deaf(before: Grade, view: View, **others: Any) -> Grade:  # noqa: ANN401  passed on
+    def deaf(before: BatchGrade, view: SubnetDemand, **others: Any) -> BatchGrade:  # noqa: ANN401  passed on
         return grade(before, replace(view, waiting=False), **others)
 
     patch.setattr(scaling_policy, "grade", deaf)
@@ -114,7 +122,7 @@ def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
     """NNCs are listed as they are."""
 
     async def as_they_are(question: inventory._Question) -> list[NodeNetworkConfig]:
-        found = await question._kube.list(NETWORK_CONFIGS, namespace=question._settings.namespace)
+        found = await question._kube.list(NODE_NETWORK_CONFIGS, namespace=question._settings.namespace)
         return list(found.items)
 
     patch.setattr(inventory._Question, "answers", as_they_are)
@@ -123,7 +131,7 @@ def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
 def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
     """A cluster's list ends its recovery, and is thrown away."""
 
-    def thrown_away(books: Books, listing: Listing, cluster: ClusterRow, *, wall: float) -> None:
+    def thrown_away(books: Repository, listing: Inventory, cluster: ClusterRow, *, wall: float) -> None:
         take_listing(books, replace(listing, containers=()), cluster, wall=wall)
         for row in books.containers(cluster.id):
             books.put_container(replace(row, epoch=books.epoch))
@@ -141,9 +149,9 @@ def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
     free = Block.free
 
     def counted(
-        holdings: Holdings, container: ContainerRow, grants: Sequence[bytes]
-    ) -> tuple[ContainerRow, list[Held]]:
-        given: list[Held] = []
+        holdings: Allocations, container: NetworkContainerRow, grants: Sequence[bytes]
+    ) -> tuple[NetworkContainerRow, list[Allocation]]:
+        given: list[Allocation] = []
         while len(given) < len(grants):
             number, slots = holdings._find(len(grants) - len(given))
             block = holdings._block(number)
@@ -161,34 +169,34 @@ def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
         free(block, slot, since=since)
         block._grants[slot] = before
 
-    patch.setattr(Holdings, "take", counted)
+    patch.setattr(Allocations, "take", counted)
     patch.setattr(Block, "free", remembering)
 
 
 def released_by_address(patch: pytest.MonkeyPatch) -> None:
     """A name frees whatever grant its address has now."""
     addresses: dict[str, int] = {}
-    take, let_go = Holdings.take, Seating._let_go
+    take, let_go = Allocations.take, Allocator._let_go
 
-    def noted(holdings: Holdings, container: ContainerRow, grants: Sequence[bytes]) -> tuple[ContainerRow, list[Held]]:
+    def noted(holdings: Allocations, container: NetworkContainerRow, grants: Sequence[bytes]) -> tuple[NetworkContainerRow, list[Allocation]]:
         row, given = take(holdings, container, grants)
         addresses.update({held.id: held.address for held in given})
         return row, given
 
-    def by_address(seating: Seating, seat: Seat) -> None:
+    def by_address(seating: Allocator, seat: AllocatorItem) -> None:
         freed = {addresses.get(name) for name in seat.item.released}
         names = tuple(held.id for held in seat.held if not held.primary and held.address in freed)
         seat.item = replace(seat.item, released=names)
         let_go(seating, seat)
 
-    patch.setattr(Holdings, "take", noted)
-    patch.setattr(Seating, "_let_go", by_address)
+    patch.setattr(Allocations, "take", noted)
+    patch.setattr(Allocator, "_let_go", by_address)
 
 
 def terms_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Whoever calls is the leader."""
 
-    def anybody(books: Books, call: str, *, term: int, **_: Any) -> ClusterRow:  # noqa: ANN401, ARG001  not looked at
+    def anybody(books: Repository, call: str, *, term: int, **_: Any) -> ClusterRow:  # noqa: ANN401, ARG001  not looked at
         cluster = books.cluster(call)
         assert cluster
         return cluster
@@ -201,7 +209,7 @@ def numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
     newest = 1 << 40
     do = reconcile.reconcile
 
-    def renumbered(books: Books, calls: Sequence[Reconcile], **others: Any) -> Any:  # noqa: ANN401  passed on
+    def renumbered(books: Repository, calls: Sequence[ReconcileRequest], **others: Any) -> Any:  # noqa: ANN401  passed on
         nonlocal newest
         newest += len(calls)
         numbered = [replace(call, number=newest - back) for back, call in enumerate(reversed(calls))]
@@ -248,7 +256,7 @@ def pods_keep_any_container_of_the_name(patch: pytest.MonkeyPatch) -> None:
     """A container is kept while Pods are bound to a Node of its name, whichever Node that is."""
     is_gone = NodeGC._is_gone
 
-    async def unless_bound(gone: NodeGC, record: ContainerRecord) -> bool:
+    async def unless_bound(gone: NodeGC, record: NetworkContainerRecord) -> bool:
         bound = await gone._kube.list(PODS, fields=f"spec.nodeName={record.node}")
         running = any(pod.status.phase not in FINISHED for pod in bound.items)
         return not running and await is_gone(gone, record)
@@ -265,10 +273,10 @@ def the_dying_config_is_not_read(patch: pytest.MonkeyPatch) -> None:
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
     """A Node that was deleted and registered again counts as another machine, wherever that is asked."""
 
-    async def gone(gone: NodeGC, record: ContainerRecord) -> bool:
+    async def gone(gone: NodeGC, record: NetworkContainerRecord) -> bool:
         try:
             node = await gone._kube.get(NODES, record.node)
-        except NotFound:
+        except ApiNotFound:
             return False
         return node.metadata.uid != record.node_uid
 
@@ -285,7 +293,7 @@ def a_container_is_opened_before_its_config(patch: pytest.MonkeyPatch) -> None:
         node = await nodes._kube.get(NODES, name)
         if nodes._books.of_node(node, None) is None:
             subnet = subnet_of(node, nodes._settings)
-            await nodes._ask(Item(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250))
+            await nodes._ask(ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250))
         await make(nodes, name)
 
     patch.setattr(NodeReconciler, "_make", hasty)
@@ -296,6 +304,6 @@ def a_cache_tells_whose_a_config_is(patch: pytest.MonkeyPatch) -> None:
 
     async def deleted(nodes: NodeReconciler, config: NodeNetworkConfig) -> None:
         meta = config.metadata
-        await nodes._kube.delete(NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
+        await nodes._kube.delete(NODE_NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
 
     patch.setattr(NodeReconciler, "_belongs", deleted)

@@ -3,7 +3,7 @@
 from functools import partial
 
 from podpool.api.builtin import LEASES
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, SLICE_POOLS
+from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.lab.sim import nads
 from podpool.lab.sim.nads import Attached
 from podpool.lab.sim.network import Fits
@@ -117,7 +117,7 @@ async def a_new_leader_with_an_old_picture(story: Story) -> None:
     await story.until(lambda: len(slices(story)) == 1, within=GONE)
     await joined(story, "c")
     world.controllers[first].kill()
-    world.store.delete(world.store.kinds.find(SLICE_POOLS.group, SLICE_POOLS.version, SLICE_POOLS.plural), TABLE)
+    world.store.delete(world.store.registry.find(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.version, NODE_SLICE_POOLS.plural), TABLE)
     await story.watch(60)
 
 

@@ -20,35 +20,42 @@ from typing import Any, TypeVar
 import msgspec
 
 from podpool.api.builtin import ADDRESSED_PODS, LEASES, NODES, Lease, Node
-from podpool.api.meta import Kind, Meta, Object, T
-from podpool.api.multus import ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.meta import Kind, KubeObject, ObjectMeta, T
+from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.whereabouts import (
-    ASKED_ANNOTATION,
     IP_POOLS,
+    IP_RESERVATIONS,
     NODE_ANNOTATION,
+    NODE_SLICE_POOLS,
     NODE_UID_LABEL,
-    RESERVATIONS,
-    SLICE_POOLS,
-    TOLD_ANNOTATION,
+    SLICE_INVENTORY_ANNOTATION,
+    SLICE_REPORT_ANNOTATION,
     Allocation,
     IPPool,
     IPPoolSpec,
-    slice_report_of,
+    slice_report,
 )
-from podpool.cli.context import Desk
-from podpool.cli.errors import WRONG
-from podpool.cli.flat_file import read_flat_file
+from podpool.cli.connect import read_flat_file
+from podpool.cli.context import ClusterContext
+from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import AlreadyExists, Invalid, NotFound
+from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
-from podpool.whereabouts.migration_report import Finding, Lent, Survey, Surveyed, Trouble, survey
-from podpool.whereabouts.nads import Attachment, read_attachment
+from podpool.whereabouts.migration_report import (
+    MigrationFinding,
+    MigrationInputs,
+    MigrationReport,
+    PodAddress,
+    Problem,
+    build_migration_report,
+)
+from podpool.whereabouts.nads import ParsedNad, parse_nad
 from podpool.whereabouts.object_names import PoolIdentifier
 
-Marked = TypeVar("Marked", bound=Object)
+Marked = TypeVar("Marked", bound=KubeObject)
 
 ADOPTED = "adopted"
 """Stands for the container in entries that are written here: nobody knows it any more."""
@@ -75,7 +82,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     reservations: int
     attachments: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[MigrationFinding, ...] = ()
     unreadable: tuple[str, ...] = ()
     """NetworkAttachmentDefinitions whose configuration is wrong, and why."""
     steps: tuple[Step, ...] = ()
@@ -85,16 +92,18 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def sound(self) -> bool:
         """Whether no address is about to be given twice, or has been."""
         written = sum(step.done for step in self.steps)
-        unrecorded = sum(each.trouble is Trouble.UNRECORDED for each in self.findings)
-        return unrecorded <= written and all(each.trouble is not Trouble.DUPLICATE for each in self.findings)
+        unrecorded = sum(each.trouble is Problem.UNRECORDED for each in self.findings)
+        return unrecorded <= written and all(each.trouble is not Problem.DUPLICATE for each in self.findings)
 
 
-async def adopt_whereabouts(desk: Desk, *, namespace: str, flat_file: str, apply: bool, back: bool) -> int:
+async def adopt_whereabouts(
+    context: ClusterContext, *, whereabouts_namespace: str, flat_file: str, apply: bool, revert: bool
+) -> int:
     """Look, do what was asked for, and say it."""
-    mover = Mover(desk.kube, namespace, clock=desk.clock, flat=read_flat_file(flat_file))
-    report = await (mover.back if back else mover.survey)(apply=apply)
-    desk.teller.answer(report, as_text(report, back=back))
-    return 0 if report.sound else WRONG
+    mover = Mover(context.kube, whereabouts_namespace, clock=context.clock, flat=read_flat_file(flat_file))
+    report = await (mover.back if revert else mover.survey)(apply=apply)
+    context.printer.result(report, as_text(report, back=revert))
+    return 0 if report.sound else FAILED
 
 
 class Mover:
@@ -109,7 +118,7 @@ class Mover:
     async def survey(self, *, apply: bool = False) -> Report:
         """Look at everything; with `apply` write down what running Pods have and no pool knows of."""
         objects, unreadable = await self._look()
-        found = survey(objects)
+        found = build_migration_report(objects)
         steps = []
         for lent in found.unrecorded:
             pool = _pool_for(lent, objects.pools)
@@ -124,12 +133,12 @@ class Mover:
         if apply:
             await self._nobody_at_work()
         objects, unreadable = await self._look()
-        found = survey(objects)
+        found = build_migration_report(objects)
         leases = await self._all(LEASES, labels=NODE_UID_LABEL)
-        tables = await self._all(SLICE_POOLS)
+        tables = await self._all(NODE_SLICE_POOLS)
         steps = [await self._unmark(IP_POOLS, each, apply=apply) for each in objects.pools if _marks(each)]
         steps += [await self._unmark(LEASES, each, apply=apply) for each in leases]
-        steps += [await self._unmark(SLICE_POOLS, each, apply=apply) for each in tables if _marks(each)]
+        steps += [await self._unmark(NODE_SLICE_POOLS, each, apply=apply) for each in tables if _marks(each)]
         steps += [await self._hush(each, apply=apply) for each in await self._everywhere(NODES) if _talks(each)]
         findings = (*found.findings, *_too_far(objects.pools))
         return _report(
@@ -140,43 +149,47 @@ class Mover:
             applied=apply,
         )
 
-    async def _look(self) -> tuple[Surveyed, tuple[str, ...]]:
+    async def _look(self) -> tuple[MigrationInputs, tuple[str, ...]]:
         """Read pools before Pods: what is found was there when the Pods were looked for."""
         pools = await self._all(IP_POOLS)
-        reservations = await self._all(RESERVATIONS)
-        attachments, unreadable = _read(await self._everywhere(ATTACHMENTS), self._flat)
+        reservations = await self._all(IP_RESERVATIONS)
+        attachments, unreadable = _read(await self._everywhere(NETWORK_ATTACHMENTS), self._flat)
         pods = await self._everywhere(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._everywhere(NODES)]
-        objects = Surveyed(pools=pools, reservations=reservations, pods=pods, attachments=attachments, nodes=nodes)
+        objects = MigrationInputs(
+            pools=pools, reservations=reservations, pods=pods, attachments=attachments, nodes=nodes
+        )
         return objects, unreadable
 
     async def _all(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
-        with suppress(NotFound):  # the kind is not defined: there are none
+        with suppress(ApiNotFound):  # the kind is not defined: there are none
             return (await self._kube.list(kind, namespace=self._namespace, labels=labels)).items
         return ()
 
     async def _everywhere(self, kind: Kind[T]) -> Sequence[T]:
-        with suppress(NotFound):
+        with suppress(ApiNotFound):
             return (await self._kube.list(kind)).items
         return ()
 
-    async def _record(self, lent: Lent, pool: IPPool) -> bool:
+    async def _record(self, lent: PodAddress, pool: IPPool) -> bool:
         """Write an entry for a running Pod where there is none; who was faster is right."""
         if not pool.metadata.uid:
-            with suppress(AlreadyExists):
+            with suppress(ApiAlreadyExists):
                 await self._kube.create(IP_POOLS, pool, namespace=self._namespace)
         key = parse_ippool(pool.spec).key(lent.address)
         entry = Allocation(id=ADOPTED, podref=lent.pod, ifname=lent.interface)
         change = AllocationChange(key=key, address=lent.address, before=None, after=entry)
         try:
-            await self._kube.json_patch(IP_POOLS, pool.metadata.name, allocation_patch([change]), namespace=self._namespace)
-        except Invalid:
+            await self._kube.json_patch(
+                IP_POOLS, pool.metadata.name, allocation_patch([change]), namespace=self._namespace
+            )
+        except ApiInvalid:
             return False
         return True
 
     async def _nobody_at_work(self) -> None:
         """Refuse to take marks off that would be put back at once, or that an agent gives addresses by."""
-        with suppress(NotFound):
+        with suppress(ApiNotFound):
             lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
             if lease.spec.holder_identity and not _ended(lease, at=self._clock.wall()):
                 rule = "still leads: stop the agents and then the controller first, then try again"
@@ -192,11 +205,13 @@ class Mover:
         asked = [each.metadata.name for each in await self._everywhere(NODES) if each.metadata.name in held]
         question = f"back-{self._clock.wall():.3f}"
         for name in asked:
-            with suppress(NotFound):
-                await self._kube.merge(NODES, name, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}})
+            with suppress(ApiNotFound):
+                await self._kube.merge(
+                    NODES, name, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}}
+                )
         await asyncio.sleep(ANSWERED if asked else 0.0)
         nodes = await self._everywhere(NODES) if asked else ()
-        reports = {each.metadata.name: slice_report_of(each) for each in nodes}
+        reports = {each.metadata.name: slice_report(each) for each in nodes}
         return sorted(name for name, report in reports.items() if report and report.listed == question)
 
     async def _unmark(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> Step:
@@ -235,7 +250,7 @@ def as_text(report: Report, *, back: bool = False) -> str:
 
 def _next(report: Report, *, back: bool) -> list[str]:
     """Tell what to do now."""
-    if any(each.trouble is Trouble.DUPLICATE for each in report.findings):
+    if any(each.trouble is Problem.DUPLICATE for each in report.findings):
         return ["an address has two owners: delete one of the Pods, then look again"]
     if report.steps and not report.applied:
         return ["nothing was changed: type the same with --apply"]
@@ -259,7 +274,12 @@ def _ended(lease: Lease, *, at: float) -> bool:
 
 
 def _report(
-    found: Survey, objects: Surveyed, *, unreadable: tuple[str, ...], steps: Sequence[Step], applied: bool
+    found: MigrationReport,
+    objects: MigrationInputs,
+    *,
+    unreadable: tuple[str, ...],
+    steps: Sequence[Step],
+    applied: bool,
 ) -> Report:
     return Report(
         pools=found.pools,
@@ -273,16 +293,16 @@ def _report(
     )
 
 
-def _pool_for(lent: Lent, pools: Sequence[IPPool]) -> IPPool | None:
+def _pool_for(lent: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
     """Find the pool for an address: the node's slice that it is in, or the whole range's, which may have to be made."""
     if lent.wanted.slice_size:
         return next((each for each in pools if _is_slice_of(each, lent)), None)
     name = PoolIdentifier(range=lent.wanted.prefix, network=lent.network).name
-    absent = IPPool(metadata=Meta(name=name), spec=IPPoolSpec(range=str(lent.wanted.prefix)))
+    absent = IPPool(metadata=ObjectMeta(name=name), spec=IPPoolSpec(range=str(lent.wanted.prefix)))
     return next((each for each in pools if each.metadata.name == name), absent)
 
 
-def _is_slice_of(pool: IPPool, lent: Lent) -> bool:
+def _is_slice_of(pool: IPPool, lent: PodAddress) -> bool:
     try:
         range_ = parse_prefix(pool.spec.range)
     except InvalidInput:
@@ -291,22 +311,22 @@ def _is_slice_of(pool: IPPool, lent: Lent) -> bool:
     return lent.address in range_ and pool.metadata.name == place.name
 
 
-def _too_far(pools: Iterable[IPPool]) -> Iterator[Finding]:
+def _too_far(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
     """Find entries that Whereabouts would not read, and then give again."""
     for pool in pools:
         for key in pool.spec.allocations:
             if key.isdecimal() and int(key) >= LARGEST_KEY:
                 told = f"entry {key} is too far for Whereabouts, which would give the address again: delete the Pod"
-                yield Finding(trouble=Trouble.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+                yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
 
 
 def _read(
     definitions: Iterable[NetworkAttachmentDefinition], flat: bytes | None
-) -> tuple[tuple[Attachment, ...], tuple[str, ...]]:
+) -> tuple[tuple[ParsedNad, ...], tuple[str, ...]]:
     attachments, wrong = [], []
     for each in definitions:
         try:
-            attachment = read_attachment(each, flat=flat)
+            attachment = parse_nad(each, flat=flat)
         except InvalidInput as error:
             wrong.append(f"{each.key}: {error}")
         else:
@@ -315,10 +335,10 @@ def _read(
 
 
 def _talks(node: Node) -> list[str]:
-    return [each for each in (ASKED_ANNOTATION, TOLD_ANNOTATION) if each in node.metadata.annotations]
+    return [each for each in (SLICE_INVENTORY_ANNOTATION, SLICE_REPORT_ANNOTATION) if each in node.metadata.annotations]
 
 
-def _marks(obj: Object) -> list[str]:
+def _marks(obj: KubeObject) -> list[str]:
     return [*_of_ours(obj.metadata.labels), *_of_ours(obj.metadata.annotations)]
 
 

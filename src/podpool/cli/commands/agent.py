@@ -1,33 +1,33 @@
-"""The agent as a process. Imports no other room than the agent's: its memory is counted."""
+"""`podpool agent run`. Imports only what the agent needs: each node pays for its memory."""
 
 import asyncio
-import logging
 from pathlib import Path
 
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import listening
 from podpool.agent.metrics import Meters
 from podpool.agent.notices import to_log
-from podpool.agent.scaling_modes import Mode
+from podpool.agent.scaling import Mode
 from podpool.agent.underlay import HostAgent
 from podpool.api.rbac import AGENT
-from podpool.cli.daemon_parser import parse_listen
+from podpool.cli.listen import parse_listen
 from podpool.cni import conflist
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
-from podpool.kube.events import Recorder
+from podpool.kube.events import EventRecorder
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.logging import get_logger
 
-KERNEL = Path("/proc/sys/kernel/random/boot_id")
-PAUSE = 5.0
-"""Seconds between two tries to write the runtime's configuration."""
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+RETRY = 5.0
+"""Seconds between attempts to write the CNI configuration."""
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 def run_agent(  # noqa: PLR0913  one for each option
@@ -36,29 +36,29 @@ def run_agent(  # noqa: PLR0913  one for each option
     mode: str,
     state: str,
     socket: str,
-    deletes: str,
+    deferred_deletes: str,
     listen: str,
     conf_dir: str,
     cni_template: str,
-    taint: str,
+    taint: bool,
     whereabouts_namespace: str,
-    foreign_plugins: str,
+    third_party_plugins: bool,
     underlay: str,
-    numbers: str,
+    settings: str,
     kubeconfig: str,
     boot_id: str,
 ) -> None:
-    """Run until told to stop."""
+    """Run until stopped."""
     host, port = parse_listen(listen)
-    chosen = parse_settings(numbers)
-    conflist_told = conflist.content(cni_template)
-    this_boot = boot_id or KERNEL.read_text().strip()
+    parsed = parse_settings(settings)
+    cni_config = conflist.load(cni_template)
+    this_boot = boot_id or BOOT_ID.read_text().strip()
 
-    async def work() -> None:
+    async def run() -> None:
         api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
-        below = HttpTransport(underlay, connections=1) if underlay else None
-        kube, clock, rng = KubeClient(api), SystemClock(), entropy.system()
-        disk, late = LocalDisk(Path(state)), LocalDisk(Path(deletes))
+        host_agent = HttpTransport(underlay, connections=1) if underlay else None
+        kube, clock, rng = KubeClient(api), SystemClock(), entropy.system_random()
+        disk, deletes = LocalDisk(Path(state)), LocalDisk(Path(deferred_deletes))
         agent = Agent(
             node,
             kube,
@@ -66,39 +66,39 @@ def run_agent(  # noqa: PLR0913  one for each option
             clock=clock,
             rng=rng,
             boot_id=this_boot,
-            settings=chosen,
-            deletes=late,
+            settings=parsed,
+            deletes=deletes,
             mode=Mode(mode),
-            taint=taint == "true",
-            recorder=Recorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
+            taint=taint,
+            recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             pools=whereabouts_namespace,
-            foreign=foreign_plugins == "true",
+            foreign=third_party_plugins,
             read_file=_read_file,
-            underlay=HostAgent(below) if below else None,
+            underlay=HostAgent(host_agent) if host_agent else None,
         )
         meters = Meters(agent.handle, agent.picture)
         try:
             async with (
-                serving(meters.page(process.health(agent.missing)), host=host, port=port),
+                serving(meters.page(process.health_handler(agent.missing)), host=host, port=port),
                 listening(Path(socket), meters.handle, tell=to_log(node)),
                 asyncio.TaskGroup() as group,
             ):
-                _log.info("the agent of %s answers on %s", node, socket)
+                log.info("agent started", node=node, socket=socket)
                 if conf_dir:
-                    group.create_task(_configure(agent, Path(conf_dir), conflist_told))
+                    group.create_task(_write_cni_config(agent, Path(conf_dir), cni_config))
                 await agent.run()
         finally:
             disk.close()
-            late.close()
+            deletes.close()
             await api.close()
-            if below:
-                await below.close()
+            if host_agent:
+                await host_agent.close()
 
-    process.run(work)
+    process.run(run)
 
 
 def _read_file(path: str) -> bytes | None:
-    """Read a flat file of Whereabouts, if it is there."""
+    """Read a flat file of Whereabouts; None if it does not exist."""
     try:
         return Path(path).read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -107,17 +107,17 @@ def _read_file(path: str) -> bytes | None:
         raise InvalidInput("configuration_path", path, f"cannot be read as a file: {error.strerror}") from None
 
 
-async def _configure(agent: Agent, conf_dir: Path, told: bytes) -> None:
-    """Let the runtime's configuration appear when the agent can serve: from then on its node is Ready."""
+async def _write_cni_config(agent: Agent, conf_dir: Path, content: bytes) -> None:
+    """Write the CNI configuration once the agent can serve. From then on the node is Ready."""
     await agent.able.wait()
     warned = False
     while True:
         try:
-            _log.info("the runtime's configuration is %s", conflist.write(conf_dir, told))
+            log.info("CNI configuration written", path=str(conflist.write(conf_dir, content)))
         except OSError as error:
             if not warned:
-                _log.warning("the runtime's configuration cannot be written, so this node is not Ready yet: %s", error)
+                log.warning("cannot write the CNI configuration, node stays NotReady", error=str(error))
             warned = True
-            await asyncio.sleep(PAUSE)
+            await asyncio.sleep(RETRY)
         else:
             return

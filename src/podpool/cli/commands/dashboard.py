@@ -1,52 +1,51 @@
-"""The page as a process: `podpool dashboard`."""
+"""`podpool dashboard`."""
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from podpool.cli.ledger_connection import reached
-from podpool.cli.commands.controller import transport
+from podpool.cli.connect import kube_connection, ledger_client
+from podpool.cli.listen import parse_listen, url
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import dashboard_of
 from podpool.inspect.observer import Observer
 from podpool.kube.client import KubeClient
-from podpool.ledger.client import Patience
+from podpool.ledger.client import Timeouts
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
+from podpool.runtime.logging import get_logger
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 @asynccontextmanager
-async def observing(
+async def _open_observer(
     *, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str
 ) -> AsyncIterator[Observer]:
-    """See a cluster and its ledger; whoever runs the observer decides for how long."""
-    api = transport(kubeconfig)
-    books = reached(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, patience=Patience())
+    """Return an observer of the cluster and its ledger, not yet running."""
+    api = kube_connection(kubeconfig)
+    connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, patience=Timeouts())
     try:
-        async with books as client:
-            yield Observer(KubeClient(api), client, clock=SystemClock(), rng=entropy.system())
+        async with connecting as client:
+            yield Observer(KubeClient(api), client, clock=SystemClock(), rng=entropy.system_random())
     finally:
         await api.close()
 
 
-def serve_dashboard(
-    *, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str, host: str, port: int
-) -> None:
-    """Serve until told to stop."""
+def serve_dashboard(*, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str, listen: str) -> None:
+    """Serve until stopped."""
+    host, port = parse_listen(listen)
 
-    async def work() -> None:
-        async with observing(
+    async def run() -> None:
+        async with _open_observer(
             kubeconfig=kubeconfig, ledger=ledger, ledger_token_file=ledger_token_file, ledger_ca_file=ledger_ca_file
         ) as observer:
-            feed = Feed(observer.scene, clock=observer.clock, epoch=entropy.new_uuid(entropy.system()))
+            feed = Feed(observer.scene, clock=observer.clock, epoch=entropy.new_uuid(entropy.system_random()))
             page = dashboard_of(observer, feed, host=host)
             async with serving(page, host=host, port=port, grace=0.2) as chosen, asyncio.TaskGroup() as group:
-                _log.info("the page is on http://%s:%s", f"[{host}]" if ":" in host else host, chosen)
+                log.info("dashboard started", url=url("http", host, chosen))
                 group.create_task(observer.run())
                 group.create_task(feed.run())
 
-    process.run(work)
+    process.run(run)

@@ -1,61 +1,103 @@
-"""The ledger's books, for a person: copies of them, and whether they are consistent."""
+"""`podpool ledger`: serve it, and back up, restore and check its database."""
 
 import os
 import tempfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from podpool.cli.errors import WRONG
-from podpool.cli.options import Asked
-from podpool.cli.output import Teller
-from podpool.cli.spec import Output
+from podpool.cli.errors import FAILED
+from podpool.cli.listen import parse_listen, server_tls, url
 from podpool.core.errors import InvalidInput
+from podpool.core.quantities import parse_duration
+from podpool.ledger.domain.service import LedgerService, LedgerSettings
+from podpool.ledger.http.app import admin_token, front
 from podpool.ledger.storage.backup import check_copy, read_head, read_rows
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
-from podpool.runtime import entropy
+from podpool.runtime import entropy, process
+from podpool.runtime.clock import SystemClock
+from podpool.runtime.http import serving
+from podpool.runtime.logging import get_logger
+
+log = get_logger(__name__)
+
+GRACE = 10.0
+"""Seconds for which a stopping ledger completes accepted requests."""
+
+
+def serve_ledger(
+    *, database: str, listen: str, tls_cert: str, tls_key: str, admin_token_file: str, history: str, refresh: str
+) -> None:
+    """Serve until stopped, then complete accepted requests."""
+    host, port = parse_listen(listen)
+    location = parse_database(database)
+    clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key)
+    settings = LedgerSettings(
+        history=parse_duration(history, what="--history"), refresh=parse_duration(refresh, what="--refresh")
+    )
+
+    async def run() -> None:
+        store = await location.open(rng=rng)
+        ledger = LedgerService(store, clock=clock, rng=rng, settings=settings)
+        try:
+            await ledger.start()
+            secret = admin_token(Path(admin_token_file or f"{location.beside}.admin-token"), rng=rng)
+            await ledger.administration.accept_admin(secret)
+            handler = front(ledger, store, clock=clock)
+            async with serving(handler, host=host, port=port, tls=tls, grace=GRACE, connections=2048) as chosen:
+                address = url("https" if tls else "http", host, chosen)
+                log.info("ledger started", url=address, database=str(location))
+                try:
+                    await ledger.run()
+                finally:
+                    ledger.stop()
+        finally:
+            await store.close()
+
+    process.run(run)
 
 
 def back_up(*, file: str, database: str) -> None:
-    """Copy the books into a file that is whole or not there."""
+    """Copy the database to a file, which is complete or does not exist."""
     path = Path(file)
-    beside = path.with_name(f"{path.name}.new")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    new = path.with_name(f"{path.name}.new")
+    descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as copy:
         rows = parse_database(database).back_up(copy)
         copy.flush()
         os.fsync(copy.fileno())
-    beside.rename(path)
-    print(f"{path}: {rows} rows")  # noqa: T201  for the person who typed it
+    new.rename(path)
+    print(f"{path}: {rows} rows")  # noqa: T201  the command's output
 
 
 def restore(*, file: str, database: str) -> None:
-    """Exchange the books for a copy; the ledger then recovers, and the clusters list what they have."""
-    path = _there(file)
+    """Replace the database by a backup. The ledger then recovers from the inventories of the clusters."""
+    path = _existing(file)
     check_copy(path)
     with path.open("rb") as copy:
-        head = parse_database(database).restore(copy, rng=entropy.system())
-    print(f"restored revision {head.revision}: nothing is granted before the clusters have listed what they have")  # noqa: T201  as above
+        head = parse_database(database).restore(copy, rng=entropy.system_random())
+    print(f"restored revision {head.revision}: nothing is granted until all clusters have sent their inventory")  # noqa: T201  the command's output
 
 
-def check_books(*, database: str, file: str, output: str, no_color: str) -> None:
-    """Check the books, or a copy of them; the exit code is 1 when something is wrong."""
+def check_database(*, database: str, file: str, output: str, no_color: bool) -> int:
+    """Check the database, or a backup of it."""
+    from podpool.cli.output import Printer  # noqa: PLC0415  not for the service
+
     with tempfile.TemporaryFile() as scratch:
-        copy = _there(file).open("rb") if file else cast("BinaryIO", scratch)
+        copy = _existing(file).open("rb") if file else cast("BinaryIO", scratch)
         with copy:
             if not file:
                 parse_database(database).back_up(copy)
                 copy.seek(0)
             read_head(copy)
             found = check(read_rows(copy))
-    told = f"{found.subnets} subnets, {found.containers} containers, {found.addresses} addresses"
-    teller = Teller(Asked(output=Output(output), no_color=bool(no_color)))
-    teller.answer(found, *(found.faults or [f"the books are consistent: {told}"]))
-    if found.faults:
-        raise SystemExit(WRONG)
+    counts = f"{found.subnets} subnets, {found.containers} containers, {found.addresses} addresses"
+    printer = Printer(output, no_color=no_color)
+    printer.result(found, *(found.faults or [f"the database is consistent: {counts}"]))
+    return FAILED if found.faults else 0
 
 
-def _there(file: str) -> Path:
+def _existing(file: str) -> Path:
     if not Path(file).is_file():
-        raise InvalidInput("FILE", file, "is not there")
+        raise InvalidInput("FILE", file, "does not exist")
     return Path(file)

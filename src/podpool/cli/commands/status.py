@@ -1,6 +1,6 @@
-"""What a person asks about a cluster, answered from one look at it; and `watch`, which goes on looking.
+"""Commands that show the state of a cluster from one snapshot; and `watch`, which follows it.
 
-Each gives its exit code. Whoever is away is told in a sentence, and what can be told without them is told.
+Handlers return the exit code. If a component is unreachable, they print what the other one knows, and a warning.
 """
 
 import asyncio
@@ -11,43 +11,45 @@ from typing import Any, TypeVar
 import msgspec
 from rich.text import Text
 
-from podpool.cli.context import Desk
-from podpool.cli.errors import AWAY, Away
-from podpool.cli.ledger_connection import NO_LEDGER
-from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, Sheet, age, joined
-from podpool.cli.tables import network_sheet, node_sheet, pod_sheet, slice_sheet, subnet_sheet
+from podpool.cli.context import ClusterContext
+from podpool.cli.errors import UNREACHABLE, ComponentUnreachable
+from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
+from podpool.cli.spec.options import NO_LEDGER
+from podpool.cli.tables import network_table, node_table, pod_table, slice_table, subnet_table
 from podpool.core.errors import InvalidInput
-from podpool.inspect.changes import News, headline
-from podpool.inspect.cluster_model import Scene
+from podpool.core.quantities import parse_duration
+from podpool.inspect.changes import ActivityEntry, headline
+from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.objects import SeenPod
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
 from podpool.inspect.pods import PodView, pod_news, pod_view
 from podpool.inspect.secondary_networks import NetworkView
-from podpool.inspect.snapshot import Glance, glance
-from podpool.inspect.view_models import NodeView, SubnetView, View
+from podpool.inspect.snapshot import ClusterStatus, glance
+from podpool.inspect.view_models import NodeView, SubnetView, ViewModel
 from podpool.runtime import entropy
 
 V = TypeVar("V", SubnetView, NodeView, NetworkView, PodView)
 
-LOOK = 0.5
-"""Seconds between two looks of `watch`."""
+POLL = 0.5
+"""Seconds between two updates of `watch`."""
 
 
-class Items(View, frozen=True, kw_only=True):
-    """A list, for programs."""
+class Items(ViewModel, frozen=True, kw_only=True):
+    """A list as JSON or YAML."""
 
     items: Sequence[msgspec.Struct]
-    troubles: Mapping[str, str] = {}
+    unreachable: Mapping[str, str] = {}
+    """Errors by component."""
 
 
-async def status(desk: Desk) -> int:
-    """Tell in a screenful how the cluster is."""
-    at = desk.clock.wall()
-    seen = await glance(desk.kube, desk.ledger, at=at)
+async def status(context: ClusterContext) -> int:
+    """Show address usage, waiting Pods and unreachable components."""
+    at = context.clock.wall()
+    seen = await glance(context.kube, context.ledger, at=at)
     scene = seen.scene
     nodes = tuple(scene.nodes.values())
     figures: dict[str, Any] = {
-        "headline": seen.headline,
+        "summary": seen.headline,
         "subnets": seen.subnets,
         "nodes": len(nodes),
         "nodes_short": sum(each.short for each in nodes),
@@ -57,22 +59,22 @@ async def status(desk: Desk) -> int:
         "pods_waiting": sum(each.waiting for each in nodes),
         "networks": scene.networks,
         "controller": seen.leader,
-        "troubles": scene.troubles,
+        "unreachable": scene.troubles,
     }
-    parts: list[Sheet | str | Text] = [Text(seen.headline, style=_mood(figures)), ""]
+    parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), ""]
     if seen.subnets:
-        parts += [subnet_sheet(seen.subnets), ""]
+        parts += [subnet_table(seen.subnets), ""]
     cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(scene)}
     cluster["controller"] = _controller(seen, at=at)
     if CLUSTER in scene.troubles:
-        cluster = dict.fromkeys(cluster, "not known")
-    rows = [*cluster.items(), ("ledger", _ledger(scene, desk))]
-    desk.teller.answer(figures, *parts, Sheet(("PART", "HOW IT IS"), rows))
-    return _troubled(desk, scene)
+        cluster = dict.fromkeys(cluster, "unknown")
+    rows = [*cluster.items(), ("ledger", _ledger(scene, context))]
+    context.printer.result(figures, *parts, TextTable(("COMPONENT", "STATE"), rows))
+    return _warn_unreachable(context, scene)
 
 
-def _mood(figures: dict[str, Any]) -> str:
-    if figures["pods_waiting"] or figures["troubles"]:
+def _style(figures: dict[str, Any]) -> str:
+    if figures["pods_waiting"] or figures["unreachable"]:
         return BAD
     short = any(each.exhausted or each.frozen for each in figures["subnets"])
     return WARNING if short or figures["nodes_gone"] else GOOD
@@ -88,49 +90,49 @@ def _pods(figures: dict[str, Any]) -> str:
     return f"{figures['pods']} with an address, {figures['pods_waiting']} waiting"
 
 
-def _networks(scene: Scene) -> str:
+def _networks(scene: ClusterModel) -> str:
     if not scene.networks:
-        return "none beside the Pods' own"
+        return "no secondary networks"
     used = sum(each.used for each in scene.networks)
-    return f"{len(scene.networks)} further, {used} addresses in use"
+    return f"{len(scene.networks)} secondary, {used} addresses in use"
 
 
-def _controller(seen: Glance, *, at: float) -> str:
+def _controller(seen: ClusterStatus, *, at: float) -> str:
     if not seen.leader.name:
-        return "none leads: requests of nodes are not answered"
-    return f"{seen.leader.name}, renewed {age(seen.leader.renewed, at=at)} ago"
+        return "no leader: requests of nodes are not answered"
+    return f"{seen.leader.name}, renewed {age(seen.leader.renewed, now=at)} ago"
 
 
-def _ledger(scene: Scene, desk: Desk) -> str:
-    if desk.ledger is None:
+def _ledger(scene: ClusterModel, context: ClusterContext) -> str:
+    if context.ledger is None:
         return "none"
-    return "cannot be asked" if LEDGER in scene.troubles else "answers"
+    return "unreachable" if LEDGER in scene.troubles else "reachable"
 
 
-async def subnets(desk: Desk, *, names: Sequence[str]) -> int:
-    """Tell how full subnets are."""
-    seen = await glance(desk.kube, desk.ledger, at=desk.clock.wall())
+async def subnets(context: ClusterContext, *, names: Sequence[str]) -> int:
+    """Show address usage per subnet."""
+    seen = await glance(context.kube, context.ledger, at=context.clock.wall())
     found = _named(seen.subnets, names, what="SUBNET")
-    desk.teller.answer(Items(items=found, troubles=seen.scene.troubles), subnet_sheet(found))
-    return _troubled(desk, seen.scene)
+    context.printer.result(Items(items=found, unreachable=seen.scene.troubles), subnet_table(found))
+    return _warn_unreachable(context, seen.scene)
 
 
-async def nodes(desk: Desk, *, names: Sequence[str], waiting: bool) -> int:
-    """Tell what nodes have."""
-    at = desk.clock.wall()
-    scene = await see_cluster(desk)
+async def nodes(context: ClusterContext, *, names: Sequence[str], waiting: bool) -> int:
+    """Show addresses per node."""
+    at = context.clock.wall()
+    scene = await load_cluster(context)
     found = [each for each in _named(scene.nodes.values(), names, what="NODE") if each.waiting or not waiting]
-    desk.teller.answer(Items(items=found), node_sheet(found, at=at))
+    context.printer.result(Items(items=found), node_table(found, now=at))
     return 0
 
 
-async def pods(desk: Desk, *, names: Sequence[str], namespace: str, node: str, waiting: bool) -> int:
-    """Tell which Pod has which address."""
-    at = desk.clock.wall()
-    scene = await see_cluster(desk)
+async def pods(context: ClusterContext, *, names: Sequence[str], namespace: str, node: str, waiting: bool) -> int:
+    """Show the addresses of Pods."""
+    at = context.clock.wall()
+    scene = await load_cluster(context)
     views = (pod_view(each) for each in scene.mirrors.pods.values())
-    keys = [each if "/" in each else f"{namespace or desk.namespace}/{each}" for each in names]
-    shown = _named(sorted(views, key=lambda each: each.name), keys, what="POD", found_by="`podpool pods` lists them")
+    keys = [each if "/" in each else f"{namespace or context.namespace}/{each}" for each in names]
+    shown = _named(sorted(views, key=lambda each: each.name), keys, what="POD", hint="`podpool pods` lists all")
     found = [
         each
         for each in shown
@@ -138,113 +140,116 @@ async def pods(desk: Desk, *, names: Sequence[str], namespace: str, node: str, w
         and (not node or each.node == node)
         and (not waiting or each.state == "waits")
     ]
-    desk.teller.answer(Items(items=found), pod_sheet(found, at=at))
+    context.printer.result(Items(items=found), pod_table(found, now=at))
     return 0
 
 
-async def slices(desk: Desk, *, network: str) -> int:
-    """Tell of further networks; or of one of them, which node has which slice."""
-    scene = await see_cluster(desk)
+async def slices(context: ClusterContext, *, network: str) -> int:
+    """Show secondary networks, or the slices of one of them."""
+    scene = await load_cluster(context)
     found = _named(scene.networks, [network] if network else [], what="NETWORK")
-    sheet = slice_sheet(found[0].fullest) if network else network_sheet(found)
-    desk.teller.answer(Items(items=found), sheet)
+    sheet = slice_table(found[0].fullest) if network else network_table(found)
+    context.printer.result(Items(items=found), sheet)
     return 0
 
 
-async def watch(desk: Desk, *, seconds: float | None) -> int:
-    """Tell what happens, a line each, until it is enough."""
-    if desk.ledger is None:
+async def watch(context: ClusterContext, **values: str) -> int:
+    """Print changes, one per line."""
+    duration = values["for"]
+    seconds = parse_duration(duration, what="--for") if duration else None
+    if context.ledger is None:
         raise InvalidInput(
-            "--ledger", NO_LEDGER, "the ledger is followed too: name it, or `kubectl get events --watch`"
+            "--ledger", NO_LEDGER, "watch needs the ledger: name its URL, or use `kubectl get events --watch`"
         )
-    observer = Observer(desk.kube, desk.ledger, clock=desk.clock, rng=entropy.system())
-    scene, fresh = observer.scene, list[News]()
+    observer = Observer(context.kube, context.ledger, clock=context.clock, rng=entropy.system_random())
+    scene, fresh = observer.scene, list[ActivityEntry]()
 
     def noticed(old: SeenPod | None, new: SeenPod | None) -> None:
         if scene.mirrors.pods.synced.is_set():
-            fresh.extend(pod_news(old, new, at=_moment(desk)))
+            fresh.extend(pod_news(old, new, at=_timestamp(context)))
 
     scene.mirrors.pods.subscribe(noticed)
     loop = asyncio.get_running_loop()
     end = None if seconds is None else loop.time() + seconds
     running = asyncio.ensure_future(observer.run())
-    troubles: Mapping[str, str] = {}
+    unreachable: Mapping[str, str] = {}
+    """Errors by component."""
     begun = False
     try:
         while end is None or loop.time() < end:
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
             if running.done():
                 running.result()
-            troubles = _tell_troubles(desk, troubles, scene.troubles)
-            news = (*scene.look(at=desk.clock.wall()).news, *fresh)
+            troubles = _warn_changes(context, troubles, scene.troubles)
+            news = (*scene.look(at=context.clock.wall()).news, *fresh)
             fresh.clear()
-            if not begun:  # what was there before is no news
+            if not begun:  # the initial state is not a change
                 begun = _listed(scene)
                 words = headline(tuple(scene.subnets.values()), tuple(scene.nodes.values()))
-                news = (News(at=_moment(desk), about="Cluster", words=words),) if begun else ()
+                news = (ActivityEntry(at=_timestamp(context), about="Cluster", words=words),) if begun else ()
             for each in news:
-                desk.teller.event(each, _line(each))
+                context.printer.event(each, _line(each))
         if not begun and not troubles:
-            desk.teller.remark(f"the cluster at {desk.server} cannot be followed: {observer.missing()}")
+            context.printer.warn(f"the cluster at {context.server} cannot be watched: {observer.missing()}")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    return AWAY if troubles or not begun else 0
+    return UNREACHABLE if troubles or not begun else 0
 
 
-def _listed(scene: Scene) -> bool:
+def _listed(scene: ClusterModel) -> bool:
     mirrors = scene.mirrors
     synced = all(each.synced.is_set() for each in (mirrors.nodes, mirrors.configs, mirrors.pods))
     return synced and bool(scene.subnets or LEDGER in scene.troubles)
 
 
-def _tell_troubles(desk: Desk, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
+def _warn_changes(context: ClusterContext, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
     for name, words in now.items():
         if name not in before:
-            desk.teller.remark(f"{name} cannot be followed, and is tried again: {words}")
+            context.printer.warn(f"lost {name}, retrying: {words}")
     for name in before.keys() - now.keys():
-        desk.teller.remark(f"{name} is followed again")
+        context.printer.warn(f"{name} is reachable again")
     return dict(now)
 
 
-def _line(news: News) -> Text:
+def _line(news: ActivityEntry) -> Text:
     times = f" ({news.count} times)" if news.count > 1 else ""
     style = WARNING if news.warning else ""
     return Text.assemble((f"{news.at}  ", FAINT), (news.about, HEAD), "  ", (f"{news.words}{times}", style))
 
 
-def _moment(desk: Desk) -> str:
-    return datetime.fromtimestamp(desk.clock.wall(), UTC).isoformat(timespec="seconds")
+def _timestamp(context: ClusterContext) -> str:
+    return datetime.fromtimestamp(context.clock.wall(), UTC).isoformat(timespec="seconds")
 
 
-async def see_cluster(desk: Desk) -> Scene:
-    """Look at what Kubernetes knows; the ledger is not asked."""
-    scene = (await glance(desk.kube, None, at=desk.clock.wall())).scene
-    need_cluster(scene)
+async def load_cluster(context: ClusterContext) -> ClusterModel:
+    """Return the state that Kubernetes has; the ledger is not read."""
+    scene = (await glance(context.kube, None, at=context.clock.wall())).scene
+    require_cluster(scene)
     return scene
 
 
-def need_cluster(scene: Scene) -> None:
-    """Go no further when nothing is known of the cluster."""
+def require_cluster(scene: ClusterModel) -> None:
+    """Raise an error if the API server is unreachable."""
     if CLUSTER in scene.troubles:
-        still = "`podpool subnets` and `podpool who ADDRESS --at TIME` ask the ledger, and may still be answered."
-        raise Away(scene.troubles[CLUSTER], still)
+        alternative = "`podpool subnets` and `podpool who ADDRESS --at TIME` only need the ledger."
+        raise ComponentUnreachable(scene.troubles[CLUSTER], alternative)
 
 
-def _troubled(desk: Desk, scene: Scene) -> int:
-    still = {
-        LEDGER: "shown is what Kubernetes knows; how large a subnet is, only the ledger can tell",
-        CLUSTER: "shown is what the ledger knows",
+def _warn_unreachable(context: ClusterContext, scene: ClusterModel) -> int:
+    shown = {
+        LEDGER: "showing what Kubernetes knows, without the capacity of subnets",
+        CLUSTER: "showing what the ledger knows",
     }
     for name, words in scene.troubles.items():
-        desk.teller.remark(f"{words}: {still[name]}" if len(scene.troubles) == 1 else words)
-    return AWAY if scene.troubles else 0
+        context.printer.warn(f"{words}: {shown[name]}" if len(scene.troubles) == 1 else words)
+    return UNREACHABLE if scene.troubles else 0
 
 
-def _named(found: Iterable[V], names: Sequence[str], *, what: str, found_by: str = "") -> list[V]:
-    """Pick by name; all of them when none is named."""
+def _named(found: Iterable[V], names: Sequence[str], *, what: str, hint: str = "") -> list[V]:
+    """Return the named ones, or all if none is named."""
     by_name = {each.name: each for each in found}
     for name in names:
         if name not in by_name:
-            raise InvalidInput(what, name, f"is not there; {found_by or f'there are {joined(by_name)}'}")
+            raise InvalidInput(what, name, f"does not exist; {hint or f'existing: {joined(by_name)}'}")
     return [by_name[name] for name in names] if names else list(by_name.values())

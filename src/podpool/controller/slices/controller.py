@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Iterable
 
 from podpool.api.builtin import Node
-from podpool.api.meta import Object
+from podpool.api.meta import KubeObject
 from podpool.api.whereabouts import IPPool
 from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.deps import SliceDeps
@@ -17,7 +17,7 @@ from podpool.controller.slices.orphan_gc import IPPoolOrphanGC
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, network_of
 from podpool.controller.slices.slice_reconciler import SliceReconciler
-from podpool.kube.workqueue import Again, WorkQueue, work
+from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.whereabouts.network_plan import SliceTableKey
 
 GATHER = 0.2
@@ -80,7 +80,7 @@ class SliceController:
                         ("slices", self._offers.reconcile, AT_ONCE),
                     ):
                         timed = ground.metrics.timed(name, reconcile)
-                        group.create_task(work(self.queues[name], timed, workers=workers))
+                        group.create_task(run_workers(self.queues[name], timed, workers=workers))
                     group.create_task(self._hearing.run())
                     group.create_task(self._lost.run())
                     group.create_task(self._sweep.run())
@@ -104,9 +104,9 @@ class SliceController:
         self._look_at_all()
         self._hearing.stir()
 
-    async def _divide(self, network: str) -> Again | None:
+    async def _divide(self, network: str) -> Requeue | None:
         planned = self._plans.looked and self.queues["plans"].idle  # and is not about to be planned anew
-        return None if planned and await self._tables.reconcile(network) else Again(after=self._gather())
+        return None if planned and await self._tables.reconcile(network) else Requeue(after=self._gather())
 
     def _gather(self) -> float:
         return max(GATHER, GATHER_EACH * len(self._ground.nodes))
@@ -142,7 +142,7 @@ class SliceController:
             self.queues["slices"].add(claim.name)
             self._look_at([claim.network])
 
-    def _definition_changed(self, _: Object | None, __: Object | None) -> None:
+    def _definition_changed(self, _: KubeObject | None, __: KubeObject | None) -> None:
         self.queues["plans"].add_after(ALL, GATHER)
 
     def _table_changed(self, name: str) -> None:

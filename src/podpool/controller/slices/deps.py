@@ -8,7 +8,7 @@ from podpool.controller.metrics import Metrics
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.events import ControllerEvents
 from podpool.controller.slices.informers import SliceInformers
-from podpool.kube.cache import Store
+from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import Clock
 
@@ -19,7 +19,7 @@ class SliceDeps:
 
     kube: KubeClient
     """Writes only while this controller leads."""
-    nodes: Store[Node]
+    nodes: ObjectCache[Node]
     mirrors: SliceInformers
     telling: ControllerEvents
     metrics: Metrics

@@ -11,13 +11,13 @@ import msgspec
 
 from podpool.api.builtin import LEASES
 from podpool.api.meta import Kind, T
-from podpool.api.multus import ATTACHMENTS
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, SLICE_POOLS
+from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.controller.expectations import PATIENCE
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiError, NotFound
-from podpool.kube.informer import Reflector
+from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.informer import Informer
 from podpool.runtime.transport import Unreachable
 
 UNDEFINED = 60.0
@@ -44,7 +44,7 @@ class TrackedInformer(Generic[T]):
         """How often the server went back to an older copy,"""
         self.restored_at = -math.inf
         """and when it last did, by the loop's time."""
-        self._reflector = Reflector(
+        self._reflector = Informer(
             kube,
             kind,
             rng=rng,
@@ -71,11 +71,11 @@ class SliceInformers:
 
     def __init__(self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random) -> None:
         home = settings.whereabouts_namespace
-        self._definitions = TrackedInformer(kube, ATTACHMENTS, settings=settings, rng=rng)
+        self._definitions = TrackedInformer(kube, NETWORK_ATTACHMENTS, settings=settings, rng=rng)
         self.attachments = self._definitions.store
         self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
         self.leases = TrackedInformer(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
-        self.tables = TrackedInformer(kube, SLICE_POOLS, settings=settings, rng=rng, namespace=home)
+        self.tables = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=home)
         self._all = (self._definitions, self.pools, self.leases, self.tables)
         self._kube = kube
 
@@ -99,8 +99,8 @@ class SliceInformers:
         """Wait for Multus' kind; whatever else is wrong the mirrors find out."""
         while True:
             try:
-                await self._kube.list(ATTACHMENTS, cached=True)
-            except NotFound:
+                await self._kube.list(NETWORK_ATTACHMENTS, cached=True)
+            except ApiNotFound:
                 await asyncio.sleep(UNDEFINED)
             except (ApiError, Unreachable):
                 return
@@ -161,7 +161,7 @@ class WriteThroughCache(Generic[T]):
     async def end(self, kube: KubeClient, obj: T) -> None:
         """Delete what was looked at, and nothing else."""
         meta, namespace = obj.metadata, self._mirror.namespace
-        with suppress(NotFound):
+        with suppress(ApiNotFound):
             await kube.delete(
                 self._mirror.kind, meta.name, namespace=namespace, uid=meta.uid, resource_version=meta.resource_version
             )

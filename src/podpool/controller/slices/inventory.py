@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from podpool.api.builtin import NODES, Node
-from podpool.api.whereabouts import ASKED_ANNOTATION, slice_report_of
+from podpool.api.whereabouts import SLICE_INVENTORY_ANNOTATION, slice_report
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
-from podpool.kube.errors import ApiError, NotFound
+from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.entropy import new_uuid
 from podpool.runtime.transport import Unreachable
 
@@ -86,7 +86,7 @@ class SliceInventory:
 
     def hear(self, node: Node) -> None:
         """Take down what a Node's agent tells. What it does not name any more is free, if it is its latest word."""
-        report, version = slice_report_of(node), _number(node.metadata.resource_version)
+        report, version = slice_report(node), _number(node.metadata.resource_version)
         if report is None and self._claims.has_word_of(node):
             self._mute.add(node.metadata.name)
             self.stir()
@@ -133,7 +133,7 @@ class SliceInventory:
         nodes = (await self._kube.list(NODES)).items
         asked = [each for each in nodes if self._all or self._lacks(each)]
         await self._ask(
-            [each for each in asked if each.metadata.annotations.get(ASKED_ANNOTATION) != question], question
+            [each for each in asked if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != question], question
         )
         for each in nodes:
             self.hear(each)
@@ -150,18 +150,18 @@ class SliceInventory:
         self._settled()
 
     async def _ask(self, nodes: Sequence[Node], question: str) -> None:
-        left = [each for each in nodes if each.metadata.annotations.get(ASKED_ANNOTATION) != question]
+        left = [each for each in nodes if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != question]
         for begin in range(0, len(left), AT_ONCE):
             names = [each.metadata.name for each in left[begin : begin + AT_ONCE]]
             await asyncio.gather(*(self._ask_one(each, question) for each in names))
 
     async def _ask_one(self, node: str, question: str) -> None:
-        with suppress(NotFound):
-            await self._kube.merge(NODES, node, {"metadata": {"annotations": {ASKED_ANNOTATION: question}}})
+        with suppress(ApiNotFound):
+            await self._kube.merge(NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
 
 
 def _answered(node: Node, question: str) -> bool:
-    report = slice_report_of(node)
+    report = slice_report(node)
     return report is not None and report.listed == question
 
 

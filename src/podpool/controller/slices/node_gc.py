@@ -22,8 +22,8 @@ from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.core.errors import PodpoolError
-from podpool.kube.errors import NotFound
-from podpool.kube.informer import fresh
+from podpool.kube.errors import ApiNotFound
+from podpool.kube.informer import quorum_get
 from podpool.whereabouts.ippool_owner import identify_pool
 
 _log = logging.getLogger(__name__)
@@ -112,7 +112,7 @@ class SliceNodeGC:
         pool = self._claims.pools.get(name)
         if pool is None or pool.spec.allocations or not await self._is_nowhere(node):
             return False
-        with suppress(NotFound):
+        with suppress(ApiNotFound):
             lease = await self._ground.kube.get(LEASES, name, namespace=self._ground.namespace)
             await self._claims.leases.end(self._ground.kube, lease)
         await self._claims.pools.end(self._ground.kube, pool)
@@ -121,8 +121,8 @@ class SliceNodeGC:
     async def _is_nowhere(self, node: str) -> bool:
         """Tell whether there is no Node of a name, and no Pod bound to it."""
         try:
-            await fresh(self._ground.kube, NODES, node, cache=self._ground.nodes)
-        except NotFound:
+            await quorum_get(self._ground.kube, NODES, node, cache=self._ground.nodes)
+        except ApiNotFound:
             return await nothing_bound(self._ground.kube, node)
         return False
 
@@ -140,8 +140,8 @@ class SliceNodeGC:
 
     async def _is_gone(self, claim: OwnedSlice) -> bool:
         try:
-            node = await fresh(self._ground.kube, NODES, claim.node, cache=self._ground.nodes)
-        except NotFound:
+            node = await quorum_get(self._ground.kube, NODES, claim.node, cache=self._ground.nodes)
+        except ApiNotFound:
             return await nothing_bound(self._ground.kube, claim.node)
         unknown = claim.boot != "" and not node.boot_id
         return not unknown and not claim.belongs(node)

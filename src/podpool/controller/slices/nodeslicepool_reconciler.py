@@ -16,37 +16,37 @@ from collections.abc import Collection, Iterable
 
 from podpool.api.builtin import Node
 from podpool.api.multus import NetworkAttachmentDefinition
-from podpool.api.whereabouts import SLICE_POOLS, NodeSlicePool
-from podpool.controller.metrics import SliceMeter
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.informers import Latest
-from podpool.controller.slices.nad_planner import Plans, key_of
-from podpool.controller.slices.objects import Offer, kept_back, shortage, shown_table, shows, waiting_in
-from podpool.controller.slices.ownership import Claim, Claims, undisputed
-from podpool.controller.slices.shared_pool_seal import SharedPools
-from podpool.controller.slices.slice_reconciler import Offers
+from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool
+from podpool.controller.metrics import SliceMetrics
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.informers import WriteThroughCache
+from podpool.controller.slices.nad_planner import NADPlanner, key_of
+from podpool.controller.slices.objects import DesiredSlice, kept_back, shortage, shown_table, shows, waiting_in
+from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership, undisputed
+from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
+from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
-from podpool.whereabouts.ippool_owner import shared_in_use, slices_in_use
-from podpool.whereabouts.network_plan import TableKey, TablePlan
-from podpool.whereabouts.object_names import PoolPlace
-from podpool.whereabouts.slice_assignment import Holding, LiveNode, Table, next_table, read_table
+from podpool.whereabouts.ippool_owner import allocated_in_shared_pools, slices_in_use
+from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.slice_assignment import HeldSlice, LiveNode, SliceAssignment, assign_slices, read_assignment
 
 _log = logging.getLogger(__name__)
 
 
-class Tables:
+class NodeSlicePoolReconciler:
     """Brings the tables of one network in step, by its name."""
 
     def __init__(
         self,
-        ground: SliceGround,
-        plans: Plans,
-        claims: Claims,
-        offers: Offers,
+        ground: SliceDeps,
+        plans: NADPlanner,
+        claims: SliceOwnership,
+        offers: SliceReconciler,
         *,
-        shared: SharedPools,
-        shown: Latest[NodeSlicePool],
+        shared: SharedPoolSeal,
+        shown: WriteThroughCache[NodeSlicePool],
     ) -> None:
         self._ground = ground
         self._kube = ground.kube
@@ -55,14 +55,14 @@ class Tables:
         self._offers = offers
         self._shared = shared
         self._shown = shown
-        self._tables: dict[TableKey, Table] = {}
+        self._tables: dict[SliceTableKey, SliceAssignment] = {}
         self._contested: set[str] = set()
         """The networks in which claims share addresses, and it matters how much each weighs."""
 
-    def meters(self) -> dict[tuple[str, str], SliceMeter]:
+    def meters(self) -> dict[tuple[str, str], SliceMetrics]:
         """Tell how each table is, by its network and range."""
         return {
-            (key.network, str(key.range)): SliceMeter(
+            (key.network, str(key.range)): SliceMetrics(
                 held=len(table.held),
                 nodes_waiting=len(table.waiting),
                 moving=len(table.misfits),
@@ -71,7 +71,7 @@ class Tables:
             for key, table in self._tables.items()
         }
 
-    def foresaw(self, claim: Claim) -> bool:
+    def foresaw(self, claim: OwnedSlice) -> bool:
         """Tell whether a claim is as the tables have it, so that they would be the same with it and without."""
         return claim.network not in self._contested and self._has(claim.network, claim.holding(None))
 
@@ -85,7 +85,7 @@ class Tables:
         nodes, in_use = self._joined(network), self._in_use(network, kept)
         names = {plan.key: [name for name, key in networks.slice_pools.items() if key == plan.key] for plan in plans}
         tables = {
-            plan.key: next_table(
+            plan.key: assign_slices(
                 plan,
                 nodes=[LiveNode(node.metadata.name, node.metadata.uid) for node in nodes.values()],
                 in_use=in_use,
@@ -111,7 +111,7 @@ class Tables:
         await self._clear(network, tables)
         return True
 
-    def _planned(self, network: str) -> list[TablePlan]:
+    def _planned(self, network: str) -> list[SliceTablePlan]:
         return [plan for plan in self._plans.networks.plans if plan.key.network == network]
 
     def _cut(self, network: str) -> list[Prefix]:
@@ -120,12 +120,12 @@ class Tables:
         claimed = (range_ for claim in self._claims.of_network(network) for range_ in (claim.range, claim.slice))
         return _widest((*planned, *claimed))
 
-    def _still(self, network: str, in_use: Collection[Holding]) -> bool:
+    def _still(self, network: str, in_use: Collection[HeldSlice]) -> bool:
         """Tell whether what was in use is, and nothing else but what the tables have."""
         now, before = set(self._in_use(network, undisputed(self._claims.of_network(network)))), set(in_use)
         return before <= now and all(self._has(network, each) for each in now - before)
 
-    def _has(self, network: str, holding: Holding) -> bool:
+    def _has(self, network: str, holding: HeldSlice) -> bool:
         node = self._ground.nodes.get(holding.node)
         if node is None or node.metadata.uid != holding.uid:
             return False
@@ -146,7 +146,7 @@ class Tables:
             for claim in self._claims.of_node(node.metadata.name)
         )
 
-    def _in_use(self, network: str, claims: Iterable[Claim]) -> list[Holding]:
+    def _in_use(self, network: str, claims: Iterable[OwnedSlice]) -> list[HeldSlice]:
         """List what may be in use: what is claimed, and what others have taken."""
         nodes = self._ground.nodes
         ours = [claim.holding(nodes.get(claim.node)) for claim in claims]
@@ -154,30 +154,30 @@ class Tables:
             return ours
         theirs = slices_in_use(self._claims.strangers.values(), leased=(), known=self._plans.known(network))
         shared = self._shared.of(network, [plan.key.range for plan in self._planned(network)])
-        return [*ours, *theirs.get(network, ()), *shared_in_use(shared)]
+        return [*ours, *theirs.get(network, ()), *allocated_in_shared_pools(shared)]
 
-    def _before(self, plan: TablePlan, names: Collection[str]) -> Table | None:
+    def _before(self, plan: SliceTablePlan, names: Collection[str]) -> SliceAssignment | None:
         """Find the table as it was: the last one, or what a NodeSlicePool shows, perhaps of another range or size."""
         shown = next((pool for name in names if (pool := self._shown.get(name))), None)
         if plan.key in self._tables or shown is None:
             return self._tables.get(plan.key)
-        return read_table(shown, plan.cut, waiting=waiting_in(shown))
+        return read_assignment(shown, plan.cut, waiting=waiting_in(shown))
 
-    async def _publish(self, name: str, key: TableKey, table: Table) -> None:
+    async def _publish(self, name: str, key: SliceTableKey, table: SliceAssignment) -> None:
         """Have a NodeSlicePool show a table."""
         pool, namespace = self._shown.get(name), self._ground.namespace
         wanted = shown_table(key, table, before=pool, now=self._ground.clock.wall())
         if pool is None:
             notes = {each: value for each, value in wanted["metadata"]["annotations"].items() if value is not None}
             meta = {"name": name, "namespace": namespace, "annotations": notes}
-            self._shown.note(await self._kube.create(SLICE_POOLS, {**wanted, "metadata": meta}))
+            self._shown.note(await self._kube.create(NODE_SLICE_POOLS, {**wanted, "metadata": meta}))
         elif not shows(pool, wanted):
             version = pool.metadata.resource_version
             self._shown.note(
-                await self._kube.merge(SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
+                await self._kube.merge(NODE_SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
             )
 
-    async def _clear(self, network: str, tables: Collection[TableKey]) -> None:
+    async def _clear(self, network: str, tables: Collection[SliceTableKey]) -> None:
         """Forget the tables that nobody asks for; their NodeSlicePools stay for as long as a node has a slice."""
         for key in [each for each in self._tables if each.network == network and each not in tables]:
             del self._tables[key]
@@ -189,7 +189,9 @@ class Tables:
             if not any(was.range.range.overlaps(each.range) for each in slices):
                 await self._shown.end(self._kube, shown)
 
-    def _tell(self, plan: TablePlan, table: Table, before: Table | None, nodes: dict[str, Node]) -> None:
+    def _tell(
+        self, plan: SliceTablePlan, table: SliceAssignment, before: SliceAssignment | None, nodes: dict[str, Node]
+    ) -> None:
         """Say who waits, and who shares addresses, when that is news."""
         waited = before.waiting if before else ()
         if table.waiting and table.waiting != waited:
@@ -205,23 +207,23 @@ class Tables:
                 self._say_disputed(plan.key, one, other)
                 self._say_disputed(plan.key, other, one)
 
-    def _definitions(self, plan: TablePlan) -> list[NetworkAttachmentDefinition]:
+    def _definitions(self, plan: SliceTablePlan) -> list[NetworkAttachmentDefinition]:
         return list(filter(None, map(self._ground.mirrors.attachments.get, plan.attachments)))
 
-    def _say_disputed(self, key: TableKey, one: Holding, other: Holding) -> None:
-        names = [PoolPlace(range=each.slice, network=key.network, node=each.node).name for each in (one, other)]
+    def _say_disputed(self, key: SliceTableKey, one: HeldSlice, other: HeldSlice) -> None:
+        names = [PoolIdentifier(range=each.slice, network=key.network, node=each.node).name for each in (one, other)]
         pool = self._claims.pools.get(names[0]) if one.node else None
         if pool is not None:
             shared = f"{other.slice.at(0)} in a pool that all nodes share"
             self._ground.telling.disputed(pool, names[1] if other.node else shared)
 
 
-def _offers(key: TableKey, table: Table, nodes: dict[str, Node]) -> list[Offer]:
+def _offers(key: SliceTableKey, table: SliceAssignment, nodes: dict[str, Node]) -> list[DesiredSlice]:
     """Write down what a table gives to whom; a node whose name leaves no room for a pool's gets nothing."""
     disputed = {(each.slice, each.node) for pair in table.disputed for each in pair}
     offers = (
-        Offer(
-            place=PoolPlace(range=slice_, network=key.network, node=node),
+        DesiredSlice(
+            place=PoolIdentifier(range=slice_, network=key.network, node=node),
             uid=nodes[node].metadata.uid,
             range=key.range,
             leave=_why(table, slice_),
@@ -241,7 +243,7 @@ def _widest(ranges: Iterable[Prefix]) -> list[Prefix]:
     return widest
 
 
-def _can_be_named(place: PoolPlace) -> bool:
+def _can_be_named(place: PoolIdentifier) -> bool:
     try:
         return bool(place.name)
     except InvalidInput as error:
@@ -249,6 +251,6 @@ def _can_be_named(place: PoolPlace) -> bool:
         return False
 
 
-def _why(table: Table, slice_: Prefix) -> str:
+def _why(table: SliceAssignment, slice_: Prefix) -> str:
     """Say why a slice is asked back; nothing when it fits."""
     return "" if table.cut.has(slice_) else f"{table.cut.range} is cut into slices of /{table.cut.length} now"

@@ -5,12 +5,12 @@ from typing import Any
 import msgspec
 
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.meta import Condition, Meta, moment
+from podpool.api.meta import Condition, ObjectMeta, rfc3339
 from podpool.api.whereabouts import (
     IP_POOLS,
-    LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    RETURN_ANNOTATION,
     SLICE_ANNOTATION,
     WAITING_ANNOTATION,
     IPPool,
@@ -20,9 +20,9 @@ from podpool.api.whereabouts import (
 )
 from podpool.core.ranges import Prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
-from podpool.whereabouts.network_plan import TableKey
-from podpool.whereabouts.object_names import PoolPlace
-from podpool.whereabouts.slice_assignment import Table, listing
+from podpool.whereabouts.network_plan import SliceTableKey
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.slice_assignment import SliceAssignment, slice_allocations
 
 SHORT = "SlicesShort"
 """The condition of a NodeSlicePool that has more nodes than slices."""
@@ -30,10 +30,10 @@ LARGEST_NOTE = 200_000
 """Bytes of waiting nodes in an annotation; all annotations of an object may have 256 KiB."""
 
 
-class Offer(msgspec.Struct, frozen=True, kw_only=True):
+class DesiredSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A slice that a node should have."""
 
-    place: PoolPlace
+    place: PoolIdentifier
     """Its range is the slice."""
     uid: str
     range: Prefix
@@ -58,22 +58,22 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def pool_for(offer: Offer, *, namespace: str) -> IPPool:
+def pool_for(offer: DesiredSlice, *, namespace: str) -> IPPool:
     """Write the IPPool of a slice, without entries."""
-    notes = offer.notes | ({LEAVE_ANNOTATION: offer.leave} if offer.leave else {})
-    meta = Meta(name=offer.place.name, namespace=namespace, labels=offer.labels, annotations=notes)
+    notes = offer.notes | ({RETURN_ANNOTATION: offer.leave} if offer.leave else {})
+    meta = ObjectMeta(name=offer.place.name, namespace=namespace, labels=offer.labels, annotations=notes)
     spec = IPPoolSpec(range=str(offer.place.range))
     return IPPool(api_version=IP_POOLS.api_version, kind=IP_POOLS.kind, metadata=meta, spec=spec)
 
 
-def lease_for(offer: Offer, *, namespace: str) -> Lease:
+def lease_for(offer: DesiredSlice, *, namespace: str) -> Lease:
     """Write the Lease with which a slice is offered: nobody holds it."""
     notes = offer.notes | {SLICE_ANNOTATION: str(offer.place.range)}
-    meta = Meta(name=offer.place.lease, namespace=namespace, labels=offer.labels, annotations=notes)
+    meta = ObjectMeta(name=offer.place.lease, namespace=namespace, labels=offer.labels, annotations=notes)
     return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=meta)
 
 
-def shortage(key: TableKey, table: Table) -> str:
+def shortage(key: SliceTableKey, table: SliceAssignment) -> str:
     """Say that there are more nodes than slices, and what to do; nothing when there are enough."""
     if not table.waiting:
         return ""
@@ -84,7 +84,7 @@ def shortage(key: TableKey, table: Table) -> str:
     )
 
 
-def kept_back(key: TableKey, table: Table) -> str:
+def kept_back(key: SliceTableKey, table: SliceAssignment) -> str:
     """Say that slices are nobody's because of addresses that Pods have from the whole range; nothing without any."""
     if not table.kept_back:
         return ""
@@ -94,7 +94,9 @@ def kept_back(key: TableKey, table: Table) -> str:
     )
 
 
-def shown_table(key: TableKey, table: Table, *, before: NodeSlicePool | None, now: float) -> dict[str, Any]:
+def shown_table(
+    key: SliceTableKey, table: SliceAssignment, *, before: NodeSlicePool | None, now: float
+) -> dict[str, Any]:
     """Write what a NodeSlicePool shows of a table."""
     return {
         "metadata": {
@@ -102,7 +104,9 @@ def shown_table(key: TableKey, table: Table, *, before: NodeSlicePool | None, no
         },
         "spec": {"range": str(key.range), "sliceSize": f"/{table.cut.length}"},
         "status": msgspec.to_builtins(
-            NodeSlicePoolStatus(allocations=listing(table), conditions=_conditions(key, table, before=before, now=now))
+            NodeSlicePoolStatus(
+                allocations=slice_allocations(table), conditions=_conditions(key, table, before=before, now=now)
+            )
         ),
     }
 
@@ -125,7 +129,9 @@ def waiting_in(pool: NodeSlicePool) -> tuple[str, ...]:
     return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
 
 
-def _conditions(key: TableKey, table: Table, *, before: NodeSlicePool | None, now: float) -> tuple[Condition, ...]:
+def _conditions(
+    key: SliceTableKey, table: SliceAssignment, *, before: NodeSlicePool | None, now: float
+) -> tuple[Condition, ...]:
     """Say whether there are enough slices, and since when; what others say stays."""
     known = before.status.conditions if before and before.status.conditions is not msgspec.UNSET else ()
     last = next((each for each in known if each.type == SHORT), Condition())
@@ -135,12 +141,12 @@ def _conditions(key: TableKey, table: Table, *, before: NodeSlicePool | None, no
         status=status,
         reason="MoreNodesThanSlices" if table.waiting else "Enough",
         message=shortage(key, table),
-        last_transition_time=last.last_transition_time if last.status == status else moment(now),
+        last_transition_time=last.last_transition_time if last.status == status else rfc3339(now),
     )
     return (*(each for each in known if each.type != SHORT), told)
 
 
-def _waiting(table: Table) -> str:
+def _waiting(table: SliceAssignment) -> str:
     """List who waits; of very many those who have waited longest."""
     text = " ".join(table.waiting)
     return text if len(text) <= LARGEST_NOTE else text[:LARGEST_NOTE].rpartition(" ")[0]

@@ -9,28 +9,36 @@ import asyncio
 import logging
 
 from podpool.api.builtin import FINISHED, PODS
-from podpool.api.whereabouts import IP_POOLS, RESERVATIONS
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.ownership import Claims
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import PodpoolError
-from podpool.kube.errors import Conflict, Invalid, NotFound
-from podpool.whereabouts.ippool import patch_of
-from podpool.whereabouts.orphan_gc import APART, Look, Release, SeenPod, named_pods, releases, reservations_to_delete
+from podpool.kube.errors import ApiConflict, ApiInvalid, ApiNotFound
+from podpool.whereabouts.ippool import allocation_patch
+from podpool.whereabouts.orphan_gc import (
+    MIN_INTERVAL,
+    GcSnapshot,
+    ObservedPod,
+    OrphanedEntry,
+    orphaned_entries,
+    orphaned_reservations,
+    referenced_pods,
+)
 
 _log = logging.getLogger(__name__)
 
 
-class Sweep:
+class IPPoolOrphanGC:
     """Looks at shared pools every minute."""
 
-    def __init__(self, ground: SliceGround, claims: Claims) -> None:
+    def __init__(self, ground: SliceDeps, claims: SliceOwnership) -> None:
         self._ground = ground
         self._kube = ground.kube
         self._claims = claims
-        self._first: Look | None = None
+        self._first: GcSnapshot | None = None
 
     async def run(self) -> None:
-        """Look now and then."""
+        """GcSnapshot now and then."""
         while True:
             with self._ground.metrics.working("sweep"):
                 try:
@@ -38,7 +46,7 @@ class Sweep:
                 except PodpoolError as error:
                     self._ground.metrics.errors.labels("sweep").inc()
                     _log.info("shared pools are looked at later: %s", error)
-            await asyncio.sleep(APART)
+            await asyncio.sleep(MIN_INTERVAL)
 
     async def look(self) -> None:
         """Note what seems to be left behind, and release what was left behind a minute ago already."""
@@ -49,41 +57,41 @@ class Sweep:
         if first is None:
             return
         second = self._first
-        found = releases(first, second)
+        found = orphaned_entries(first, second)
         for name in dict.fromkeys(each.pool for each in found):
             await self._release(name, [each for each in found if each.pool == name])
-        for reservation in reservations_to_delete(first, second):
+        for reservation in orphaned_reservations(first, second):
             await self._unreserve(reservation.metadata.name, reservation.metadata.uid)
 
     async def _is_suspicious(self) -> bool:
         """Tell whether there is an entry or a reservation that could be released, and whose Pod is not to be seen."""
-        reserved = await self._kube.list(RESERVATIONS, namespace=self._ground.namespace, cached=True)
-        named = named_pods(self._claims.strangers.values(), reserved.items)
+        reserved = await self._kube.list(IP_RESERVATIONS, namespace=self._ground.namespace, cached=True)
+        named = referenced_pods(self._claims.strangers.values(), reserved.items)
         if not named:
             return False
         pods = (await self._kube.list(PODS, cached=True)).items
         return not named <= {pod.key for pod in pods if pod.status.phase not in FINISHED}
 
-    async def _read(self) -> Look:
-        """Look at everything on quorum reads, Pods last: whatever is found was there when they were looked for."""
+    async def _read(self) -> GcSnapshot:
+        """GcSnapshot at everything on quorum reads, Pods last: whatever is found was there when they were looked for."""
         at, namespace = asyncio.get_running_loop().time(), self._ground.namespace
         pools = (await self._kube.list(IP_POOLS, namespace=namespace)).items
-        reservations = (await self._kube.list(RESERVATIONS, namespace=namespace)).items
+        reservations = (await self._kube.list(IP_RESERVATIONS, namespace=namespace)).items
         pods = (await self._kube.list(PODS)).items
-        return Look(
+        return GcSnapshot(
             at=at,
             pools={each.metadata.name: each for each in pools},
             reservations={each.metadata.name: each for each in reservations},
-            pods={pod.key: SeenPod(finished=pod.status.phase in FINISHED) for pod in pods},
+            pods={pod.key: ObservedPod(finished=pod.status.phase in FINISHED) for pod in pods},
         )
 
-    async def _release(self, name: str, found: list[Release]) -> None:
+    async def _release(self, name: str, found: list[OrphanedEntry]) -> None:
         """Take entries out of a pool in one patch; one by one, when one of them is another's by now."""
         try:
             pool = await self._kube.json_patch(
-                IP_POOLS, name, patch_of(each.change for each in found), namespace=self._ground.namespace
+                IP_POOLS, name, allocation_patch(each.change for each in found), namespace=self._ground.namespace
             )
-        except (Invalid, Conflict, NotFound) as error:
+        except (ApiInvalid, ApiConflict, ApiNotFound) as error:
             _log.info("pool %s has changed: %s", name, error)
             if len(found) > 1:
                 for each in found:
@@ -95,7 +103,7 @@ class Sweep:
 
     async def _unreserve(self, name: str, uid: str) -> None:
         try:
-            await self._kube.delete(RESERVATIONS, name, namespace=self._ground.namespace, uid=uid)
-        except (Conflict, NotFound):
+            await self._kube.delete(IP_RESERVATIONS, name, namespace=self._ground.namespace, uid=uid)
+        except (ApiConflict, ApiNotFound):
             return
         self._ground.metrics.mended.labels("reservation").inc()

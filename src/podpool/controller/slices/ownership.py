@@ -11,27 +11,27 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from podpool.api.builtin import Lease, Node
-from podpool.api.meta import Object
+from podpool.api.meta import KubeObject
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
-    LEAVE_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
+    RETURN_ANNOTATION,
     SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
     IPPool,
     LostSlice,
 )
-from podpool.controller.slices.informers import Latest, SliceMirrors
+from podpool.controller.slices.informers import SliceInformers, WriteThroughCache
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
-from podpool.whereabouts.object_names import PoolPlace
-from podpool.whereabouts.slice_assignment import Holding
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.slice_assignment import HeldSlice
 
 
-class Claim(msgspec.Struct, frozen=True, kw_only=True):
+class OwnedSlice(msgspec.Struct, frozen=True, kw_only=True):
     """An IPPool and a Lease of one name, of which one may be missing; or both, where an agent has lost them."""
 
     name: str
@@ -87,46 +87,46 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
             return False
         return self.uid == node.metadata.uid or (self.boot != "" and self.boot == node.boot_id)
 
-    def holding(self, node: Node | None) -> Holding:
+    def holding(self, node: Node | None) -> HeldSlice:
         """Write it as tables take it, under the UID that the machine has now."""
-        return Holding(self.slice, self.node, node.metadata.uid if node and self.belongs(node) else self.uid)
+        return HeldSlice(self.slice, self.node, node.metadata.uid if node and self.belongs(node) else self.uid)
 
 
-Changed = Callable[[Claim | None, Claim | None], None]
+Changed = Callable[[OwnedSlice | None, OwnedSlice | None], None]
 Strange = Callable[[IPPool | None, IPPool | None], None]
 
 
-class Claims:
+class SliceOwnership:
     """All claims, by name, by network and by node; in step with what is known of the objects."""
 
-    def __init__(self, mirrors: SliceMirrors, *, changed: Changed, strange: Strange) -> None:
-        self.pools = Latest(mirrors.pools, changed=self.refresh)
-        self.leases = Latest(mirrors.leases, changed=self.refresh)
+    def __init__(self, mirrors: SliceInformers, *, changed: Changed, strange: Strange) -> None:
+        self.pools = WriteThroughCache(mirrors.pools, changed=self.refresh)
+        self.leases = WriteThroughCache(mirrors.leases, changed=self.refresh)
         self.strangers: dict[str, IPPool] = {}
         """Pools by name that belong to no node, or to one that nobody has labelled them with."""
         self._changed = changed
         self._strange = strange
         """Whom to tell that a stranger has changed."""
-        self._told: dict[str, Claim] = {}
+        self._told: dict[str, OwnedSlice] = {}
         """What agents have lost, as they say;"""
-        self._claims: dict[str, Claim] = {}
+        self._claims: dict[str, OwnedSlice] = {}
         """and everything."""
-        self._networks: dict[str, dict[str, Claim]] = {}
-        self._nodes: dict[str, dict[str, Claim]] = {}
+        self._networks: dict[str, dict[str, OwnedSlice]] = {}
+        self._nodes: dict[str, dict[str, OwnedSlice]] = {}
 
-    def get(self, name: str) -> Claim | None:
+    def get(self, name: str) -> OwnedSlice | None:
         """Find one."""
         return self._claims.get(name)
 
-    def values(self) -> tuple[Claim, ...]:
+    def values(self) -> tuple[OwnedSlice, ...]:
         """List all."""
         return tuple(self._claims.values())
 
-    def of_network(self, network: str) -> tuple[Claim, ...]:
+    def of_network(self, network: str) -> tuple[OwnedSlice, ...]:
         """List those in a network."""
         return tuple(self._networks.get(network, {}).values())
 
-    def of_node(self, node: str) -> tuple[Claim, ...]:
+    def of_node(self, node: str) -> tuple[OwnedSlice, ...]:
         """List those under a node's name."""
         return tuple(self._nodes.get(node, {}).values())
 
@@ -163,7 +163,7 @@ class Claims:
         if self._told.pop(name, None):
             self.refresh(name)
 
-    def refresh(self, name: str) -> Claim | None:
+    def refresh(self, name: str) -> OwnedSlice | None:
         """Look at one again, and have it told when it is another now."""
         pool = self.pools.get(name)
         old, new = self._claims.get(name), _read(pool, self.leases.get(name), self._told.get(name))
@@ -190,10 +190,10 @@ class Claims:
             self._strange(before, now)
 
 
-def undisputed(claims: Iterable[Claim]) -> list[Claim]:
+def undisputed(claims: Iterable[OwnedSlice]) -> list[OwnedSlice]:
     """Leave out what others have a better claim to; where two may be in use both stay, for people to settle."""
-    kept: dict[str, Claim] = {}
-    around: list[Claim] = []
+    kept: dict[str, OwnedSlice] = {}
+    around: list[OwnedSlice] = []
     for claim in sorted(claims, key=lambda each: (each.slice, each.name)):
         around = [each for each in around if each.slice.range.overlaps(claim.slice.range)]
         if not claim.sure and any(_is_better(each, claim) for each in around):
@@ -206,7 +206,7 @@ def undisputed(claims: Iterable[Claim]) -> list[Claim]:
     return list(kept.values())
 
 
-def _is_better(one: Claim, other: Claim) -> bool:
+def _is_better(one: OwnedSlice, other: OwnedSlice) -> bool:
     """Tell whether one stands in the way of another, with which it shares addresses.
 
     Of a node's own, what is in use: another with the same addresses would be agreed to only once that is handed back.
@@ -216,12 +216,12 @@ def _is_better(one: Claim, other: Claim) -> bool:
     return one.rank >= other.rank
 
 
-def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[Claim]:
+def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[OwnedSlice]:
     for each in lost:
         with suppress(InvalidInput):
             slice_ = parse_prefix(each.slice)
-            yield Claim(
-                name=PoolPlace(range=slice_, network=each.network, node=node.metadata.name).name,
+            yield OwnedSlice(
+                name=PoolIdentifier(range=slice_, network=each.network, node=node.metadata.name).name,
                 network=each.network,
                 range=parse_prefix(each.range),
                 slice=slice_,
@@ -232,7 +232,7 @@ def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[Claim]:
             )
 
 
-def _read(pool: IPPool | None, lease: Lease | None, told: Claim | None) -> Claim | None:
+def _read(pool: IPPool | None, lease: Lease | None, told: OwnedSlice | None) -> OwnedSlice | None:
     """Read what is ours; a pool of others, or of all nodes, is no claim."""
     pool = pool if pool is not None and _ours(pool) else None
     lease = lease if lease is not None and _ours(lease) else None
@@ -242,7 +242,7 @@ def _read(pool: IPPool | None, lease: Lease | None, told: Claim | None) -> Claim
     return msgspec.structs.replace(shown, uid=told.uid, boot=told.boot, told=True)
 
 
-def _shown(pool: IPPool | None, lease: Lease | None) -> Claim | None:
+def _shown(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None:
     one = pool or lease
     if one is None:
         return None
@@ -253,7 +253,7 @@ def _shown(pool: IPPool | None, lease: Lease | None) -> Claim | None:
     except InvalidInput:
         return None
     taken = bool(lease and lease.spec.holder_identity)
-    return Claim(
+    return OwnedSlice(
         name=one.metadata.name,
         network=notes.get(NETWORK_ANNOTATION, ""),
         range=whole,
@@ -268,9 +268,9 @@ def _shown(pool: IPPool | None, lease: Lease | None) -> Claim | None:
         signature=signed.get(SIGNATURE_ANNOTATION, ""),
         granted=signed.get(GRANTED_ANNOTATION, ""),
         filled=bool(pool and pool.spec.allocations),
-        leave=notes.get(LEAVE_ANNOTATION, "") if pool else "",
+        leave=notes.get(RETURN_ANNOTATION, "") if pool else "",
     )
 
 
-def _ours(obj: Object) -> bool:
+def _ours(obj: KubeObject) -> bool:
     return NODE_ANNOTATION in obj.metadata.annotations and NODE_UID_LABEL in obj.metadata.labels

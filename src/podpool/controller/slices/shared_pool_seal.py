@@ -13,25 +13,25 @@ Whereabouts itself know no marks: what they write still counts when it is seen, 
 from collections.abc import Callable, Collection
 from contextlib import suppress
 
-from podpool.api.meta import Meta
-from podpool.api.whereabouts import CUT_ANNOTATION, IP_POOLS, SHARED, IPPool, IPPoolSpec
-from podpool.controller.slices.deps import SliceGround
-from podpool.controller.slices.ownership import Claims
+from podpool.api.meta import ObjectMeta
+from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, SHARED_POOLS_SELECTOR, IPPool, IPPoolSpec
+from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
-from podpool.kube.errors import AlreadyExists, NotFound
+from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
 from podpool.runtime.entropy import new_uuid
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames, place_of, shared_pools
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames, identify_pool, shared_pools
+from podpool.whereabouts.object_names import PoolIdentifier
 
 
-class SharedPools:
+class SharedPoolSeal:
     """Shuts them, and opens them again."""
 
     def __init__(
         self,
-        ground: SliceGround,
-        claims: Claims,
+        ground: SliceDeps,
+        claims: SliceOwnership,
         *,
         known: Callable[[str], KnownNames],
         may_open: Callable[[], bool],
@@ -44,7 +44,7 @@ class SharedPools:
         self._may_open = may_open
         """Tell whether it is known who has a slice."""
         self._word = new_uuid(ground.rng)
-        self._searched: set[PoolPlace] = set()
+        self._searched: set[PoolIdentifier] = set()
         """The ranges whose pool was shut before all others were looked for."""
 
     def of(self, network: str, ranges: Collection[Prefix]) -> tuple[IPPool, ...]:
@@ -54,12 +54,12 @@ class SharedPools:
 
     async def shut(self, network: str, ranges: Collection[Prefix]) -> None:
         """Have nobody given anything new of ranges from now on, but from slices."""
-        places = [PoolPlace(range=each, network=network) for each in ranges]
+        places = [PoolIdentifier(range=each, network=network) for each in ranges]
         for place in places:
             with suppress(InvalidInput):  # what no object can be nobody shares
                 await self._shut(place)
         if not self._searched.issuperset(places):
-            for pool in (await self._kube.list(IP_POOLS, namespace=self._ground.namespace, labels=SHARED)).items:
+            for pool in (await self._kube.list(IP_POOLS, namespace=self._ground.namespace, labels=SHARED_POOLS_SELECTOR)).items:
                 self._claims.pools.note(pool)
             self._searched.update(places)
         for pool in self.of(network, ranges):
@@ -69,18 +69,18 @@ class SharedPools:
         """Let ranges be shared again that nobody has slices of; whoever needs a pool that is empty makes it again."""
         marked = [each for each in self._claims.strangers.values() if network_of(each) == network]
         for pool in marked if self._may_open() else ():
-            place = place_of(pool, KnownNames())
+            place = identify_pool(pool, KnownNames())
             if place is None or any(place.range.range.overlaps(each.range) for each in but):
                 continue
             self._searched.discard(place)
             if pool.spec.allocations:
                 await self._note(
-                    pool, {CUT_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version
+                    pool, {SEALED_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version
                 )
             else:
                 await self._claims.pools.end(self._kube, pool)
 
-    async def _shut(self, place: PoolPlace) -> None:
+    async def _shut(self, place: PoolIdentifier) -> None:
         """See that the pool of a whole range is there, and marked."""
         pool = self._claims.pools.get(place.name)
         if pool is not None and self._is_marked(pool):
@@ -88,10 +88,10 @@ class SharedPools:
         self._searched.discard(place)
         if pool is None:
             notes = self._marks(place.network)
-            meta = Meta(name=place.name, namespace=self._ground.namespace, annotations=notes)
+            meta = ObjectMeta(name=place.name, namespace=self._ground.namespace, annotations=notes)
             try:
                 made = await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
-            except AlreadyExists:
+            except ApiAlreadyExists:
                 made = await self._kube.get(IP_POOLS, place.name, namespace=self._ground.namespace)
             self._claims.pools.note(made)
 
@@ -100,14 +100,14 @@ class SharedPools:
         if not self._is_marked(pool):
             try:
                 await self._note(pool, self._marks(network))
-            except NotFound:
+            except ApiNotFound:
                 self._claims.pools.gone(pool)
 
     def _is_marked(self, pool: IPPool) -> bool:
-        return pool.metadata.annotations.get(CUT_ANNOTATION) == self._word
+        return pool.metadata.annotations.get(SEALED_ANNOTATION) == self._word
 
     def _marks(self, network: str) -> dict[str, str]:
-        return {CUT_ANNOTATION: self._word, NETWORK_ANNOTATION: network}
+        return {SEALED_ANNOTATION: self._word, NETWORK_ANNOTATION: network}
 
     async def _note(self, pool: IPPool, notes: dict[str, str] | dict[str, None], *, at: str | None = None) -> None:
         patch = {"metadata": {"annotations": dict(notes)}}
@@ -118,4 +118,4 @@ class SharedPools:
 def network_of(pool: IPPool) -> str | None:
     """Tell in which network a pool is shut; None for one that is not."""
     notes = pool.metadata.annotations
-    return notes.get(NETWORK_ANNOTATION, "") if CUT_ANNOTATION in notes else None
+    return notes.get(NETWORK_ANNOTATION, "") if SEALED_ANNOTATION in notes else None

@@ -1,10 +1,9 @@
-"""The store as a service: paths, verbs and bodies as the Kubernetes API has them.
+"""Resource requests: paths, verbs and bodies as in the Kubernetes API, answered from an `ObjectStore`.
 
-Requests are answered without waiting; only watches last. In process the service is its own road: what is a `Handler`
-for a server is a `Transport` for a client.
+Every request is answered without waiting; only watches last. The handler serves a server (`Handler`) and, in one
+process, a client (`Transport`).
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -12,69 +11,76 @@ import msgspec
 
 from podpool.core.errors import PodpoolError
 from podpool.lab.apiserver import status_errors
-from podpool.lab.apiserver.content_negotiation import Form, form, kept, kept_as, shown
-from podpool.lab.apiserver.continue_token import Token, read_token
-from podpool.lab.apiserver.registry import DEFINITIONS, PODS
-from podpool.lab.apiserver.request_body import body_of, change_of, decoded, merged_into, strange_fields
-from podpool.lab.apiserver.routes import Target, route
-from podpool.lab.apiserver.selectors import Selects, everything, selector
-from podpool.lab.apiserver.status_errors import Refused
-from podpool.lab.apiserver.store import PocketStore, Preconditions
-from podpool.lab.apiserver.watch import USUAL, Terms
-from podpool.lab.apiserver.watch_cache import Object
+from podpool.lab.apiserver.content_negotiation import Representation, negotiate, stored_resource, to_stored, to_version
+from podpool.lab.apiserver.registry import CRDS, PODS, Object
+from podpool.lab.apiserver.request_parsing import (
+    ContinueToken,
+    apply_merge_patch,
+    decode,
+    decode_object,
+    decode_patch,
+    parse_continue_token,
+    parse_number,
+    unknown_fields,
+)
+from podpool.lab.apiserver.routes import RequestTarget, route
+from podpool.lab.apiserver.selectors import Selector, match_all, parse_selectors
+from podpool.lab.apiserver.status_errors import StatusError
+from podpool.lab.apiserver.store import ObjectStore, Preconditions
+from podpool.lab.apiserver.watch import DEFAULT_OPTIONS, WatchOptions
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Request, Response
 
 JSON = {"content-type": "application/json"}
-_RULES = "x-kubernetes-validations are kept, but not evaluated here"
+_CEL_WARNING = "x-kubernetes-validations are stored, but not evaluated by this API server"
 _TRUE = ("true", "1")
-_LONGEST_NUMBER = 19
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What is asked for with a delete, as far as it is heeded; dependants always go in the background."""
+    """The supported fields of DeleteOptions; dependants are always deleted in the background."""
 
     grace_period_seconds: int | None = None
     preconditions: Preconditions = Preconditions()
 
 
-class Chosen(msgspec.Struct, frozen=True):
+class BindingTarget(msgspec.Struct, frozen=True):
     """The node that a Pod is bound to."""
 
     name: Annotated[str, msgspec.Meta(min_length=1)]
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """What is posted to bind a Pod."""
+    """The body of a request to pods/binding."""
 
-    target: Chosen
+    target: BindingTarget
 
 
-class PocketApi:
-    """The API server of a pocket store."""
+class ResourceHandler:
+    """Serves the resources of one object store."""
 
-    def __init__(self, store: PocketStore) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self.store = store
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request."""
         try:
             return self._answer(request)
-        except Refused as refused:
-            return json(refused.status, refused.code)
+        except StatusError as error:
+            return json(error.status, error.code)
         except (PodpoolError, AssertionError):
-            raise  # a file that cannot be written ends the process, and whoever checks each write must be heard
-        except Exception as error:  # noqa: BLE001  the last resort: one odd request is its sender's trouble alone
-            _log.exception("%s %s failed", request.method, request.path)
-            broken = status_errors.failed(error)
-            return json(broken.status, broken.code)
+            raise  # a store file that cannot be written ends the process, and a failed check of a test must surface
+        except Exception as error:
+            log.exception("request failed", method=request.method, path=request.path)
+            failure = status_errors.internal_error(error)
+            return json(failure.status, failure.code)
 
     send = __call__
 
     def _answer(self, request: Request) -> Response:
-        target = route(self.store.kinds, request.path)
-        verbs: Mapping[tuple[str, bool], Callable[[Target, Request], Response]] = {
+        target = route(self.store.registry, request.path)
+        verbs: Mapping[tuple[str, bool], Callable[[RequestTarget, Request], Response]] = {
             ("GET", False): self._list_or_watch,
             ("GET", True): self._get,
             ("POST", False): self._create,
@@ -85,156 +91,155 @@ class PocketApi:
         }
         verb = verbs.get((request.method, bool(target.name)))
         if not verb:
-            raise status_errors.not_allowed()
+            raise status_errors.method_not_allowed()
         if request.query.get("dryRun"):
-            raise status_errors.not_spoken("dryRun, to try a write out without making it,")
+            raise status_errors.not_implemented("dryRun")
         return verb(target, request)
 
-    def _form(self, target: Target, request: Request) -> Form:
-        return form(
-            target.served,
+    def _representation(self, target: RequestTarget, request: Request) -> Representation:
+        return negotiate(
+            target.resource,
             request.headers.get("accept", ""),
             now=self.store.clock.wall,
             include=request.query.get("includeObject", "Metadata"),
         )
 
-    def _get(self, target: Target, request: Request) -> Response:
-        return json(self._form(target, request).one(self.store.get(target.served, target.key)))
+    def _get(self, target: RequestTarget, request: Request) -> Response:
+        return json(self._representation(target, request).one(self.store.get(target.resource, target.key)))
 
-    def _create(self, target: Target, request: Request) -> Response:
-        wanted = body_of(request)
-        warnings = strange_fields(target.served, wanted, request.query.get("fieldValidation", "Ignore"))
-        made = self.store.create(kept_as(target.served), kept(target.served, wanted), namespace=target.namespace)
-        return self._written(target, request, made, 201, warnings)
+    def _create(self, target: RequestTarget, request: Request) -> Response:
+        wanted = decode_object(request)
+        resource = target.resource
+        warnings = unknown_fields(resource, wanted, request.query.get("fieldValidation", "Ignore"))
+        new = self.store.create(stored_resource(resource), to_stored(resource, wanted), namespace=target.namespace)
+        return self._write_response(target, request, new, 201, warnings)
 
-    def _bind(self, target: Target, request: Request) -> Response:
-        """Bind a Pod to a node: the one thing that is posted to an object."""
-        if target.sub != "binding":
-            raise status_errors.not_allowed()
-        node = decoded(request, Binding).target.name
+    def _bind(self, target: RequestTarget, request: Request) -> Response:
+        """Bind a Pod to a node, the only POST to an object."""
+        if target.subresource != "binding":
+            raise status_errors.method_not_allowed()
+        node = decode(request, Binding).target.name
 
-        def bound(pod: Object) -> Object:
+        def bind(pod: Object) -> Object:
             if pod.get("spec", {}).get("nodeName"):
-                why = f"pod {target.name} is already assigned to node {pod['spec']['nodeName']!r}"
-                raise status_errors.conflict("pods/binding", target.name, why)
-            return merged_into(pod, {"spec": {"nodeName": node}})
+                reason = f"pod {target.name} is already assigned to node {pod['spec']['nodeName']!r}"
+                raise status_errors.conflict("pods/binding", target.name, reason)
+            return apply_merge_patch(pod, {"spec": {"nodeName": node}})
 
-        self.store.update(PODS, target.key, bound)
+        self.store.update(PODS, target.key, bind)
         return json({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}, 201)
 
-    def _replace(self, target: Target, request: Request) -> Response:
-        wanted = body_of(request)
+    def _replace(self, target: RequestTarget, request: Request) -> Response:
+        wanted = decode_object(request)
         return self._update(target, request, lambda _: wanted)
 
-    def _patch(self, target: Target, request: Request) -> Response:
-        return self._update(target, request, change_of(target.served, request))
+    def _patch(self, target: RequestTarget, request: Request) -> Response:
+        return self._update(target, request, decode_patch(target.resource, request))
 
-    def _update(self, target: Target, request: Request, change: Callable[[Object], Object]) -> Response:
-        served, warnings = target.served, list[str]()
+    def _update(self, target: RequestTarget, request: Request, change: Callable[[Object], Object]) -> Response:
+        resource, warnings = target.resource, list[str]()
 
-        def changed(old: Object) -> Object:
-            wanted = change(shown(served, old))
-            warnings.extend(strange_fields(served, wanted, request.query.get("fieldValidation", "Ignore")))
-            return kept(served, wanted)
+        def apply(old: Object) -> Object:
+            wanted = change(to_version(resource, old))
+            warnings.extend(unknown_fields(resource, wanted, request.query.get("fieldValidation", "Ignore")))
+            return to_stored(resource, wanted)
 
-        new = self.store.update(kept_as(served), target.key, changed, sub=target.sub)
-        return self._written(target, request, new, 200, warnings)
+        new = self.store.update(stored_resource(resource), target.key, apply, subresource=target.subresource)
+        return self._write_response(target, request, new, 200, warnings)
 
-    def _written(self, target: Target, request: Request, obj: Object, status: int, warnings: list[str]) -> Response:
-        """Answer a write; who defines a kind is told what is not heeded of it."""
-        body = msgspec.json.encode(self._form(target, request).one(obj))
-        if target.served.id == DEFINITIONS.id and b'"x-kubernetes-validations"' in body:
-            warnings = [*warnings, _RULES]
-        told = {"warning": ", ".join(f'299 - "{each}"' for each in warnings)} if warnings else {}
-        return Response(status, body, headers={**JSON, **told})
+    def _write_response(
+        self, target: RequestTarget, request: Request, obj: Object, status: int, warnings: list[str]
+    ) -> Response:
+        """Return the written object, with warnings about what this server ignores."""
+        body = msgspec.json.encode(self._representation(target, request).one(obj))
+        if target.resource.id == CRDS.id and b'"x-kubernetes-validations"' in body:
+            warnings = [*warnings, _CEL_WARNING]
+        headers = {"warning": ", ".join(f'299 - "{each}"' for each in warnings)} if warnings else {}
+        return Response(status, body, headers={**JSON, **headers})
 
-    def _delete(self, target: Target, request: Request) -> Response:
-        if target.sub:
-            raise status_errors.not_allowed()
-        options = decoded(request, DeleteOptions) if request.body else DeleteOptions()
-        gone = self.store.delete(
-            target.served, target.key, preconditions=options.preconditions, grace=options.grace_period_seconds
+    def _delete(self, target: RequestTarget, request: Request) -> Response:
+        if target.subresource:
+            raise status_errors.method_not_allowed()
+        options = decode(request, DeleteOptions) if request.body else DeleteOptions()
+        deleted = self.store.delete(
+            target.resource, target.key, preconditions=options.preconditions, grace=options.grace_period_seconds
         )
-        return json(shown(target.served, gone))
+        return json(to_version(target.resource, deleted))
 
-    def _list_or_watch(self, target: Target, request: Request) -> Response:
+    def _list_or_watch(self, target: RequestTarget, request: Request) -> Response:
         if request.query.get("watch") in _TRUE:
             return self._watch(target, request)
         return self._list(target, request)
 
-    def _list(self, target: Target, request: Request) -> Response:
-        served, query = target.served, request.query
-        token = read_token(query["continue"]) if query.get("continue") else None
-        revision = token.revision if token else self._shown(query)
-        selects = _selects(target, query)
+    def _list(self, target: RequestTarget, request: Request) -> Response:
+        query = request.query
+        token = parse_continue_token(query["continue"]) if query.get("continue") else None
+        revision = token.revision if token else self._list_revision(query)
+        selector = _selector(target, query)
         page = self.store.page(
-            served,
+            target.resource,
             namespace=target.namespace,
-            selects=selects,
+            selector=selector,
             revision=revision,
             after=token.after if token else "",
-            limit=0 if query.get("resourceVersion") == "0" else _number(query.get("limit", "0")),
+            limit=0 if query.get("resourceVersion") == "0" else parse_number(query.get("limit", "0")),
         )
         meta: dict[str, Any] = {"resourceVersion": str(revision)}
-        if page.following:
-            meta["continue"] = Token(revision=revision, after=page.found[-1][0]).text()
-            if selects is everything:
-                meta["remainingItemCount"] = page.following
-        return json(self._form(target, request).many([obj for _, obj in page.found], meta))
+        if page.remaining:
+            meta["continue"] = ContinueToken(revision=revision, after=page.items[-1][0]).encode()
+            if selector is match_all:
+                meta["remainingItemCount"] = page.remaining
+        return json(self._representation(target, request).many([obj for _, obj in page.items], meta))
 
-    def _shown(self, query: Mapping[str, str]) -> int:
-        """Tell which revision a list shows: the last one, one from the cache, or one that was asked for."""
-        asked = query.get("resourceVersion", "")
-        if not asked:
+    def _list_revision(self, query: Mapping[str, str]) -> int:
+        """Return the revision that a list shows: the latest, the cached one, or an exact one."""
+        requested = query.get("resourceVersion", "")
+        if not requested:
             return self.store.revision
-        if asked == "0":
+        if requested == "0":
             return self.store.cached_revision()
-        if _number(asked) > self.store.revision:
-            raise status_errors.not_yet(_number(asked), self.store.revision)
-        return _number(asked) if query.get("resourceVersionMatch") == "Exact" else self.store.revision
+        if parse_number(requested) > self.store.revision:
+            raise status_errors.version_too_large(parse_number(requested), self.store.revision)
+        return parse_number(requested) if query.get("resourceVersionMatch") == "Exact" else self.store.revision
 
-    def _watch(self, target: Target, request: Request) -> Response:
+    def _watch(self, target: RequestTarget, request: Request) -> Response:
         query = request.query
-        lasting = float(_number(query.get("timeoutSeconds", "0"))) or USUAL.lasting
+        timeout = float(parse_number(query.get("timeoutSeconds", "0"))) or DEFAULT_OPTIONS.timeout
         bookmarks, initial = query.get("allowWatchBookmarks") in _TRUE, query.get("sendInitialEvents")
-        _refuse_unsound(query, initial, bookmarks=bookmarks)
-        since = _number(query.get("resourceVersion") or "0") or None
+        _check_initial_events(query, initial, bookmarks=bookmarks)
+        since = parse_number(query.get("resourceVersion") or "0") or None
         watch = self.store.watch(
-            target.served,
+            target.resource,
             since=None if initial == "true" else since or (self.store.revision if initial == "false" else None),
             namespace=target.namespace,
-            selects=_selects(target, query),
-            form=self._form(target, request),
-            terms=Terms(lasting=lasting, bookmarks=bookmarks, marks_the_start=initial == "true"),
+            selector=_selector(target, query),
+            representation=self._representation(target, request),
+            options=WatchOptions(timeout=timeout, bookmarks=bookmarks, initial_events_end=initial == "true"),
         )
         return Response(200, headers=JSON, stream=watch, close=watch.close)
 
 
-def _refuse_unsound(query: Mapping[str, str], initial: str | None, *, bookmarks: bool) -> None:
+def _check_initial_events(query: Mapping[str, str], initial: str | None, *, bookmarks: bool) -> None:
     if initial is None:
         return
     if query.get("resourceVersionMatch") != "NotOlderThan":
-        why = "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        raise status_errors.invalid("ListOptions.meta.k8s.io", "", why)
+        reason = (
+            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        )
+        raise status_errors.invalid("ListOptions.meta.k8s.io", "", reason)
     if initial == "true" and not bookmarks:
-        why = "sendInitialEvents: Forbidden: wants allowWatchBookmarks, for the mark at their end"
-        raise status_errors.invalid("ListOptions.meta.k8s.io", "", why)
+        reason = "sendInitialEvents: Forbidden: requires allowWatchBookmarks, for the bookmark after the initial events"
+        raise status_errors.invalid("ListOptions.meta.k8s.io", "", reason)
 
 
-def _selects(target: Target, query: Mapping[str, str]) -> Selects:
-    served = target.served
-    selects = selector(served, query.get("labelSelector", ""), query.get("fieldSelector", ""))
-    if served.stored is None or selects is everything:
-        return selects
-    return lambda obj: selects(shown(served, obj))
-
-
-def _number(text: str) -> int:
-    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
-        raise status_errors.bad_request(f"not a number: {text[:_LONGEST_NUMBER]!r}")
-    return int(text)
+def _selector(target: RequestTarget, query: Mapping[str, str]) -> Selector:
+    resource = target.resource
+    selector = parse_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
+    if resource.stored_as is None or selector is match_all:
+        return selector
+    return lambda obj: selector(to_version(resource, obj))
 
 
 def json(body: object, status: int = 200) -> Response:
-    """Answer with an object."""
+    """Return a JSON response."""
     return Response(status, msgspec.json.encode(body), headers=JSON)

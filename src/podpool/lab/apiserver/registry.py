@@ -1,4 +1,4 @@
-"""Which kinds are served: a few of Kubernetes' own, and whatever a CustomResourceDefinition adds."""
+"""The served resources: a few built-in kinds, and those that CustomResourceDefinitions add."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -7,18 +7,19 @@ from typing import Any
 import msgspec
 
 from podpool.lab.apiserver.schema_validation import Schema
-from podpool.lab.apiserver.status_errors import no_such_path
+from podpool.lab.apiserver.status_errors import path_not_found
 
-Id = tuple[str, str]
-"""Group and plural: where a kind's objects are kept, whatever version they are asked for in."""
+Object = Mapping[str, Any]
+GroupResource = tuple[str, str]
+"""Group and plural: the key under which objects are stored, the same for all versions."""
 
-ANY_FIELDS = ("metadata.name", "metadata.namespace")
-_OF_AN_OBJECT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+COMMON_FIELDS = ("metadata.name", "metadata.namespace")
+_REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+)?)?")
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
-    """A kind in one version, and what is special about it."""
+class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind in one version, and how it is served."""
 
     group: str
     version: str
@@ -27,157 +28,169 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     namespaced: bool = True
     custom: bool = False
     status: bool = False
-    """Has a status of its own: writes to the object leave it, writes to the status leave the rest."""
-    born_with_status: bool = False
-    """A status in the creating request counts: a kubelet registers its Node so."""
-    fields: tuple[str, ...] = ANY_FIELDS
+    """Has a status subresource: writes to the object keep the status, writes to the status keep all else."""
+    status_on_create: bool = False
+    """Keeps the status of a create request: a kubelet registers its Node with one."""
+    selectable_fields: tuple[str, ...] = COMMON_FIELDS
     schema: Schema | None = None
-    stored: Id | None = None
-    """Where its objects are kept, when that is with another kind."""
+    stored_as: GroupResource | None = None
+    """Where the objects are stored, if under another resource."""
     singular: str = ""
-    short: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
-    columns: tuple[Mapping[str, Any], ...] = ()
-    """What a definition wants to be shown in tables."""
-    left_out: bool = False
-    """Told of and not served: kubectl asks for it then, and can be refused with a sentence."""
+    printer_columns: tuple[Mapping[str, Any], ...] = ()
+    """The additionalPrinterColumns of a CRD."""
+    unsupported: bool = False
+    """Listed in discovery but not served: kubectl then sends the request and shows the server's error."""
 
     @property
-    def id(self) -> Id:
-        """Where its objects are kept."""
-        return self.stored or (self.group, self.plural)
+    def id(self) -> GroupResource:
+        """The key under which the objects are stored."""
+        return self.stored_as or (self.group, self.plural)
 
     @property
     def api_version(self) -> str:
-        """The group and version as objects carry them."""
+        """The group and version as in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
-    def resource(self) -> str:
-        """The kind's place, in sentences."""
+    def group_resource(self) -> str:
+        """The resource's name in error messages."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
-    def qualified(self) -> str:
-        """The kind's name, in sentences."""
+    def qualified_kind(self) -> str:
+        """The kind's name in error messages."""
         return f"{self.kind}.{self.group}" if self.group else self.kind
 
     def key(self, namespace: str, name: str) -> str:
-        """Name an object among its kind."""
+        """Return the key of an object."""
         return f"{namespace}/{name}" if self.namespaced else name
 
 
-DEFINITIONS = Served(
+CRDS = ApiResource(
     group="apiextensions.k8s.io",
     version="v1",
     plural="customresourcedefinitions",
     kind="CustomResourceDefinition",
     namespaced=False,
     status=True,
-    short=("crd", "crds"),
+    short_names=("crd", "crds"),
     categories=("api-extensions",),
 )
-NAMESPACES = Served(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True, short=("ns",)
+NAMESPACES = ApiResource(
+    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True, short_names=("ns",)
 )
-PODS = Served(
+PODS = ApiResource(
     group="",
     version="v1",
     plural="pods",
     kind="Pod",
     status=True,
-    fields=(*ANY_FIELDS, "spec.nodeName", "status.phase", "status.podIP"),
-    short=("po",),
+    selectable_fields=(*COMMON_FIELDS, "spec.nodeName", "status.phase", "status.podIP"),
+    short_names=("po",),
     categories=("all",),
 )
-EVENTS = Served(
+EVENTS = ApiResource(
     group="events.k8s.io",
     version="v1",
     plural="events",
     kind="Event",
-    fields=(*ANY_FIELDS, *(f"regarding.{each}" for each in _OF_AN_OBJECT), "reason", "reportingController", "type"),
-    short=("ev",),
+    selectable_fields=(
+        *COMMON_FIELDS,
+        *(f"regarding.{each}" for each in _REFERENCE_FIELDS),
+        "reason",
+        "reportingController",
+        "type",
+    ),
+    short_names=("ev",),
 )
-CORE_EVENTS = Served(
+CORE_EVENTS = ApiResource(
     group="",
     version="v1",
     plural="events",
     kind="Event",
-    fields=(*ANY_FIELDS, *(f"involvedObject.{each}" for each in _OF_AN_OBJECT), "reason", "reportingComponent", "type"),
-    short=("ev",),
-    stored=EVENTS.id,
+    selectable_fields=(
+        *COMMON_FIELDS,
+        *(f"involvedObject.{each}" for each in _REFERENCE_FIELDS),
+        "reason",
+        "reportingComponent",
+        "type",
+    ),
+    short_names=("ev",),
+    stored_as=EVENTS.id,
 )
-"""Events in their older words; the objects are the same."""
+"""Events in the core/v1 format; the same objects as EVENTS."""
 BUILTIN = (
-    DEFINITIONS,
+    CRDS,
     NAMESPACES,
     PODS,
-    Served(
+    ApiResource(
         group="",
         version="v1",
         plural="nodes",
         kind="Node",
         namespaced=False,
         status=True,
-        born_with_status=True,
-        short=("no",),
+        status_on_create=True,
+        short_names=("no",),
     ),
-    Served(group="", version="v1", plural="configmaps", kind="ConfigMap", short=("cm",)),
+    ApiResource(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",)),
     CORE_EVENTS,
     EVENTS,
-    Served(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease"),
+    ApiResource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease"),
 )
 
 
-def _left_out(group: str, kind: str, plural: str, *, namespaced: bool = False) -> Served:
-    return Served(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced, left_out=True)
+def _unsupported(group: str, kind: str, plural: str, *, namespaced: bool = False) -> ApiResource:
+    return ApiResource(group=group, version="v1", plural=plural, kind=kind, namespaced=namespaced, unsupported=True)
 
 
 ADMISSION, RBAC = "admissionregistration.k8s.io", "rbac.authorization.k8s.io"
-LEFT_OUT = (
-    _left_out(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
-    _left_out(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
-    _left_out(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
-    _left_out(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
-    _left_out(RBAC, "ClusterRole", "clusterroles"),
-    _left_out(RBAC, "ClusterRoleBinding", "clusterrolebindings"),
-    _left_out(RBAC, "Role", "roles", namespaced=True),
-    _left_out(RBAC, "RoleBinding", "rolebindings", namespaced=True),
+UNSUPPORTED = (
+    _unsupported(ADMISSION, "MutatingWebhookConfiguration", "mutatingwebhookconfigurations"),
+    _unsupported(ADMISSION, "ValidatingAdmissionPolicy", "validatingadmissionpolicies"),
+    _unsupported(ADMISSION, "ValidatingAdmissionPolicyBinding", "validatingadmissionpolicybindings"),
+    _unsupported(ADMISSION, "ValidatingWebhookConfiguration", "validatingwebhookconfigurations"),
+    _unsupported(RBAC, "ClusterRole", "clusterroles"),
+    _unsupported(RBAC, "ClusterRoleBinding", "clusterrolebindings"),
+    _unsupported(RBAC, "Role", "roles", namespaced=True),
+    _unsupported(RBAC, "RoleBinding", "rolebindings", namespaced=True),
 )
 
 
-class Kinds:
-    """The kinds that a server knows at this moment."""
+class ResourceRegistry:
+    """The resources that are served at present."""
 
-    def __init__(self, definitions: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._served = {(each.group, each.version, each.plural): each for each in BUILTIN}
-        own = {each.group for each in BUILTIN}
-        for each in (kind for definition in definitions for kind in defined(definition)):
-            if each.group not in own:  # a real server, too, looks for nothing else in its own groups
-                self._served[each.group, each.version, each.plural] = each
+    def __init__(self, crds: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._resources = {(each.group, each.version, each.plural): each for each in BUILTIN}
+        builtin_groups = {each.group for each in BUILTIN}
+        for each in (resource for crd in crds for resource in resources_of(crd)):
+            if each.group not in builtin_groups:  # like kube-apiserver: a CRD adds nothing to a built-in group
+                self._resources[each.group, each.version, each.plural] = each
 
-    def find(self, group: str, version: str, plural: str) -> Served:
-        """Find a kind by its place in a path."""
+    def find(self, group: str, version: str, plural: str) -> ApiResource:
+        """Return a resource; raises a 404 if it is not served."""
         try:
-            return self._served[group, version, plural]
+            return self._resources[group, version, plural]
         except KeyError:
-            raise no_such_path() from None
+            raise path_not_found() from None
 
-    def __iter__(self) -> Iterator[Served]:
-        """Go through all that is told of, group by group, of each group its best version first."""
-        told = (*self._served.values(), *LEFT_OUT)
-        return iter(sorted(told, key=lambda each: (each.group, _rank(each.version), each.plural)))
+    def __iter__(self) -> Iterator[ApiResource]:
+        """Iterate over all resources by group, each group's preferred version first."""
+        found = (*self._resources.values(), *UNSUPPORTED)
+        return iter(sorted(found, key=lambda each: (each.group, _rank(each.version), each.plural)))
 
-    def unversioned(self) -> list[Served]:
-        """Tell each kind once, whatever its versions."""
-        return list({each.id: each for each in self._served.values()}.values())
+    def unversioned(self) -> list[ApiResource]:
+        """Return each resource once, whatever its versions."""
+        return list({each.id: each for each in self._resources.values()}.values())
 
 
-def defined(definition: Mapping[str, Any]) -> list[Served]:
-    """Read the kinds that a CustomResourceDefinition adds, one for each version that it serves."""
-    spec = definition["spec"]
+def resources_of(crd: Mapping[str, Any]) -> list[ApiResource]:
+    """Return the resources that a CustomResourceDefinition adds, one per served version."""
+    spec = crd["spec"]
     return [
-        Served(
+        ApiResource(
             group=spec["group"],
             version=version["name"],
             plural=spec["names"]["plural"],
@@ -187,9 +200,9 @@ def defined(definition: Mapping[str, Any]) -> list[Served]:
             status="status" in (version.get("subresources") or {}),
             schema=(version.get("schema") or {}).get("openAPIV3Schema"),
             singular=spec["names"].get("singular", ""),
-            short=tuple(spec["names"].get("shortNames") or ()),
+            short_names=tuple(spec["names"].get("shortNames") or ()),
             categories=tuple(spec["names"].get("categories") or ()),
-            columns=tuple(version.get("additionalPrinterColumns") or ()),
+            printer_columns=tuple(version.get("additionalPrinterColumns") or ()),
         )
         for version in spec["versions"]
         if version.get("served")
@@ -197,9 +210,9 @@ def defined(definition: Mapping[str, Any]) -> list[Served]:
 
 
 def _rank(version: str) -> tuple[int, int, int, str]:
-    """Order versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, and then any other word."""
+    """Order versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then any other name."""
     found = _VERSION.fullmatch(version)
     if not found:
         return (3, 0, 0, version)
-    major, stage, minor = found.groups()
-    return ((None, "beta", "alpha").index(stage), -int(major), -int(minor or 0), version)
+    major, stability, minor = found.groups()
+    return ((None, "beta", "alpha").index(stability), -int(major), -int(minor or 0), version)

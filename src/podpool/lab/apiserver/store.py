@@ -1,8 +1,8 @@
 """All objects of one cluster, in memory.
 
-What must hold: every write takes the next revision and is told to every watch of its kind, in order; an object's
-version is the revision of its last write. Objects are never changed in place. Nothing here waits, so that each call
-is a transaction. Uids and times come from outside: the same calls make the same history.
+Every write takes the next revision and is sent to the watches of its resource in that order; an object's
+resourceVersion is the revision of its last write. Objects are never changed in place. Nothing here waits, so each call
+is a transaction. UIDs and times are passed in: the same calls produce the same history.
 """
 
 import random
@@ -12,35 +12,43 @@ from typing import Any
 
 import msgspec
 
-from podpool.api.meta import moment
+from podpool.api.meta import rfc3339
 from podpool.lab.apiserver import status_errors, strategy
-from podpool.lab.apiserver.content_negotiation import Form, whole
-from podpool.lab.apiserver.registry import BUILTIN, DEFINITIONS, NAMESPACES, Id, Kinds, Served
-from podpool.lab.apiserver.selectors import Selects, everything
-from podpool.lab.apiserver.watch import USUAL, Terms, Watch
-from podpool.lab.apiserver.watch_cache import Event, History, Object
+from podpool.lab.apiserver.content_negotiation import Representation, full
+from podpool.lab.apiserver.registry import (
+    BUILTIN,
+    CRDS,
+    NAMESPACES,
+    ApiResource,
+    GroupResource,
+    Object,
+    ResourceRegistry,
+)
+from podpool.lab.apiserver.selectors import Selector, match_all
+from podpool.lab.apiserver.watch import DEFAULT_OPTIONS, Watch, WatchOptions
+from podpool.lab.apiserver.watch_cache import StoreEvent, WatchCache
 from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
 
-FIRST_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+INITIAL_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
 
 
-class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
+class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """A copy of the whole store; cheap, because objects are never changed in place."""
 
     revision: int
-    objects: Mapping[Id, Mapping[str, Object]]
+    objects: Mapping[GroupResource, Mapping[str, Object]]
 
 
-class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Some objects of a list, and how many keys follow: not all of those need be in the selection."""
+class ListPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Objects of a list with their keys, and how many keys remain; not all of those need match the selector."""
 
-    found: list[tuple[str, Object]]
-    following: int
+    items: list[tuple[str, Object]]
+    remaining: int
 
 
 class Preconditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What must be so for a delete."""
+    """The preconditions of a delete."""
 
     uid: str | None = None
     resource_version: str | None = None
@@ -49,244 +57,246 @@ class Preconditions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 NONE = Preconditions()
 
 
-class PocketStore:
+class ObjectStore:
     """One cluster's objects."""
 
     def __init__(self, *, clock: Clock, rng: random.Random) -> None:
         self.lag: Callable[[], int] = lambda: 0
-        """How many revisions a cached list is behind. A healthy server is up to date; the simulator's may not be."""
-        self.written: list[Callable[[Event], None]] = []
-        """Whom to tell of every write, before anybody else can act on it."""
+        """How many revisions a cached list (resourceVersion=0) lags behind; the simulator sets it."""
+        self.on_write: list[Callable[[StoreEvent], None]] = []
+        """Called for every write, before anything else can act on it."""
         self.clock = clock
         self._rng = rng
         self._revision = 0
-        self._objects: dict[Id, dict[str, Object]] = {each.id: {} for each in BUILTIN}
-        self._keys: dict[Id, list[str]] = {each.id: [] for each in BUILTIN}  # sorted, as lists show them
-        self._history = History()
-        self._watches: dict[Id, dict[Watch, None]] = {}  # a dict keeps their order
-        self.kinds = Kinds()
-        for name in FIRST_NAMESPACES:
+        self._objects: dict[GroupResource, dict[str, Object]] = {each.id: {} for each in BUILTIN}
+        self._keys: dict[GroupResource, list[str]] = {each.id: [] for each in BUILTIN}  # sorted, the order of lists
+        self._watch_cache = WatchCache()
+        self._watches: dict[GroupResource, dict[Watch, None]] = {}  # a dict keeps their order
+        self.registry = ResourceRegistry()
+        for name in INITIAL_NAMESPACES:
             self.create(NAMESPACES, {"metadata": {"name": name}})
 
     @property
     def revision(self) -> int:
-        """The version of the last write."""
+        """The revision of the last write."""
         return self._revision
 
-    def get(self, served: Served, key: str) -> Object:
-        """Find an object by `namespace/name`, or its name alone; refuses when there is none."""
+    def get(self, resource: ApiResource, key: str) -> Object:
+        """Return an object by `namespace/name`, or by its name alone; raises a 404 if there is none."""
         try:
-            return self._objects[served.id][key]
+            return self._objects[resource.id][key]
         except KeyError:
-            raise status_errors.not_found(served.resource, key.rpartition("/")[2]) from None
+            raise status_errors.not_found(resource.group_resource, key.rpartition("/")[2]) from None
 
     def objects(self, group: str, plural: str) -> Mapping[str, Object]:
-        """Look at all objects of a kind, by key, as they are now."""
+        """Return all objects of a resource by key, as they are now."""
         return self._objects.get((group, plural), {})
 
     def list(
-        self, served: Served, *, namespace: str = "", selects: Selects = everything, revision: int | None = None
+        self, resource: ApiResource, *, namespace: str = "", selector: Selector = match_all, revision: int | None = None
     ) -> list[tuple[str, Object]]:
-        """Find objects with their keys, in the keys' order, as they are or as they were at a revision."""
-        return self.page(served, namespace=namespace, selects=selects, revision=revision).found
+        """Return objects with their keys, sorted by key, as they are or as they were at a revision."""
+        return self.page(resource, namespace=namespace, selector=selector, revision=revision).items
 
     def page(
         self,
-        served: Served,
+        resource: ApiResource,
         *,
         namespace: str = "",
-        selects: Selects = everything,
+        selector: Selector = match_all,
         revision: int | None = None,
         after: str = "",
         limit: int = 0,
-    ) -> Page:
-        """Find objects that come after a key, up to a limit; costs what the page costs, however long the list is."""
-        objects, keys = self._objects[served.id], self._keys[served.id]
-        others: Mapping[str, Object | None] = {}
+    ) -> ListPage:
+        """Return objects after a key, up to a limit; the cost is that of the page, not of the list."""
+        objects, keys = self._objects[resource.id], self._keys[resource.id]
+        older: Mapping[str, Object | None] = {}
         if revision is not None and revision < self._revision:
-            others = self._history.otherwise(revision, served.id)
-            keys = _then(keys, others)
-        inside = f"{namespace}/" if namespace and served.namespaced else ""
-        start = bisect_right(keys, after) if after else bisect_left(keys, inside)
-        end = bisect_left(keys, _behind(inside)) if inside else len(keys)
+            older = self._watch_cache.differences(revision, resource.id)
+            keys = _keys_at(keys, older)
+        prefix = f"{namespace}/" if namespace and resource.namespaced else ""
+        start = bisect_right(keys, after) if after else bisect_left(keys, prefix)
+        end = bisect_left(keys, _after_prefix(prefix)) if prefix else len(keys)
         found: list[tuple[str, Object]] = []
         for position in range(start, end):
             key = keys[position]
-            obj = others.get(key) or objects[key]
-            if selects(obj):
+            obj = older.get(key) or objects[key]
+            if selector(obj):
                 if limit and len(found) == limit:
-                    return Page(found=found, following=end - position)
+                    return ListPage(items=found, remaining=end - position)
                 found.append((key, obj))
-        return Page(found=found, following=0)
+        return ListPage(items=found, remaining=0)
 
     def cached_revision(self) -> int:
         """The revision that a cached list shows."""
-        return max(self._revision - self.lag(), self._history.floor)
+        return max(self._revision - self.lag(), self._watch_cache.floor)
 
-    def create(self, served: Served, wanted: Object, *, namespace: str = "") -> Object:
+    def create(self, resource: ApiResource, wanted: Object, *, namespace: str = "") -> Object:
         """Create an object."""
-        if served.namespaced and namespace not in self._objects[NAMESPACES.id]:
-            raise status_errors.not_found(NAMESPACES.resource, namespace)
+        if resource.namespaced and namespace not in self._objects[NAMESPACES.id]:
+            raise status_errors.not_found(NAMESPACES.group_resource, namespace)
         uid = new_uuid(self._rng)
-        new = strategy.created(served, wanted, namespace=namespace, uid=uid, now=self._now())
-        key = served.key(namespace, strategy.name_of(new))
-        if key in self._objects[served.id]:
-            raise status_errors.already_exists(served.resource, strategy.name_of(new))
-        return self._commit(served, key, None, new)
+        new = strategy.prepare_create(resource, wanted, namespace=namespace, uid=uid, now=self._now())
+        key = resource.key(namespace, strategy.name_of(new))
+        if key in self._objects[resource.id]:
+            raise status_errors.already_exists(resource.group_resource, strategy.name_of(new))
+        return self._commit(resource, key, None, new)
 
-    def update(self, served: Served, key: str, change: Callable[[Object], Object], *, sub: str | None = None) -> Object:
-        """Change an object; what changes nothing is no write."""
-        old = self.get(served, key)
-        new = strategy.updated(served, old, change(old), sub=sub)
+    def update(
+        self, resource: ApiResource, key: str, change: Callable[[Object], Object], *, subresource: str | None = None
+    ) -> Object:
+        """Change an object; a change without effect is not a write."""
+        old = self.get(resource, key)
+        new = strategy.prepare_update(resource, old, change(old), subresource=subresource)
         if new == old:
             return old
-        if strategy.ends(new):
-            self._commit(served, key, old, new, gone=True)
+        if strategy.is_deletable(new):
+            self._commit(resource, key, old, new, deleted=True)
             return new
-        return self._commit(served, key, old, new)
+        return self._commit(resource, key, old, new)
 
     def delete(
-        self, served: Served, key: str, *, preconditions: Preconditions = NONE, grace: int | None = None
+        self, resource: ApiResource, key: str, *, preconditions: Preconditions = NONE, grace: int | None = None
     ) -> Object:
-        """Delete an object, or mark it while its finalizers or its kubelet hold it."""
-        old = self.get(served, key)
-        self._refuse_other(served, old, preconditions)
-        grace = strategy.grace_of(served, old, grace)
+        """Delete an object, or mark it as terminating while it has finalizers or a grace period."""
+        old = self.get(resource, key)
+        self._check_preconditions(resource, old, preconditions)
+        grace = strategy.grace_seconds(resource, old, grace)
         if not grace and not old["metadata"].get("finalizers"):
-            return self._commit(served, key, old, dict(old), gone=True)
-        new = strategy.deleting(old, now=self._now(), grace=grace)
-        return old if new == old else self._commit(served, key, old, new)
+            return self._commit(resource, key, old, dict(old), deleted=True)
+        new = strategy.mark_terminating(old, now=self._now(), grace=grace)
+        return old if new == old else self._commit(resource, key, old, new)
 
     def watch(
         self,
-        served: Served,
+        resource: ApiResource,
         *,
         since: int | None,
         namespace: str = "",
-        selects: Selects = everything,
-        form: Form | None = None,
-        terms: Terms = USUAL,
+        selector: Selector = match_all,
+        representation: Representation | None = None,
+        options: WatchOptions = DEFAULT_OPTIONS,
     ) -> Watch:
-        """Watch a kind from a version on, or, with none, from what is there.
+        """Watch a resource from a revision on, or, without one, starting with the existing objects.
 
-        The selection sees objects as they are kept, the form tells how they are written down.
+        The selector is applied to objects as stored, the representation to what is sent.
         """
-        inside = f"{namespace}/" if namespace and served.namespaced else ""
+        prefix = f"{namespace}/" if namespace and resource.namespaced else ""
 
-        def seen(obj: Object) -> bool:
-            return (not inside or obj["metadata"].get("namespace") == namespace) and selects(obj)
+        def matches(obj: Object) -> bool:
+            return (not prefix or obj["metadata"].get("namespace") == namespace) and selector(obj)
 
         after = self._revision if since is None else since
         watch = Watch(
-            served,
-            seen,
-            form or whole(served),
+            resource,
+            matches,
+            representation or full(resource),
             after=after,
             revision=lambda: self._revision,
-            closed=self._unwatch,
-            terms=terms,
+            on_stop=self._remove_watch,
+            options=options,
         )
-        self._watches.setdefault(served.id, {})[watch] = None
+        self._watches.setdefault(resource.id, {})[watch] = None
         if since is None:
-            watch.show(obj for _, obj in self.list(served, namespace=namespace, selects=selects))
+            watch.add_initial(obj for _, obj in self.list(resource, namespace=namespace, selector=selector))
         else:
-            self._catch_up(watch, since)
+            self._replay(watch, since)
         return watch
 
     def compact(self, revision: int | None = None) -> None:
-        """Forget writes up to a revision, by default all: who goes on from before must list again."""
-        self._history.forget(self._revision if revision is None else revision)
+        """Drop writes up to a revision, by default all: a watch that starts earlier must list again."""
+        self._watch_cache.compact(self._revision if revision is None else revision)
 
-    def end_watches(self) -> None:
-        """End all watches, as a server does when it stops."""
+    def stop_watches(self) -> None:
+        """Stop all watches, as a server does when it stops."""
         for watch in [each for watches in self._watches.values() for each in watches]:
-            watch.end()
+            watch.stop()
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> StoreSnapshot:
         """Copy everything."""
-        return Snapshot(revision=self._revision, objects={id_: dict(each) for id_, each in self._objects.items()})
+        return StoreSnapshot(revision=self._revision, objects={id_: dict(each) for id_, each in self._objects.items()})
 
-    def restore(self, snapshot: Snapshot) -> None:
-        """Go back to a copy, as if started from it: watches end, and nothing is known of what was before."""
-        self.end_watches()
+    def restore(self, snapshot: StoreSnapshot) -> None:
+        """Go back to a copy, as if started from it: watches stop, and earlier writes are not kept."""
+        self.stop_watches()
         self._revision = snapshot.revision
         self._objects = {id_: dict(each) for id_, each in snapshot.objects.items()}
         self._keys = {id_: sorted(each) for id_, each in self._objects.items()}
-        self._history = History(floor=snapshot.revision)
-        self._learn_kinds()
+        self._watch_cache = WatchCache(floor=snapshot.revision)
+        self._update_registry()
 
-    def everything(self) -> Iterator[tuple[Served, str, Object]]:
-        """Go through all objects of all kinds, as they are now."""
-        for served in self.kinds.unversioned():
-            for key, obj in tuple(self._objects[served.id].items()):
-                yield served, key, obj
+    def everything(self) -> Iterator[tuple[ApiResource, str, Object]]:
+        """Iterate over all objects of all resources."""
+        for resource in self.registry.unversioned():
+            for key, obj in tuple(self._objects[resource.id].items()):
+                yield resource, key, obj
 
     def _commit(
-        self, served: Served, key: str, old: Object | None, new: dict[str, Any], *, gone: bool = False
+        self, resource: ApiResource, key: str, old: Object | None, new: dict[str, Any], *, deleted: bool = False
     ) -> Object:
         self._revision += 1
-        kept = strategy.with_meta(new, resourceVersion=str(self._revision))
-        if gone:
-            del self._objects[served.id][key]
-            keys = self._keys[served.id]
+        stored = strategy.with_meta(new, resourceVersion=str(self._revision))
+        if deleted:
+            del self._objects[resource.id][key]
+            keys = self._keys[resource.id]
             del keys[bisect_left(keys, key)]
         else:
-            self._objects[served.id][key] = kept
+            self._objects[resource.id][key] = stored
             if old is None:
-                insort(self._keys[served.id], key)
-        event = Event(revision=self._revision, id=served.id, key=key, old=old, new=kept, gone=gone)
-        self._history.add(event)
-        for watch in tuple(self._watches.get(served.id, ())):
-            watch.offer(event)
-        if served.id == DEFINITIONS.id:
-            self._learn_kinds()
-        for tell in self.written:
-            tell(event)
-        return kept
+                insort(self._keys[resource.id], key)
+        event = StoreEvent(revision=self._revision, id=resource.id, key=key, old=old, new=stored, deleted=deleted)
+        self._watch_cache.add(event)
+        for watch in tuple(self._watches.get(resource.id, ())):
+            watch.on_event(event)
+        if resource.id == CRDS.id:
+            self._update_registry()
+        for callback in self.on_write:
+            callback(event)
+        return stored
 
-    def _learn_kinds(self) -> None:
-        """Serve what the definitions say; the objects of a kind that is no longer defined go with it."""
-        self.kinds = Kinds(self._objects.get(DEFINITIONS.id, {}).values())
-        self._objects = {each.id: self._objects.get(each.id, {}) for each in self.kinds.unversioned()}
+    def _update_registry(self) -> None:
+        """Serve what the CRDs define; the objects of a resource without a CRD are removed."""
+        self.registry = ResourceRegistry(self._objects.get(CRDS.id, {}).values())
+        self._objects = {each.id: self._objects.get(each.id, {}) for each in self.registry.unversioned()}
         self._keys = {each: self._keys.get(each, []) for each in self._objects}
 
-    def _catch_up(self, watch: Watch, since: int) -> None:
+    def _replay(self, watch: Watch, since: int) -> None:
         try:
-            for event in self._history.since(since, watch.served.id):
-                watch.offer(event)
-        except status_errors.Refused as refused:
-            watch.refuse(refused)
+            for event in self._watch_cache.since(since, watch.resource.id):
+                watch.on_event(event)
+        except status_errors.StatusError as error:
+            watch.fail(error)
 
-    def _unwatch(self, watch: Watch) -> None:
-        self._watches[watch.served.id].pop(watch, None)
+    def _remove_watch(self, watch: Watch) -> None:
+        self._watches[watch.resource.id].pop(watch, None)
 
-    def _refuse_other(self, served: Served, old: Object, wanted: Preconditions) -> None:
+    def _check_preconditions(self, resource: ApiResource, old: Object, wanted: Preconditions) -> None:
         meta = old["metadata"]
-        for what, value, have in (
+        for field, expected, actual in (
             ("UID", wanted.uid, meta["uid"]),
             ("ResourceVersion", wanted.resource_version, meta["resourceVersion"]),
         ):
-            if value not in {None, have}:
-                why = f"Precondition failed: {what} in precondition: {value}, {what} in object meta: {have}"
-                raise status_errors.conflict(served.resource, strategy.name_of(old), why)
+            if expected not in {None, actual}:
+                reason = f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual}"
+                raise status_errors.conflict(resource.group_resource, strategy.name_of(old), reason)
 
     def _now(self) -> str:
-        return moment(self.clock.wall())
+        return rfc3339(self.clock.wall())
 
 
-def _behind(inside: str) -> str:
-    """Find the first text behind all that begin with this one."""
-    return inside[:-1] + chr(ord(inside[-1]) + 1)
+def _after_prefix(prefix: str) -> str:
+    """Return the smallest string greater than all that start with the prefix."""
+    return prefix[:-1] + chr(ord(prefix[-1]) + 1)
 
 
-def _then(keys: list[str], others: Mapping[str, Object | None]) -> list[str]:
-    """Tell which keys there were, from those that there are and what was otherwise."""
-    then = list(keys)
-    for key, obj in others.items():
-        place = bisect_left(then, key)
-        there = place < len(then) and then[place] == key
-        if obj is None and there:
-            del then[place]
-        elif obj is not None and not there:
-            then.insert(place, key)
-    return then
+def _keys_at(keys: list[str], older: Mapping[str, Object | None]) -> list[str]:
+    """Return the keys at an earlier revision, from the present keys and what differed."""
+    result = list(keys)
+    for key, obj in older.items():
+        position = bisect_left(result, key)
+        exists = position < len(result) and result[position] == key
+        if obj is None and exists:
+            del result[position]
+        elif obj is not None and not exists:
+            result.insert(position, key)
+    return result

@@ -1,4 +1,4 @@
-"""Objects as rows, the way `kubectl get` shows them: columns of the kinds that are built in, and of definitions."""
+"""Objects as table rows, as `kubectl get` shows them: columns of the built-in kinds and of CRDs."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -8,13 +8,12 @@ from typing import Any
 import msgspec
 
 from podpool.lab.apiserver.printers import INVALID, UNKNOWN, event_cells, node_cells, pod_cells
-from podpool.lab.apiserver.registry import DEFINITIONS, EVENTS, NAMESPACES, PODS, Id, Served
-from podpool.lab.apiserver.selectors import Object
+from podpool.lab.apiserver.registry import CRDS, EVENTS, NAMESPACES, PODS, ApiResource, GroupResource, Object
 
 _STEP = re.compile(r"\.?(?:([\w-]+)|\['([^']+)'\]|\[(\*|\d+)\])")
 
 
-class Column(msgspec.Struct, frozen=True):
+class PrinterColumn(msgspec.Struct, frozen=True):
     """One column of a built-in kind."""
 
     name: str
@@ -22,91 +21,112 @@ class Column(msgspec.Struct, frozen=True):
     wide: bool = False
 
 
-NAME, AGE = Column("Name"), Column("Age")
+NAME, AGE = PrinterColumn("Name"), PrinterColumn("Age")
 Cells = Callable[[Object, Callable[[str | None], str]], Sequence[Any]]
-_BUILTIN: Mapping[Id, tuple[tuple[Column, ...], Cells]] = {
+_BUILTIN: Mapping[GroupResource, tuple[tuple[PrinterColumn, ...], Cells]] = {
     ("", "nodes"): (
         (
-            *(NAME, Column("Status"), Column("Roles"), AGE, Column("Version")),
-            *(Column("Internal-IP", wide=True), Column("External-IP", wide=True), Column("OS-Image", wide=True)),
-            *(Column("Kernel-Version", wide=True), Column("Container-Runtime", wide=True)),
+            *(NAME, PrinterColumn("Status"), PrinterColumn("Roles"), AGE, PrinterColumn("Version")),
+            *(
+                PrinterColumn("Internal-IP", wide=True),
+                PrinterColumn("External-IP", wide=True),
+                PrinterColumn("OS-Image", wide=True),
+            ),
+            *(PrinterColumn("Kernel-Version", wide=True), PrinterColumn("Container-Runtime", wide=True)),
         ),
         node_cells,
     ),
     PODS.id: (
         (
-            *(NAME, Column("Ready"), Column("Status"), Column("Restarts"), AGE, Column("IP", wide=True)),
-            *(Column("Node", wide=True), Column("Nominated Node", wide=True), Column("Readiness Gates", wide=True)),
+            *(
+                NAME,
+                PrinterColumn("Ready"),
+                PrinterColumn("Status"),
+                PrinterColumn("Restarts"),
+                AGE,
+                PrinterColumn("IP", wide=True),
+            ),
+            *(
+                PrinterColumn("Node", wide=True),
+                PrinterColumn("Nominated Node", wide=True),
+                PrinterColumn("Readiness Gates", wide=True),
+            ),
         ),
         pod_cells,
     ),
     EVENTS.id: (
         (
-            *(Column("Last Seen"), Column("Type"), Column("Reason"), Column("Object"), Column("Subobject", wide=True)),
-            *(Column("Source", wide=True), Column("Message"), Column("First Seen", wide=True)),
-            *(Column("Count", wide=True), Column("Name", wide=True)),
+            *(
+                PrinterColumn("Last Seen"),
+                PrinterColumn("Type"),
+                PrinterColumn("Reason"),
+                PrinterColumn("Object"),
+                PrinterColumn("Subobject", wide=True),
+            ),
+            *(PrinterColumn("Source", wide=True), PrinterColumn("Message"), PrinterColumn("First Seen", wide=True)),
+            *(PrinterColumn("Count", wide=True), PrinterColumn("Name", wide=True)),
         ),
         event_cells,
     ),
     NAMESPACES.id: (
-        (NAME, Column("Status"), AGE),
-        lambda obj, age: (_name(obj), obj.get("status", {}).get("phase", ""), age(_born(obj))),
+        (NAME, PrinterColumn("Status"), AGE),
+        lambda obj, age: (_name(obj), obj.get("status", {}).get("phase", ""), age(_created(obj))),
     ),
     ("", "configmaps"): (
-        (NAME, Column("Data", "integer"), AGE),
-        lambda obj, age: (_name(obj), len(obj.get("data") or ()), age(_born(obj))),
+        (NAME, PrinterColumn("Data", "integer"), AGE),
+        lambda obj, age: (_name(obj), len(obj.get("data") or ()), age(_created(obj))),
     ),
     ("coordination.k8s.io", "leases"): (
-        (NAME, Column("Holder"), AGE),
-        lambda obj, age: (_name(obj), obj.get("spec", {}).get("holderIdentity") or "", age(_born(obj))),
+        (NAME, PrinterColumn("Holder"), AGE),
+        lambda obj, age: (_name(obj), obj.get("spec", {}).get("holderIdentity") or "", age(_created(obj))),
     ),
-    DEFINITIONS.id: (
-        (NAME, Column("Created At", "date")),
-        lambda obj, _: (_name(obj), _born(obj)),
+    CRDS.id: (
+        (NAME, PrinterColumn("Created At", "date")),
+        lambda obj, _: (_name(obj), _created(obj)),
     ),
 }
 _AGE_ONLY = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 
 
-class Table:
-    """The columns of a kind, and how a row of it is written."""
+class PrinterTable:
+    """The columns of a resource, and the cells of its objects."""
 
-    def __init__(self, served: Served, *, now: Callable[[], float]) -> None:
-        self._served = served
+    def __init__(self, resource: ApiResource, *, now: Callable[[], float]) -> None:
+        self._resource = resource
         self._now = now
 
     @property
     def columns(self) -> list[dict[str, Any]]:
-        """Describe the columns."""
-        if self._served.custom:
-            wanted = self._served.columns or _AGE_ONLY
-            return [_described("Name", "string", wide=False), *(_of_definition(each) for each in wanted)]
-        columns, _ = _BUILTIN[self._served.id]
-        return [_described(each.name, each.type, wide=each.wide) for each in columns]
+        """The column definitions."""
+        if self._resource.custom:
+            wanted = self._resource.printer_columns or _AGE_ONLY
+            return [_column("Name", "string", wide=False), *(_crd_column(each) for each in wanted)]
+        columns, _ = _BUILTIN[self._resource.id]
+        return [_column(each.name, each.type, wide=each.wide) for each in columns]
 
     def cells(self, obj: Object) -> list[Any]:
-        """Write an object's row."""
-        if self._served.custom:
-            wanted = self._served.columns or _AGE_ONLY
+        """Return an object's cells."""
+        if self._resource.custom:
+            wanted = self._resource.printer_columns or _AGE_ONLY
             return [_name(obj), *(self._cell(each, obj) for each in wanted)]
-        _, cells = _BUILTIN[self._served.id]
+        _, cells = _BUILTIN[self._resource.id]
         try:
             return list(cells(obj, self.age))
         except (AttributeError, LookupError, TypeError):
-            # nobody looks at the fields of these kinds when they are written: one odd object must not hide the others
+            # built-in kinds have no schema here: one malformed object must not hide the others
             return [_name(obj) if each["name"] == "Name" else INVALID for each in self.columns]
 
     def age(self, since: str | None) -> str:
-        """Tell how long ago something was."""
+        """Return how long ago a timestamp was."""
         if not since:
             return UNKNOWN
         try:
-            return human(self._now() - datetime.fromisoformat(since).timestamp())
+            return format_duration(self._now() - datetime.fromisoformat(since).timestamp())
         except (ValueError, OverflowError):
             return INVALID
 
     def _cell(self, column: Mapping[str, Any], obj: Object) -> Any:  # noqa: ANN401  JSON
-        found = next(iter(found_at(obj, column["jsonPath"])), None)
+        found = next(iter(find_json_path(obj, column["jsonPath"])), None)
         if found is None:
             return None
         if column["type"] == "date":
@@ -116,24 +136,24 @@ class Table:
         return int(found) if column["type"] == "integer" and isinstance(found, float) else found
 
 
-def found_at(value: Any, path: str) -> Iterator[Any]:  # noqa: ANN401  JSON
-    """Find what a simple JSON path names: fields, indexes, and `[*]` for each of a list."""
+def find_json_path(value: Any, path: str) -> Iterator[Any]:  # noqa: ANN401  JSON
+    """Yield the values at a simple JSON path: fields, indexes, and `[*]` for all elements."""
     step = _STEP.match(path)
     if not step:
         yield value
         return
     field, quoted, index = step.groups()
-    rest = path[step.end() :]
+    tail = path[step.end() :]
     if index and isinstance(value, list):
-        chosen = value if index == "*" else value[int(index) : int(index) + 1]
-        for each in chosen:
-            yield from found_at(each, rest)
+        elements = value if index == "*" else value[int(index) : int(index) + 1]
+        for each in elements:
+            yield from find_json_path(each, tail)
     elif not index and isinstance(value, Mapping) and (field or quoted) in value:
-        yield from found_at(value[field or quoted], rest)
+        yield from find_json_path(value[field or quoted], tail)
 
 
-def human(seconds: float) -> str:
-    """Write a time in one unit, or in two where the larger is still small."""
+def format_duration(seconds: float) -> str:
+    """Return a duration as kubectl shows it: in one unit, or in two while the larger one is small."""
     whole = int(seconds)
     if whole < 0:
         return "0s" if whole >= -1 else INVALID
@@ -141,25 +161,25 @@ def human(seconds: float) -> str:
         return f"{whole}s"
     minutes, hours, days = whole // 60, whole // 3600, whole // 86400
     if minutes < 180:
-        return _two(minutes, "m", whole % 60 if minutes < 10 else 0, "s")
+        return _units(minutes, "m", whole % 60 if minutes < 10 else 0, "s")
     if hours < 48:
-        return _two(hours, "h", minutes % 60 if hours < 8 else 0, "m")
+        return _units(hours, "h", minutes % 60 if hours < 8 else 0, "m")
     if days < 730:
-        return _two(days, "d", hours % 24 if days < 8 else 0, "h")
-    return _two(days // 365, "y", days % 365 if days < 2920 else 0, "d")
+        return _units(days, "d", hours % 24 if days < 8 else 0, "h")
+    return _units(days // 365, "y", days % 365 if days < 2920 else 0, "d")
 
 
-def _two(large: int, unit: str, small: int, of: str) -> str:
+def _units(large: int, unit: str, small: int, of: str) -> str:
     return f"{large}{unit}{small}{of}" if small else f"{large}{unit}"
 
 
-def _described(name: str, kind: str, *, wide: bool, text: str = "") -> dict[str, Any]:
-    shape = "name" if name == "Name" and not wide else ""
-    return {"name": name, "type": kind, "format": shape, "description": text or name, "priority": int(wide)}
+def _column(name: str, kind: str, *, wide: bool, text: str = "") -> dict[str, Any]:
+    format_ = "name" if name == "Name" and not wide else ""
+    return {"name": name, "type": kind, "format": format_, "description": text or name, "priority": int(wide)}
 
 
-def _of_definition(column: Mapping[str, Any]) -> dict[str, Any]:
-    described = _described(column["name"], column["type"], wide=False, text=column.get("description", ""))
+def _crd_column(column: Mapping[str, Any]) -> dict[str, Any]:
+    described = _column(column["name"], column["type"], wide=False, text=column.get("description", ""))
     return {**described, "format": column.get("format", ""), "priority": column.get("priority", 0)}
 
 
@@ -167,5 +187,5 @@ def _name(obj: Object) -> str:
     return str(obj["metadata"]["name"])
 
 
-def _born(obj: Object) -> str:
+def _created(obj: Object) -> str:
     return str(obj["metadata"].get("creationTimestamp", ""))

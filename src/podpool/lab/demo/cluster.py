@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
-from podpool.api.crds import manifests
-from podpool.cli.ledger_connection import token_in
+from podpool.api.crds import crd_manifests
 from podpool.cni.build import BuildFailed, NoCompiler
-from podpool.cni.install import install, plain, plugin
+from podpool.cni.install import find_plugin, install, python_plugin
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import parse_settings
 from podpool.kube import config
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install as install_kinds
+from podpool.kube.crd_install import install_crds as install_kinds
 from podpool.lab.demo.api_server import Api
 from podpool.lab.demo.kubelet import Door
 from podpool.lab.demo.nads import attachments_kind
@@ -29,7 +28,7 @@ from podpool.lab.demo.processes import DoesNotStart, Process, Ready, Supervisor
 from podpool.lab.demo.settings import LOCK, NETWORK, SUBNET, DemoSettings, Home
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
-from podpool.ledger.client import LedgerClient, Patience
+from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
 from podpool.runtime.http import HttpTransport
 from podpool.runtime.transport import Request, Unreachable
@@ -72,8 +71,8 @@ class Cluster:
         self._books = HttpTransport(self.ledger_url)
         self.road = config.from_kubeconfig(api.kubeconfig)
         self.kube = KubeClient(self.road)
-        token = token_in(str(home.file("ledger.db.admin-token")))
-        self.ledger = LedgerClient(self._books, token=token, patience=Patience(), rng=entropy.system())
+        token_file = home.file("ledger.db.admin-token")
+        self.ledger = LedgerClient(self._books, token=lambda: token_file.read_text().strip(), patience=Timeouts(), rng=entropy.system_random())
         self.doors = {
             name: Door(self._sockets / f"{name}.sock", home.file("nodes", name, "deletes"))
             for name in settings.node_names
@@ -101,7 +100,7 @@ class Cluster:
             port=port,
             secrets={"PODPOOL_DATABASE": database},
         )
-        await install_kinds(self.kube, [*manifests(), attachments_kind()])
+        await install_kinds(self.kube, [*crd_manifests(), attachments_kind()])
         await ledger.up()
         await self._make_subnet()
         port = settings.ports["controller"]
@@ -115,9 +114,9 @@ class Cluster:
         door = self.doors[node]
         words = [
             *("agent", "run", "--node", node, "--boot-id", boot_id, "--mode", self.settings.mode),
-            *("--state", str(self.home.file("nodes", node, "journal")), "--deletes", str(door.deletes)),
+            *("--state", str(self.home.file("nodes", node, "journal")), "--deferred-deletes", str(door.deletes)),
             *("--socket", str(door.socket), "--listen", f"{HOST}:0", "--conf-dir", ""),
-            *("--numbers", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
+            *("--settings", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]
         self.agents[node] = self._begin(f"agent-{node}", words, lambda: _knocked(door.socket))
 
@@ -143,20 +142,20 @@ class Cluster:
     async def _make_subnet(self) -> None:
         if any(each.subnet == self.subnet for each in (await self.ledger.subnets()).subnets):
             return
-        new = m.NewSubnet(network=NETWORK, name=SUBNET, cidr=self.settings.subnet, gateway=self.settings.gateway)
+        new = m.SubnetSpec(network=NETWORK, name=SUBNET, cidr=self.settings.subnet, gateway=self.settings.gateway)
         await self.ledger.create_subnet(new.with_settings(parse_settings(self.settings.overrides)))
 
     async def _controller_words(self) -> list[str]:
         token = self.home.file("cluster-token")
         if not token.exists():
-            name = f"podpool-up-{entropy.system().getrandbits(48):012x}"  # an earlier stage may have left its own
-            made = await self.ledger.create_token(f.NewToken(name=name))
+            name = f"podpool-up-{entropy.system_random().getrandbits(48):012x}"  # an earlier stage may have left its own
+            made = await self.ledger.create_token(f.CreateTokenRequest(name=name))
             self.home.write((made.secret or "").encode(), token.name)
         return [
             *("controller", "run", "--subnet", f"{NETWORK}.{SUBNET}", "--scarcity", self.settings.scarcity),
             *("--ledger", self.ledger_url, "--ledger-token-file", str(token)),
             *("--listen", f"{HOST}:{self.settings.ports['controller']}"),
-            *("--numbers", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
+            *("--settings", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]
 
     async def _start_page(self) -> None:
@@ -164,7 +163,7 @@ class Cluster:
         port = self.settings.ports["dashboard"]
         words = [
             *("dashboard", "--kubeconfig", str(self.api.kubeconfig), "--ledger", self.ledger_url),
-            *("--ledger-token-file", str(self.home.file("ledger.db.admin-token")), "--port", str(port)),
+            *("--ledger-token-file", str(self.home.file("ledger.db.admin-token")), "--listen", f"{HOST}:{port}"),
         ]
         log = self.home.file("logs", "dashboard.log")
         process = Process("dashboard", words, log=log, ready=_answering(port, "/"), port=port)
@@ -206,13 +205,13 @@ async def the_plugin(home: Home, tell: Tell) -> Path:
     """Have the plugin: the small one where a compiler is, else the one in Python, which says so."""
     telling = asyncio.get_running_loop().call_later(SOON, tell, "compiling the plugin, once: this may take a minute")
     try:
-        made = (await asyncio.to_thread(plugin, soon=True)).read_bytes()
+        made = (await asyncio.to_thread(find_plugin, local_first=True)).read_bytes()
     except (NoCompiler, BuildFailed) as error:
         tell(f"{error}; until then Pods are connected by the plugin in Python, which is slower")
-        made = plain()
+        made = python_plugin()
     finally:
         telling.cancel()
-    return install(home.file("bin", "podpool").parent, made=made)
+    return install(home.file("bin", "podpool").parent, content=made)
 
 
 def refuse_taken_ports(settings: DemoSettings) -> None:

@@ -10,17 +10,17 @@ from pathlib import Path
 
 import msgspec
 
-from podpool.api.azure import NETWORK_CONFIGS, SUBNETS, ClusterSubnet, NodeNetworkConfig, report_of
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig, agent_report
 from podpool.api.builtin import LEASES, NODES, PODS, Lease, Pod
-from podpool.api.multus import ATTACHMENTS
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import NODE_UID_LABEL
 from podpool.core.errors import PodpoolError
-from podpool.inspect.audit import Report, audit, confirmed
+from podpool.inspect.audit import AuditReport, audit, confirmed
 from podpool.inspect.audit_snapshot import gather
 from podpool.inspect.view_models import as_decided
-from podpool.kube.errors import AlreadyExists, ApiError, NotFound, ServerError
-from podpool.kube.events import Recorder
-from podpool.kube.informer import Reflector
+from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound, ApiServerError
+from podpool.kube.events import EventRecorder
+from podpool.kube.informer import Informer
 from podpool.lab.demo.cluster import Cluster
 from podpool.lab.demo.kubelet import Kubelets
 from podpool.lab.demo.nads import WIDE, attachment
@@ -95,12 +95,12 @@ class Stage:
         self.cluster = cluster
         self.settings = cluster.settings
         self._kube = cluster.kube
-        rng = entropy.system()
-        self.pods: Reflector[StagedPod] = Reflector(cluster.kube, STAGED_PODS, rng=rng)
-        self._configs: Reflector[NodeNetworkConfig] = Reflector(cluster.kube, NETWORK_CONFIGS, rng=rng)
-        self._decided: Reflector[ClusterSubnet] = Reflector(cluster.kube, SUBNETS, rng=rng)
-        self._machines: Reflector[Machine] = Reflector(cluster.kube, MACHINES, rng=rng)
-        self._leases: Reflector[Lease] = Reflector(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
+        rng = entropy.system_random()
+        self.pods: Informer[StagedPod] = Informer(cluster.kube, STAGED_PODS, rng=rng)
+        self._configs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
+        self._decided: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
+        self._machines: Informer[Machine] = Informer(cluster.kube, MACHINES, rng=rng)
+        self._leases: Informer[Lease] = Informer(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = Kubelets(
             cluster.road,
@@ -110,7 +110,7 @@ class Stage:
             alive=lambda: self.alive,
             taking=self._open,
         )
-        self.events = Recorder(
+        self.events = EventRecorder(
             cluster.kube, component="podpool-up", instance="podpool-up", clock=SystemClock(), rng=rng
         )
         self._subnet: SubnetState | None = None
@@ -145,7 +145,7 @@ class Stage:
             boot = self.boot_of(name)
             try:
                 known = await self._kube.get(NODES, name)
-            except NotFound:
+            except ApiNotFound:
                 known = None
             if known and known.boot_id not in {"", boot}:
                 await self.remove(each for each in await self._listed() if each.spec.node_name == name)
@@ -153,10 +153,10 @@ class Stage:
 
     async def _report(self, name: str, boot: str) -> None:
         status = node_status(name, boot, now=time.time())
-        with suppress(AlreadyExists):
+        with suppress(ApiAlreadyExists):
             await self._kube.create(NODES, {"metadata": {"name": name}})
         await self._kube.merge(NODES, name, {"status": status}, sub="status")
-        with suppress(AlreadyExists):
+        with suppress(ApiAlreadyExists):
             await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASES_IN)
 
     async def _live(self) -> None:
@@ -185,7 +185,7 @@ class Stage:
 
     async def widen(self) -> None:
         """Make the second network, unless it is there."""
-        await surely(lambda: self._kube.create(ATTACHMENTS, attachment(), namespace="default"))
+        await surely(lambda: self._kube.create(NETWORK_ATTACHMENTS, attachment(), namespace="default"))
 
     def sliced(self) -> set[str]:
         """The nodes that have taken their slice of the second network."""
@@ -255,7 +255,7 @@ class Stage:
         config = self._configs.store.get(f"{NAMESPACE}/{node}")
         return config.metadata.generation if config else 0
 
-    async def audited(self, *, within: float) -> Report:
+    async def audited(self, *, within: float) -> AuditReport:
         """Audit as `podpool audit` does: what seems wrong counts if the next look finds it too, while there is time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + within
@@ -266,11 +266,11 @@ class Stage:
             report, before = confirmed(before, latest), latest
         return report
 
-    async def _audit(self) -> Report:
+    async def _audit(self) -> AuditReport:
         try:
             return audit(await gather(self._kube, self.cluster.ledger, at=SystemClock().boot()))
         except PodpoolError as error:
-            return Report(clean=False, unchecked=(str(error),))
+            return AuditReport(clean=False, unchecked=(str(error),))
 
     async def until(self, holds: Callable[[], bool], *, within: float) -> bool:
         """Wait for something to be so; tells whether it is."""
@@ -296,9 +296,9 @@ async def surely(ask: Callable[[], Awaitable[object]]) -> None:
     while True:
         try:
             await ask()
-        except (AlreadyExists, NotFound):
+        except (ApiAlreadyExists, ApiNotFound):
             return
-        except (Unreachable, ServerError):
+        except (Unreachable, ApiServerError):
             await asyncio.sleep(LOOK)
         else:
             return
@@ -307,7 +307,7 @@ async def surely(ask: Callable[[], Awaitable[object]]) -> None:
 def _of_config(config: NodeNetworkConfig | None) -> Mapping[str, int]:
     if config is None:
         return {"held": 0, "requested": 0, "batch": 0}
-    report = report_of(config)
+    report = agent_report(config)
     return {
         "held": len(_addresses(config)),
         "requested": config.spec.requested,

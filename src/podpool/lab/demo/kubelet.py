@@ -16,13 +16,13 @@ from typing import Any
 import msgspec
 
 from podpool.api.builtin import PODS, ObjectReference
-from podpool.api.meta import moment
-from podpool.api.multus import ATTACHMENTS
+from podpool.api.meta import rfc3339
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
-from podpool.kube.events import Recorder
-from podpool.kube.informer import Reflector
+from podpool.kube.events import EventRecorder
+from podpool.kube.informer import Informer
 from podpool.lab.demo.pods import FIRST, StagedPod, network_status, running
 from podpool.runtime import entropy
 from podpool.runtime.clock import SystemClock
@@ -54,7 +54,7 @@ class Kubelets:
     def __init__(
         self,
         road: Transport,
-        pods: Reflector[StagedPod],
+        pods: Informer[StagedPod],
         *,
         doors: Mapping[str, Door],
         plugin: Path,
@@ -147,7 +147,7 @@ class Kubelets:
         if addresses:
             told = network_status(namespace, pod.further, addresses)
             await self._kube.merge(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
-        status = running(pod, first, now=moment(time.time()))
+        status = running(pod, first, now=rfc3339(time.time()))
         await self._kube.merge(PODS, name, {"status": status}, namespace=namespace, sub="status")
         await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
 
@@ -167,7 +167,7 @@ class Kubelets:
 
     async def _configs(self, pod: StagedPod) -> dict[str, bytes]:
         found = {
-            name: (await self._kube.get(ATTACHMENTS, name, namespace=pod.metadata.namespace)).spec.config.encode()
+            name: (await self._kube.get(NETWORK_ATTACHMENTS, name, namespace=pod.metadata.namespace)).spec.config.encode()
             for name in dict.fromkeys(pod.further.values())
         }
         return {interface: found[name] for interface, name in pod.further.items()}
@@ -203,7 +203,7 @@ class Kubelets:
             "CNI_PATH": str(self._plugin.parent),
             "CNI_ARGS": args,
             "PODPOOL_SOCKET": str(door.socket),
-            "PODPOOL_DELETES": str(door.deletes),
+            "PODPOOL_DEFERRED_DELETES": str(door.deletes),
             "PATH": os.environ.get("PATH", ""),
         }
         pipe = asyncio.subprocess.PIPE
@@ -217,9 +217,9 @@ class Kubelets:
                     await process.wait()
         return process.returncode or 0, told
 
-    def _teller(self, component: str) -> Recorder:
-        rng = entropy.system()
-        return Recorder(self._kube, component=component, instance="podpool-up", clock=SystemClock(), rng=rng)
+    def _teller(self, component: str) -> EventRecorder:
+        rng = entropy.system_random()
+        return EventRecorder(self._kube, component=component, instance="podpool-up", clock=SystemClock(), rng=rng)
 
     def _tell(self, component: str, pod: StagedPod, reason: str, note: str) -> None:
         """Tell a person who asks `kubectl describe pod`, as the real ones do."""

@@ -3,8 +3,8 @@
 import json
 from typing import Any
 
-from podpool.api.crds import DEFINITIONS
-from podpool.api.multus import ATTACHMENTS
+from podpool.api.crds import CRDS
+from podpool.api.multus import NETWORK_ATTACHMENTS
 
 WIDE = "wide"
 RANGE, SLICE = "10.88.0.0/16", "/26"
@@ -23,12 +23,12 @@ def attachments_kind() -> dict[str, Any]:
         "type": "object",
         "properties": {"spec": {"type": "object", "properties": {"config": {"type": "string"}}}},
     }
-    version = {"name": ATTACHMENTS.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
-    names = {"plural": ATTACHMENTS.plural, "kind": ATTACHMENTS.kind, "shortNames": ["net-attach-def"]}
+    version = {"name": NETWORK_ATTACHMENTS.version, "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"plural": NETWORK_ATTACHMENTS.plural, "kind": NETWORK_ATTACHMENTS.kind, "shortNames": ["net-attach-def"]}
     names["singular"] = "network-attachment-definition"
     return {
-        "apiVersion": DEFINITIONS.api_version,
-        "kind": DEFINITIONS.kind,
-        "metadata": {"name": f"{ATTACHMENTS.plural}.{ATTACHMENTS.group}"},
-        "spec": {"group": ATTACHMENTS.group, "names": names, "scope": "Namespaced", "versions": [version]},
+        "apiVersion": CRDS.api_version,
+        "kind": CRDS.kind,
+        "metadata": {"name": f"{NETWORK_ATTACHMENTS.plural}.{NETWORK_ATTACHMENTS.group}"},
+        "spec": {"group": NETWORK_ATTACHMENTS.group, "names": names, "scope": "Namespaced", "versions": [version]},
     }

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from podpool.api.builtin import Node
-from podpool.api.meta import Kind, Slim, moment
+from podpool.api.meta import ApiStruct, Kind, rfc3339
 
 LEASES_IN = "kube-node-lease"
 RENEWED = 10.0
@@ -19,7 +19,7 @@ LASTS = 40
 MOST_PODS = 250
 
 
-class MachineSpec(Slim, frozen=True, kw_only=True):
+class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     """What a person wants of it."""
 
     unschedulable: bool = False
@@ -37,7 +37,7 @@ MACHINES = Kind(group="", version="v1", plural="nodes", kind="Node", type=Machin
 def node_status(name: str, boot: str, *, now: float) -> dict[str, Any]:
     """Write what a kubelet reports when it starts."""
     room = {"cpu": str(os.cpu_count() or 1), "memory": f"{_memory()}Ki", "pods": str(MOST_PODS)}
-    beat = {"lastHeartbeatTime": moment(now), "lastTransitionTime": moment(now)}
+    beat = {"lastHeartbeatTime": rfc3339(now), "lastTransitionTime": rfc3339(now)}
     ready = {"type": "Ready", "status": "True", "reason": "Playing", "message": "a machine of podpool up"}
     return {
         "capacity": room,

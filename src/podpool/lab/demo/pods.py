@@ -6,13 +6,13 @@ from typing import Any
 import msgspec
 
 from podpool.api.builtin import Pod, PodAnnotations, PodMeta, PodSpec
-from podpool.api.meta import Kind, Slim
+from podpool.api.meta import ApiStruct, Kind
 
 NETWORKS, STATUS = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
 FIRST = "eth0"
 
 
-class Container(Slim, frozen=True, kw_only=True):
+class Container(ApiStruct, frozen=True, kw_only=True):
     """A container, as far as its status must name it."""
 
     name: str = ""

@@ -4,7 +4,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from podpool.core.batch_policy import Grade, Load, Projection, View, grade, ladder
+from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.quantities import show_share
 from podpool.core.ranges import parse_prefix
 from podpool.core.scaling import Scaler, target
@@ -100,14 +100,14 @@ def _show_scarcity(console: Console, settings: Settings) -> None:
     table = Table(box=None, pad_edge=False, padding=(0, 2))
     for title in ("Pods", f"with B={settings.batch} fixed they hold", "batch chosen", "they hold", "idle"):
         table.add_column(title, justify="right")
-    rungs = ladder(settings.scaler)
+    rungs = batch_ladder(settings.scaler)
     for pods in (200, 400, 600, 700, 800, 900, 960):
         projection = Projection(rungs)
         for node in range(nodes):
             projection.report(node, Load(pods // nodes + (node < pods % nodes)))
         waiting = projection.totals[-2] > capacity
-        view = View(totals=projection.totals, capacity=capacity, waiting=waiting)
-        chosen = grade(Grade(), view, now=0.0, rules=settings.grading)
+        view = SubnetDemand(totals=projection.totals, capacity=capacity, waiting=waiting)
+        chosen = grade_batch(BatchGrade(), view, now=0.0, rules=settings.grading)
         held = projection.totals[chosen.rung]
         fixed = projection.totals[0]
         table.add_row(

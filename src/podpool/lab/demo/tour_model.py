@@ -10,8 +10,8 @@ import enum
 
 import msgspec
 
-from podpool.core.debounce import Pace, look
-from podpool.core.scaling import Holding, Step, reactive_step, surplus, target
+from podpool.core.debounce import DebounceState, debounce
+from podpool.core.scaling import NodeHoldings, ScalingStep, reactive_step, surplus, target
 from podpool.core.settings import Settings
 
 TICKS_PER_SECOND = 10
@@ -64,7 +64,7 @@ def play(mode: Mode) -> History:
 class _Node:
     def __init__(self, mode: Mode, settings: Settings) -> None:
         self.mode, self.settings = mode, settings
-        self.pace = Pace()
+        self.pace = DebounceState()
         self.scheduled = self.assigned = SCHEDULED[0][1]
         self.requested = self.held = settings.batch if mode is Mode.REACTIVE else self._target(self.assigned)
         self.named = self.requests = self.refused = 0
@@ -107,9 +107,9 @@ class _Node:
             self.requests += 1
             self.answers.append(now + ANSWER)
 
-    def _reactive(self, now: int) -> Step:
+    def _reactive(self, now: int) -> ScalingStep:
         if now % REACTIVE_LOOK:
-            return Step(self.requested)
+            return ScalingStep(self.requested)
         return reactive_step(
             self._holding(),
             scaler=self.settings.scaler,
@@ -119,9 +119,9 @@ class _Node:
             releasable=self._free(),
         )
 
-    def _paced(self, now: int) -> Step:
+    def _paced(self, now: int) -> ScalingStep:
         pods = self.scheduled if self.mode is Mode.PODS else self.assigned
-        verdict = look(
+        verdict = debounce(
             self.pace,
             now=now / TICKS_PER_SECOND,
             wanted=self._target(pods + len(self.resting)),
@@ -130,14 +130,14 @@ class _Node:
         )
         self.pace = verdict.pace
         wanted = self.requested if verdict.request is None else verdict.request
-        return Step(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
+        return ScalingStep(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
 
     def _target(self, demand: int) -> int:
         maximum = self.settings.node_maximum
         return target(demand=demand, scaler=self.settings.scaler, primaries=1, maximum=maximum)
 
-    def _holding(self) -> Holding:
-        return Holding(requested=self.requested, held=self.held, named=self.named, assigned=self.assigned)
+    def _holding(self) -> NodeHoldings:
+        return NodeHoldings(requested=self.requested, held=self.held, named=self.named, assigned=self.assigned)
 
     def _free(self) -> int:
         return self.held - self.named - self.assigned - len(self.resting)

@@ -5,7 +5,7 @@ from typing import Any
 
 from podpool.api.azure import AGENT_ANNOTATION
 from podpool.api.builtin import LEASES
-from podpool.api.whereabouts import IP_POOLS, SLICE_POOLS
+from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.lab.sim.world import World
 
 
@@ -35,7 +35,7 @@ def _lines(world: World) -> Iterator[str]:
     yield f"cut: {', '.join(' from '.join(pair) for pair in world.network.cuts()) or 'nothing'}"
     for name in sorted({*world.hosts, *world.nodes(), *world.configs()}):
         yield from _machine(world, name)
-    for kind in (LEASES, IP_POOLS, SLICE_POOLS) if world.shape.slices else ():
+    for kind in (LEASES, IP_POOLS, NODE_SLICE_POOLS) if world.shape.slices else ():
         for key, each in world.store.objects(kind.group, kind.plural).items():
             meta = each["metadata"]
             told = {**meta.get("annotations", {}), **meta.get("labels", {}), **each.get("spec", {})} | each.get(

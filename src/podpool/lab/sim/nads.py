@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from podpool.api.crds import multus_manifest
-from podpool.api.multus import ATTACHMENTS
-from podpool.lab.apiserver.registry import DEFINITIONS, PODS, Served
-from podpool.lab.apiserver.store import PocketStore
+from podpool.api.crds import multus_crd_manifest
+from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.lab.apiserver.registry import CRDS, PODS, ApiResource
+from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.sim.kubelet import PodNetworks
 from podpool.lab.sim.scenario import Shape
 
@@ -71,14 +71,14 @@ def sliced(shape: Shape) -> tuple[Attached, ...]:
     return tuple(each for each in networks(shape) if not each.shared)
 
 
-def define(store: PocketStore, shape: Shape) -> None:
+def define(store: ObjectStore, shape: Shape) -> None:
     """Let the cluster know of attachments, and have some."""
-    store.create(DEFINITIONS, multus_manifest())
+    store.create(CRDS, multus_crd_manifest())
     for network in networks(shape):
         write(store, network)
 
 
-def write(store: PocketStore, network: Attached, size: str = SIZES[0]) -> None:
+def write(store: ObjectStore, network: Attached, size: str = SIZES[0]) -> None:
     """Write a definition, or write it anew; without a size all nodes share its range."""
     cut = {} if network.shared or not size else {"node_slice_size": size}
     ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **cut}
@@ -87,29 +87,29 @@ def write(store: PocketStore, network: Attached, size: str = SIZES[0]) -> None:
     if network.key in _stored(store):
         store.update(_served(store), network.key, lambda old: {**old, "spec": spec})
     else:
-        head = {"apiVersion": ATTACHMENTS.api_version, "kind": ATTACHMENTS.kind}
+        head = {"apiVersion": NETWORK_ATTACHMENTS.api_version, "kind": NETWORK_ATTACHMENTS.kind}
         store.create(_served(store), {**head, "metadata": {"name": network.name}, "spec": spec}, namespace="default")
 
 
-def delete(store: PocketStore, network: Attached) -> None:
+def delete(store: ObjectStore, network: Attached) -> None:
     """Delete a definition."""
     if network.key in _stored(store):
         store.delete(_served(store), network.key)
 
 
-def cut(store: PocketStore, network: Attached) -> tuple[str, int]:
+def cut(store: ObjectStore, network: Attached) -> tuple[str, int]:
     """Tell the range by its definition now, and the length of a slice."""
     ipam = json.loads(_stored(store)[network.key]["spec"]["config"])["ipam"]
     return ipam["range"], int(ipam["node_slice_size"].removeprefix("/"))
 
 
-def size(store: PocketStore, network: Attached) -> str:
+def size(store: ObjectStore, network: Attached) -> str:
     """Tell the size of a slice now; empty without a definition, or where all nodes share the range."""
     found = _stored(store).get(network.key)
     return json.loads(found["spec"]["config"])["ipam"].get("node_slice_size", "") if found else ""
 
 
-def is_defined(store: PocketStore, network: Attached) -> bool:
+def is_defined(store: ObjectStore, network: Attached) -> bool:
     """Tell whether there is a definition."""
     return network.key in _stored(store)
 
@@ -117,7 +117,7 @@ def is_defined(store: PocketStore, network: Attached) -> bool:
 class Attachments(PodNetworks):
     """How Pods are connected to all of a world's networks, and what Multus tells of it."""
 
-    def __init__(self, store: PocketStore, shape: Shape) -> None:
+    def __init__(self, store: ObjectStore, shape: Shape) -> None:
         self._store = store
         self._networks = networks(shape)
 
@@ -137,9 +137,9 @@ class Attachments(PodNetworks):
             )
 
 
-def _stored(store: PocketStore) -> Any:  # noqa: ANN401  JSON by key
-    return store.objects(ATTACHMENTS.group, ATTACHMENTS.plural)
+def _stored(store: ObjectStore) -> Any:  # noqa: ANN401  JSON by key
+    return store.objects(NETWORK_ATTACHMENTS.group, NETWORK_ATTACHMENTS.plural)
 
 
-def _served(store: PocketStore) -> Served:
-    return store.kinds.find(ATTACHMENTS.group, ATTACHMENTS.version, ATTACHMENTS.plural)
+def _served(store: ObjectStore) -> ApiResource:
+    return store.registry.find(NETWORK_ATTACHMENTS.group, NETWORK_ATTACHMENTS.version, NETWORK_ATTACHMENTS.plural)

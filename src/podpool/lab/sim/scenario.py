@@ -10,7 +10,7 @@ import msgspec
 
 from podpool.controller.settings import Scarcity
 from podpool.core.settings import Settings
-from podpool.kube.leader_election import USUAL, Timing
+from podpool.kube.leader_election import DEFAULT_TIMING, LeaseTiming
 
 
 class Event(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ HASTY = Settings(
     reserved_for_primaries=2,
 )
 """Everything in a few seconds, in batches of four."""
-BRIEF = Timing(duration=5.0, renew_deadline=3.0, retry=1.0)
+BRIEF = LeaseTiming(duration=5.0, renew_deadline=3.0, retry=1.0)
 """A lead that is lost in seconds, too."""
 
 
@@ -61,7 +61,7 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     replicas: int = 1
     """Of the ledger."""
     settings: Settings = BRISK
-    election: Timing = USUAL
+    election: LeaseTiming = DEFAULT_TIMING
     scarcity: Scarcity = "graded"
     slices: bool = False
     """Whether Pods have their addresses from node slices; there is no ledger then that anybody asks."""

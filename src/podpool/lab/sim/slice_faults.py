@@ -3,7 +3,7 @@
 import ipaddress
 from typing import Any
 
-from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, SLICE_POOLS
+from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS
 from podpool.lab.sim import nads
 from podpool.lab.sim.faults import Acts
 from podpool.lab.sim.nads import Attached
@@ -68,8 +68,8 @@ class SliceActs(Acts):
 
     def delete_table(self, _: Event) -> None:
         """Somebody deletes the NodeSlicePools."""
-        for key in list(self._world.store.objects(SLICE_POOLS.group, SLICE_POOLS.plural)):
-            self._world.store.delete(self._served(SLICE_POOLS), key)
+        for key in list(self._world.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)):
+            self._world.store.delete(self._served(NODE_SLICE_POOLS), key)
 
     # Foreign plugins
 
@@ -120,7 +120,7 @@ class SliceActs(Acts):
         return [key for key, pool in found if pool["metadata"].get("annotations", {}).get(NODE_ANNOTATION) == node]
 
     def _served(self, kind: Any) -> Any:  # noqa: ANN401  a kind of ours, as the store has it
-        return self._world.store.kinds.find(kind.group, kind.version, kind.plural)
+        return self._world.store.registry.find(kind.group, kind.version, kind.plural)
 
     # Servers
 

@@ -15,14 +15,14 @@ from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
     GRANTED_ANNOTATION,
     IP_POOLS,
-    LEAVE_ANNOTATION,
     NODE_ANNOTATION,
+    NODE_SLICE_POOLS,
     NODE_UID_LABEL,
+    RETURN_ANNOTATION,
     SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
-    SLICE_POOLS,
 )
-from podpool.lab.apiserver.watch_cache import Event, Object
+from podpool.lab.apiserver.watch_cache import Object, StoreEvent
 from podpool.lab.sim import nads
 from podpool.lab.sim.invariants import LOOK, NEVER
 from podpool.lab.sim.nads import Attached
@@ -55,7 +55,7 @@ class SliceAuditor:
         world.truth.exhausted.append(lambda *_: True)  # a slice that has no other left is exhausted
         world.truth.excused = self._is_forgotten
         world.looks.append(self._look)
-        world.store.written.append(self._written)
+        world.store.on_write.append(self._written)
 
     def _is_shared(self, address: str) -> bool:
         """Tell whether somebody has an address of a range that all nodes share, or did when it was not cut yet.
@@ -85,7 +85,7 @@ class SliceAuditor:
         if host and node and node["status"]["nodeInfo"]["bootID"] == host.machine.boot_id:
             self._nodes[host.machine.boot_id] = self._world.loop.time()
 
-    def _written(self, event: Event) -> None:
+    def _written(self, event: StoreEvent) -> None:
         plural, name = event.id[1], event.key.rpartition("/")[2]
         if plural == "nodes":
             for each in (event.old, self._world.nodes().get(name)):
@@ -96,11 +96,11 @@ class SliceAuditor:
                 self._held[uid] = event.new
             if _agreed(event.new) and not (event.old and _agreed(event.old)):
                 self._agreed_at[uid] = self._world.loop.time()
-            if event.gone:
+            if event.deleted:
                 self._consented(event.new)
             else:
                 self._one_owner_each(event.new)
-        elif plural == IP_POOLS.plural and event.gone:
+        elif plural == IP_POOLS.plural and event.deleted:
             self._unused(event.new)
 
     def _one_owner_each(self, lease: Object) -> None:
@@ -255,7 +255,7 @@ def _holds(world: World, network: Attached, name: str, found: Mapping[str, Objec
     """A node without a slice waits, and waits in vain only when none is free."""
     range_, length = nads.cut(world.store, network)
     count = ipaddress.ip_network(range_).num_addresses >> (32 - length)
-    moving = any(LEAVE_ANNOTATION in _notes(each) for each in found.values())
+    moving = any(RETURN_ANNOTATION in _notes(each) for each in found.values())
     held = any(_notes(each)[NODE_ANNOTATION] == name for each in found.values())
     shared = {ipaddress.ip_network(f"{each}/{length}", strict=False) for each in shared_entries(world, network)}
     free = count - len({*shared, *(ipaddress.ip_network(each["spec"]["range"]) for each in found.values())})
@@ -309,7 +309,7 @@ def _room(world: World, network: Attached, name: str) -> int:
 def _shown(world: World, network: Attached, found: Mapping[str, list[Object]]) -> None:
     """The NodeSlicePool shows who has which slice of the range as it is now."""
     range_ = ipaddress.ip_network(nads.cut(world.store, network)[0])
-    tables = world.store.objects(SLICE_POOLS.group, SLICE_POOLS.plural)
+    tables = world.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)
     listed = tables.get(f"kube-system/{network.name}", {}).get("status", {}).get("allocations", [])
     shown = {each["nodeName"]: each["sliceRange"] for each in listed if each["nodeName"]}
     slices = {name: [pool["spec"]["range"] for pool in sorted(each, key=_stays)] for name, each in found.items()}
@@ -346,7 +346,7 @@ def _notes(obj: Object) -> Mapping[str, str]:
 
 def _stays(pool: Object) -> bool:
     """Tell whether a pool is not asked back."""
-    return LEAVE_ANNOTATION not in _notes(pool)
+    return RETURN_ANNOTATION not in _notes(pool)
 
 
 def _holder(lease: Object) -> str:

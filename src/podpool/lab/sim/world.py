@@ -14,14 +14,14 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.underlay import HostAgent
-from podpool.api.crds import manifests
+from podpool.api.crds import crd_manifests
 from podpool.controller.controller import LEASE, Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.lab.apiserver.garbage_collector import collecting
-from podpool.lab.apiserver.handler import PocketApi
-from podpool.lab.apiserver.registry import BUILTIN, DEFINITIONS, PODS
-from podpool.lab.apiserver.store import PocketStore, Snapshot
+from podpool.lab.apiserver.garbage_collector import run_garbage_collector
+from podpool.lab.apiserver.handler import ResourceHandler
+from podpool.lab.apiserver.registry import BUILTIN, CRDS, PODS
+from podpool.lab.apiserver.store import ObjectStore, Snapshot
 from podpool.lab.sim import nads
 from podpool.lab.sim.api_errors import Refusing
 from podpool.lab.sim.event_loop import VirtualLoop
@@ -34,14 +34,14 @@ from podpool.lab.sim.oracle import Truth, Violation
 from podpool.lab.sim.scenario import Shape
 from podpool.lab.sim.underlay import Fabric
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.messages import ContainerRecord
+from podpool.ledger.messages import NetworkContainerRecord
 
 SEGMENT = 1500
 """Bytes of an agent's journal after which it is made short: many times in a history."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
 
 
-_definitions = cache(manifests)
+_definitions = cache(crd_manifests)
 
 
 class Host:
@@ -75,7 +75,7 @@ class World:
         self.office: Office = (
             beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
         )
-        self.store = PocketStore(clock=self.clock, rng=self.dice("uids"))
+        self.store = ObjectStore(clock=self.clock, rng=self.dice("uids"))
         self.api = Service(f"{name}api")
         self.underlay = Service(f"{name}underlay")
         self.fabric = Fabric(self.loop, self.dice("fabric")) if self.shape.underlay else None
@@ -101,12 +101,12 @@ class World:
     async def begin(self) -> None:
         """Start the API server, the ledger with its subnet, and the controllers."""
         for manifest in _definitions():
-            self.store.create(DEFINITIONS, manifest)
+            self.store.create(CRDS, manifest)
         if self.shape.slices:
             nads.define(self.store, self.shape)
         self.start_api()
         if self.fabric:
-            self.store.written.append(self.fabric.see)
+            self.store.on_write.append(self.fabric.see)
             self.underlay.serve(self.fabric.handle, self._process(self.underlay.name))
         if self._beside is None:
             await self.office.begin()
@@ -117,9 +117,9 @@ class World:
     def start_api(self) -> None:
         """Start the API server on what it has stored."""
         process = self._process(self.api.name)
-        self.refusing = Refusing(PocketApi(self.store), self._fresh_dice("refusals"))
+        self.refusing = Refusing(ResourceHandler(self.store), self._fresh_dice("refusals"))
         self.api.serve(self.refusing, process)
-        process.spawn(collecting(self.store))
+        process.spawn(run_garbage_collector(self.store))
 
     def restore_api(self, copy: Snapshot) -> None:
         """Start the API server on an older copy of its objects.
@@ -249,7 +249,7 @@ class World:
         """Have a machine's kubelet register its Node, or report its new boot."""
         status = {"nodeInfo": {"bootID": self.hosts[name].machine.boot_id}}
         if name in self.nodes():
-            self.store.update(NODES, name, lambda node: {**node, "status": status}, sub="status")
+            self.store.update(NODES, name, lambda node: {**node, "status": status}, subresource="status")
         else:
             self.store.create(NODES, {"metadata": {"name": name}, "status": status})
 
@@ -301,7 +301,7 @@ class World:
 
     # What the books say, looked at from outside: no network, no time
 
-    def records(self) -> dict[str, list[ContainerRecord]]:
+    def records(self) -> dict[str, list[NetworkContainerRecord]]:
         """List the cluster's containers that are not closed, by the name of their node."""
         return self.office.records(self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"])
 
@@ -347,34 +347,34 @@ class World:
     def edit_request(self, name: str, requested: int, *, names: Sequence[str] | None = None) -> None:
         """Have somebody edit a node's request by hand, perhaps with names that are to be released."""
         key = f"kube-system/{name}"
-        served = self.store.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+        served = self.store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
         spec = {"requestedIPCount": requested} | ({} if names is None else {"ipsNotInUse": list(names)})
         if key in self.store.objects("acn.azure.com", "nodenetworkconfigs"):
             self.store.update(served, key, lambda config: {**config, "spec": {**config["spec"], **spec}})
 
     def edit_scaler(self, scaler: Mapping[str, float]) -> None:
         """Have somebody insist on a batch and buffer for this cluster, or, with nothing, no longer."""
-        served = self.store.kinds.find("acn.azure.com", "v1alpha1", "clustersubnets")
+        served = self.store.registry.find("acn.azure.com", "v1alpha1", "clustersubnets")
         if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", "clustersubnets"):
             self.store.update(served, key, lambda subnet: {**subnet, "spec": {"scaler": dict(scaler)}})
 
     def meddle(self, name: str, change: Callable[[Any], Any], *, sub: str | None = None) -> None:
         """Have somebody change a node's NNC by hand, or delete it, when there is nothing left of it."""
         key = f"kube-system/{name}"
-        served = self.store.kinds.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+        served = self.store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
         config = self.store.objects("acn.azure.com", "nodenetworkconfigs").get(key)
         if config is None:
             return
         if change(config) is None:
             self.store.delete(served, key)
         else:
-            self.store.update(served, key, change, sub=sub)
+            self.store.update(served, key, change, subresource=sub)
 
     def delete_subnet(self) -> None:
         """Have somebody delete the ClusterSubnet and the ClusterSubnetState."""
         for plural in ("clustersubnets", "clustersubnetstates"):
             if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", plural):
-                self.store.delete(self.store.kinds.find("acn.azure.com", "v1alpha1", plural), key)
+                self.store.delete(self.store.registry.find("acn.azure.com", "v1alpha1", plural), key)
 
     async def pass_time(self, seconds: float) -> None:
         """Let time pass, and raise what went wrong meanwhile."""

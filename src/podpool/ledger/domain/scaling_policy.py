@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from podpool.core.batch_policy import Grade, Load, Rules, View, grade, ladder
+from podpool.core.batch_policy import BatchGrade, BatchRules, Load, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.rows import SubnetRow
@@ -17,7 +17,7 @@ from podpool.ledger.domain.rows import SubnetRow
 @lru_cache(maxsize=1024)
 def rungs(batch: int, buffer: int) -> tuple[Scaler, ...]:
     """List the scalers of a subnet, from the one that it was made with down to the bare one."""
-    return ladder(Scaler(batch, buffer))
+    return batch_ladder(Scaler(batch, buffer))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -44,12 +44,12 @@ def reserved(subnet: SubnetRow, now: float) -> int:
 def judge(subnet: SubnetRow, now: float) -> SubnetRow:
     """Decide rung and exhaustion anew, and when to do so again; what drains is to hold no idle address."""
     if subnet.draining:
-        bare = replace(subnet, grade=Grade(len(subnet.totals) - 1), exhausted=True)
+        bare = replace(subnet, grade=BatchGrade(len(subnet.totals) - 1), exhausted=True)
         return replace(bare, due=_due(bare, now))
     made, capacity = subnet.made, subnet.ground.capacity
-    view = View(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
-    rules = Rules(upper=made.upper_threshold, margin=made.step_up_margin, hold=made.step_up_hold)
-    graded = grade(subnet.grade, view, now=now, rules=rules)
+    view = SubnetDemand(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
+    rules = BatchRules(upper=made.upper_threshold, margin=made.step_up_margin, hold=made.step_up_hold)
+    graded = grade_batch(subnet.grade, view, now=now, rules=rules)
     exhausted = is_exhausted(
         before=subnet.exhausted,
         reserved=reserved(subnet, now),

@@ -7,49 +7,49 @@ decided anew. When the scaler changes, foreign requests are read anew: they may 
 from msgspec.structs import replace
 
 from podpool.core.batch_policy import Load
-from podpool.core.inferred_demand import read_request
+from podpool.core.inferred_demand import infer_demand
 from podpool.core.scaling import Scaler
-from podpool.ledger.domain.allocations import Holdings
-from podpool.ledger.domain.fair_queue import PASSED, PATIENCE, Ask, shares
+from podpool.ledger.domain.allocations import Allocations
+from podpool.ledger.domain.fair_queue import PASSED, PATIENCE, Waiter, shares
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import judge, scaler_of
-from podpool.ledger.storage.rows import ContainerRow, SubnetRow
-from podpool.ledger.storage.store import Books
 
 FOREIGN_PATIENCE = 60.0
 """How long a foreign agent may take to answer a change of the scaler: it polls, and is written to one by one."""
 
 
-def is_frozen(books: Books, subnet: SubnetRow, now: float) -> bool:
+def is_frozen(books: Repository, subnet: SubnetRow, now: float) -> bool:
     """Tell whether nothing may be granted: lists are missing, an address has two owners, or lost rests may run."""
     return now < subnet.quiet_until or subnet.alarms > 0 or bool(books.awaited(subnet.name))
 
 
 def with_load(
-    row: ContainerRow,
+    row: NetworkContainerRow,
     *,
     offered: Scaler,
     maximum: int,
     now: float,
-) -> ContainerRow:
+) -> NetworkContainerRow:
     """Work out what a container counts for: from its agent's report, or from how its request must be read."""
     if row.report is not None:
         load = Load(row.report.demand, maximum=maximum, pinned=row.pinned)
         return replace(row, load=load, reading=None)
-    reading = read_request(
+    reading = infer_demand(
         row.reading, now=now, requested=row.wanted, offered=row.pinned or offered, patience=FOREIGN_PATIENCE
     )
     return replace(row, reading=reading, load=Load(reading.demand(primaries=1), maximum=maximum, pinned=row.pinned))
 
 
-def tend(books: Books, number: int, *, wall: float, announce: bool = False) -> None:
+def tend(books: Repository, number: int, *, wall: float, announce: bool = False) -> None:
     """Do what is due in a subnet; announce it even when nothing in its row has changed."""
     subnet = books.subnet_at(number)
-    holdings = Holdings(books, subnet, wall=wall)
+    holdings = Allocations(books, subnet, wall=wall)
     holdings.changed = announce
     finish(holdings, before=subnet)
 
 
-def finish(holdings: Holdings, *, before: SubnetRow) -> None:
+def finish(holdings: Allocations, *, before: SubnetRow) -> None:
     """Bring a subnet to rest after changes, and write it, unless it is as it was."""
     holdings.flush()
     _pass_turns(holdings)
@@ -70,15 +70,15 @@ def finish(holdings: Holdings, *, before: SubnetRow) -> None:
         holdings.books.put_subnet(holdings.subnet)
 
 
-def servable(books: Books, subnet: SubnetRow, *, spare: int) -> list[ContainerRow]:
+def servable(books: Repository, subnet: SubnetRow, *, spare: int) -> list[NetworkContainerRow]:
     """List the containers that are short and would be given something now, first come first."""
     rows = waiters(books, subnet, limit=spare) if spare > 0 else {}
-    return [rows[number] for number in shares(map(ask_of, rows.values()), spare)] if rows else []
+    return [rows[number] for number in shares(map(waiter_of, rows.values()), spare)] if rows else []
 
 
-def ask_of(row: ContainerRow, *, here: bool = False) -> Ask:
+def waiter_of(row: NetworkContainerRow, *, here: bool = False) -> Waiter:
     """Tell what a container is short of."""
-    return Ask(
+    return Waiter(
         container=row.number,
         need=row.need,
         need_since=row.need_since,
@@ -88,14 +88,14 @@ def ask_of(row: ContainerRow, *, here: bool = False) -> Ask:
     )
 
 
-def waiters(books: Books, subnet: SubnetRow, *, limit: int) -> dict[int, ContainerRow]:
+def waiters(books: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NetworkContainerRow]:
     """Find those who are short: as many as can have a part in so many addresses."""
     rows = books.needing(subnet.number, limit) if subnet.need else []
     rows += books.wishing(subnet.number, limit) if subnet.wish else []
     return {row.number: row for row in rows}
 
 
-def _call(holdings: Holdings) -> None:
+def _call(holdings: Allocations) -> None:
     """Note since when those are called who can be served now."""
     subnet, now = holdings.subnet, holdings.now
     if not (subnet.need or subnet.wish) or is_frozen(holdings.books, subnet, now):
@@ -107,7 +107,7 @@ def _call(holdings: Holdings) -> None:
             holdings.subnet = replace(holdings.subnet, lapse_at=lapse_at or now + PATIENCE)
 
 
-def _pass_turns(holdings: Holdings) -> None:
+def _pass_turns(holdings: Allocations) -> None:
     """Send to the end of the line whoever was called and has not come."""
     lapse_at = holdings.subnet.lapse_at
     if lapse_at is None or lapse_at > holdings.now:
@@ -123,7 +123,7 @@ def _pass_turns(holdings: Holdings) -> None:
     holdings.subnet = replace(holdings.subnet, lapse_at=None if earliest == PASSED else earliest)
 
 
-def _sent_back(row: ContainerRow) -> ContainerRow:
+def _sent_back(row: NetworkContainerRow) -> NetworkContainerRow:
     return replace(
         row,
         called=None,
@@ -132,11 +132,11 @@ def _sent_back(row: ContainerRow) -> ContainerRow:
     )
 
 
-def _passed(row: ContainerRow) -> bool:
+def _passed(row: NetworkContainerRow) -> bool:
     return PASSED in (row.need_since, row.wish_since)
 
 
-def _reread(holdings: Holdings) -> None:
+def _reread(holdings: Allocations) -> None:
     """Read every foreign request with the scaler that is offered now."""
     now, offered = holdings.now, scaler_of(holdings.subnet)
     waiting_for: list[float] = []

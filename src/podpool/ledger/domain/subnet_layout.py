@@ -16,8 +16,8 @@ import msgspec
 
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix, parse_stretch
-from podpool.ledger.messages import Growth
+from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix, parse_range
+from podpool.ledger.messages import SubnetGrowth
 
 BLOCK = 64
 """Addresses in a block: its row stays below 2 KB, and was measured twice as fast as one of 7 KB."""
@@ -27,7 +27,7 @@ _MOST_BLOCKS = 1 << 63
 """A block's number must fit into 63 bits."""
 
 
-class Stretch(msgspec.Struct, frozen=True):
+class Segment(msgspec.Struct, frozen=True):
     """Addresses that came together, and the number of their first block."""
 
     first: int
@@ -44,12 +44,12 @@ class Stretch(msgspec.Struct, frozen=True):
         return self.first + (number - self.base) * BLOCK
 
 
-class Ground(msgspec.Struct, frozen=True, kw_only=True):
+class SubnetLayout(msgspec.Struct, frozen=True, kw_only=True):
     """Networks, and which of their addresses may be given."""
 
     prefixes: tuple[Prefix, ...]
     """None of them inside another; the one that the subnet was made with, or what has grown around it, comes first."""
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[Segment, ...]
     """In the order of their blocks."""
     cidrs: tuple[str, ...]
     """The networks as people write them."""
@@ -99,7 +99,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
                     return stretch.base + (found - stretch.first) // BLOCK
         return None
 
-    def overlaps(self, other: "Ground") -> Prefix | None:
+    def overlaps(self, other: "SubnetLayout") -> Prefix | None:
         """Find a network of the other's that shares an address with one of these."""
         pairs = ((mine, theirs) for mine in self.prefixes for theirs in other.prefixes)
         return next((theirs for mine, theirs in pairs if mine.range.overlaps(theirs.range)), None)
@@ -115,7 +115,7 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(what, text, f"is not an address that {self} gives")
         return address.value
 
-    def _stretch(self, block: int) -> Stretch:
+    def _stretch(self, block: int) -> Segment:
         for stretch in self.stretches:
             if block < stretch.end:
                 return stretch
@@ -126,10 +126,10 @@ class Ground(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=4096)
-def ground_of(cidr: str, gateway: str | None, keep_back: tuple[str, ...], grown: tuple[Growth, ...] = ()) -> Ground:
+def subnet_layout(cidr: str, gateway: str | None, keep_back: tuple[str, ...], grown: tuple[SubnetGrowth, ...] = ()) -> SubnetLayout:
     """Read what a person wrote about a subnet, and what it was given since."""
     prefixes: tuple[Prefix, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
+    stretches: tuple[Segment, ...] = ()
     for each in (_network(cidr), *(_network(growth.cidr) for growth in grown)):
         stretches += tuple(_added(each, prefixes, base=stretches[-1].end if stretches else 0))
         prefixes = _joined(prefixes, each)
@@ -143,7 +143,7 @@ def ground_of(cidr: str, gateway: str | None, keep_back: tuple[str, ...], grown:
     members = usable - RangeSet.of(kept)
     if not members.size:
         raise InvalidInput("keep_back", ", ".join(keep_back), f"leaves no address of {prefixes[0]}: keep back less")
-    return Ground(
+    return SubnetLayout(
         prefixes=prefixes,
         stretches=stretches,
         cidrs=tuple(map(str, prefixes)),
@@ -157,10 +157,10 @@ def _usable(prefix: Prefix) -> Range:
     return prefix.usable if prefix.family is Family.V4 else prefix.range
 
 
-def _added(new: Prefix, prefixes: Iterable[Prefix], *, base: int) -> Iterable[Stretch]:
+def _added(new: Prefix, prefixes: Iterable[Prefix], *, base: int) -> Iterable[Segment]:
     """Number the addresses that a network adds."""
     for each in (RangeSet((new.range,)) - RangeSet.of([old.range for old in prefixes])).ranges:
-        stretch = Stretch(each.first, each.last, base)
+        stretch = Segment(each.first, each.last, base)
         base = stretch.end
         yield stretch
 
@@ -189,7 +189,7 @@ def _network(cidr: str) -> Prefix:
 
 
 def _kept(text: str, prefixes: tuple[Prefix, ...]) -> Range:
-    kept = parse_prefix(text, what="keep_back").range if "/" in text else parse_stretch(text, what="keep_back")
+    kept = parse_prefix(text, what="keep_back").range if "/" in text else parse_range(text, what="keep_back")
     if not any(kept.overlaps(each.range) for each in prefixes):
         raise InvalidInput("keep_back", text, f"is not in {', '.join(map(str, prefixes))}")
     return kept

@@ -2,11 +2,11 @@
 
 import re
 
-from podpool.core.errors import InvalidInput, shown
+from podpool.core.errors import InvalidInput, quoted
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.ledger.errors import Invalid
-from podpool.ledger.messages import Item, ListedContainer, Report
+from podpool.ledger.messages import DemandReport, InventoryItem, ReconcileItem
 
 MOST_WANTED = 1 << 16
 LONGEST_NAME = 253
@@ -17,7 +17,7 @@ MOST_VERSION = 1 << 53
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check(item: Item | ListedContainer) -> None:
+def check(item: ReconcileItem | InventoryItem) -> None:
     """Check what an item says about its node and its agent."""
     for field, text in (("node", item.node), ("node_uid", item.node_uid)):
         if not 0 < len(text) <= LONGEST_NAME:
@@ -37,7 +37,7 @@ def check(item: Item | ListedContainer) -> None:
 def grant_bytes(text: str, *, field: str = "grants") -> bytes:
     """Read the identity of a grant, or of a container."""
     if not _UUID.fullmatch(text):
-        raise Invalid(f"{shown(text)} is not a UUID in lower case", field=field)
+        raise Invalid(f"{quoted(text)} is not a UUID in lower case", field=field)
     return bytes.fromhex(text.replace("-", ""))
 
 
@@ -48,7 +48,7 @@ def _check_scaler(scaler: Scaler) -> None:
         raise Invalid(f"pinned {error}", field=f"pinned.{error.what}") from None
 
 
-def _check_report(report: Report) -> None:
+def _check_report(report: DemandReport) -> None:
     for field in ("demand", "waiting", "batch", "version"):
         value = getattr(report, field)
         if not 0 <= value <= MOST_VERSION:

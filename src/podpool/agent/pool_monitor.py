@@ -1,0 +1,168 @@
+"""Keeps the node's request in line with its demand: decides on every change, and when a decision is due again.
+
+One patch at a time, with a resourceVersion precondition: it was decided on the object that it changes. Pending releases
+are synced before they are sent, with boot ID and highest version: a patch that was sent may arrive at any later time.
+"""
+
+import asyncio
+from collections.abc import Awaitable
+from typing import Any
+
+import msgspec
+
+from podpool.agent.deps import NAMESPACE, AgentDeps, AgentOptions
+from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.node_condition import NodeConditionReporter
+from podpool.agent.node_confirmation import NodeConfirmation
+from podpool.agent.pool_ipam import MIN_WAIT
+from podpool.agent.records import ReleasePending
+from podpool.agent.scaling import Decision, NNCPatch, ScalingInputs, agent_report, decide
+from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.state import AgentState
+from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, AgentReport
+from podpool.core.debounce import DebounceState
+from podpool.kube.backoff import backoff
+from podpool.kube.errors import ApiError, Conflict, NotFound
+from podpool.runtime.transport import Unreachable
+
+
+class PoolMonitor:
+    """Scales the pool through the NNC."""
+
+    def __init__(  # noqa: PLR0913  seven parts
+        self,
+        deps: AgentDeps,
+        options: AgentOptions,
+        state: AgentState,
+        nnc: NNCTracker,
+        inputs: InputCollector,
+        condition: NodeConditionReporter,
+        confirmation: NodeConfirmation,
+    ) -> None:
+        self._deps = deps
+        self._log = deps.log
+        self._nodes = options.nodes
+        self._state = state
+        self._nnc = nnc
+        self._inputs = inputs
+        self._condition = condition
+        self._confirmation = confirmation
+        self._place = deps.rng.random()
+        self._pace = DebounceState()
+        self._changed = asyncio.Event()
+        self._failures = 0
+        self._exhausted: bool | None = None
+        self.exhaustion_changes: dict[bool, int] = {}
+        """How often the subnet became exhausted, and no longer exhausted."""
+
+    def on_change(self) -> None:
+        """Decide again."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Decide and patch until cancelled."""
+        while True:
+            self._changed.clear()
+            again_at = await self._reconcile()
+            try:
+                async with asyncio.timeout_at(again_at):
+                    await self._changed.wait()
+            except TimeoutError:
+                continue
+
+    async def _reconcile(self) -> float | None:
+        """Decide once, and patch if needed; return when to decide again, by the loop's time."""
+        inputs, version = self._inputs.collect(), self._nnc.resource_version
+        if inputs is None:
+            report = self._inputs.identity_report()
+            return None if report is None else await self._try(self._write({}, report, version=version))
+        self._publish(inputs)
+        now = asyncio.get_running_loop().time()
+        exhausted, settings = inputs.parameters.exhausted, self._deps.settings
+        rhythm = settings.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
+        decision = decide(inputs, self._pace, now=now, rhythm=rhythm)
+        if decision.patch is None:
+            self._pace = decision.pace
+            return self._earliest(decision, now=now, cooldown=settings.cooldown_in_force(exhausted=exhausted))
+        return await self._try(self._send(inputs, decision.patch, pace=decision.pace, version=version))
+
+    def _publish(self, inputs: ScalingInputs) -> None:
+        self._condition.update(inputs.waiting)
+        exhausted = inputs.parameters.exhausted
+        if self._exhausted is not exhausted:
+            if self._exhausted is not None:
+                self._log.info("subnet exhausted" if exhausted else "subnet no longer exhausted")
+            self._exhausted = exhausted
+            self.exhaustion_changes[exhausted] = self.exhaustion_changes.get(exhausted, 0) + 1
+
+    def _earliest(self, decision: Decision, *, now: float, cooldown: float) -> float | None:
+        boot = self._deps.clock.boot()
+        cooled = self._state.pool.next_cooled_down(now=boot, cooldown=cooldown)
+        times = (
+            decision.again_at,
+            self._nnc.answer_due(),
+            None if cooled is None else now + max(cooled - boot, MIN_WAIT),
+        )
+        return min((each for each in times if each is not None), default=None)
+
+    async def _try(self, patch: Awaitable[None]) -> float:
+        """Send a patch; read the NNC after a conflict, back off after a failure. Return now: decide again."""
+        try:
+            await patch
+        except (Conflict, NotFound):
+            await self._refresh()
+        except (ApiError, Unreachable) as error:
+            await self._back_off(error)
+        else:
+            self._failures = 0
+        return asyncio.get_running_loop().time()
+
+    async def _send(self, inputs: ScalingInputs, patch: NNCPatch, *, pace: DebounceState, version: str) -> None:
+        pool = self._state.pool
+        if patch.release:
+            self._state.write(ReleasePending(grants=patch.release, version=pool.version, boot_id=pool.boot_id))
+            addresses = ",".join(pool.pending_release[each].address for each in patch.release)
+            self._log.info("grants pending release", address=addresses, count=len(patch.release))
+        pending = tuple(pool.pending_release)
+        cooled = pool.pending_release_cooled(now=self._deps.clock.boot())
+        await self._state.sync()
+        # grants that no Pod used have cooled down for the longest time that anybody requires
+        cooled = (self._deps.settings.cooldown if cooled is None else cooled) if pending else 0.0
+        body = {"spec": {"requestedIPCount": patch.request, "ipsNotInUse": list(pending)}}
+        await self._write(body, agent_report(inputs, patch, cooled=cooled), version=version)
+        if patch.request != inputs.spec.requested:
+            self._nnc.request_written()
+            self._log.info("addresses requested", count=patch.request, before=inputs.spec.requested)
+        self._pace = pace
+        self._confirmation.nudge()
+        self._deps.changes.notify()
+
+    async def _write(self, body: dict[str, Any], report: AgentReport, *, version: str) -> None:
+        before = self._nnc.newest
+        annotations = {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}
+        response = await self._deps.kube.merge(
+            NETWORK_CONFIGS,
+            self._deps.node,
+            {**body, "metadata": {"annotations": annotations}},
+            namespace=NAMESPACE,
+            precondition=version,
+        )
+        self._nnc.report_written(before)
+        self._nnc.observe_response(response, since=before)
+
+    async def _refresh(self) -> None:
+        """Read the NNC after a conflict, to decide on its present state."""
+        before = self._nnc.newest
+        try:
+            nnc = await self._deps.kube.get(NETWORK_CONFIGS, self._deps.node, namespace=NAMESPACE)
+            self._nnc.observe_response(nnc, since=before)
+        except NotFound:
+            self._nnc.observe(None)
+        except (ApiError, Unreachable) as error:
+            await self._back_off(error)
+
+    async def _back_off(self, error: Exception) -> None:
+        self._failures += 1
+        if self._failures == 1:
+            self._log.warning("cannot patch the NNC, retrying", error=error)
+        await asyncio.sleep(backoff(self._failures, rng=self._deps.rng, base=0.2, most=15.0))

@@ -1,0 +1,192 @@
+"""The scaling decision: which patch the NNC needs next. Pure, from `ScalingInputs`.
+
+| mode | demand | requests |
+|---|---|---|
+| reactive | addresses assigned or cooling down | a batch more or less when too few or too many are free |
+| idempotent | the same | what that demand needs, in one step |
+| pods | also Pods without an address | the same, before the sandboxes start |
+
+The first two are Azure's earlier monitors, kept for comparison and for migration in steps. In them a buffer of less
+than one address counts as one, or a node without a free address would never request the next. In reactive mode no ADD
+waits.
+
+One patch contains everything: the request, all grants pending release, and the report. Growth waits for a short quiet
+period, and everything else waits with it; a smaller request is sent when it has held (`core.debounce`). Grants beyond
+the request are released once they have cooled down. A third party's edit is a difference like any other, and corrected.
+"""
+
+import enum
+import math
+
+import msgspec
+
+from podpool.agent.inventory_report import InventoryReport
+from podpool.api.azure import AgentReport, NetworkConfigSpec
+from podpool.core.debounce import DebounceState, DebounceTiming, debounce
+from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, surplus, target
+
+
+class Mode(enum.Enum):
+    """How the request is computed."""
+
+    REACTIVE = "reactive"
+    IDEMPOTENT = "idempotent"
+    PODS = "pods"
+
+
+class ScalingParameters(msgspec.Struct, frozen=True, kw_only=True):
+    """What the subnet prescribes to its nodes."""
+
+    scaler: Scaler
+    max_buffer: int
+    """Free addresses, as hundredths of the batch, above which the reactive mode releases a batch."""
+    exhausted: bool
+    maximum: int
+
+
+class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a decision depends on."""
+
+    spec: NetworkConfigSpec
+    reported: AgentReport
+    """The annotation as the NNC has it."""
+    parameters: ScalingParameters
+    primaries: int
+    granted: int
+    """Grants in the last accepted status."""
+    pending_release: tuple[str, ...]
+    releasable: tuple[str, ...]
+    """Grants that may be released, in the order of release."""
+    assigned: int
+    cooling_down: int
+    unserved: int
+    """Pods without an address."""
+    addresses_per_pod: int = 1
+    mode: Mode = Mode.PODS
+    recently_used: int
+    """Addresses used within the longest cooldown, those that left the node included."""
+    answered_short: bool | None
+    """Whether the status granted less than the last request; None before it was answered."""
+    boot_id: str
+    """The boot ID for the annotation."""
+    version: int
+    """The highest version accepted."""
+    reported_version: int
+    """The highest version ever seen in the annotation; a lower one there means a restored API server."""
+    inventory: InventoryReport
+
+    @property
+    def expected(self) -> int:
+        """Demand of Pods that have no address yet; the older modes do not count it."""
+        return self.unserved * self.addresses_per_pod if self.mode is Mode.PODS else 0
+
+    @property
+    def demand(self) -> int:
+        """Demand U, with the cooldown in force."""
+        return self.assigned + self.cooling_down + self.expected
+
+    @property
+    def waiting(self) -> int:
+        """Pods that wait for addresses which the subnet does not have."""
+        if self.answered_short is None:
+            return self.reported.waiting
+        needed = self.assigned + self.cooling_down + self.unserved * self.addresses_per_pod
+        missing = needed - (self.granted - len(self.pending_release))
+        return min(self.unserved, -(-max(0, missing) // self.addresses_per_pod)) if self.answered_short else 0
+
+    @property
+    def holding(self) -> NodeHoldings:
+        """The node's addresses, as `core.scaling` counts them."""
+        in_use = self.assigned + self.cooling_down
+        return NodeHoldings(
+            requested=self.spec.requested, held=self.granted, named=len(self.pending_release), assigned=in_use
+        )
+
+    @property
+    def target(self) -> int:
+        """The number of addresses that the node should have."""
+        return target_count(
+            self.mode,
+            self.parameters,
+            self.holding,
+            demand=self.demand,
+            primaries=self.primaries,
+            releasable=len(self.releasable),
+        )
+
+
+class NNCPatch(msgspec.Struct, frozen=True, kw_only=True):
+    """The contents of one patch of the NNC."""
+
+    request: int
+    release: tuple[str, ...]
+    """Grants to release now, in addition to those pending."""
+    waiting: int
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """The patch to send, if any; the pace to keep once it is sent; when to decide again."""
+
+    pace: DebounceState
+    patch: NNCPatch | None = None
+    again_at: float | None = None
+
+
+def target_count(
+    mode: Mode, parameters: ScalingParameters, holding: NodeHoldings, *, demand: int, primaries: int, releasable: int
+) -> int:
+    """Return the number of addresses that a node should have."""
+    scaler, maximum = parameters.scaler, parameters.maximum
+    if mode is Mode.PODS:
+        return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
+    scaler = Scaler(scaler.batch, max(scaler.buffer, -(-100 // scaler.batch)))
+    if mode is Mode.IDEMPOTENT:
+        return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
+    return reactive_step(
+        holding,
+        scaler=scaler,
+        max_buffer=max(parameters.max_buffer, scaler.buffer + 100),
+        maximum=maximum,
+        exhausted=False,  # the scaler has it already
+        releasable=releasable,
+    ).request
+
+
+def decide(inputs: ScalingInputs, pace: DebounceState, *, now: float, rhythm: DebounceTiming) -> Decision:
+    """Return the patch that the NNC needs now, if any."""
+    wanted = inputs.target
+    verdict = debounce(pace, now=now, wanted=wanted, requested=inputs.spec.requested, rhythm=rhythm)
+    growing = verdict.request is None and verdict.pace.above_since is not None
+    if growing:
+        return Decision(pace=verdict.pace, again_at=verdict.again_at)
+    request = inputs.spec.requested if verdict.request is None else verdict.request
+    release = inputs.releasable[: surplus(inputs.holding, wanted=max(request, wanted))]
+    if request == inputs.spec.requested and not _differs(inputs, release):
+        return Decision(pace=verdict.pace, again_at=verdict.again_at)
+    patch = NNCPatch(request=request, release=release, waiting=inputs.waiting)
+    return Decision(pace=verdict.pace, patch=patch, again_at=verdict.again_at)
+
+
+def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:
+    """Return whether releases or report of the NNC are not what they should be."""
+    reported = inputs.reported
+    return (
+        sorted(inputs.spec.released) != sorted((*inputs.pending_release, *release))
+        or bool(inputs.waiting) != bool(reported.waiting)
+        or inputs.boot_id != reported.boot_id
+        or reported.version < inputs.reported_version
+        or inputs.inventory.into(reported) != reported
+    )
+
+
+def agent_report(inputs: ScalingInputs, patch: NNCPatch, *, cooled: float) -> AgentReport:
+    """Return the annotation; `cooled` is the time since the last use of any grant pending release."""
+    report = AgentReport(
+        demand=inputs.assigned + inputs.recently_used + inputs.expected,
+        waiting=patch.waiting,
+        batch=inputs.parameters.scaler.batch,
+        rested_seconds=math.floor(cooled * 1000) / 1000,
+        boot_id=inputs.boot_id,
+        version=max(inputs.version, 0),
+    )
+    return inputs.inventory.into(report)
