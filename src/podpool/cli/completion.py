@@ -1,50 +1,94 @@
-"""What podpool tells of itself: its version, and what a shell needs to complete its commands."""
+"""Shell completion. Scripts ask the hidden command `podpool __complete WORDS...`, with cobra's protocol.
 
-import enum
-import platform
-from typing import Annotated
+It prints one candidate per line, with a tab and a description, and as the last line a directive. kubectl asks
+`kubectl_complete-podpool` in the same way.
+"""
 
-import typer
-from typer.completion import completion_init, get_completion_script  # type: ignore[attr-defined]  # no other way
+from collections.abc import Mapping, Sequence
 
-from podpool import __version__
-from podpool.cli.options import OfItself, Simple
-from podpool.cli.spec import OWN, Output
+from podpool.cli.errors import UsageError
+from podpool.cli.parser import find_command
+from podpool.cli.spec import children, options_of
+from podpool.cli.spec.model import Command, Option, Type
 
-VARIABLE = "_PODPOOL_COMPLETE"
-"""With this in the environment a shell asks what may follow."""
+NO_FILES, FILES = ":4", ":0"
+"""cobra's ShellCompDirectiveNoFileComp and ShellCompDirectiveDefault."""
+_BASH = """\
+# bash completion for podpool
+_podpool_complete() {
+    local current="${COMP_WORDS[COMP_CWORD]}" answer directive
+    answer=$(podpool __complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null) || return
+    directive=${answer##*$'\\n'}
+    COMPREPLY=()
+    while IFS=$'\\t' read -r candidate _; do
+        [[ $candidate == :* ]] || COMPREPLY+=("$candidate")
+    done <<< "$answer"
+    if [[ $directive == :0 ]]; then
+        compopt -o default 2>/dev/null || COMPREPLY=($(compgen -f -- "$current"))
+    fi
+}
+complete -F _podpool_complete podpool
+"""
+_ZSH = """\
+#compdef podpool
+_podpool() {
+    local -a candidates
+    local line directive
+    while IFS= read -r line; do
+        case $line in
+            :[0-9]*) directive=$line ;;
+            *) candidates+=("${${line//:/\\\\:}/$'\\t'/:}") ;;
+        esac
+    done < <(podpool __complete "${(@)words[2,CURRENT]}" 2>/dev/null)
+    _describe podpool candidates
+    [[ $directive == :0 ]] && _files
+}
+compdef _podpool podpool
+"""
+_FISH = """\
+# fish completion for podpool
+function __podpool_complete
+    set -l words (commandline -opc) (commandline -ct)
+    podpool __complete $words[2..] 2>/dev/null | string match -v -r '^:[0-9]+$'
+end
+complete -c podpool -f -a '(__podpool_complete)'
+"""
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
 
 
-class Shell(enum.StrEnum):
-    """A shell that completes."""
-
-    BASH = "bash"
-    ZSH = "zsh"
-    FISH = "fish"
+def print_script(*, shell: str) -> None:
+    """Print the script for a shell."""
+    print(_SCRIPTS[shell], end="")  # noqa: T201  the command's output
 
 
-def add_own_commands(app: typer.Typer) -> None:
-    """Add them all."""
-    app.command(cls=OfItself, rich_help_panel=OWN)(version)
-    app.command(cls=Simple, rich_help_panel=OWN)(completion)
+def complete(words: Sequence[str]) -> list[str]:
+    """Return the lines that answer what may take the place of the last word."""
+    *before, last = words or [""]
+    candidates, directive = _candidates(before, last)
+    return [*(f"{word}\t{about}" if about else word for word, about in candidates.items()), directive]
 
 
-def version(ctx: typer.Context) -> None:
-    """Tell the version."""
-    from podpool.cli.output import Teller  # noqa: PLC0415  only here
+def _candidates(before: Sequence[str], last: str) -> tuple[Mapping[str, str], str]:
+    try:
+        found, rest = find_command(before)
+    except UsageError:
+        return {}, NO_FILES
+    if not isinstance(found, Command):
+        below = {word: each.summary for word, each in children(found.name if found else "").items()}
+        return _starting(below, last), NO_FILES
+    options = options_of(found)
+    if rest and (option := _awaits_value(options, rest[-1])):
+        return _starting(dict.fromkeys(option.choices, ""), last), NO_FILES if option.choices else FILES
+    if last.startswith("-"):
+        return _starting({option.flag: option.help for option in options}, last), NO_FILES
+    place = sum(not word.startswith("-") for word in rest)
+    choices = found.arguments[place].choices if place < len(found.arguments) else ()
+    return _starting(dict.fromkeys(choices, ""), last), NO_FILES
 
-    told = {"version": __version__, "python": platform.python_version(), "machine": platform.machine()}
-    teller = Teller(ctx.obj)
-    more = f" (Python {told['python']}, {told['machine']})" * (teller.output is Output.WIDE)
-    teller.answer(told, f"podpool {__version__}{more}")
+
+def _awaits_value(options: Sequence[Option], word: str) -> Option | None:
+    return next((each for each in options if word in {each.flag, each.short} and each.type is not Type.BOOLEAN), None)
 
 
-def completion(shell: Annotated[Shell, typer.Argument(help="whose")]) -> None:
-    """Print a script for a shell's completion: `source <(podpool completion bash)`, or put it where yours looks."""
-    script = get_completion_script(prog_name="podpool", complete_var=VARIABLE, shell=shell.value)
-    typer.echo(script)
-
-
-def answer_shells() -> None:
-    """Be ready for a shell that asks what may follow."""
-    completion_init()
+def _starting(candidates: Mapping[str, str], prefix: str) -> dict[str, str]:
+    return {word: about for word, about in candidates.items() if word.startswith(prefix)}

@@ -1,7 +1,7 @@
-"""What a person is told when a command fails: a sentence and an exit code. Where in the program, only with --debug.
+"""What a failed command prints: one line and an exit code; a traceback only with --debug.
 
-Every command runs under `guarded`, long-running ones too: whatever a part raises, it raises as it is, and it is worded
-here. Imports nothing that an agent would not have anyway.
+Every command runs under `report_errors`, services too. Components raise typed errors, and their text is final; this is
+the only place that prints them.
 """
 
 import os
@@ -13,53 +13,62 @@ from typing import NoReturn
 
 from podpool.core.errors import InvalidInput, PodpoolError
 
-WRONG, BAD_INPUT, AWAY = 1, 2, 3
-DEBUG = "when it fails, show where in the program"
-_OWN = str(Path(__file__).parents[1])
+FAILED, INVALID, UNREACHABLE = 1, 2, 3
+"""Exit codes."""
+_PACKAGE = str(Path(__file__).parents[1])
 
 
-class Away(PodpoolError):
-    """Who must be asked does not answer: says what works without."""
+class UsageError(PodpoolError):
+    """The words do not form a command: an unknown command or flag, or a missing argument."""
 
-    def __init__(self, reason: str, still: str) -> None:
-        super().__init__(f"{reason}. {still}")
+    def __init__(self, reason: str, path: Sequence[str]) -> None:
+        see = " See" if reason.endswith("?") else "; see"
+        super().__init__(f"{reason}{see} '{' '.join(['podpool', *path, '--help'])}'")
 
 
-def guarded(run: Callable[[], None], *, words: Sequence[str]) -> None:
-    """Run a command; whatever it raises becomes a sentence."""
-    debug = "--debug" in words or bool(os.environ.get("PODPOOL_DEBUG"))
+class ComponentUnreachable(PodpoolError):
+    """A component that the command needs is unreachable; `alternative` states what works without it."""
+
+    def __init__(self, reason: str, alternative: str) -> None:
+        super().__init__(f"{reason}. {alternative}")
+
+
+def report_errors(run: Callable[[], int | None], *, words: Sequence[str]) -> NoReturn:
+    """Run a command and exit with its code; print an error as one line."""
+    debug = not {"--debug", "--debug=true"}.isdisjoint(words) or os.environ.get("PODPOOL_DEBUG") in {"true", "1"}
     try:
-        run()
+        code = run() or 0
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except Exception as error:  # the last place that can tell a person
+    except Exception as error:
         if debug:
             raise
-        _end(error)
-
-
-def _end(error: Exception) -> NoReturn:
-    while isinstance(error, ExceptionGroup):  # of tasks that ran side by side
-        error = error.exceptions[0]
-    code, told = _worded(error)
-    print(f"podpool: {told}", file=sys.stderr)  # noqa: T201  for the person who typed it
+        code = _report(error)
     raise SystemExit(code)
 
 
-def _worded(error: Exception) -> tuple[int, str]:
-    if isinstance(error, InvalidInput):
-        return BAD_INPUT, " ".join(str(error).split())  # whoever refused it may have taken several lines
+def _report(error: Exception) -> int:
+    while isinstance(error, ExceptionGroup):  # of concurrent tasks
+        error = error.exceptions[0]
+    code, text = _described(error)
+    print(f"podpool: {text}", file=sys.stderr)  # noqa: T201  the command's error
+    return code
+
+
+def _described(error: Exception) -> tuple[int, str]:
+    if isinstance(error, InvalidInput | UsageError):
+        return INVALID, " ".join(str(error).split())  # a reason from a library may have several lines
     if isinstance(error, PodpoolError):
-        refused = 400 <= getattr(error, "status", 0) < 500  # who was asked has answered
-        return WRONG if refused else AWAY, str(error)
+        refused = 400 <= getattr(error, "status", 0) < 500  # the server has answered
+        return FAILED if refused else UNREACHABLE, str(error)
     if isinstance(error, OSError):
-        return AWAY, f"{error.filename or 'the system'}: {error.strerror or error}"
+        return UNREACHABLE, f"{error.filename or 'system error'}: {error.strerror or error}"
     what = f"{type(error).__name__}: {error}"
-    return AWAY, f"this should not happen ({what}{_place(error)}): run it again with --debug, and tell us"
+    return UNREACHABLE, f"internal error ({what}{_location(error)}): run the command with --debug and report it"
 
 
-def _place(error: Exception) -> str:
-    """Name the last line of ours, so that a log of a process which cannot be run again tells enough."""
-    ours = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(_OWN)]
-    ours = [each for each in ours if each.filename != __file__]
-    return f", {Path(ours[-1].filename).relative_to(_OWN)} line {ours[-1].lineno}" if ours else ""
+def _location(error: Exception) -> str:
+    """Return the last line of podpool's own code: the log of a process must be enough to find the fault."""
+    frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename.startswith(_PACKAGE)]
+    frames = [each for each in frames if each.filename != __file__]
+    return f", {Path(frames[-1].filename).relative_to(_PACKAGE)} line {frames[-1].lineno}" if frames else ""

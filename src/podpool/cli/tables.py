@@ -1,22 +1,22 @@
-"""What is seen of a cluster, in columns. Pure."""
+"""Tables of a cluster's state. Pure functions."""
 
 from collections.abc import Iterable
 
-from podpool.cli.output import BAD, FAINT, GOOD, WARNING, Sheet, Styled, age, joined
-from podpool.inspect.findings import RULES, Finding
-from podpool.inspect.pods import PodView
+from podpool.cli.output import BAD, FAINT, GOOD, WARNING, StyledText, TextTable, age, joined
+from podpool.inspect.findings import RULES, AuditFinding
+from podpool.inspect.view_models import PodView
 from podpool.inspect.repair import Repair
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.view_models import NodeView, SubnetView
-from podpool.ledger.admin_messages import PodUse, ReportedUse, Tenure
+from podpool.ledger.admin_messages import AllocationPeriod, PodUsage, ReportedPodUsage
 
 _STATES = {"served": GOOD, "waits": BAD, "unplaced": WARNING, "leaving": FAINT, "host": FAINT, "finished": FAINT}
 
 
-def subnet_sheet(subnets: Iterable[SubnetView]) -> Sheet:
-    """Show how full subnets are."""
-    head = ("SUBNET", "CIDR", "CAPACITY", "RESERVED", "PODS", "IDLE", "RESTING", "FREE", "BATCH", "STATE")
-    wide = ("NODES", "PRIMARIES", "OTHERS", "WAITING", "BUFFER", "KEPT-BACK")
+def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
+    """Return address usage per subnet."""
+    head = ("SUBNET", "CIDR", "CAPACITY", "RESERVED", "PODS", "IDLE", "COOLING", "FREE", "BATCH", "STATE")
+    wide = ("NODES", "PRIMARIES", "OTHER-CLUSTERS", "WAITING", "BUFFER", "EXCLUDED")
     rows = [
         (
             each.name,
@@ -38,19 +38,19 @@ def subnet_sheet(subnets: Iterable[SubnetView]) -> Sheet:
         )
         for each in subnets
     ]
-    return Sheet((*head, *wide), rows, wide=len(wide))
+    return TextTable((*head, *wide), rows, wide=len(wide))
 
 
-def _subnet_state(view: SubnetView) -> Styled:
+def _subnet_state(view: SubnetView) -> StyledText:
     full = bool(view.pods_waiting and view.short)
     words = ["full"] * full + [word for word in ("exhausted", "frozen", "draining") if getattr(view, word)]
-    return Styled(",".join(words), BAD if full or view.frozen else WARNING) if words else Styled("ok", GOOD)
+    return StyledText(",".join(words), BAD if full or view.frozen else WARNING) if words else StyledText("ok", GOOD)
 
 
-def node_sheet(nodes: Iterable[NodeView], *, at: float) -> Sheet:
-    """Show what nodes have, and who waits there."""
-    head = ("NODE", "SUBNET", "PODS", "IDLE", "ARRIVING", "LEAVING", "WAITING", "STATE")
-    wide = ("PRIMARIES", "BATCH", "LONGEST", "WAITERS")
+def node_table(nodes: Iterable[NodeView], *, now: float) -> TextTable:
+    """Return addresses and waiting Pods per node."""
+    head = ("NODE", "SUBNET", "PODS", "IDLE", "PENDING", "RELEASING", "WAITING", "STATE")
+    wide = ("PRIMARIES", "BATCH", "LONGEST-WAIT", "WAITING-PODS")
     rows = [
         (
             each.name,
@@ -59,45 +59,45 @@ def node_sheet(nodes: Iterable[NodeView], *, at: float) -> Sheet:
             each.idle,
             each.arriving,
             each.leaving,
-            Styled(str(each.waiting), BAD) if each.waiting else each.waiting,
+            StyledText(str(each.waiting), BAD) if each.waiting else each.waiting,
             _node_state(each),
             each.primaries,
             each.batch or "-",
-            joined(age(one.since, at=at) for one in each.waiters[:1]),
+            joined(age(one.since, now=now) for one in each.waiters[:1]),
             joined(one.pod for one in each.waiters),
         )
         for each in sorted(nodes, key=lambda each: each.name)
     ]
-    return Sheet((*head, *wide), rows, wide=len(wide))
+    return TextTable((*head, *wide), rows, wide=len(wide))
 
 
-def _node_state(view: NodeView) -> Styled:
+def _node_state(view: NodeView) -> StyledText:
     if view.gone:
-        return Styled("gone", BAD)
+        return StyledText("gone", BAD)
     if not view.subnet:
-        return Styled("unserved", WARNING)
+        return StyledText("unserved", WARNING)
     if view.short:
-        return Styled("short", WARNING)
-    return Styled("foreign" if view.foreign else "ok", GOOD)
+        return StyledText("short", WARNING)
+    return StyledText("foreign" if view.foreign else "ok", GOOD)
 
 
-def pod_sheet(pods: Iterable[PodView], *, at: float) -> Sheet:
-    """Show which Pod has which address."""
+def pod_table(pods: Iterable[PodView], *, now: float) -> TextTable:
+    """Return addresses per Pod."""
     rows = [
         (
             each.name,
             each.node or "-",
             joined(each.addresses),
-            Styled(each.state, _STATES[each.state]),
-            age(each.since, at=at) or "-",
+            StyledText(each.state, _STATES[each.state]),
+            age(each.since, now=now) or "-",
         )
         for each in pods
     ]
-    return Sheet(("POD", "NODE", "ADDRESS", "STATE", "SINCE"), rows, wide=1)
+    return TextTable(("POD", "NODE", "ADDRESS", "STATE", "SINCE"), rows, wide=1)
 
 
-def network_sheet(networks: Iterable[NetworkView]) -> Sheet:
-    """Show further networks, and how they are divided."""
+def network_table(networks: Iterable[NetworkView]) -> TextTable:
+    """Return secondary networks and their slices."""
     rows = [
         (
             each.name,
@@ -111,18 +111,18 @@ def network_sheet(networks: Iterable[NetworkView]) -> Sheet:
         )
         for each in networks
     ]
-    return Sheet(("NETWORK", "RANGE", "SLICE", "SLICES", "TAKEN", "USED", "SIZE", "FULLEST"), rows, wide=1)
+    return TextTable(("NETWORK", "RANGE", "SLICE", "SLICES", "TAKEN", "USED", "SIZE", "FULLEST"), rows, wide=1)
 
 
-def slice_sheet(slices: Iterable[SliceView]) -> Sheet:
-    """Show the slices of a network."""
+def slice_table(slices: Iterable[SliceView]) -> TextTable:
+    """Return the slices of a network."""
     rows = [(each.node, each.range, each.used, each.size) for each in slices]
-    return Sheet(("NODE", "SLICE", "USED", "SIZE"), rows)
+    return TextTable(("NODE", "SLICE", "USED", "SIZE"), rows)
 
 
-def past_sheet(tenures: Iterable[Tenure], uses: Iterable[ReportedUse]) -> Sheet:
-    """Show which addresses were in whose hands; the latest first."""
-    given: list[tuple[Tenure | ReportedUse, str, str]]
+def history_table(tenures: Iterable[AllocationPeriod], uses: Iterable[ReportedPodUsage]) -> TextTable:
+    """Return past owners of addresses, the latest first."""
+    given: list[tuple[AllocationPeriod | ReportedPodUsage, str, str]]
     given = [(each, str(each.subnet), joined(map(_pod_name, each.pods))) for each in tenures]
     further = [(each, each.network, _pod_name(each)) for each in uses]
     found = sorted([*given, *further], key=lambda one: one[0].since, reverse=True)
@@ -130,21 +130,22 @@ def past_sheet(tenures: Iterable[Tenure], uses: Iterable[ReportedUse]) -> Sheet:
         (each.address, network, each.node or "-", each.since, each.until or "now", pods, each.cluster)
         for each, network, pods in found
     ]
-    return Sheet(("ADDRESS", "NETWORK", "NODE", "SINCE", "UNTIL", "PODS", "CLUSTER"), rows, wide=1)
+    return TextTable(("ADDRESS", "NETWORK", "NODE", "SINCE", "UNTIL", "PODS", "CLUSTER"), rows, wide=1)
 
 
-def _pod_name(use: PodUse) -> str:
+def _pod_name(use: PodUsage) -> str:
     return f"{use.namespace}/{use.name}"
 
 
-def finding_sheet(findings: Iterable[Finding]) -> Sheet:
-    """Show what an audit found."""
+def finding_table(findings: Iterable[AuditFinding]) -> TextTable:
+    """Return the findings of an audit."""
     rows = [
-        (Styled(RULES[each.invariant], BAD), each.code, each.about, each.told, each.todo or "-") for each in findings
+        (StyledText(RULES[each.invariant], BAD), each.code, each.about, each.message, each.action or "-")
+        for each in findings
     ]
-    return Sheet(("RULE", "FAULT", "OBJECT", "WHAT IS WRONG", "WHAT TO DO"), rows, wide=1)
+    return TextTable(("INVARIANT", "CODE", "OBJECT", "PROBLEM", "ACTION"), rows, wide=1)
 
 
-def repair_sheet(repairs: Iterable[Repair]) -> Sheet:
-    """Show what would be done."""
-    return Sheet(("OBJECT", "WHAT WOULD BE DONE"), [(each.about, each.told) for each in repairs])
+def repair_table(repairs: Iterable[Repair]) -> TextTable:
+    """Return the steps of a repair plan."""
+    return TextTable(("OBJECT", "REPAIR"), [(each.about, each.message) for each in repairs])

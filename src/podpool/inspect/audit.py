@@ -17,8 +17,8 @@ from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
 from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot
-from podpool.inspect.consistency import PublishedNC, compared, shown_containers
-from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding, few
+from podpool.inspect.consistency import PublishedNC, compare_with_ledger, published_ncs
+from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding, list_names
 from podpool.inspect.view_models import FULL, ViewModel
 from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
@@ -51,7 +51,7 @@ class AuditReport(ViewModel, frozen=True, kw_only=True):
 
 def audit(evidence: AuditSnapshot) -> AuditReport:
     """Check one look at everything."""
-    shown = shown_containers(evidence.configs)
+    shown = published_ncs(evidence.configs)
     findings = [
         *_shared_addresses(evidence, shown),
         *_contained(evidence, shown),
@@ -59,9 +59,9 @@ def audit(evidence: AuditSnapshot) -> AuditReport:
         *_slices(evidence),
         *_aligned(evidence, shown),
     ]
-    unchecked = [f"the ledger's books: {evidence.trouble}"] if evidence.trouble else []
+    unchecked = [f"the ledger's books: {evidence.problem}"] if evidence.problem else []
     if evidence.books:
-        findings += compared(evidence.books, shown)
+        findings += compare_with_ledger(evidence.books, shown)
         findings += _in_books(evidence.books)
         unchecked += _unreadable(evidence.books)
     return AuditReport(
@@ -86,9 +86,9 @@ def _unreadable(books: LedgerSnapshot) -> Iterator[str]:
     for name, state in books.subnets.items():
         if state.frozen:
             yield f"subnet {name}: the ledger recovers, and its books may still be mended"
-    for name, told in books.occupancies.items():
-        if not told.complete:
-            yield f"subnet {name}: it is too large to be told address by address"
+    for name, message in books.occupancies.items():
+        if not message.complete:
+            yield f"subnet {name}: it is too large to be message address by address"
 
 
 def _alive(pod: AddressedPod) -> bool:
@@ -105,10 +105,14 @@ def _shared_addresses(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> 
             pods[address].append(pod.key)
     for address, keys in pods.items():
         if address and len(keys) > 1:
-            told = f"{few(keys)} have it at the same time"
-            todo = "Delete all of them but one; each is made again with an address of its own."
+            message = f"{list_names(keys)} have it at the same time"
+            action = "Delete all of them but one; each is made again with an address of its own."
             yield AuditFinding(
-                invariant=ONE_OWNER, code="pods-share-address", about=f"address/{address}", told=told, todo=todo
+                invariant=ONE_OWNER,
+                code="pods-share-address",
+                about=f"address/{address}",
+                message=message,
+                action=action,
             )
     nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for each in shown:
@@ -117,8 +121,10 @@ def _shared_addresses(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> 
                 nodes[each.container.vnet_id, address].append(each.node)
     for (_, address), names in nodes.items():
         if len(names) > 1:
-            told = f"the NodeNetworkConfigs of {few(names)} show it, and neither has let go of it"
-            yield AuditFinding(invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", told=told)
+            message = f"the NodeNetworkConfigs of {list_names(names)} show it, and neither has let go of it"
+            yield AuditFinding(
+                invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", message=message
+            )
 
 
 def _contained(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
@@ -136,12 +142,14 @@ def _contained(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterato
                 continue
             about = f"pod/{pod.key}"
             if address in released[node]:
-                told = f"it has {address}, which its node {node} has let go of"
-                yield AuditFinding(invariant=CONSENT, code="released-in-use", about=about, told=told)
+                message = f"it has {address}, which its node {node} has let go of"
+                yield AuditFinding(invariant=CONSENT, code="released-in-use", about=about, message=message)
             else:
-                told = f"it has {address}, which is not among what its node {node} was given"
-                todo = "Delete the Pod: it is made again with an address of its node."
-                yield AuditFinding(invariant=CONTAINMENT, code="pod-outside-grants", about=about, told=told, todo=todo)
+                message = f"it has {address}, which is not among what its node {node} was given"
+                action = "Delete the Pod: it is made again with an address of its node."
+                yield AuditFinding(
+                    invariant=CONTAINMENT, code="pod-outside-grants", about=about, message=message, action=action
+                )
 
 
 def _entered(evidence: AuditSnapshot) -> set[tuple[str, str]]:
@@ -158,23 +166,25 @@ def _entered(evidence: AuditSnapshot) -> set[tuple[str, str]]:
 
 def _in_books(books: LedgerSnapshot) -> Iterator[AuditFinding]:
     """One owner and containment inside the ledger: each address once, and only what the subnet may give."""
-    for name, told in books.occupancies.items():
+    for name, message in books.occupancies.items():
         if books.subnets[name].frozen:
             continue
-        members = RangeSet.of(map(parse_range, told.members))
+        members = RangeSet.of(map(parse_range, message.members))
         seen: set[str] = set()
-        for each in told.occupants:
+        for each in message.occupants:
             whose = f"node {each.node}" if each.node else "another cluster"
             for address in (*each.primaries, *each.secondaries):
                 about = f"address/{address}"
                 if address in seen:
                     words = f"the ledger has it twice in subnet {name}, once for {whose}"
-                    todo = "See `podpool ledger check`."
-                    yield AuditFinding(invariant=ONE_OWNER, code="ledger-two-owners", about=about, told=words, todo=todo)
+                    action = "See `podpool ledger check`."
+                    yield AuditFinding(
+                        invariant=ONE_OWNER, code="ledger-two-owners", about=about, message=words, action=action
+                    )
                 seen.add(address)
                 if parse_address(address).value not in members:
                     words = f"{whose} holds it, and subnet {name} may not give it"
-                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", about=about, told=words)
+                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", about=about, message=words)
 
 
 def _in_pools(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
@@ -189,13 +199,13 @@ def _in_pools(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
         )
     )
     for each in found.findings:
-        if each.trouble in _SURVEYED:
+        if each.problem in _SURVEYED:
             yield AuditFinding(
-                invariant=_SURVEYED[each.trouble],
-                code=f"pool-{each.trouble.name.lower().replace('_', '-')}",
+                invariant=_SURVEYED[each.problem],
+                code=f"pool-{each.problem.name.lower().replace('_', '-')}",
                 about=each.where,
-                told=each.told,
-                todo=LEAKED * (each.trouble is Problem.LEAK),
+                message=each.message,
+                action=LEAKED * (each.problem is Problem.LEAK),
             )
 
 
@@ -213,8 +223,12 @@ def _slices(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
         for given in (each for each in pool.status.allocations if each.node_name):
             for each in held:
                 if each.node != given.node_name and _overlap(given.slice_range, each.slice):
-                    told = f"slice {given.slice_range} is given to node {given.node_name}, and {each.node} still has it"
-                    yield AuditFinding(invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", told=told)
+                    message = (
+                        f"slice {given.slice_range} is given to node {given.node_name}, and {each.node} still has it"
+                    )
+                    yield AuditFinding(
+                        invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", message=message
+                    )
 
 
 def _overlap(text: str, held: Prefix) -> bool:
@@ -241,8 +255,8 @@ def _aligned(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[
         if not (batch and settled) or short or (most and held >= most):
             continue
         if (held + primaries) % batch and held % batch:
-            told = f"it has {held} addresses and {primaries} primary, which are no whole batches of {batch}"
-            yield AuditFinding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", told=told)
+            message = f"it has {held} addresses and {primaries} primary, which are no whole batches of {batch}"
+            yield AuditFinding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", message=message)
 
 
 def summarize(report: AuditReport) -> str:

@@ -1,83 +1,78 @@
-"""`podpool audit`: what must be true, looked at from outside; and mended, where that is surely safe."""
+"""`podpool audit`: check the invariants from outside, and repair what is safe to repair."""
 
 import asyncio
+import sys
 from collections.abc import Callable
 
 from rich.text import Text
 
-from podpool.cli.context import Desk
-from podpool.cli.errors import AWAY, WRONG, Away
-from podpool.cli.output import BAD, GOOD, Sheet
-from podpool.cli.tables import finding_sheet, repair_sheet
+from podpool.cli.context import ClusterContext
+from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable
+from podpool.cli.output import BAD, GOOD, TextTable
+from podpool.cli.tables import finding_table, repair_table
 from podpool.core.errors import PodpoolError
-from podpool.inspect.audit import Report, audit, confirmed
-from podpool.inspect.audit_snapshot import Evidence, gather
-from podpool.inspect.repair import Done, carry_out, plan, shown_plan
-from podpool.inspect.snapshot import told_of
-from podpool.whereabouts.orphan_gc import APART
-
-SETTLING = 5.0
-"""Seconds between two looks: what was under way has arrived by then."""
+from podpool.core.quantities import parse_duration
+from podpool.inspect.audit import AuditReport, audit, confirmed, summarize
+from podpool.inspect.audit_snapshot import AuditSnapshot, read_audit_snapshot
+from podpool.inspect.repair import RepairResult, execute_plan, plan_repairs, plan_view
+from podpool.inspect.status import error_text
+from podpool.whereabouts.orphan_gc import MIN_INTERVAL
 
 
-async def run_audit(desk: Desk, *, settling: float, repair: bool, agreed: Callable[[str], bool]) -> int:
-    """Look, and look again when something seems wrong; with `repair`, mend what can be mended once it is agreed."""
-    first = await _gather(desk)
+async def run_audit(
+    context: ClusterContext, *, settle: str, repair: bool, yes: bool, confirm: Callable[[str], bool] | None = None
+) -> int:
+    """Check, and check again if something is wrong; with `repair`, apply the plan after a confirmation."""
+    settling = parse_duration(settle, what="--settle")
+    first = await _gather(context)
     report = audit(first)
     second = first
     if report.findings:
-        await asyncio.sleep(max(settling, APART) if repair else settling)
-        second = await _gather(desk)
+        await asyncio.sleep(max(settling, MIN_INTERVAL) if repair else settling)
+        second = await _gather(context)
         report = confirmed(report, audit(second))
-    steps = plan(first, second, report) if repair and report.findings else ()
-    answer = {"report": report, "server": desk.server, "plan": shown_plan(steps)} if repair else report
-    parts = _told(report)
+    steps = plan_repairs(first, second, report) if repair and report.findings else ()
+    answer = {"report": report, "server": context.server, "plan": plan_view(steps)} if repair else report
+    parts = _lines(report)
     if steps:
-        parts += ["", f"In the cluster at {desk.server}:", repair_sheet(shown_plan(steps))]
+        parts += ["", f"In the cluster at {context.server}:", repair_table(plan_view(steps))]
     elif repair and report.findings:
-        parts += ["", "Nothing of this can be mended from here without risk: do what is said above, with -o wide."]
-    desk.teller.answer(answer, *parts)
-    if steps and agreed(desk.server):
-        for done in await carry_out(steps, desk.kube, at=desk.clock.wall()):
-            desk.teller.event(done, _done(done))
+        parts += ["", "None of this can be repaired automatically without risk; -o wide shows what to do."]
+    context.printer.result(answer, *parts)
+    if steps and (yes or (confirm or _confirm)(context.server)):
+        for done in await execute_plan(steps, context.kube, at=context.clock.wall()):
+            context.printer.event(done, _done(done))
     return _code(report)
 
 
-async def _gather(desk: Desk) -> Evidence:
+def _confirm(server: str) -> bool:
+    print(f"Apply this plan in the cluster at {server}? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201  a question
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
+
+
+async def _gather(context: ClusterContext) -> AuditSnapshot:
     try:
-        return await gather(desk.kube, desk.ledger, at=desk.clock.boot())
+        return await read_audit_snapshot(context.kube, context.ledger, at=context.clock.boot())
     except PodpoolError as error:
-        still = "The ledger's own books are checked by `podpool ledger check`."
-        raise Away(told_of("the API server", error), still) from None
+        alternative = "`podpool ledger check` checks the ledger's database without it."
+        raise ComponentUnreachable(error_text("the API server", error), alternative) from None
 
 
-def _code(report: Report) -> int:
+def _code(report: AuditReport) -> int:
     if report.findings:
-        return WRONG
-    return AWAY if report.unchecked else 0
+        return FAILED
+    return UNREACHABLE if report.unchecked else 0
 
 
-def verdict(report: Report) -> str:
-    """Say in a sentence what an audit came to."""
-    counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
-    looked = ", ".join(_counted(count, what) for what, count in counts.items())
-    wrong = {0: "Nothing is", 1: "1 thing is"}.get(len(report.findings), f"{len(report.findings)} things are")
-    return f"{wrong} wrong among {looked}."
-
-
-def _told(report: Report) -> list[Sheet | str | Text]:
+def _lines(report: AuditReport) -> list[TextTable | str | Text]:
     style = GOOD if report.clean else BAD * bool(report.findings)
-    parts: list[Sheet | str | Text] = [Text(verdict(report), style=style)]
+    parts: list[TextTable | str | Text] = [Text(summarize(report), style=style)]
     if report.findings:
-        parts += ["", finding_sheet(report.findings)]
-    return [*parts, *(f"Not looked at: {each}" for each in report.unchecked)]
+        parts += ["", finding_table(report.findings)]
+    return [*parts, *(f"Not checked: {each}" for each in report.unchecked)]
 
 
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what if count == 1 else what.replace('entry', 'entrie') + 's'}"
-
-
-def _done(done: Done) -> Text:
+def _done(done: RepairResult) -> Text:
     if done.error:
-        return Text(f"{done.about}: left as it is: {done.error}", style=BAD)
-    return Text(f"{done.about}: done: {done.told}", style=GOOD)
+        return Text(f"{done.about}: not repaired: {done.error}", style=BAD)
+    return Text(f"{done.about}: repaired: {done.message}", style=GOOD)

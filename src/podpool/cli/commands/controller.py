@@ -11,8 +11,8 @@ from podpool.controller.metrics import metered
 from podpool.controller.settings import NO_SUBNET, ControllerSettings, parse_scarcity, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
+from podpool.kube import crd_install
 from podpool.kube.client import KubeClient
-from podpool.kube.crd_install import install_crds
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
@@ -73,7 +73,7 @@ def install_crds(*, kubeconfig: str) -> None:
     async def run() -> None:
         api = kube_connection(kubeconfig)
         try:
-            await install_crds(KubeClient(api), crd_manifests())
+            await crd_install.install_crds(KubeClient(api), crd_manifests())
         finally:
             await api.close()
         names = ", ".join(str(each["metadata"]["name"]) for each in crd_manifests())

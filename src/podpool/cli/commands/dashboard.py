@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from podpool.cli.connect import kube_connection, ledger_client
 from podpool.cli.listen import parse_listen, url
 from podpool.dashboard.feed import Feed
-from podpool.dashboard.handler import dashboard_of
+from podpool.dashboard.handler import make_dashboard
 from podpool.inspect.observer import Observer
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import Timeouts
@@ -41,8 +41,8 @@ def serve_dashboard(*, kubeconfig: str, ledger: str, ledger_token_file: str, led
         async with _open_observer(
             kubeconfig=kubeconfig, ledger=ledger, ledger_token_file=ledger_token_file, ledger_ca_file=ledger_ca_file
         ) as observer:
-            feed = Feed(observer.scene, clock=observer.clock, epoch=entropy.new_uuid(entropy.system_random()))
-            page = dashboard_of(observer, feed, host=host)
+            feed = Feed(observer.model, clock=observer.clock, epoch=entropy.new_uuid(entropy.system_random()))
+            page = make_dashboard(observer, feed, host=host)
             async with serving(page, host=host, port=port, grace=0.2) as chosen, asyncio.TaskGroup() as group:
                 log.info("dashboard started", url=url("http", host, chosen))
                 group.create_task(observer.run())

@@ -1,4 +1,4 @@
-"""What an agent has written down, for people: each record as a line, then what they come to."""
+"""`podpool agent journal show`: each record as a line, then the resulting state."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -6,12 +6,10 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.journal import Found, read_journal
+from podpool.agent.journal import JournalContents
 from podpool.agent.pool import Pool
 from podpool.agent.secondary.slices import Slice, Slices
-from podpool.cli.options import Asked
-from podpool.cli.output import Teller
-from podpool.cli.spec import Output
+from podpool.cli.output import Printer
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
 
@@ -31,11 +29,11 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.address} is held by {self.container} {self.interface}{pod}{note}"
 
 
-def show_journal(*, state: str, output: str, no_color: str) -> None:
+def show_journal(*, state: str, output: str, no_color: bool) -> None:
     """Print the journal as it is; nothing is changed, also while its agent runs."""
     if not Path(state).is_dir():
-        raise InvalidInput("--state", state, "there is no such directory")
-    found, pool, slices = read_journal(LocalDisk(Path(state))), Pool(), Slices()
+        raise InvalidInput("--state", state, "is not a directory")
+    found, pool, slices = read_agent_journal(LocalDisk(Path(state))), Pool(), Slices()
     for record in found.records:
         pool.apply(record)
         slices.apply(record)
@@ -59,10 +57,10 @@ def show_journal(*, state: str, output: str, no_color: str) -> None:
         f"{pool.listed} grants, {len(pool.holdings)} in use, {pool.free} free or resting, {len(pool.named)} named"
     )
     lines += _faults(found)
-    Teller(Asked(output=Output(output), no_color=bool(no_color))).answer(told, *lines)
+    Printer(output, no_color=no_color).result(told, *lines)
 
 
-def _faults(found: Found) -> Iterator[str]:
+def _faults(found: JournalContents) -> Iterator[str]:
     if found.torn:
         what = "damaged" if found.damaged else "torn"
         yield f"the last {found.torn} bytes are {what}: the next agent cuts them off"

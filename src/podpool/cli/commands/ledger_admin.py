@@ -1,201 +1,165 @@
-"""What a person asks a running ledger: subnets, tokens, clusters, history, recovery."""
+"""`podpool ledger`: manage subnets, tokens, clusters, history and recovery of a running ledger."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-import msgspec
-
-from podpool.cli.context import STAGE, on_stage
-from podpool.cli.ledger_connection import token_in, trust
-from podpool.cli.options import Asked
-from podpool.cli.output import Sheet, Teller
-from podpool.cli.spec import Output
-from podpool.cli.tables import past_sheet
+from podpool.cli.context import LedgerContext
+from podpool.cli.output import TextTable
+from podpool.cli.tables import history_table
 from podpool.controller.settings import parse_subnet
 from podpool.core.quantities import show_share
 from podpool.core.settings import parse_settings
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
-from podpool.ledger.client import LedgerClient, Patience
-from podpool.runtime import entropy
-from podpool.runtime.http import HttpTransport
 
 T = TypeVar("T")
-Parts = Iterable[Sheet | str]
+Parts = Iterable[TextTable | str]
 _NAME = "NETWORK.SUBNET"
 
 
-class Desk(msgspec.Struct, frozen=True):
-    """Where the ledger is, who asks, and how it is told."""
-
-    ledger: str
-    token_file: str
-    ca_file: str
-    output: str
-    no_color: str
-
-    def ask(self, question: Callable[[LedgerClient], Awaitable[T]], tell: Callable[[T], Parts]) -> None:
-        """Ask, and tell the answer."""
-        asked = Asked(
-            ledger=self.ledger,
-            ledger_token_file=self.token_file,
-            ledger_ca_file=self.ca_file,
-            output=Output(self.output),
-            no_color=bool(self.no_color),
-        )
-        teller, chosen = Teller(asked), on_stage(asked)
-        if chosen != asked:
-            teller.remark(f"{STAGE}; --ledger names another ledger")
-        answer = asyncio.run(_asked(chosen, question))
-        teller.answer(answer, *tell(answer))
+def _show(context: LedgerContext, result: T, render: Callable[[T], Parts]) -> None:
+    context.printer.result(result, *render(result))
 
 
-async def _asked(asked: Asked, question: Callable[[LedgerClient], Awaitable[T]]) -> T:
-    road = HttpTransport(asked.ledger, tls=trust(asked.ledger_ca_file))
-    token, rng = token_in(asked.ledger_token_file), entropy.system()
-    try:
-        return await question(LedgerClient(road, token=token, patience=Patience(), rng=rng))
-    finally:
-        await road.close()
-
-
-def create_subnet(*, network_subnet: str, cidr: str, gateway: str, keep_back: str, numbers: str, **desk: str) -> None:
-    """Make a subnet, or find that it is there."""
-    name, chosen = parse_subnet(network_subnet, what=_NAME), parse_settings(numbers)
-    wanted = m.NewSubnet(
+async def create_subnet(
+    context: LedgerContext, *, network_subnet: str, cidr: str, gateway: str, exclude: str, settings: str
+) -> None:
+    """Create a subnet, unless an equal one exists."""
+    name, chosen = parse_subnet(network_subnet, what=_NAME), parse_settings(settings)
+    wanted = m.SubnetSpec(
         network=name.network,
         name=name.name,
         cidr=cidr,
         gateway=gateway or None,
-        keep_back=_words(keep_back),
+        keep_back=_split(exclude),
     ).with_settings(chosen)
-    Desk(**desk).ask(lambda client: client.create_subnet(wanted), _one_subnet)
+    _show(context, await context.client.create_subnet(wanted), _subnet_line)
 
 
-def list_subnets(**desk: str) -> None:
-    """Show all subnets."""
-    Desk(**desk).ask(lambda client: client.subnets(), _many_subnets)
+async def list_subnets(context: LedgerContext) -> None:
+    """List all subnets."""
+    _show(context, await context.client.subnets(), _subnet_table)
 
 
-def show_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Show a subnet, and who holds it."""
+async def show_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+    """Show a subnet and the clusters that hold its addresses."""
     name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.details(name), _details)
+    _show(context, await context.client.details(name), _details)
 
 
-def grow_subnet(*, network_subnet: str, cidr: str, keep_back: str, **desk: str) -> None:
-    """Give a subnet more addresses."""
-    name, growth = parse_subnet(network_subnet, what=_NAME), m.Growth(cidr=cidr, keep_back=_words(keep_back))
-    Desk(**desk).ask(lambda client: client.grow_subnet(name, growth), _one_subnet)
+async def grow_subnet(context: LedgerContext, *, network_subnet: str, cidr: str, exclude: str) -> None:
+    """Extend a subnet."""
+    name, growth = parse_subnet(network_subnet, what=_NAME), m.SubnetGrowth(cidr=cidr, keep_back=_split(exclude))
+    _show(context, await context.client.grow_subnet(name, growth), _subnet_line)
 
 
-def drain_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Grant nothing in a subnet any more."""
+async def drain_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+    """Stop granting addresses of a subnet."""
     name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.drain_subnet(name), _one_subnet)
+    _show(context, await context.client.drain_subnet(name), _subnet_line)
 
 
-def reopen_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Grant in a subnet again."""
+async def reopen_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+    """Resume granting addresses of a subnet."""
     name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.reopen_subnet(name), _one_subnet)
+    _show(context, await context.client.reopen_subnet(name), _subnet_line)
 
 
-def delete_subnet(*, network_subnet: str, **desk: str) -> None:
-    """Forget a subnet that is empty."""
+async def delete_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+    """Delete an empty subnet."""
     name = parse_subnet(network_subnet, what=_NAME)
-    Desk(**desk).ask(lambda client: client.delete_subnet(name), lambda gone: [f"{gone.subnet} is no more"])
+    _show(context, await context.client.delete_subnet(name), lambda gone: [f"{gone.subnet} deleted"])
 
 
-def create_token(*, name: str, cluster: str, admin: str, **desk: str) -> None:
-    """Make a token, and print its secret alone: to be sent into a file."""
-    new = f.NewToken(name=name, cluster=cluster or None, admin=admin == "yes")
-    Desk(**desk).ask(lambda client: client.create_token(new), lambda token: [token.secret or ""])
+async def create_token(context: LedgerContext, *, name: str, cluster: str, admin: bool) -> None:
+    """Create a token and print nothing but its secret, for a file."""
+    new = f.CreateTokenRequest(name=name, cluster=cluster or None, admin=admin)
+    _show(context, await context.client.create_token(new), lambda token: [token.secret or ""])
 
 
-def list_tokens(**desk: str) -> None:
-    """Show all tokens."""
+async def list_tokens(context: LedgerContext) -> None:
+    """List all tokens."""
 
-    def tell(found: f.Tokens) -> Parts:
-        rows = [(each.name, _role(each), each.made, _or_ok("revoked" * each.revoked), each.id) for each in found.tokens]
-        return [Sheet(("NAME", "SPEAKS-FOR", "MADE", "STATE", "ID"), rows, wide=1)]
+    def render(found: f.TokenList) -> Parts:
+        rows = [(each.name, _role(each), each.made, _state("revoked" * each.revoked), each.id) for each in found.tokens]
+        return [TextTable(("NAME", "CLUSTER", "CREATED", "STATE", "ID"), rows, wide=1)]
 
-    Desk(**desk).ask(lambda client: client.tokens(), tell)
-
-
-def revoke_token(*, name: str, **desk: str) -> None:
-    """End a token."""
-    Desk(**desk).ask(lambda client: client.revoke_token(name), lambda token: [f"{token.name} is revoked"])
+    _show(context, await context.client.tokens(), render)
 
 
-def list_clusters(**desk: str) -> None:
-    """Show all clusters."""
-    Desk(**desk).ask(lambda client: client.clusters(), _clusters)
+async def revoke_token(context: LedgerContext, *, name: str) -> None:
+    """Revoke a token."""
+    _show(context, await context.client.revoke_token(name), lambda token: [f"{token.name} revoked"])
 
 
-def retire_cluster(*, cluster: str, **desk: str) -> None:
-    """Take back what a destroyed cluster held."""
-
-    def tell(done: f.Retired) -> Parts:
-        return [f"{done.containers} containers closed, {done.addresses} addresses rest, {done.tokens} tokens revoked"]
-
-    Desk(**desk).ask(lambda client: client.retire(cluster), tell)
+async def list_clusters(context: LedgerContext) -> None:
+    """List all clusters."""
+    _show(context, await context.client.clusters(), _clusters)
 
 
-def confirm_loss(*, cluster: str, **desk: str) -> None:
-    """Agree that the nodes which a cluster lost are lost."""
-    Desk(**desk).ask(lambda client: client.confirm_loss(cluster), _clusters)
+async def retire_cluster(context: LedgerContext, *, cluster: str) -> None:
+    """Release everything that a destroyed cluster held."""
+
+    def render(done: f.RetiredCluster) -> Parts:
+        released = f"{done.containers} network containers closed, {done.addresses} addresses cooling down"
+        return [f"{released}, {done.tokens} tokens revoked"]
+
+    _show(context, await context.client.retire(cluster), render)
 
 
-def address_history(*, address: str, at: str, cluster: str, **desk: str) -> None:
-    """Tell who held an address."""
-    Desk(**desk).ask(lambda client: client.history(address=address, at=at, cluster=cluster), _past)
+async def confirm_loss(context: LedgerContext, *, cluster: str) -> None:
+    """Confirm a mass loss of nodes."""
+    _show(context, await context.client.confirm_loss(cluster), _clusters)
 
 
-def node_history(*, node: str, at: str, cluster: str, **desk: str) -> None:
-    """Tell what a node held."""
-    Desk(**desk).ask(lambda client: client.history(node=node, at=at, cluster=cluster), _past)
+async def address_history(context: LedgerContext, *, address: str, at: str, cluster: str) -> None:
+    """Show the past owners of an address."""
+    _show(context, await context.client.history(address=address, at=at, cluster=cluster), _history)
 
 
-def pod_history(*, pod: str, at: str, cluster: str, **desk: str) -> None:
-    """Tell what a Pod had; without a namespace what Pods of that name had."""
+async def node_history(context: LedgerContext, *, node: str, at: str, cluster: str) -> None:
+    """Show the past addresses of a node."""
+    _show(context, await context.client.history(node=node, at=at, cluster=cluster), _history)
+
+
+async def pod_history(context: LedgerContext, *, pod: str, at: str, cluster: str) -> None:
+    """Show the past addresses of a Pod; without a namespace, of all Pods with that name."""
     namespace, _, name = pod.rpartition("/")
-    Desk(**desk).ask(lambda client: client.pod_history(name, namespace=namespace, at=at, cluster=cluster), _past)
+    _show(context, await context.client.pod_history(name, namespace=namespace, at=at, cluster=cluster), _history)
 
 
-def recovery_status(**desk: str) -> None:
-    """Tell whom the ledger waits for, and what must be settled."""
-    Desk(**desk).ask(lambda client: client.recovery(), _recovery)
+async def recovery_status(context: LedgerContext) -> None:
+    """Show awaited inventories and addresses with two owners."""
+    _show(context, await context.client.recovery(), _recovery)
 
 
-def excuse(*, cluster: str, **desk: str) -> None:
-    """Wait for a cluster's list no longer."""
-    Desk(**desk).ask(lambda client: client.excuse(cluster), _recovery)
+async def excuse(context: LedgerContext, *, cluster: str) -> None:
+    """Stop waiting for a cluster's inventory."""
+    _show(context, await context.client.excuse(cluster), _recovery)
 
 
-def settle(*, network_subnet: str, address: str, container: str, **desk: str) -> None:
-    """Give an address with two owners to one of them."""
-    decision = m.Settle(subnet=parse_subnet(network_subnet, what=_NAME), address=address, container=container)
-    Desk(**desk).ask(lambda client: client.settle(decision), _recovery)
+async def settle(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
+    """Assign an address with two owners to one of them."""
+    decision = m.ResolveConflictRequest(subnet=parse_subnet(network_subnet, what=_NAME), address=address, container=nc)
+    _show(context, await context.client.settle(decision), _recovery)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _split(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _one_subnet(state: m.SubnetState) -> list[str]:
-    networks = ", ".join((state.cidr, *state.further))
-    mood = "".join(f"; {word}" for word in _moods(state))
-    return [f"{state.subnet}: {networks} with {state.capacity} addresses, {state.reserved} of them reserved{mood}"]
+def _subnet_line(state: m.SubnetState) -> list[str]:
+    cidrs = ", ".join((state.cidr, *state.further))
+    conditions = "".join(f"; {word}" for word in _conditions(state))
+    return [f"{state.subnet}: {cidrs} with {state.capacity} addresses, {state.reserved} of them reserved{conditions}"]
 
 
-def _moods(state: m.SubnetState) -> list[str]:
+def _conditions(state: m.SubnetState) -> list[str]:
     full = ["full"] if state.waiting else []
     return full + [word for word in ("exhausted", "frozen", "draining") if getattr(state, word)]
 
 
-def _many_subnets(found: m.Subnets) -> Parts:
+def _subnet_table(found: m.SubnetList) -> Parts:
     rows = [
         (
             each.subnet,
@@ -205,18 +169,18 @@ def _many_subnets(found: m.Subnets) -> Parts:
             each.resting,
             each.waiting,
             _scaler(each),
-            _or_ok(",".join(_moods(each))),
+            _state(",".join(_conditions(each))),
             each.projected,
             each.kept_back,
             each.gateway or "-",
         )
         for each in found.subnets
     ]
-    head = ("SUBNET", "CIDR", "CAPACITY", "RESERVED", "RESTING", "WAITING", "BATCH/BUFFER", "STATE")
-    return [Sheet((*head, "PROJECTED", "KEPT-BACK", "GATEWAY"), rows, wide=3)]
+    head = ("SUBNET", "CIDR", "CAPACITY", "RESERVED", "COOLING", "WAITING", "BATCH/BUFFER", "STATE")
+    return [TextTable((*head, "PROJECTED", "EXCLUDED", "GATEWAY"), rows, wide=3)]
 
 
-def _or_ok(words: str) -> str:
+def _state(words: str) -> str:
     return words or "ok"
 
 
@@ -226,40 +190,43 @@ def _scaler(state: m.SubnetState) -> str:
 
 def _details(found: f.SubnetDetails) -> Parts:
     state = found.state
-    told = [
-        *_one_subnet(state),
-        f"gateway {state.gateway or 'none'}, kept back {state.kept_back}, for primaries {state.reserved_for_primaries}",
-        f"resting {state.resting}, waiting {state.waiting}, wishing {state.wishing}, projected {state.projected}",
+    lines = [
+        *_subnet_line(state),
+        f"gateway {state.gateway or 'none'}, excluded {state.kept_back}",
+        f"reserved for primaries {state.reserved_for_primaries}",
+        f"cooling down {state.resting}, waiting {state.waiting}, wishing {state.wishing}, projected {state.projected}",
         f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
     ]
     rows = [(each.cluster, each.containers, each.held, each.waiting, each.wishing) for each in found.holders]
-    return [*told, Sheet(("CLUSTER", "CONTAINERS", "HELD", "WAITING", "WISHING"), rows)] if rows else told
+    return [*lines, TextTable(("CLUSTER", "NCS", "HELD", "WAITING", "WISHING"), rows)] if rows else lines
 
 
-def _role(token: f.Token) -> str:
-    return "admin" if token.admin else token.cluster or "whom it first speaks for"
+def _role(token: f.TokenInfo) -> str:
+    return "admin" if token.admin else token.cluster or "(first user)"
 
 
-def _clusters(found: f.Clusters) -> Parts:
-    rows = [(each.id, each.containers, _trouble(each), each.term, ", ".join(each.tokens)) for each in found.clusters]
-    return [Sheet(("CLUSTER", "CONTAINERS", "STATE", "TERM", "TOKENS"), rows, wide=2)]
+def _clusters(found: f.ClusterList) -> Parts:
+    rows = [
+        (each.id, each.containers, _cluster_state(each), each.term, ", ".join(each.tokens)) for each in found.clusters
+    ]
+    return [TextTable(("CLUSTER", "NCS", "STATE", "TERM", "TOKENS"), rows, wide=2)]
 
 
-def _trouble(cluster: f.Cluster) -> str:
-    words = [f"braked since {cluster.braked}"] if cluster.braked else []
-    return _or_ok(", ".join([*words, *["its list is awaited"] * cluster.awaited]))
+def _cluster_state(cluster: f.ClusterSummary) -> str:
+    words = [f"mass loss unconfirmed since {cluster.braked}"] if cluster.braked else []
+    return _state(", ".join([*words, *["inventory awaited"] * cluster.awaited]))
 
 
-def _past(found: f.History) -> Parts:
+def _history(found: f.AddressHistory) -> Parts:
     if not (found.tenures or found.uses):
-        return [f"nothing is known of it; the past is kept for {found.kept / 3600:g} h"]
-    return [past_sheet(found.tenures, found.uses)]
+        return [f"no records; history is kept for {found.kept / 3600:g} h"]
+    return [history_table(found.tenures, found.uses)]
 
 
-def _recovery(state: m.Recovery) -> Parts:
-    waits = [f"{each.subnet} waits for the list of cluster {each.cluster}" for each in state.awaited]
-    claims = [
-        f"{each.address} of {each.subnet} has two owners: containers {each.holder} and {each.claimant}"
+def _recovery(state: m.RecoveryStatus) -> Parts:
+    awaited = [f"{each.subnet}: inventory awaited of cluster {each.cluster}" for each in state.awaited]
+    conflicts = [
+        f"{each.address} of {each.subnet} has two owners: network containers {each.holder} and {each.claimant}"
         for each in state.alarms
     ]
-    return [*waits, *claims] or ["nothing to recover"]
+    return [*awaited, *conflicts] or ["no recovery in progress"]

@@ -1,4 +1,4 @@
-"""The simulator from the terminal: many seeds on all cores, or one seed told in full."""
+"""`podpool sim`: run many seeds on all cores, or one seed in detail."""
 
 import asyncio
 import logging
@@ -13,12 +13,19 @@ from functools import partial
 from rich.console import Console
 from rich.progress import Progress
 
+from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.scenario import CLIMATES, Climate, draw
 from podpool.lab.sim.shrink import Finding, Run, play, search
 
 _console = Console(highlight=False)
+
+
+def simulate(*, seed: str, seeds: str, profile: str, trace: bool) -> int:
+    """Run one seed or a range of seeds."""
+    succeeded = run_seed(_seed(seed), profile, trace=trace) if seed else run_seeds(seeds, profile)
+    return 0 if succeeded else FAILED
 
 
 def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
@@ -98,14 +105,20 @@ def _quiet() -> Iterator[None]:
 def climate_of(name: str) -> Climate:
     """Find a climate by its name."""
     if name not in CLIMATES:
-        raise InvalidInput("--climate", name, f"use one of {', '.join(CLIMATES)}")
+        raise InvalidInput("--profile", name, f"use one of {', '.join(CLIMATES)}")
     return CLIMATES[name]
+
+
+def _seed(text: str) -> int:
+    if not text.isdecimal():
+        raise InvalidInput("--seed", text, "is not a seed: use an integer")
+    return int(text)
 
 
 def _range(text: str) -> tuple[int, int]:
     first, dash, last = text.partition("-")
     if not (first.isdecimal() and last.isdecimal() and dash and int(first) <= int(last)):
-        raise InvalidInput("--seeds", text, "not a range: write it as 1-200")
+        raise InvalidInput("--seeds", text, "is not a range, such as 1-200")
     return int(first), int(last)
 
 

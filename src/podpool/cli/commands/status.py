@@ -18,14 +18,13 @@ from podpool.cli.spec.options import NO_LEDGER
 from podpool.cli.tables import network_table, node_table, pod_table, slice_table, subnet_table
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
-from podpool.inspect.changes import ActivityEntry, headline
+from podpool.inspect.activity import Activity, headline
 from podpool.inspect.cluster_model import ClusterModel
-from podpool.inspect.objects import SeenPod
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
-from podpool.inspect.pods import PodView, pod_news, pod_view
+from podpool.inspect.pods import PodView, InspectedPod, pod_activity, pod_view
 from podpool.inspect.secondary_networks import NetworkView
-from podpool.inspect.snapshot import ClusterStatus, glance
-from podpool.inspect.view_models import NodeView, SubnetView, ViewModel
+from podpool.inspect.status import ClusterStatus, read_status
+from podpool.inspect.view_models import NodeView, PodView, SubnetView, ViewModel, pod_view
 from podpool.runtime import entropy
 
 V = TypeVar("V", SubnetView, NodeView, NetworkView, PodView)
@@ -45,8 +44,8 @@ class Items(ViewModel, frozen=True, kw_only=True):
 async def status(context: ClusterContext) -> int:
     """Show address usage, waiting Pods and unreachable components."""
     at = context.clock.wall()
-    seen = await glance(context.kube, context.ledger, at=at)
-    scene = seen.scene
+    seen = await read_status(context.kube, context.ledger, at=at)
+    scene = seen.model
     nodes = tuple(scene.nodes.values())
     figures: dict[str, Any] = {
         "summary": seen.headline,
@@ -59,14 +58,14 @@ async def status(context: ClusterContext) -> int:
         "pods_waiting": sum(each.waiting for each in nodes),
         "networks": scene.networks,
         "controller": seen.leader,
-        "unreachable": scene.troubles,
+        "unreachable": scene.problems,
     }
     parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), ""]
     if seen.subnets:
         parts += [subnet_table(seen.subnets), ""]
     cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(scene)}
     cluster["controller"] = _controller(seen, at=at)
-    if CLUSTER in scene.troubles:
+    if CLUSTER in scene.problems:
         cluster = dict.fromkeys(cluster, "unknown")
     rows = [*cluster.items(), ("ledger", _ledger(scene, context))]
     context.printer.result(figures, *parts, TextTable(("COMPONENT", "STATE"), rows))
@@ -106,15 +105,15 @@ def _controller(seen: ClusterStatus, *, at: float) -> str:
 def _ledger(scene: ClusterModel, context: ClusterContext) -> str:
     if context.ledger is None:
         return "none"
-    return "unreachable" if LEDGER in scene.troubles else "reachable"
+    return "unreachable" if LEDGER in scene.problems else "reachable"
 
 
 async def subnets(context: ClusterContext, *, names: Sequence[str]) -> int:
     """Show address usage per subnet."""
-    seen = await glance(context.kube, context.ledger, at=context.clock.wall())
+    seen = await read_status(context.kube, context.ledger, at=context.clock.wall())
     found = _named(seen.subnets, names, what="SUBNET")
-    context.printer.result(Items(items=found, unreachable=seen.scene.troubles), subnet_table(found))
-    return _warn_unreachable(context, seen.scene)
+    context.printer.result(Items(items=found, unreachable=seen.model.problems), subnet_table(found))
+    return _warn_unreachable(context, seen.model)
 
 
 async def nodes(context: ClusterContext, *, names: Sequence[str], waiting: bool) -> int:
@@ -130,7 +129,7 @@ async def pods(context: ClusterContext, *, names: Sequence[str], namespace: str,
     """Show the addresses of Pods."""
     at = context.clock.wall()
     scene = await load_cluster(context)
-    views = (pod_view(each) for each in scene.mirrors.pods.values())
+    views = (pod_view(each) for each in scene.caches.pods.values())
     keys = [each if "/" in each else f"{namespace or context.namespace}/{each}" for each in names]
     shown = _named(sorted(views, key=lambda each: each.name), keys, what="POD", hint="`podpool pods` lists all")
     found = [
@@ -162,31 +161,30 @@ async def watch(context: ClusterContext, **values: str) -> int:
             "--ledger", NO_LEDGER, "watch needs the ledger: name its URL, or use `kubectl get events --watch`"
         )
     observer = Observer(context.kube, context.ledger, clock=context.clock, rng=entropy.system_random())
-    scene, fresh = observer.scene, list[ActivityEntry]()
+    scene, fresh = observer.model, list[Activity]()
 
-    def noticed(old: SeenPod | None, new: SeenPod | None) -> None:
-        if scene.mirrors.pods.synced.is_set():
-            fresh.extend(pod_news(old, new, at=_timestamp(context)))
+    def noticed(old: InspectedPod | None, new: InspectedPod | None) -> None:
+        if scene.caches.pods.synced.is_set():
+            fresh.extend(pod_activity(old, new, at=_timestamp(context)))
 
-    scene.mirrors.pods.subscribe(noticed)
+    scene.caches.pods.subscribe(noticed)
     loop = asyncio.get_running_loop()
     end = None if seconds is None else loop.time() + seconds
     running = asyncio.ensure_future(observer.run())
-    unreachable: Mapping[str, str] = {}
-    """Errors by component."""
+    troubles: Mapping[str, str] = {}
     begun = False
     try:
         while end is None or loop.time() < end:
             await asyncio.sleep(POLL)
             if running.done():
                 running.result()
-            troubles = _warn_changes(context, troubles, scene.troubles)
+            troubles = _warn_changes(context, troubles, scene.problems)
             news = (*scene.look(at=context.clock.wall()).news, *fresh)
             fresh.clear()
             if not begun:  # the initial state is not a change
                 begun = _listed(scene)
                 words = headline(tuple(scene.subnets.values()), tuple(scene.nodes.values()))
-                news = (ActivityEntry(at=_timestamp(context), about="Cluster", words=words),) if begun else ()
+                news = (Activity(at=_timestamp(context), about="Cluster", words=words),) if begun else ()
             for each in news:
                 context.printer.event(each, _line(each))
         if not begun and not troubles:
@@ -198,9 +196,9 @@ async def watch(context: ClusterContext, **values: str) -> int:
 
 
 def _listed(scene: ClusterModel) -> bool:
-    mirrors = scene.mirrors
+    mirrors = scene.caches
     synced = all(each.synced.is_set() for each in (mirrors.nodes, mirrors.configs, mirrors.pods))
-    return synced and bool(scene.subnets or LEDGER in scene.troubles)
+    return synced and bool(scene.subnets or LEDGER in scene.problems)
 
 
 def _warn_changes(context: ClusterContext, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
@@ -212,7 +210,7 @@ def _warn_changes(context: ClusterContext, before: Mapping[str, str], now: Mappi
     return dict(now)
 
 
-def _line(news: ActivityEntry) -> Text:
+def _line(news: Activity) -> Text:
     times = f" ({news.count} times)" if news.count > 1 else ""
     style = WARNING if news.warning else ""
     return Text.assemble((f"{news.at}  ", FAINT), (news.about, HEAD), "  ", (f"{news.words}{times}", style))
@@ -224,16 +222,16 @@ def _timestamp(context: ClusterContext) -> str:
 
 async def load_cluster(context: ClusterContext) -> ClusterModel:
     """Return the state that Kubernetes has; the ledger is not read."""
-    scene = (await glance(context.kube, None, at=context.clock.wall())).scene
+    scene = (await read_status(context.kube, None, at=context.clock.wall())).model
     require_cluster(scene)
     return scene
 
 
 def require_cluster(scene: ClusterModel) -> None:
     """Raise an error if the API server is unreachable."""
-    if CLUSTER in scene.troubles:
+    if CLUSTER in scene.problems:
         alternative = "`podpool subnets` and `podpool who ADDRESS --at TIME` only need the ledger."
-        raise ComponentUnreachable(scene.troubles[CLUSTER], alternative)
+        raise ComponentUnreachable(scene.problems[CLUSTER], alternative)
 
 
 def _warn_unreachable(context: ClusterContext, scene: ClusterModel) -> int:
@@ -241,9 +239,9 @@ def _warn_unreachable(context: ClusterContext, scene: ClusterModel) -> int:
         LEDGER: "showing what Kubernetes knows, without the capacity of subnets",
         CLUSTER: "showing what the ledger knows",
     }
-    for name, words in scene.troubles.items():
-        context.printer.warn(f"{words}: {shown[name]}" if len(scene.troubles) == 1 else words)
-    return UNREACHABLE if scene.troubles else 0
+    for name, words in scene.problems.items():
+        context.printer.warn(f"{words}: {shown[name]}" if len(scene.problems) == 1 else words)
+    return UNREACHABLE if scene.problems else 0
 
 
 def _named(found: Iterable[V], names: Sequence[str], *, what: str, hint: str = "") -> list[V]:

@@ -41,7 +41,7 @@ class PocketApi:
         """Start it, and wait until it has told where it is."""
         self.kubeconfig.unlink(missing_ok=True)
         words = [
-            *("pocket", "serve", "--listen", f"127.0.0.1:{port}"),
+            *("apiserver", "serve", "--listen", f"127.0.0.1:{port}"),
             *("--file", str(self._home.file("pocket.db")), "--write-kubeconfig", str(self.kubeconfig)),
         ]
         log = self._home.file("logs", "pocket.log")

@@ -16,8 +16,8 @@ from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import NODE_UID_LABEL
 from podpool.core.errors import PodpoolError
 from podpool.inspect.audit import AuditReport, audit, confirmed
-from podpool.inspect.audit_snapshot import gather
-from podpool.inspect.view_models import as_decided
+from podpool.inspect.audit_snapshot import read_audit_snapshot
+from podpool.inspect.view_models import with_cluster_scaler
 from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound, ApiServerError
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
@@ -248,7 +248,7 @@ class Stage:
             for name in self.settings.node_names
         )
         decided = self._decided.store.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
-        return Picture(nodes=nodes, subnet=self._subnet and as_decided(self._subnet, decided))
+        return Picture(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, decided))
 
     def asked(self, node: str) -> int:
         """Tell how often a node has asked: the generation of its request."""
@@ -268,7 +268,7 @@ class Stage:
 
     async def _audit(self) -> AuditReport:
         try:
-            return audit(await gather(self._kube, self.cluster.ledger, at=SystemClock().boot()))
+            return audit(await read_audit_snapshot(self._kube, self.cluster.ledger, at=SystemClock().boot()))
         except PodpoolError as error:
             return AuditReport(clean=False, unchecked=(str(error),))
 

@@ -13,17 +13,15 @@ from typing import Any
 from rich.console import Console
 
 from podpool.api.builtin import ObjectReference
-from podpool.cli.commands.audit import verdict
 from podpool.core.errors import PodpoolError
-from podpool.inspect.audit import Report
+from podpool.inspect.audit import AuditReport, summarize
 from podpool.lab.demo.api_server import api_server
 from podpool.lab.demo.cluster import Cluster, alone, refuse_taken_ports, the_plugin
 from podpool.lab.demo.driver import Stage
 from podpool.lab.demo.processes import Supervisor
 from podpool.lab.demo.scenario import ACTS, PACES
 from podpool.lab.demo.screen import Screen, summed_up
-from podpool.lab.demo.settings import DemoSettings, Home, usual_home
-from podpool.ledger.storage.database import parse_database
+from podpool.lab.demo.settings import DemoSettings, Home, usual_home, without_password
 
 SETTLING = 15.0
 FRAME = 0.25
@@ -133,9 +131,9 @@ async def _story(stage: Stage, screen: Screen) -> bool:
     return good
 
 
-def _judged(report: Report) -> list[str]:
-    wrong = [f"WRONG: {each.about}: {each.told}" for each in report.findings]
-    return [f"audit: {verdict(report)}", *wrong, *(f"WRONG: not looked at: {each}" for each in report.unchecked)]
+def _judged(report: AuditReport) -> list[str]:
+    wrong = [f"WRONG: {each.about}: {each.message}" for each in report.findings]
+    return [f"audit: {summarize(report)}", *wrong, *(f"WRONG: not looked at: {each}" for each in report.unchecked)]
 
 
 def _on_page(stage: Stage, number: int, action: str, note: str, *, warning: bool = False) -> None:
@@ -192,7 +190,7 @@ def farewell(settings: DemoSettings, home: Path) -> list[str]:
         "The next podpool up goes on with it, --fresh begins anew. Try next:",
         f"  {again} --fresh --step",
         "      the story again, act by act",
-        f"  {again} --story none",
+        f"  {again} --scenario none",
         "      your own Pods, with kubectl",
         f"  {again} --fresh{other}",
         "      what the scaling changes",
@@ -208,5 +206,5 @@ def _stage_words(settings: DemoSettings, home: Path) -> str:
     names = ("port", "nodes", "subnet", "batch", "api", "database")
     kept |= {name: str(value) for name in names if (value := getattr(settings, name)) != getattr(usual, name)}
     if "database" in kept:
-        kept["database"] = str(parse_database(settings.database))
+        kept["database"] = without_password(settings.database)
     return "".join(f" --{name} {shlex.quote(value)}" for name, value in kept.items())

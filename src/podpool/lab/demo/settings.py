@@ -4,14 +4,13 @@ import ipaddress
 import os
 import shutil
 from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from podpool.cli.node_spec import MODES
 from podpool.controller.settings import parse_scarcity
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
-from podpool.ledger.storage.database import parse_database
 
 NETWORK, SUBNET = "vnet", "pods"
 MOST_NODES = 50
@@ -61,17 +60,13 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
         if not 1 <= self.nodes <= MOST_NODES:
             raise InvalidInput("--nodes", self.nodes, f"must be from 1 to {MOST_NODES}")
         if self.story not in STORIES:
-            raise InvalidInput("--story", self.story, f"use one of {', '.join(STORIES)}")
+            raise InvalidInput("--scenario", self.story, f"use one of {', '.join(STORIES)}")
         if not 1024 <= self.port <= 65532:
             raise InvalidInput("--port", self.port, "must be from 1024 to 65532: four in a row are used")
         if self.api not in APIS:
             raise InvalidInput("--api", self.api, f"use one of {', '.join(APIS)}")
-        if self.mode not in MODES:
-            raise InvalidInput("--mode", self.mode, f"use one of {', '.join(MODES)}")
         parse_scarcity(self.scarcity)
         parse_settings(self.overrides)
-        if self.database:
-            parse_database(self.database)
         self._refuse_crowds()
 
     def _refuse_crowds(self) -> None:
@@ -187,7 +182,7 @@ def _refuse_changes(before: DemoSettings, now: DemoSettings) -> None:
         if was == wanted or (name == "nodes" and wanted > was):
             continue
         if name == "database":
-            was, wanted = (str(parse_database(each)) if each else "" for each in (was, wanted))  # without passwords
+            was, wanted = map(without_password, (was, wanted))
         reason = f"this stage was set with {was or 'none'}; use that, or begin anew with --fresh"
         raise InvalidInput(f"--{name}", wanted, reason)
 
@@ -195,3 +190,10 @@ def _refuse_changes(before: DemoSettings, now: DemoSettings) -> None:
 def usual_home() -> Path:
     """Find the user's own place for state."""
     return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "podpool" / "up"
+
+
+def without_password(url: str) -> str:
+    """Return a database URL without its password."""
+    parts = urlsplit(url)
+    user, at, host = parts.netloc.rpartition("@")
+    return urlunsplit(parts._replace(netloc=f"{user.partition(':')[0]}{at}{host}"))

@@ -1,0 +1,70 @@
+"""Connections of a command to the API server and the ledger, and files that its options name."""
+
+import ssl
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
+from podpool.core.errors import InvalidInput
+from podpool.kube import config
+from podpool.ledger.client import LedgerClient, Timeouts
+from podpool.runtime import entropy
+from podpool.runtime.http import HttpTransport
+from podpool.whereabouts.cni_json import read_object, read_struct
+from podpool.whereabouts.raw_config import RawIpamConfig
+
+
+def kube_connection(kubeconfig: str, context: str = "") -> config.Connection:
+    """Connect to the API server of a kubeconfig, or of the environment if none is named."""
+    if kubeconfig:
+        return config.from_kubeconfig(Path(kubeconfig), context=context or None)
+    return config.connect(context=context or None)
+
+
+@asynccontextmanager
+async def ledger_client(
+    url: str, *, token_file: str, ca_file: str, patience: Timeouts | None = None
+) -> AsyncIterator[LedgerClient | None]:
+    """Open a client of the ledger; None for a cluster without one. Nothing is sent yet."""
+    if url == NO_LEDGER:
+        yield None
+        return
+    transport = HttpTransport(url, tls=_client_tls(ca_file))
+    try:
+        yield LedgerClient(transport, token=_token_reader(token_file), patience=patience, rng=entropy.system_random())
+    finally:
+        await transport.close()
+
+
+def _client_tls(ca_file: str) -> ssl.SSLContext | None:
+    try:
+        return ssl.create_default_context(cafile=ca_file) if ca_file else None
+    except OSError as error:
+        reason = f"cannot be loaded ({error.strerror or error}): use a PEM file"
+        raise InvalidInput("--ledger-ca-file", ca_file, reason) from None
+
+
+def _token_reader(path: str) -> Callable[[], str]:
+    """Return a function that reads a token file on each call: tokens are rotated."""
+
+    def read() -> str:
+        try:
+            return Path(path).read_text().strip() if path else ""
+        except (OSError, UnicodeDecodeError) as error:
+            reason = f"cannot be read ({getattr(error, 'strerror', 'not text')})"
+            raise InvalidInput("--ledger-token-file", path, reason) from None
+
+    return read
+
+
+def read_flat_file(path: str) -> bytes | None:
+    """Read Whereabouts' flat file and validate it; None if none is named."""
+    if not path:
+        return None
+    try:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise InvalidInput(FLAT_FILE.flag, path, f"cannot be read: {error.strerror}") from None
+    read_struct(read_object(content, what=FLAT_FILE.flag), RawIpamConfig, at=FLAT_FILE.flag)
+    return content

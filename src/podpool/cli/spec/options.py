@@ -1,0 +1,60 @@
+"""Options that several commands share."""
+
+from podpool.cli.spec.model import Argument, Option, Output, Type
+from podpool.runtime.logging import FORMATS
+
+LEDGER_URL = "http://127.0.0.1:7780"
+NO_LEDGER = "none"
+"""The value of --ledger for a cluster without a ledger: slices and shared ranges only."""
+ADMIN_TOKEN_FILE = "/var/lib/podpool/ledger.db.admin-token"  # noqa: S105  a path, not a secret
+
+EXIT_CODES = (
+    "Exit codes: 0 success; 1 the check failed or the request was refused; 2 invalid argument or file; "
+    "3 the API server or the ledger is unreachable."
+)
+
+DEBUG = Option("debug", "Print a traceback when the command fails.", "false", Type.BOOLEAN)
+CONFIG = Option("config", "TOML file that sets options of this command.")
+LOG_LEVEL = Option("log-level", "Lowest level to log.", "info", choices=("debug", "info", "warning", "error"))
+LOG_FORMAT = Option("log-format", "Log format. auto is text on a terminal and JSON otherwise.", "auto", choices=FORMATS)
+
+KUBECONFIG = Option(
+    "kubeconfig", "Path to the kubeconfig. Default: $KUBECONFIG, the Pod's service account, then ~/.kube/config."
+)
+CONTEXT = Option("context", "Context of the kubeconfig. Default: the current context.")
+LEDGER = Option("ledger", "URL of the ledger.", LEDGER_URL)
+OPTIONAL_LEDGER = Option("ledger", "URL of the ledger, or 'none' for a cluster without a ledger.", LEDGER_URL)
+LEDGER_TOKEN_FILE = Option("ledger-token-file", "File with the token for the ledger.", ADMIN_TOKEN_FILE)
+LEDGER_CA_FILE = Option("ledger-ca-file", "PEM file with the CA of the ledger's certificate.")
+OUTPUT = Option("output", "Output format.", Output.TABLE, choices=tuple(Output), short="-o")
+MANIFEST_OUTPUT = Option("output", "Output format.", Output.YAML, choices=tuple(Output), short="-o")
+NO_COLOR = Option(
+    "no-color", "Print without colors. The variable NO_COLOR has the same effect.", "false", Type.BOOLEAN, env=False
+)
+PRINTED = (OUTPUT, NO_COLOR)
+LEDGER_CONNECTION = (LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE)
+CLUSTER = (KUBECONFIG, CONTEXT, OPTIONAL_LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, *PRINTED)
+"""Options of every command that inspects a cluster."""
+
+SETTINGS = Option("settings", "Settings that differ from the defaults, such as batch=8,buffer=0.25,shrink_hold=1m.")
+TLS = (
+    Option("tls-cert", "Serve HTTPS with this certificate (PEM file)."),
+    Option("tls-key", "Private key of the certificate (PEM file)."),
+)
+WHEREABOUTS_NAMESPACE = Option(
+    "whereabouts-namespace", "Namespace of IPPools, NodeSlicePools and their Leases.", "kube-system"
+)
+FLAT_FILE = Option("flat-file", "Whereabouts' whereabouts.conf, a copy of the file on the nodes.")
+AT = Option("at", "Time, such as 2026-11-16T02:30:00Z. Default: any time.", env=False)
+NAMESPACE = Option("namespace", "Namespace of the Pod. Default: the context's.", short="-n", env=False)
+WAITING = Option(
+    "waiting", "List only Pods that wait for an address, or nodes with such Pods.", "false", Type.BOOLEAN, env=False
+)
+ADDRESS = Argument("ADDRESS", "IPv4 or IPv6 address.", "address")
+NODE = Argument("NODE", "Name of the Node.", "node")
+POD = Argument("POD", "Name of the Pod, or NAMESPACE/NAME.", "pod")
+
+
+def port_option(default: str, what: str) -> Option:
+    """Return the option `--listen`."""
+    return Option("listen", f"Address and port {what}.", default)
