@@ -1,4 +1,4 @@
-"""One suite, two servers, here too."""
+"""The `cluster` fixture runs a test against the lite API server and against kube-apiserver."""
 
 from tests.kube.conftest import cluster
 

@@ -1,4 +1,4 @@
-"""Pocket as users start it, and kubectl as they type it."""
+"""The lite API server as a process, and kubectl."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ if TYPE_CHECKING:
 PODPOOL = (sys.executable, "-m", "podpool")
 
 
-class Pocket:
-    """`podpool pocket serve`, on a port of its own."""
+class ApiServerProcess:
+    """`podpool apiserver serve`, on a port of its own."""
 
-    def __init__(self, home: Path, *words: str) -> None:
+    def __init__(self, home: Path, *args: str) -> None:
         self.home = home
         self.port = free_port()
-        self.kubeconfig = home / "pocket.kubeconfig"
-        told = ["--listen", f"127.0.0.1:{self.port}", "--write-kubeconfig", str(self.kubeconfig), *words]
+        self.kubeconfig = home / "api_server.kubeconfig"
+        arguments = ["--listen", f"127.0.0.1:{self.port}", "--write-kubeconfig", str(self.kubeconfig), *args]
         self.process = Daemon(
-            [*PODPOOL, "pocket", "serve", *told], log=home / "pocket.log", ready=self.kubeconfig.exists
+            [*PODPOOL, "apiserver", "serve", *arguments], log=home / "api_server.log", ready=self.kubeconfig.exists
         )
 
     def start(self) -> None:
-        """Start it, and wait until it has told where it is."""
+        """Start it, and wait until it has written its kubeconfig."""
         self.kubeconfig.unlink(missing_ok=True)
         self.process.start()
 
@@ -40,18 +40,18 @@ class Kubectl:
 
     def __init__(self, kubeconfig: Path, home: Path, namespace: str) -> None:
         home.mkdir(exist_ok=True)
-        told = ("--kubeconfig", str(kubeconfig), "--cache-dir", str(home / "cache"), "-n", namespace)
-        self._words = (str(program("kubectl")), *told)
+        arguments = ("--kubeconfig", str(kubeconfig), "--cache-dir", str(home / "cache"), "-n", namespace)
+        self._command = (str(program("kubectl")), *arguments)
         self._home = home
 
-    def popen(self, *words: str) -> subprocess.Popen[str]:
-        """Start it; whoever asked for it ends it."""
-        return subprocess.Popen([*self._words, *words], stdout=subprocess.PIPE, text=True, env=self._environment(""))
+    def popen(self, *args: str) -> subprocess.Popen[str]:
+        """Start kubectl; the caller ends it."""
+        return subprocess.Popen([*self._command, *args], stdout=subprocess.PIPE, text=True, env=self._environment(""))
 
-    def say(self, *words: str, manifest: str = "", editor: str = "") -> str:
-        """Run it, and tell all that it says, with its exit code where that is not 0."""
+    def run(self, *args: str, manifest: str = "", editor: str = "") -> str:
+        """Run kubectl, and return its output, with the exit code if that is not 0."""
         done = subprocess.run(
-            [*self._words, *words],
+            [*self._command, *args],
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

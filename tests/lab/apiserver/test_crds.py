@@ -1,4 +1,4 @@
-"""Definitions that are odd, change, or take another kind's name: the same on api_server and on a real API server."""
+"""Validation of CRDs: the same as in kube-apiserver."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -11,7 +11,7 @@ from podpool.api.crds import CRDS
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.lamps import definition
 from tests.kube.loops import in_loop
-from tests.lab.apiserver.test_parity import MERGE, said, served
+from tests.lab.apiserver.test_parity import MERGE, call, wait_until_served
 
 APPROVED = "api-approved.kubernetes.io"
 LEASE_LIKE = ("coordination.k8s.io", "leases", "Lease")
@@ -27,16 +27,16 @@ def with_schema(guest: Guest, spec: dict[str, Any]) -> dict[str, Any]:
 
 @asynccontextmanager
 async def defined(guest: Guest, manifest: dict[str, Any]) -> AsyncIterator[str]:
-    """Define registry for a while; gives the path to the objects."""
+    """Create a CRD for the duration; returns the path of its objects."""
     spec, name = manifest["spec"], manifest["metadata"]["name"]
     await guest.client.create(CRDS, manifest)
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}"
     try:
-        await served(guest, path, yes=True)
+        await wait_until_served(guest, path, yes=True)
         yield path
     finally:
         await guest.client.delete(CRDS, name)
-        await served(guest, path, yes=False)
+        await wait_until_served(guest, path, yes=False)
 
 
 def of(manifest: dict[str, Any], name: str, **parts: object) -> dict[str, Any]:
@@ -46,8 +46,8 @@ def of(manifest: dict[str, Any], name: str, **parts: object) -> dict[str, Any]:
 
 
 async def refused(guest: Guest, manifest: dict[str, Any]) -> tuple[int, list[str]]:
-    """The status of a definition that is not taken, and the fields that are wrong with it."""
-    code, body = await said(guest, "POST", CRDS.path(), {**head(), **manifest})
+    """Return the code and the invalid fields of a rejected CRD."""
+    code, body = await call(guest, "POST", CRDS.path(), {**head(), **manifest})
     return code, sorted({each["field"] for each in body["details"]["causes"]})
 
 
@@ -58,46 +58,48 @@ def head() -> dict[str, str]:
 class TestAdditionalProperties:
     @in_loop
     @pytest.mark.parametrize("beside", [{}, {"properties": {"named": {"type": "string"}}}], ids=str)
-    async def test_true_lets_anything_through_and_empties_what_it_does_not_know(
+    async def test_true_allows_any_field_and_empties_undescribed_objects(
         self, cluster: Cluster, beside: dict[str, Any]
     ) -> None:
         async with cluster.guest() as guest:
             manifest = with_schema(guest, {"type": "object", "additionalProperties": True, **beside})
             sent = {"a": 1, "b": {"c": [1]}, "d": [{"e": 1}, 2, ["f"]], "named": "g"}
             async with defined(guest, manifest) as path:
-                code, made = await said(guest, "POST", path, of(manifest, "a", spec=sent))
+                code, made = await call(guest, "POST", path, of(manifest, "a", spec=sent))
                 assert (201, {**sent, "b": {}, "d": [{}, 2, ["f"]]}) == (code, made.get("spec")), made
-                code, kept = await said(guest, "PATCH", f"{path}/a", {"spec": {"b": 5}}, media=MERGE)
+                code, kept = await call(guest, "PATCH", f"{path}/a", {"spec": {"b": 5}}, media=MERGE)
                 assert (200, 5) == (code, kept["spec"]["b"])
 
     @in_loop
-    async def test_false_lets_nothing_through(self, cluster: Cluster) -> None:
+    async def test_false_allows_no_other_field(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             manifest = with_schema(guest, {"type": "object", "additionalProperties": False})
             async with defined(guest, manifest) as path:
-                assert 201 == (await said(guest, "POST", path, of(manifest, "a", spec={})))[0]
-                assert 422 == (await said(guest, "POST", path, of(manifest, "b", spec={"a": 1})))[0]
+                assert 201 == (await call(guest, "POST", path, of(manifest, "a", spec={})))[0]
+                assert 422 == (await call(guest, "POST", path, of(manifest, "b", spec={"a": 1})))[0]
 
     @in_loop
-    async def test_a_schema_of_others_holds_for_them(self, cluster: Cluster) -> None:
+    async def test_a_schema_applies_to_additional_properties(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             inner = {"type": "object", "properties": {"x": {"type": "integer"}}}
             manifest = with_schema(guest, {"type": "object", "additionalProperties": inner})
             async with defined(guest, manifest) as path:
-                code, made = await said(guest, "POST", path, of(manifest, "a", spec={"k": {"x": 1, "y": 2}}))
+                code, made = await call(guest, "POST", path, of(manifest, "a", spec={"k": {"x": 1, "y": 2}}))
                 assert (201, {"k": {"x": 1}}) == (code, made["spec"])
-                assert 422 == (await said(guest, "POST", path, of(manifest, "b", spec={"k": {"x": "1"}})))[0]
+                assert 422 == (await call(guest, "POST", path, of(manifest, "b", spec={"k": {"x": "1"}})))[0]
 
     @in_loop
     @pytest.mark.parametrize("others", [False, {"type": "string"}], ids=str)
-    async def test_a_schema_names_its_fields_or_tells_of_others(self, cluster: Cluster, others: object) -> None:
+    async def test_properties_and_additional_properties_exclude_each_other(
+        self, cluster: Cluster, others: object
+    ) -> None:
         async with cluster.guest() as guest:
             both = {"type": "object", "properties": {"a": {"type": "string"}}, "additionalProperties": others}
             code, fields = await refused(guest, with_schema(guest, both))
             assert (422, ["additionalProperties"]) == (code, [each.rpartition(".")[2] for each in fields])
 
     @in_loop
-    async def test_an_object_itself_has_only_what_is_named(self, cluster: Cluster) -> None:
+    async def test_additional_properties_are_forbidden_at_the_root(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             manifest = with_schema(guest, {"type": "object"})
             manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["additionalProperties"] = True
@@ -115,22 +117,22 @@ class TestIdentity:
             ({"names": {"plural": "candles"}}, ["spec.names.plural"]),
         ],
     )
-    async def test_what_objects_are_kept_by_does_not_change(
+    async def test_identity_fields_are_immutable(
         self, cluster: Cluster, change: dict[str, Any], fields: list[str]
     ) -> None:
         async with cluster.guest() as guest:
             manifest = definition("lamps", "Lamp", guest.namespace)
             async with defined(guest, manifest) as path:
-                await said(guest, "POST", path, of(manifest, "a"))
-                place = CRDS.path(name=manifest["metadata"]["name"])
-                code, body = await said(guest, "PATCH", place, {"spec": change}, media=MERGE)
+                await call(guest, "POST", path, of(manifest, "a"))
+                crd = CRDS.path(name=manifest["metadata"]["name"])
+                code, body = await call(guest, "PATCH", crd, {"spec": change}, media=MERGE)
                 assert (422, fields) == (code, sorted({each["field"] for each in body["details"]["causes"]})), body
-                assert 200 == (await said(guest, "GET", f"{path}/a"))[0]
+                assert 200 == (await call(guest, "GET", f"{path}/a"))[0]
 
 
-class TestNamesOfOurOwnKinds:
+class TestBuiltinGroups:
     def like_leases(self, version: str, **annotations: str) -> dict[str, Any]:
-        """A definition that is named as Leases are, in some version, with a schema of its own."""
+        """Return a CRD with the name of Leases, in another version and with its own schema."""
         group, plural, kind = LEASE_LIKE
         manifest = definition(plural, kind, "x")
         manifest["metadata"] = {"name": f"{plural}.{group}", "annotations": annotations}
@@ -139,35 +141,33 @@ class TestNamesOfOurOwnKinds:
         return manifest
 
     async def end(self, guest: Guest, name: str) -> None:
-        """Delete a definition, and wait until the next one may have its name."""
+        """Delete a CRD, and wait until its name is free."""
         await guest.client.delete(CRDS, name)
-        while (await said(guest, "GET", CRDS.path(name=name)))[0] != 404:
-            pass  # the server takes its time for each answer
+        while (await call(guest, "GET", CRDS.path(name=name)))[0] != 404:
+            pass  # each request takes a moment
 
     @in_loop
     @pytest.mark.parametrize("annotations", [{}, {APPROVED: "yes"}], ids=str)
-    async def test_a_group_of_kubernetes_needs_an_approval(self, cluster: Cluster, annotations: dict[str, str]) -> None:
+    async def test_a_protected_group_needs_an_approval(self, cluster: Cluster, annotations: dict[str, str]) -> None:
         async with cluster.guest() as guest:
             code, fields = await refused(guest, self.like_leases("v9", **annotations))
             assert (422, [f"metadata.annotations[{APPROVED}]"]) == (code, fields)
 
     @in_loop
     @pytest.mark.parametrize("version", ["v1", "v9"])
-    async def test_with_one_it_is_kept_and_the_kind_itself_stays_what_it_is(
-        self, cluster: Cluster, version: str
-    ) -> None:
-        """In a group that the server has itself, nothing that a definition says is served."""
+    async def test_an_approved_crd_does_not_change_a_builtin_resource(self, cluster: Cluster, version: str) -> None:
+        """A CRD adds nothing to a built-in group."""
         async with cluster.guest() as guest:
             manifest = self.like_leases(version, **{APPROVED: "unapproved, a test"})
             await guest.client.create(CRDS, manifest)
             mine = LEASES.path(namespace=guest.namespace)
             try:
                 lease = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "me"}}
-                code, made = await said(guest, "POST", mine, lease)
+                code, made = await call(guest, "POST", mine, lease)
                 assert (201, "me") == (code, made["spec"]["holderIdentity"])
                 assert "power" not in made
-                code, _ = await said(guest, "GET", "/apis/coordination.k8s.io/v9/leases")
+                code, _ = await call(guest, "GET", "/apis/coordination.k8s.io/v9/leases")
                 assert 404 == code
             finally:
                 await self.end(guest, manifest["metadata"]["name"])
-            assert 200 == (await said(guest, "GET", f"{mine}/a"))[0], "a Lease outlives the definition"
+            assert 200 == (await call(guest, "GET", f"{mine}/a"))[0], "a Lease outlives the definition"

@@ -1,4 +1,4 @@
-"""The real kubectl, typed the same on api_server and on a real API server: it must say the same."""
+"""kubectl prints the same on the lite API server and on kube-apiserver."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
 from tests.kube.loops import in_loop
-from tests.lab.apiserver.processes import Kubectl, ApiServerProcess
+from tests.lab.apiserver.processes import ApiServerProcess, Kubectl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
 _count = itertools.count(1)
-_OWN = (
+_VARYING = (
     (re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), "UID"),
     (re.compile(r"(resourceVersion: |Resource Version: +)\"?\d+\"?"), "VERSION"),
     (re.compile(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "TIME"),
@@ -34,13 +34,13 @@ _OWN = (
     (re.compile(r"(?<= )\d+s\b *"), "AGE "),
     (re.compile(r"kubectl-edit-\d+"), "FILE"),
 )
-"""What no two servers have in common."""
+"""Values that differ between servers."""
 _ADMISSION = re.compile(
     r"^(No resource quota\.|No LimitRange resource\.|Priority: .*|"
     r"((Taints|Tolerations):)? +(node\.kubernetes\.io/.*|<none>))\n",
     re.MULTILINE,
 )
-"""What a real server's admission and its further registry add to `describe`."""
+"""Lines of `describe` that come from admission and from resources of kube-apiserver only."""
 
 NODE = """
 apiVersion: v1
@@ -101,55 +101,55 @@ spec: {range: RANGE, allocations: {}}
 
 
 class Both:
-    """The same words to two servers."""
+    """kubectl with the same arguments on two servers."""
 
     def __init__(self, api_server: Kubectl, real: Kubectl, namespace: str) -> None:
         self._pocket, self._real = api_server, real
         self.namespace = namespace
 
-    def say(self, *words: str, manifest: str = "", editor: str = "") -> str:
-        """Tell what both say; they must agree."""
+    def run(self, *args: str, manifest: str = "", editor: str = "") -> str:
+        """Return the output, which must be the same on both."""
         ours, theirs = (
-            _common(each.say(*words, manifest=manifest, editor=editor)) for each in (self._pocket, self._real)
+            _common(each.run(*args, manifest=manifest, editor=editor)) for each in (self._pocket, self._real)
         )
-        assert theirs == ours, f"kubectl {' '.join(words)}"
+        assert theirs == ours, f"kubectl {' '.join(args)}"
         return ours
 
-    def watched(self, *words: str, lines: int) -> tuple[list[str], list[str]]:
-        """Tell the first lines of a watch on each."""
-        ours, theirs = (_first_lines(each, words, lines) for each in (self._pocket, self._real))
+    def watched(self, *args: str, lines: int) -> tuple[list[str], list[str]]:
+        """Return the first lines of a watch on each."""
+        ours, theirs = (_first_lines(each, args, lines) for each in (self._pocket, self._real))
         return ours, theirs
 
 
 def _common(text: str) -> str:
-    for pattern, word in _OWN:
+    for pattern, word in _VARYING:
         text = pattern.sub(word, text)
     lines = [" ".join(each.split()) for each in _ADMISSION.sub("", text).splitlines()]
     return "\n".join(each for each in lines if each)
 
 
-def _first_lines(kubectl: Kubectl, words: tuple[str, ...], count: int) -> list[str]:
-    watching = kubectl.popen(*words)
-    told: list[str] = []
+def _first_lines(kubectl: Kubectl, args: tuple[str, ...], count: int) -> list[str]:
+    watching = kubectl.popen(*args)
+    output: list[str] = []
     assert watching.stdout
-    reading = threading.Thread(target=lambda: told.extend(itertools.islice(watching.stdout or (), count)))
+    reading = threading.Thread(target=lambda: output.extend(itertools.islice(watching.stdout or (), count)))
     reading.start()
     try:
-        until(lambda: bool(told), "the watch begins")
-        kubectl.say("label", "nnc", "config", "seen=yes")
-        kubectl.say("delete", "nnc", "config")
+        until(lambda: bool(output), "the watch begins")
+        kubectl.run("label", "nnc", "config", "seen=yes")
+        kubectl.run("delete", "nnc", "config")
         reading.join(30)
     finally:
         watching.kill()
         watching.wait()
         reading.join()
         watching.stdout.close()
-    return [_common(each) for each in told]
+    return [_common(each) for each in output]
 
 
 @pytest.fixture(scope="module")
 def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServerProcess]:
-    """One api_server for all, over HTTPS and in a file."""
+    """One lite API server for all tests, over HTTPS and with a file."""
     home = tmp_path_factory.mktemp("api_server")
     api_server = ApiServerProcess(home, "--file", str(home / "api_server.db"), "--tls")
     api_server.start()
@@ -159,149 +159,149 @@ def api_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServerPr
 
 @pytest.fixture
 def both(api_server: ApiServerProcess, control_plane: ControlPlane, tmp_path: Path) -> Both:
-    """Both servers, with our registry and a namespace of the test's own."""
+    """Both servers, with podpool's CRDs and a namespace for the test."""
     define(api_server.kubeconfig)
     define(control_plane.kubeconfig)
     namespace = f"kubectl-{next(_count)}"
     ours = Kubectl(api_server.kubeconfig, tmp_path / "api_server", namespace)
     both = Both(ours, Kubectl(control_plane.kubeconfig, tmp_path / "real", namespace), namespace)
-    assert "created" in both.say("create", "namespace", namespace)
+    assert "created" in both.run("create", "namespace", namespace)
     return both
 
 
 @in_loop
 async def define(kubeconfig: Path) -> None:
-    road = from_kubeconfig(kubeconfig)
+    transport = from_kubeconfig(kubeconfig)
     try:
-        await install_crds(KubeClient(road), crd_manifests())
+        await install_crds(KubeClient(transport), crd_manifests())
     finally:
-        await road.close()
+        await transport.close()
 
 
-class TestOwnKinds:
-    def test_our_objects(self, both: Both) -> None:
-        both.say("apply", "-f", "-", manifest=NNC)
-        assert "unchanged" in both.say("apply", "-f", "-", manifest=NNC)
-        both.say("get", "nnc")
+class TestCustomResources:
+    def test_node_network_configs(self, both: Both) -> None:
+        both.run("apply", "-f", "-", manifest=NNC)
+        assert "unchanged" in both.run("apply", "-f", "-", manifest=NNC)
+        both.run("get", "nnc")
         status = (
             '{"status":{"assignedIPCount":3,"networkContainers":[{"id":"i","subnetName":"s","version":2},'
             '{"id":"j","subnetName":"s2","version":5}]}}'
         )
-        both.say("patch", "nnc", "config", "--type=merge", "--subresource=status", "-p", status)
-        both.say("get", "nnc", "-o", "wide")
-        both.say("get", "nnc", "config", "-o", "yaml")
-        both.say("describe", "nnc", "config")
-        assert "configured" in both.say("apply", "-f", "-", manifest=NNC.replace("1600", "3200"))
-        assert "edited" in both.say("edit", "nnc", "config", editor="sed -i s/3200/4800/")
-        assert "4800" in both.say("get", "nnc", "config", "-o", "jsonpath={.spec}")
-        assert "deleted" in both.say("delete", "nnc", "config")
-        assert "NotFound" in both.say("get", "nnc", "config")
+        both.run("patch", "nnc", "config", "--type=merge", "--subresource=status", "-p", status)
+        both.run("get", "nnc", "-o", "wide")
+        both.run("get", "nnc", "config", "-o", "yaml")
+        both.run("describe", "nnc", "config")
+        assert "configured" in both.run("apply", "-f", "-", manifest=NNC.replace("1600", "3200"))
+        assert "edited" in both.run("edit", "nnc", "config", editor="sed -i s/3200/4800/")
+        assert "4800" in both.run("get", "nnc", "config", "-o", "jsonpath={.spec}")
+        assert "deleted" in both.run("delete", "nnc", "config")
+        assert "NotFound" in both.run("get", "nnc", "config")
 
-    def test_what_breaks_a_schema(self, both: Both) -> None:
-        assert "should match" in both.say("create", "-f", "-", manifest=POOL.replace("RANGE", "nonsense"))
-        both.say("create", "-f", "-", manifest=POOL.replace("RANGE", "10.0.0.0/24"))
-        assert "AlreadyExists" in both.say("create", "-f", "-", manifest=POOL.replace("RANGE", "10.0.0.0/24"))
-        both.say("get", "ippools")
-        both.say("delete", "-f", "-", manifest=POOL)
+    def test_schema_violations(self, both: Both) -> None:
+        assert "should match" in both.run("create", "-f", "-", manifest=POOL.replace("RANGE", "nonsense"))
+        both.run("create", "-f", "-", manifest=POOL.replace("RANGE", "10.0.0.0/24"))
+        assert "AlreadyExists" in both.run("create", "-f", "-", manifest=POOL.replace("RANGE", "10.0.0.0/24"))
+        both.run("get", "ippools")
+        both.run("delete", "-f", "-", manifest=POOL)
 
-    def test_explanations(self, both: Both) -> None:
-        both.say("explain", "nnc.spec.requestedIPCount")
-        both.say("explain", "ippools.spec")
+    def test_explain(self, both: Both) -> None:
+        both.run("explain", "nnc.spec.requestedIPCount")
+        both.run("explain", "ippools.spec")
 
-    def test_a_watch_in_the_terminal(self, both: Both) -> None:
-        both.say("create", "-f", "-", manifest=NNC)
+    def test_watch(self, both: Both) -> None:
+        both.run("create", "-f", "-", manifest=NNC)
         ours, theirs = both.watched("get", "nnc", "-w", "--output-watch-events", lines=4)
         assert ["ADDED", "MODIFIED", "DELETED"] == [each.split()[0] for each in ours[1:]]
         assert theirs == ours
 
 
-class TestKubernetesKinds:
+class TestBuiltinKinds:
     def test_nodes(self, both: Both) -> None:
         name = f"node-{both.namespace}"
-        both.say("create", "-f", "-", manifest=NODE.replace("NAME", name))
-        both.say("get", "node", name)
-        both.say("get", "node", name, "-o", "wide")
-        for words in (["label", "node", name, "colour=red"], ["annotate", "node", name, "x=y"], ["cordon", name]):
-            both.say(*words)
-        both.say("get", "node", name, "--show-labels")
-        both.say("uncordon", name)
-        both.say("describe", "node", name)
-        both.say("taint", "node", name, "key-")
-        assert "edited" in both.say("edit", "node", name, editor="sed -i s/red$/blue/")
-        assert "blue" in both.say("get", "node", name, "-o", "jsonpath={.metadata.labels.colour}")
-        both.say("delete", "node", name)
+        both.run("create", "-f", "-", manifest=NODE.replace("NAME", name))
+        both.run("get", "node", name)
+        both.run("get", "node", name, "-o", "wide")
+        for args in (["label", "node", name, "colour=red"], ["annotate", "node", name, "x=y"], ["cordon", name]):
+            both.run(*args)
+        both.run("get", "node", name, "--show-labels")
+        both.run("uncordon", name)
+        both.run("describe", "node", name)
+        both.run("taint", "node", name, "key-")
+        assert "edited" in both.run("edit", "node", name, editor="sed -i s/red$/blue/")
+        assert "blue" in both.run("get", "node", name, "-o", "jsonpath={.metadata.labels.colour}")
+        both.run("delete", "node", name)
 
     def test_pods(self, both: Both) -> None:
-        both.say("apply", "-f", "-", manifest=POD)
-        for words in (["get", "pods"], ["get", "pods", "-o", "wide"], ["describe", "pod", "p"]):
-            both.say(*words)
-        both.say("apply", "-f", "-", manifest=POD.replace("app: x", "app: x, tier: one"))
-        both.say("get", "pods", "--show-labels")
-        assert "p" in both.say("get", "pods", "-l", "app in (x, y), tier", "-o", "name")
-        both.say("get", "pods", "-l", "app=y")
-        assert "not supported" in both.say("get", "pods", "--field-selector", "spec.none=x")
+        both.run("apply", "-f", "-", manifest=POD)
+        for args in (["get", "pods"], ["get", "pods", "-o", "wide"], ["describe", "pod", "p"]):
+            both.run(*args)
+        both.run("apply", "-f", "-", manifest=POD.replace("app: x", "app: x, tier: one"))
+        both.run("get", "pods", "--show-labels")
+        assert "p" in both.run("get", "pods", "-l", "app in (x, y), tier", "-o", "name")
+        both.run("get", "pods", "-l", "app=y")
+        assert "not supported" in both.run("get", "pods", "--field-selector", "spec.none=x")
         for status in (
             '{"status":{"phase":"Running","podIPs":[{"ip":"10.0.0.4"}],"conditions":[{"type":"Ready","status":"True"}]}}',
             '{"status":{"conditions":[{"type":"Initialized","status":"True"}]}}',
         ):
-            both.say("patch", "pod", "p", "--subresource=status", "-p", status)
-        both.say("get", "pod", "p", "-o", "jsonpath={.status.conditions[*].type} {.status.podIPs}")
-        both.say("get", "pods", "-o", "wide", "--field-selector", "status.phase=Running")
-        both.say("patch", "pod", "p", "--type=json", "-p", '[{"op":"remove","path":"/metadata/labels/tier"}]')
-        assert "deleted" in both.say("delete", "pod", "p")
-        assert "No resources found" in both.say("get", "pods")
+            both.run("patch", "pod", "p", "--subresource=status", "-p", status)
+        both.run("get", "pod", "p", "-o", "jsonpath={.status.conditions[*].type} {.status.podIPs}")
+        both.run("get", "pods", "-o", "wide", "--field-selector", "status.phase=Running")
+        both.run("patch", "pod", "p", "--type=json", "-p", '[{"op":"remove","path":"/metadata/labels/tier"}]')
+        assert "deleted" in both.run("delete", "pod", "p")
+        assert "No resources found" in both.run("get", "pods")
 
     def test_leases_and_events(self, both: Both) -> None:
-        both.say("apply", "-f", "-", manifest=LEASE)
-        both.say("apply", "-f", "-", manifest=LEASE.replace("15", "20"))
-        both.say("get", "leases")
-        both.say("get", "lease", "l", "-o", "jsonpath={.spec}")
-        both.say("create", "-f", "-", manifest=EVENT.replace("NAMESPACE", both.namespace))
-        both.say("get", "events")
-        both.say("get", "events", "-o", "wide")
+        both.run("apply", "-f", "-", manifest=LEASE)
+        both.run("apply", "-f", "-", manifest=LEASE.replace("15", "20"))
+        both.run("get", "leases")
+        both.run("get", "lease", "l", "-o", "jsonpath={.spec}")
+        both.run("create", "-f", "-", manifest=EVENT.replace("NAMESPACE", both.namespace))
+        both.run("get", "events")
+        both.run("get", "events", "-o", "wide")
         fields = "jsonpath={.note}{.regarding.name}{.deprecatedCount}{.deprecatedSource.component}"
-        both.say("get", "events.events.k8s.io", "e", "-o", fields)
-        assert "event/e" == both.say("get", "events", "--field-selector", "involvedObject.name=l", "-o", "name")
-        both.say("get", "events", "--field-selector", "reason=No", "-o", "name")
-        both.say("describe", "lease", "l")
-        both.say("delete", "lease", "l")
+        both.run("get", "events.events.k8s.io", "e", "-o", fields)
+        assert "event/e" == both.run("get", "events", "--field-selector", "involvedObject.name=l", "-o", "name")
+        both.run("get", "events", "--field-selector", "reason=No", "-o", "name")
+        both.run("describe", "lease", "l")
+        both.run("delete", "lease", "l")
 
     def test_namespaces_and_configmaps(self, both: Both) -> None:
-        both.say("get", "ns", both.namespace, "--show-labels")
-        both.say("get", "ns", both.namespace, "-o", "yaml")
-        both.say("describe", "ns", both.namespace)
-        both.say("create", "configmap", "m", "--from-literal=a=b")
-        both.say("get", "cm", "m", "-o", "jsonpath={.data}")
-        both.say("get", "cm")
-        both.say("delete", "cm", "--all")
-        assert "exit 1" in both.say("-n", "nowhere", "create", "-f", "-", manifest=LEASE)
+        both.run("get", "ns", both.namespace, "--show-labels")
+        both.run("get", "ns", both.namespace, "-o", "yaml")
+        both.run("describe", "ns", both.namespace)
+        both.run("create", "configmap", "m", "--from-literal=a=b")
+        both.run("get", "cm", "m", "-o", "jsonpath={.data}")
+        both.run("get", "cm")
+        both.run("delete", "cm", "--all")
+        assert "exit 1" in both.run("-n", "nowhere", "create", "-f", "-", manifest=LEASE)
 
 
-class TestWhatIsLeftOut:
+class TestUnsupported:
     @pytest.mark.parametrize(
-        ("words", "sentence"),
+        ("args", "sentence"),
         [
-            (["apply", "--server-side", "-f", "-"], "server-side apply is not spoken"),
-            (["create", "--dry-run=server", "-f", "-"], "is not spoken"),
-            (["auth", "can-i", "get", "pods"], "who may do what (RBAC) is not spoken"),
+            (["apply", "--server-side", "-f", "-"], "server-side apply is not supported"),
+            (["create", "--dry-run=server", "-f", "-"], "is not supported"),
+            (["auth", "can-i", "get", "pods"], "authorization (RBAC) is not supported"),
         ],
     )
-    def test_it_is_refused_with_a_sentence(
-        self, api_server: ApiServerProcess, tmp_path: Path, words: list[str], sentence: str
+    def test_unsupported_requests_name_the_feature(
+        self, api_server: ApiServerProcess, tmp_path: Path, args: list[str], sentence: str
     ) -> None:
-        assert sentence in Kubectl(api_server.kubeconfig, tmp_path, "default").say(*words, manifest=LEASE)
+        assert sentence in Kubectl(api_server.kubeconfig, tmp_path, "default").run(*args, manifest=LEASE)
 
     @pytest.mark.parametrize("verb", ["create", "apply"])
-    def test_a_webhook_is_refused_with_a_sentence(self, api_server: ApiServerProcess, tmp_path: Path, verb: str) -> None:
-        """Kubectl would say that there is no such kind; there is, and it would do nothing here."""
+    def test_webhooks_are_rejected_by_name(self, api_server: ApiServerProcess, tmp_path: Path, verb: str) -> None:
+        """The error names the missing feature, instead of an unknown kind."""
         kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")
-        sentence = "admission (by webhooks and policies) is not spoken by this API server (podpool api_server)"
-        assert sentence in kubectl.say(verb, "-f", "-", manifest=WEBHOOK)
+        sentence = "admission (webhooks and policies) is not supported by this API server (podpool apiserver)"
+        assert sentence in kubectl.run(verb, "-f", "-", manifest=WEBHOOK)
 
-    def test_rules_in_definitions_are_kept_and_warned_of(self, api_server: ApiServerProcess, tmp_path: Path) -> None:
+    def test_cel_rules_are_accepted_with_a_warning(self, api_server: ApiServerProcess, tmp_path: Path) -> None:
         kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")
         ruled = RULED.replace("GROUP", f"x{next(_count)}.dev")
-        assert "not evaluated" in kubectl.say("create", "-f", "-", manifest=ruled)
+        assert "not evaluated" in kubectl.run("create", "-f", "-", manifest=ruled)
 
 
 WEBHOOK = """

@@ -1,4 +1,4 @@
-"""The two kinds of patches, by the examples of their RFCs."""
+"""Merge patches and JSON patches, with the examples of their RFCs."""
 
 from typing import Any
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.lab.apiserver.patches import PatchFailed, merged, patched
+from podpool.lab.apiserver.patches import PatchError, json_patch, merge_patch
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=3),
@@ -37,13 +37,13 @@ class TestMerge:
         ],
     )
     def test_examples(self, value: Any, patch: Any, expected: Any) -> None:  # noqa: ANN401  JSON
-        assert expected == merged(value, patch)
+        assert expected == merge_patch(value, patch)
 
     @given(OBJECTS, OBJECTS)
-    def test_twice_is_once_and_nothing_is_changed_in_place(self, value: Any, patch: Any) -> None:  # noqa: ANN401  JSON
+    def test_it_is_idempotent_and_changes_nothing_in_place(self, value: Any, patch: Any) -> None:  # noqa: ANN401  JSON
         before = repr(value)
-        once = merged(value, patch)
-        assert once == merged(once, patch)
+        once = merge_patch(value, patch)
+        assert once == merge_patch(once, patch)
         assert before == repr(value)
 
 
@@ -66,7 +66,7 @@ class TestOperations:
     )
     def test_examples(self, value: Any, operations: list[dict[str, Any]], expected: Any) -> None:  # noqa: ANN401  JSON
         before = repr(value)
-        assert expected == patched(value, operations)
+        assert expected == json_patch(value, operations)
         assert before == repr(value)
 
     @pytest.mark.parametrize(
@@ -85,10 +85,10 @@ class TestOperations:
             {},
         ],
     )
-    def test_what_does_not_fit_fails_by_name(self, operation: dict[str, Any]) -> None:
-        with pytest.raises(PatchFailed):
-            patched({"a": 1, "list": [1]}, [operation])
+    def test_operations_that_do_not_fit_fail(self, operation: dict[str, Any]) -> None:
+        with pytest.raises(PatchError):
+            json_patch({"a": 1, "list": [1]}, [operation])
 
-    def test_a_patch_has_an_end(self) -> None:
-        with pytest.raises(PatchFailed, match="10001 operations"):
-            patched({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)
+    def test_the_number_of_operations_is_limited(self) -> None:
+        with pytest.raises(PatchError, match="10001 operations"):
+            json_patch({}, [{"op": "add", "path": "/a", "value": 1}] * 10_001)

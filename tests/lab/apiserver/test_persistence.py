@@ -1,4 +1,4 @@
-"""A store in a file: what was answered is there after the process, whatever ended it."""
+"""A store in a file: answered writes survive the process."""
 
 import asyncio
 import random
@@ -22,15 +22,15 @@ from tests.lab.apiserver.processes import ApiServerProcess
 from tests.lab.apiserver.test_malformed_objects import without_scope
 
 
-def opened(path: Path, failed: Callable[[StoreFileError], None] = lambda _: None) -> tuple[ObjectStore, StoreFile]:
+def open_store(path: Path, failed: Callable[[StoreFileError], None] = lambda _: None) -> tuple[ObjectStore, StoreFile]:
     store = ObjectStore(clock=FixedClock(), rng=random.Random(1))  # noqa: S311  seeded
     file = StoreFile(path, on_failure=failed)
     file.attach(store)
     return store, file
 
 
-def test_a_store_goes_on_with_its_objects_kinds_and_versions(tmp_path: Path) -> None:
-    store, file = opened(tmp_path / "api_server.db")
+def test_a_reopened_store_has_its_objects_resources_and_versions(tmp_path: Path) -> None:
+    store, file = open_store(tmp_path / "api_server.db")
     for manifest in crd_manifests():
         store.create(CRDS, manifest)
     nodes = store.registry.find("", "v1", "nodes")
@@ -40,81 +40,81 @@ def test_a_store_goes_on_with_its_objects_kinds_and_versions(tmp_path: Path) -> 
     store.delete(nodes, "b")
     before = store.snapshot()
     file.close()
-    again, file = opened(tmp_path / "api_server.db")
+    again, file = open_store(tmp_path / "api_server.db")
     assert before == again.snapshot()
     assert NODE_NETWORK_CONFIGS.kind == again.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs").kind
     assert str(before.revision + 1) == again.create(nodes, {"metadata": {"name": "d"}})["metadata"]["resourceVersion"]
     file.close()
 
 
-def test_what_goes_with_a_definition_goes_from_the_file(tmp_path: Path) -> None:
-    store, file = opened(tmp_path / "api_server.db")
+def test_deleting_a_crd_deletes_its_objects_from_the_file(tmp_path: Path) -> None:
+    store, file = open_store(tmp_path / "api_server.db")
     for manifest in crd_manifests():
         store.create(CRDS, manifest)
-    served = store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
-    body = {"apiVersion": served.api_version, "kind": served.kind, "metadata": {"name": "n"}}
-    store.create(served, body, namespace="default")
+    wait_until_served = store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
+    body = {"apiVersion": wait_until_served.api_version, "kind": wait_until_served.kind, "metadata": {"name": "n"}}
+    store.create(wait_until_served, body, namespace="default")
     store.delete(CRDS, "nodenetworkconfigs.acn.azure.com")
     file.close()
-    again, file = opened(tmp_path / "api_server.db")
+    again, file = open_store(tmp_path / "api_server.db")
     assert store.snapshot() == again.snapshot()
     file.close()
 
 
-def test_a_file_that_is_none_is_refused_with_its_name(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_database_is_rejected_by_name(tmp_path: Path) -> None:
     path = tmp_path / "text"
-    path.write_text("not a database, and longer than the mark that one begins with")
-    with pytest.raises(StoreFileError, match="text cannot be used"):
-        opened(path)
+    path.write_text("not a database, and longer than the header of one")
+    with pytest.raises(StoreFileError, match="cannot store the cluster's objects in .*text"):
+        open_store(path)
 
 
 def test_two_servers_do_not_share_a_file(tmp_path: Path) -> None:
-    _, file = opened(tmp_path / "api_server.db")
+    _, file = open_store(tmp_path / "api_server.db")
     with pytest.raises(StoreFileError, match="locked"):
-        opened(tmp_path / "api_server.db")
+        open_store(tmp_path / "api_server.db")
     file.close()
 
 
-def test_a_write_that_cannot_be_kept_is_not_answered(tmp_path: Path) -> None:
-    told: list[StoreFileError] = []
-    store, file = opened(tmp_path / "api_server.db", told.append)
+def test_a_write_that_cannot_be_stored_is_not_answered(tmp_path: Path) -> None:
+    failures: list[StoreFileError] = []
+    store, file = open_store(tmp_path / "api_server.db", failures.append)
     file.close()
     with pytest.raises(StoreFileError):
         store.create(store.registry.find("", "v1", "nodes"), {"metadata": {"name": "a"}})
-    assert 1 == len(told)
+    assert 1 == len(failures)
 
 
-def test_a_definition_that_is_refused_leaves_the_file_as_it_was(tmp_path: Path) -> None:
-    store, file = opened(tmp_path / "api_server.db")
+def test_a_rejected_crd_does_not_change_the_file(tmp_path: Path) -> None:
+    store, file = open_store(tmp_path / "api_server.db")
     with pytest.raises(StatusError, match="spec.scope: Required value"):
         store.create(CRDS, {"metadata": {"name": "lamps.x.dev"}, "spec": without_scope()})
     store.create(store.registry.find("", "v1", "nodes"), {"metadata": {"name": "a"}})
     file.close()
-    again, file = opened(tmp_path / "api_server.db")
+    again, file = open_store(tmp_path / "api_server.db")
     assert store.snapshot() == again.snapshot()
     file.close()
 
 
-def test_a_write_that_fails_half_way_is_rolled_back(tmp_path: Path) -> None:
-    told: list[StoreFileError] = []
-    store, file = opened(tmp_path / "api_server.db", told.append)
+def test_a_failed_write_is_rolled_back(tmp_path: Path) -> None:
+    failures: list[StoreFileError] = []
+    store, file = open_store(tmp_path / "api_server.db", failures.append)
     before = store.snapshot()
     nodes = store.registry.find("", "v1", "nodes")
     with pytest.raises(StoreFileError):
         store.create(nodes, {"metadata": {"name": "a"}, "spec": {"odd": object()}})
-    assert 1 == len(told)
+    assert 1 == len(failures)
     file.close()
-    again, file = opened(tmp_path / "api_server.db")
+    again, file = open_store(tmp_path / "api_server.db")
     assert before == again.snapshot()
     file.close()
 
 
 @in_loop
-async def test_killed_at_any_moment_it_has_lost_nothing_that_it_answered(tmp_path: Path) -> None:
+async def test_a_killed_server_loses_no_answered_write(tmp_path: Path) -> None:
     api_server = ApiServerProcess(tmp_path, "--file", str(tmp_path / "api_server.db"))
     api_server.start()
-    road = from_kubeconfig(api_server.kubeconfig)
-    client = KubeClient(road, deadline=5)
+    transport = from_kubeconfig(api_server.kubeconfig)
+    client = KubeClient(transport, timeout=5)
     answered: dict[str, str] = {}
     begun = asyncio.Event()
 
@@ -135,8 +135,8 @@ async def test_killed_at_any_moment_it_has_lost_nothing_that_it_answered(tmp_pat
         listed = await client.list(NODES)
         kept = {each.metadata.name: each.metadata.resource_version for each in listed.items}
         assert answered.items() <= kept.items()
-        assert len(kept) <= len(answered) + 1, "at most the write that was under way"
+        assert len(kept) <= len(answered) + 1, "at most the write in flight"
         assert int(listed.resource_version) >= max(map(int, kept.values()))
     finally:
-        await road.close()
+        await transport.close()
         api_server.process.stop()

@@ -1,11 +1,11 @@
-"""What a definition's schema lets through: the same on api_server and on a real API server."""
+"""Schema validation of custom resources: the same as in kube-apiserver."""
 
 from typing import Any
 
 from podpool.api.crds import CRDS
 from tests.kube.clusters import Cluster
 from tests.kube.loops import in_loop
-from tests.lab.apiserver.test_parity import said, served
+from tests.lab.apiserver.test_parity import call, wait_until_served
 
 SPEC: dict[str, Any] = {
     "word": {"type": "string", "minLength": 2, "maxLength": 4},
@@ -59,17 +59,17 @@ def definition(group: str) -> dict[str, Any]:
 
 
 @in_loop
-async def test_the_same_is_let_through(cluster: Cluster) -> None:
+async def test_schema_cases(cluster: Cluster) -> None:
     async with cluster.guest() as guest:
         group = f"{guest.namespace}.dev"
         await guest.client.create(CRDS, definition(group))
         path = f"/apis/{group}/v1/shapes"
-        await served(guest, path, yes=True)
+        await wait_until_served(guest, path, yes=True)
         for number, (field, value, good) in enumerate(CASES):
             shape = {"apiVersion": f"{group}/v1", "kind": "Shape", "metadata": {"name": f"s-{number}"}}
-            code, body = await said(guest, "POST", path, {**shape, "spec": {field: value, "odd": 1}})
+            code, body = await call(guest, "POST", path, {**shape, "spec": {field: value, "odd": 1}})
             assert (201 if good else 422) == code, (field, value, body)
             if good:
-                assert {"given": "so"} == body["spec"]["deep"], "defaults are filled in, inside defaults too"
+                assert {"given": "so"} == body["spec"]["deep"], "defaults apply inside defaults too"
                 assert "odd" not in body["spec"]
         await guest.client.delete(CRDS, f"shapes.{group}")

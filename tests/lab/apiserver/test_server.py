@@ -1,4 +1,4 @@
-"""What is beside the objects: discovery, descriptions, tables, and bodies that are not JSON."""
+"""Discovery, OpenAPI, representations, tables and protobuf bodies."""
 
 import random
 from typing import Any
@@ -28,24 +28,24 @@ async def server() -> LiteApiServer:
     return made
 
 
-async def got(made: LiteApiServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
+async def get(made: LiteApiServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
     answer = await made(Request(method="GET", path=path, query=query, headers={"accept": accept}))
     return answer.status, msgspec.json.decode(await answer.read())
 
 
 class TestDiscovery:
     @in_virtual_time
-    async def test_both_forms_tell_the_same_resources(self) -> None:
+    async def test_both_formats_list_the_same_resources(self) -> None:
         made = await server()
         aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
         at_once = {
             (group["metadata"]["name"], version["version"], resource["resource"])
             for path in ("/api", "/apis")
-            for group in (await got(made, path, accept=aggregated))[1]["items"]
+            for group in (await get(made, path, accept=aggregated))[1]["items"]
             for version in group["versions"]
             for resource in version["resources"]
         }
-        _, groups = await got(made, "/apis")
+        _, groups = await get(made, "/apis")
         roots = [("", "v1", "/api/v1")]
         roots += [
             (group["name"], version["version"], f"/apis/{version['groupVersion']}")
@@ -55,71 +55,71 @@ class TestDiscovery:
         one_by_one = {
             (group, version, resource["name"])
             for group, version, path in roots
-            for resource in (await got(made, path))[1]["resources"]
+            for resource in (await get(made, path))[1]["resources"]
             if "/" not in resource["name"]
         }
         assert one_by_one == at_once
         assert ("acn.azure.com", "v1alpha", "nodenetworkconfigs") in at_once
 
     @in_virtual_time
-    async def test_a_description_has_a_mark_that_changes_with_it(self) -> None:
+    async def test_an_openapi_document_has_a_hash_of_its_content(self) -> None:
         made = LiteApiServer(fresh())
-        _, before = await got(made, "/openapi/v3")
+        _, before = await get(made, "/openapi/v3")
         await made(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(crd_manifests()[0])))
-        _, after = await got(made, "/openapi/v3")
+        _, after = await get(made, "/openapi/v3")
         assert before["paths"]["api/v1"] == after["paths"]["api/v1"]
         assert "apis/acn.azure.com/v1alpha" in after["paths"]
-        code, described = await got(made, "/openapi/v3/apis/acn.azure.com/v1alpha")
+        code, described = await get(made, "/openapi/v3/apis/acn.azure.com/v1alpha")
         schemas = described["components"]["schemas"]
         assert (200, "object") == (code, schemas["com.azure.acn.v1alpha.NodeNetworkConfig"]["type"])
 
     @in_virtual_time
     @pytest.mark.parametrize("path", ["/apis/rbac.authorization.k8s.io/v1/roles", "/openapi/v2"])
-    async def test_what_is_left_out_is_refused_with_a_sentence(self, path: str) -> None:
-        code, body = await got(await server(), path)
+    async def test_unsupported_paths_name_the_feature(self, path: str) -> None:
+        code, body = await get(await server(), path)
         assert (404, "Status") == (code, body["kind"])
-        assert "is not spoken by this API server" in body["message"]
+        assert "is not supported by this API server" in body["message"]
 
     @in_virtual_time
-    async def test_a_client_that_reads_no_json_is_told_so(self) -> None:
-        assert 406 == (await got(await server(), "/api/v1/nodes", accept="application/yaml"))[0]
+    async def test_a_client_that_accepts_no_json_gets_406(self) -> None:
+        assert 406 == (await get(await server(), "/api/v1/nodes", accept="application/yaml"))[0]
 
 
-class TestForms:
+class TestRepresentations:
     @in_virtual_time
-    async def test_a_table_has_the_columns_of_the_definition(self) -> None:
+    async def test_a_table_has_the_columns_of_the_crd(self) -> None:
         made = await server()
         body = {"apiVersion": "acn.azure.com/v1alpha", "kind": "NodeNetworkConfig", "metadata": {"name": "n"}}
         path = "/apis/acn.azure.com/v1alpha/namespaces/default/nodenetworkconfigs"
         await made(
             Request(method="POST", path=path, body=msgspec.json.encode({**body, "spec": {"requestedIPCount": 3}}))
         )
-        _, table = await got(made, path, accept=TABLE)
+        _, table = await get(made, path, accept=TABLE)
         named = dict(zip((each["name"] for each in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
         assert ("n", 3, None) == (named["Name"], named["Requested IPs"], named["Allocated IPs"])
         assert "PartialObjectMetadata" == table["rows"][0]["object"]["kind"]
 
     @in_virtual_time
-    async def test_a_row_that_a_watch_tells_has_the_age_of_that_moment(self) -> None:
+    async def test_ages_in_a_watched_table_are_current(self) -> None:
         clock = FixedClock()
         made = LiteApiServer(ObjectStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
         query = {"watch": "true", "resourceVersion": str(made.store.revision)}
         watch = await made(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
         clock.seconds += 3600
         await made(Request(method="POST", path="/api/v1/nodes", body=b'{"metadata": {"name": "n"}}'))
-        told = msgspec.json.decode(await anext(watch.stream))["object"]
-        named = dict(zip((each["name"] for each in told["columnDefinitions"]), told["rows"][0]["cells"], strict=True))
+        event = msgspec.json.decode(await anext(watch.stream))["object"]
+        named = dict(zip((each["name"] for each in event["columnDefinitions"]), event["rows"][0]["cells"], strict=True))
         assert ("n", "0s") == (named["Name"], named["Age"])
         await watch.close()
 
     @in_virtual_time
-    async def test_an_event_is_kept_once_and_told_in_two_forms(self) -> None:
+    async def test_an_event_is_stored_once_and_served_in_two_formats(self) -> None:
         made = await server()
         older = {"metadata": {"name": "e"}, "involvedObject": {"name": "x"}, "message": "so", "reason": "R"}
         path = "/api/v1/namespaces/default/events"
         await made(Request(method="POST", path=path, body=msgspec.json.encode(older)))
-        _, old = await got(made, path, fieldSelector="involvedObject.name=x")
-        _, new = await got(made, "/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=x")
+        _, old = await get(made, path, fieldSelector="involvedObject.name=x")
+        _, new = await get(made, "/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=x")
         assert ("v1", "so") == (old["items"][0]["apiVersion"], old["items"][0]["message"])
         assert ("events.k8s.io/v1", "so") == (new["items"][0]["apiVersion"], new["items"][0]["note"])
         watch = await made(Request(method="GET", path=path, query={"watch": "true"}))
@@ -131,7 +131,7 @@ class TestForms:
         await watch.close()
 
     @in_virtual_time
-    async def test_a_watch_can_begin_with_a_list_and_say_where_that_ends(self) -> None:
+    async def test_a_watch_can_start_with_initial_events_and_a_bookmark(self) -> None:
         made = await server()
         query = {
             "watch": "true",
@@ -146,7 +146,7 @@ class TestForms:
         await watch.close()
 
     @in_virtual_time
-    async def test_what_a_definition_does_not_know_is_warned_of_or_refused(self) -> None:
+    async def test_unknown_fields_are_warned_of_or_rejected(self) -> None:
         made = await server()
         definition = {**crd_manifests()[0], "metadata": {"name": "lamps.x.dev"}}
         schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
@@ -170,14 +170,14 @@ class TestProtobuf:
         b'\x12\x1c\n\x16\n\x05space\x12\x00\x1a\x00Z\x09\n\x01a\x12\x04this\x12\x00\x1a\x00\x1a\x00"\x00'
     )
 
-    def test_what_kubectl_sends_is_read(self) -> None:
+    def test_a_body_of_kubectl_is_decoded(self) -> None:
         expected = {"apiVersion": "v1", "kind": "Namespace"}
         body = decode(self.BODY)
         assert expected.items() <= body.items()
         assert ("space", {"a": "this"}) == (body["metadata"]["name"], body["metadata"]["labels"])
 
     @pytest.mark.parametrize("cut", range(40))
-    def test_no_part_of_it_is_taken_for_something_else(self, cut: int) -> None:
+    def test_a_truncated_body_is_rejected(self, cut: int) -> None:
         try:
             body = decode(self.BODY[:cut])
         except ProtobufError:
@@ -185,7 +185,7 @@ class TestProtobuf:
         assert "Namespace" == body["kind"]
 
     @in_virtual_time
-    async def test_a_kind_that_is_not_read_so_is_refused(self) -> None:
+    async def test_an_unsupported_kind_gets_415(self) -> None:
         body = b"k8s\x00\n\x0a\n\x02v1\x12\x04Node\x12\x00"
         headers = {"content-type": MEDIA_TYPE}
         answer = await (await server())(Request(method="POST", path="/api/v1/nodes", body=body, headers=headers))
@@ -211,7 +211,7 @@ class TestProtobuf:
         (3650 * 86400, "10y"),
     ],
 )
-def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
+def test_durations_as_in_kubectl(seconds: int, text: str) -> None:
     assert text == format_duration(seconds)
 
 
@@ -219,5 +219,5 @@ def test_ages_as_kubectl_writes_them(seconds: int, text: str) -> None:
     ("path", "found"),
     [(".a.b", [1]), (".a", [{"b": 1}]), (".list[*].x", [1, 2]), (".list[1].x", [2]), (".none", []), (".a['b']", [1])],
 )
-def test_simple_paths(path: str, found: list[Any]) -> None:
+def test_json_paths(path: str, found: list[Any]) -> None:
     assert found == list(find_json_path({"a": {"b": 1}, "list": [{"x": 1}, {"x": 2}]}, path))

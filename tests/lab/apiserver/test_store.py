@@ -1,4 +1,4 @@
-"""What only api_server can do: go back to a copy, be behind, collect garbage, and do it all twice the same."""
+"""The object store: snapshots, earlier revisions, watches, garbage collection, determinism."""
 
 import asyncio
 import random
@@ -29,7 +29,7 @@ NODES = fresh().registry.find("", "v1", "nodes")
 
 
 def make(store: ObjectStore, name: str, *, owners: tuple[str, ...] = (), **meta: Any) -> str:  # noqa: ANN401  JSON
-    """Make an object, and give its uid."""
+    """Create an object, and return its UID."""
     references = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid} for uid in owners]
     wanted = {"metadata": {"name": name, "ownerReferences": references, **meta}}
     return str(store.create(MAPS, wanted, namespace="default")["metadata"]["uid"])
@@ -39,12 +39,12 @@ def write(store: ObjectStore, name: str, turn: int) -> None:
     store.update(MAPS, f"default/{name}", lambda old: {**old, "data": {"turn": str(turn)}})
 
 
-def names(store: ObjectStore, served: ApiResource = MAPS) -> list[str]:
-    return [obj["metadata"]["name"] for _, obj in store.list(served)]
+def names(store: ObjectStore, wait_until_served: ApiResource = MAPS) -> list[str]:
+    return [obj["metadata"]["name"] for _, obj in store.list(wait_until_served)]
 
 
-class TestCopies:
-    def test_a_restored_store_is_as_it_was_and_counts_on_from_there(self) -> None:
+class TestSnapshots:
+    def test_a_restored_store_continues_from_the_snapshots_revision(self) -> None:
         store = fresh()
         make(store, "kept")
         copy = store.snapshot()
@@ -56,7 +56,7 @@ class TestCopies:
         make(store, "new")
         assert str(copy.revision + 1) == store.get(MAPS, "default/new")["metadata"]["resourceVersion"]
 
-    def test_a_copy_is_not_touched_by_what_follows_and_can_be_used_again(self) -> None:
+    def test_a_snapshot_is_immutable_and_reusable(self) -> None:
         store = fresh()
         make(store, "kept")
         copy = store.snapshot()
@@ -67,7 +67,7 @@ class TestCopies:
             assert ["kept"] == names(store)
 
     @in_virtual_time
-    async def test_watches_end_and_the_past_is_forgotten(self) -> None:
+    async def test_a_restore_ends_watches_and_drops_earlier_writes(self) -> None:
         store = fresh()
         make(store, "a")
         copy = store.snapshot()
@@ -76,7 +76,7 @@ class TestCopies:
         assert [] == [piece async for piece in watch]
         assert b'"code":410' in await anext(store.watch(MAPS, since=copy.revision - 1))
 
-    def test_kinds_come_and_go_with_the_copy(self) -> None:
+    def test_a_restore_updates_the_registry(self) -> None:
         store = fresh()
         before = store.snapshot()
         definitions = store.registry.find("apiextensions.k8s.io", "v1", "customresourcedefinitions")
@@ -103,8 +103,8 @@ LAMPS = {
 }
 
 
-class TestPast:
-    def test_a_cached_list_can_be_behind_but_not_behind_what_is_forgotten(self) -> None:
+class TestEarlierRevisions:
+    def test_a_cached_list_lags_at_most_to_the_compacted_revision(self) -> None:
         store = fresh()
         make(store, "a")
         make(store, "b")
@@ -116,7 +116,7 @@ class TestPast:
         store.compact()
         assert store.revision == store.cached_revision()
 
-    def test_every_version_that_is_remembered_can_be_listed(self) -> None:
+    def test_every_kept_revision_can_be_listed(self) -> None:
         store, rng = fresh(), random.Random(4)  # noqa: S311  seeded
         shown: dict[int, list[Any]] = {}
         for turn in range(100):
@@ -132,7 +132,7 @@ class TestPast:
             assert objects == store.list(MAPS, revision=revision)
 
     @in_virtual_time
-    async def test_only_so_much_is_remembered(self) -> None:
+    async def test_the_watch_cache_has_a_limit(self) -> None:
         store = fresh()
         make(store, "a")
         first = store.revision
@@ -144,27 +144,27 @@ class TestPast:
 
 class TestWatches:
     @in_virtual_time
-    async def test_a_quiet_watch_gets_a_bookmark_each_minute(self) -> None:
+    async def test_a_quiet_watch_gets_a_bookmark_every_minute(self) -> None:
         store, loop = fresh(), asyncio.get_running_loop()
         watch = store.watch(MAPS, since=store.revision, options=WatchOptions(timeout=150, bookmarks=True))
         times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
         assert [(60, 1), (120, 1), (150, 1)] == times
 
     @in_virtual_time
-    async def test_one_that_nobody_reads_ends_and_the_next_goes_on_from_its_last_version(self) -> None:
+    async def test_an_unread_watch_ends_and_can_be_continued(self) -> None:
         store = fresh()
         make(store, "a")
         watch = store.watch(MAPS, since=None)
         for turn in range(MAX_UNREAD + 5):
             write(store, "a", turn)
         lines = b"".join([piece async for piece in watch]).splitlines()
-        assert 1 + MAX_UNREAD == len(lines), "what was there, and so many writes"
+        assert 1 + MAX_UNREAD == len(lines), "the existing object, and the writes up to the limit"
         last = int(msgspec.json.decode(lines[-1])["object"]["metadata"]["resourceVersion"])
         rest = await anext(store.watch(MAPS, since=last))
         assert 5 == rest.count(b"MODIFIED")
 
     @in_virtual_time
-    async def test_what_is_closed_is_told_nothing_more(self) -> None:
+    async def test_a_closed_watch_gets_no_more_events(self) -> None:
         store = fresh()
         watch = store.watch(MAPS, since=store.revision)
         await watch.close()
@@ -172,8 +172,8 @@ class TestWatches:
         assert [] == [piece async for piece in watch]
 
 
-class TestGarbage:
-    def test_what_has_no_owner_left_goes_and_what_belongs_to_that(self) -> None:
+class TestGarbageCollection:
+    def test_objects_without_owners_are_collected_with_their_dependants(self) -> None:
         store = fresh()
         first, second = make(store, "first"), make(store, "second")
         child = make(store, "child", owners=(first,))
@@ -195,7 +195,7 @@ class TestGarbage:
         collect(store)
         assert ["owner"] == names(store)
 
-    def test_a_namespace_takes_along_what_is_in_it(self) -> None:
+    def test_objects_of_a_deleted_namespace_are_collected(self) -> None:
         store = fresh()
         store.create(NAMESPACES, {"metadata": {"name": "x"}})
         store.create(MAPS, {"metadata": {"name": "inside"}}, namespace="x")
@@ -204,7 +204,7 @@ class TestGarbage:
         assert 1 == collect(store)
         assert ["elsewhere"] == names(store)
 
-    def test_finalizers_are_waited_for(self) -> None:
+    def test_objects_with_finalizers_are_marked(self) -> None:
         store = fresh()
         owner = make(store, "owner")
         make(store, "child", owners=(owner,), finalizers=["x.dev/hold"])
@@ -214,7 +214,7 @@ class TestGarbage:
         assert 0 == collect(store)
 
     @in_virtual_time
-    async def test_it_goes_on_by_itself(self) -> None:
+    async def test_it_collects_continuously(self) -> None:
         store = fresh()
         make(store, "child", owners=(make(store, "owner"),))
         task = asyncio.ensure_future(run_garbage_collector(store))
@@ -241,7 +241,7 @@ def test_the_same_calls_make_the_same_history() -> None:
 
 
 @in_virtual_time
-async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluated() -> None:
+async def test_a_crd_with_cel_rules_gets_a_warning() -> None:
     api = ResourceHandler(fresh())
     ruled = next(each for each in crd_manifests() if "x-kubernetes-validations" in str(each))
     for manifest, warned in ((ruled, True), (LAMPS, False)):
@@ -252,26 +252,26 @@ async def test_who_defines_a_kind_with_rules_is_warned_that_they_are_not_evaluat
 
 
 class TestPages:
-    def test_pages_put_together_are_the_list_whatever_is_written_between_them(self) -> None:
+    def test_pages_together_are_the_list_despite_writes_between_them(self) -> None:
         store, rng = fresh(), random.Random(9)  # noqa: S311  seeded
         for number in range(60):
             make(store, f"m-{number:03}")
         revision, then = store.revision, names(store)
-        told: list[str] = []
+        listed: list[str] = []
         after = ""
         while True:
             page = store.page(MAPS, namespace="default", revision=revision, after=after, limit=7)
-            told += [obj["metadata"]["name"] for _, obj in page.items]
-            assert len(then) - len(told) == page.remaining
+            listed += [obj["metadata"]["name"] for _, obj in page.items]
+            assert len(then) - len(listed) == page.remaining
             if not page.remaining:
                 break
             after = page.items[-1][0]
             store.delete(MAPS, f"default/{rng.choice(names(store))}")
             make(store, f"n-{rng.randrange(10**9)}")
             write(store, names(store)[0], rng.randrange(10**9))
-        assert then == told
+        assert then == listed
 
-    def test_a_page_looks_only_at_its_own_namespace_and_behind_its_key(self) -> None:
+    def test_a_page_scans_only_its_namespace_after_its_key(self) -> None:
         store = fresh()
         for name in ("a", "b", "c"):
             make(store, name)

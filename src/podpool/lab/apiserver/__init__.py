@@ -1,4 +1,4 @@
-"""A Kubernetes API small enough to carry: what the simulator, the fast tests and `podpool up` run on.
+"""Lite API server: the part of the Kubernetes API that the simulator, the fast tests and `podpool up` need.
 
-Where it differs from a real API server, it is wrong; one suite of tests runs on both.
+Where it differs from kube-apiserver, it is wrong: one test suite runs against both.
 """

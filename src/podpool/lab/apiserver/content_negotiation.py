@@ -1,7 +1,7 @@
-"""In which form an object is told: in the version and the words that were asked for, whole, as a table, or its head.
+"""How objects are sent: in the requested version, in full, as a table, or only their metadata.
 
-Events are kept once and told in two forms, those of core/v1 and of events.k8s.io. A kind with several versions is kept
-as it was written last and told in the version that is asked for; its fields are the same in all.
+Events are stored once and served in two formats, core/v1 and events.k8s.io. A resource with several versions is stored
+as it was last written and served in the requested version; its fields are the same in all.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -9,14 +9,13 @@ from typing import Any
 
 import msgspec
 
-from podpool.lab.apiserver.registry import CORE_EVENTS, EVENTS, Served
+from podpool.lab.apiserver.registry import CORE_EVENTS, EVENTS, ApiResource, Object
 from podpool.lab.apiserver.status_errors import not_acceptable
-from podpool.lab.apiserver.tables import Table
-from podpool.lab.apiserver.watch_cache import Object
+from podpool.lab.apiserver.tables import PrinterTable
 
 META = "meta.k8s.io"
-HEAD = "PartialObjectMetadata"
-_WORDS = {
+PARTIAL = "PartialObjectMetadata"
+_CORE_TO_EVENTS_V1 = {
     "involvedObject": "regarding",
     "message": "note",
     "reportingComponent": "reportingController",
@@ -25,98 +24,98 @@ _WORDS = {
     "lastTimestamp": "deprecatedLastTimestamp",
     "count": "deprecatedCount",
 }
-_OLDER_WORDS = {new: old for old, new in _WORDS.items()}
+_EVENTS_V1_TO_CORE = {new: old for old, new in _CORE_TO_EVENTS_V1.items()}
 
 
-def kept_as(served: Served) -> Served:
-    """Tell under which kind the objects of another are kept."""
-    return EVENTS if served.id == EVENTS.id else served
+def stored_resource(resource: ApiResource) -> ApiResource:
+    """Return the resource under which the objects of another are stored."""
+    return EVENTS if resource.id == EVENTS.id else resource
 
 
-def shown(served: Served, obj: Object) -> Object:
-    """Put an object that is kept into the version that was asked for."""
-    if served.id == EVENTS.id:
-        return _renamed(obj, _OLDER_WORDS, served) if served is CORE_EVENTS else obj
-    return obj if obj.get("apiVersion") == served.api_version else {**obj, "apiVersion": served.api_version}
+def to_version(resource: ApiResource, obj: Object) -> Object:
+    """Convert a stored object to the requested version."""
+    if resource.id == EVENTS.id:
+        return _rename_fields(obj, _EVENTS_V1_TO_CORE, resource) if resource is CORE_EVENTS else obj
+    return obj if obj.get("apiVersion") == resource.api_version else {**obj, "apiVersion": resource.api_version}
 
 
-def kept(served: Served, obj: Object) -> Object:
-    """Put an object that was sent into the form that is kept."""
-    if served is not CORE_EVENTS or obj.get("apiVersion", "v1") != "v1":
+def to_stored(resource: ApiResource, obj: Object) -> Object:
+    """Convert an object of a request to the stored version."""
+    if resource is not CORE_EVENTS or obj.get("apiVersion", "v1") != "v1":
         return obj
-    return _renamed(obj, _WORDS, EVENTS)
+    return _rename_fields(obj, _CORE_TO_EVENTS_V1, EVENTS)
 
 
-def _renamed(obj: Object, words: Mapping[str, str], served: Served) -> Object:
-    return {**{words.get(each, each): value for each, value in obj.items()}, "apiVersion": served.api_version}
+def _rename_fields(obj: Object, names: Mapping[str, str], resource: ApiResource) -> Object:
+    return {**{names.get(each, each): value for each, value in obj.items()}, "apiVersion": resource.api_version}
 
 
-class Form(msgspec.Struct, frozen=True, kw_only=True):
-    """How objects of a kind are written down for one client."""
+class Representation(msgspec.Struct, frozen=True, kw_only=True):
+    """How objects of a resource are encoded for one client."""
 
     name: str
-    """Two forms of one name write the same; one without a name never writes twice the same."""
+    """Representations of one name encode an object identically; one without a name is not cached."""
     one: Callable[[Object], Object]
     many: Callable[[Sequence[Object], Mapping[str, Any]], Object]
 
 
-def whole(served: Served) -> Form:
-    """Tell all of an object."""
+def full(resource: ApiResource) -> Representation:
+    """Send whole objects."""
 
     def many(objects: Sequence[Object], meta: Mapping[str, Any]) -> Object:
-        head = {"kind": f"{served.kind}List", "apiVersion": served.api_version, "metadata": meta}
-        return {**head, "items": [shown(served, each) for each in objects]}
+        head = {"kind": f"{resource.kind}List", "apiVersion": resource.api_version, "metadata": meta}
+        return {**head, "items": [to_version(resource, each) for each in objects]}
 
-    return Form(name=served.api_version, one=lambda obj: shown(served, obj), many=many)
+    return Representation(name=resource.api_version, one=lambda obj: to_version(resource, obj), many=many)
 
 
-def head(served: Served) -> Form:
-    """Tell only whose object it is."""
+def metadata_only(resource: ApiResource) -> Representation:
+    """Send only the metadata of objects."""
 
     def one(obj: Object) -> Object:
-        return {"kind": HEAD, "apiVersion": f"{META}/v1", "metadata": obj["metadata"]}
+        return {"kind": PARTIAL, "apiVersion": f"{META}/v1", "metadata": obj["metadata"]}
 
     def many(objects: Sequence[Object], meta: Mapping[str, Any]) -> Object:
         items = [one(each) for each in objects]
-        return {"kind": f"{HEAD}List", "apiVersion": f"{META}/v1", "metadata": meta, "items": items}
+        return {"kind": f"{PARTIAL}List", "apiVersion": f"{META}/v1", "metadata": meta, "items": items}
 
-    return Form(name=f"{served.api_version} head", one=one, many=many)
+    return Representation(name=f"{resource.api_version} metadata", one=one, many=many)
 
 
-def table(served: Served, *, now: Callable[[], float], include: str) -> Form:
-    """Tell it as rows for a person; ages are those of the moment in which a row is written."""
-    drawn = Table(served, now=now)
-    # the row of an Event is written from its older words, whichever were asked for
-    source = CORE_EVENTS if served.id == EVENTS.id else served
+def table(resource: ApiResource, *, now: Callable[[], float], include: str) -> Representation:
+    """Send objects as table rows; ages are those of the moment in which a row is encoded."""
+    printer = PrinterTable(resource, now=now)
+    # event rows are printed from the core/v1 fields, whichever format is requested
+    source = CORE_EVENTS if resource.id == EVENTS.id else resource
 
-    def of_row(obj: Object) -> Object | None:
+    def row_object(obj: Object) -> Object | None:
         if include == "None":
             return None
-        return shown(served, obj) if include == "Object" else head(served).one(obj)
+        return to_version(resource, obj) if include == "Object" else metadata_only(resource).one(obj)
 
     def many(objects: Sequence[Object], meta: Mapping[str, Any]) -> Object:
-        rows = [{"cells": drawn.cells(shown(source, each)), "object": of_row(each)} for each in objects]
-        frame = {"kind": "Table", "apiVersion": f"{META}/v1", "metadata": meta}
-        return {**frame, "columnDefinitions": drawn.columns, "rows": rows}
+        rows = [{"cells": printer.cells(to_version(source, each)), "object": row_object(each)} for each in objects]
+        head = {"kind": "Table", "apiVersion": f"{META}/v1", "metadata": meta}
+        return {**head, "columnDefinitions": printer.columns, "rows": rows}
 
     def one(obj: Object) -> Object:
         return many([obj], {"resourceVersion": obj["metadata"]["resourceVersion"]})
 
-    return Form(name="", one=one, many=many)
+    return Representation(name="", one=one, many=many)
 
 
-def form(served: Served, accept: str, *, now: Callable[[], float], include: str) -> Form:
-    """Choose the first form of those that a client accepts, in its order."""
+def negotiate(resource: ApiResource, accept: str, *, now: Callable[[], float], include: str) -> Representation:
+    """Return the first supported representation of an Accept header."""
     for choice in accept.split(",") if accept else ("*/*",):
-        media, *words = (each.strip() for each in choice.split(";"))
+        media, *parameters = (each.strip() for each in choice.split(";"))
         if media not in {"application/json", "application/*", "*/*"}:
             continue
-        terms = dict(each.partition("=")[::2] for each in words)
-        wanted = terms.get("as", "")
-        if not wanted:
-            return whole(served)
-        if (terms.get("g"), terms.get("v")) == (META, "v1") and wanted == "Table":
-            return table(served, now=now, include=include)
-        if (terms.get("g"), terms.get("v")) == (META, "v1") and wanted in {HEAD, f"{HEAD}List"}:
-            return head(served)
+        options = dict(each.partition("=")[::2] for each in parameters)
+        kind = options.get("as", "")
+        if not kind:
+            return full(resource)
+        if (options.get("g"), options.get("v")) == (META, "v1") and kind == "Table":
+            return table(resource, now=now, include=include)
+        if (options.get("g"), options.get("v")) == (META, "v1") and kind in {PARTIAL, f"{PARTIAL}List"}:
+            return metadata_only(resource)
     raise not_acceptable(accept)

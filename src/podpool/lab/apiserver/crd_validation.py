@@ -1,9 +1,9 @@
-"""What a CustomResourceDefinition must be for its kinds to be served: a schema for definitions, and of schemas."""
+"""Validation of CustomResourceDefinitions: a schema of CRDs and of schemas, and the rules between fields."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from podpool.lab.apiserver.schema_validation import TYPES, Schema, faults
+from podpool.lab.apiserver.schema_validation import TYPES, Schema, schema_errors
 
 _TEXT: Schema = {"type": "string"}
 _TEXTS: Schema = {"type": "array", "items": _TEXT}
@@ -15,7 +15,7 @@ def _object(*required: str, **properties: Schema) -> Schema:
     return {"type": "object", "required": required, "properties": properties}
 
 
-def _perhaps(schema: Schema) -> Schema:
+def _nullable(schema: Schema) -> Schema:
     return {**schema, "nullable": True}
 
 
@@ -39,9 +39,9 @@ _VERSION = _object(
     "name",
     name={"type": "string", "pattern": "^[a-z]([-a-z0-9]*[a-z0-9])?$"},
     served={"type": "boolean"},
-    schema=_perhaps(_object(openAPIV3Schema=_perhaps(_SCHEMA))),
-    subresources=_perhaps({"type": "object"}),
-    additionalPrinterColumns=_perhaps({"type": "array", "items": _COLUMN}),
+    schema=_nullable(_object(openAPIV3Schema=_nullable(_SCHEMA))),
+    subresources=_nullable({"type": "object"}),
+    additionalPrinterColumns=_nullable({"type": "array", "items": _COLUMN}),
 )
 _NAMES = _object(
     "plural",
@@ -49,10 +49,10 @@ _NAMES = _object(
     plural=_TEXT,
     kind={"type": "string", "minLength": 1},
     singular=_TEXT,
-    shortNames=_perhaps(_TEXTS),
-    categories=_perhaps(_TEXTS),
+    shortNames=_nullable(_TEXTS),
+    categories=_nullable(_TEXTS),
 )
-_DEFINITION = _object(
+_CRD = _object(
     "spec",
     spec=_object(
         "group",
@@ -67,40 +67,40 @@ _DEFINITION = _object(
 )
 
 
-_APPROVED = "api-approved.kubernetes.io"
+_APPROVAL = "api-approved.kubernetes.io"
 _PROTECTED = ("k8s.io", "kubernetes.io")
-_FIXED = ("group", "scope", "names.kind", "names.plural")
+_IMMUTABLE = ("group", "scope", "names.kind", "names.plural")
 
 
-def definition_faults(definition: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> Iterator[str]:
-    """Tell why the kinds of a definition cannot be served, or no longer, each fault with its place."""
-    found = list(faults(_DEFINITION, definition))
+def crd_errors(crd: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> Iterator[str]:
+    """Yield why a CRD, or a change of one, is invalid; each error begins with the path of its field."""
+    found = list(schema_errors(_CRD, crd))
     yield from found
     if not found:
-        yield from _changed_identity(old, definition) if old else _misnamed(definition)
-        spec = definition["spec"]
-        yield from _unapproved(spec["group"], definition["metadata"].get("annotations") or {})
+        yield from _identity_errors(old, crd) if old else _name_errors(crd)
+        spec = crd["spec"]
+        yield from _approval_errors(spec["group"], crd["metadata"].get("annotations") or {})
         for index, version in enumerate(spec["versions"]):
             schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-            yield from _contradictions(schema, f"spec.versions[{index}].schema.openAPIV3Schema", root=True)
+            yield from _structural_errors(schema, f"spec.versions[{index}].schema.openAPIV3Schema", root=True)
 
 
-def _misnamed(definition: Mapping[str, Any]) -> Iterator[str]:
-    spec, name = definition["spec"], definition["metadata"]["name"]
+def _name_errors(crd: Mapping[str, Any]) -> Iterator[str]:
+    spec, name = crd["spec"], crd["metadata"]["name"]
     if name != f"{spec['names']['plural']}.{spec['group']}":
         yield f'metadata.name: Invalid value: "{name}": must be spec.names.plural+"."+spec.group'
 
 
-def _changed_identity(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    """Tell what a definition changed that its objects are kept by."""
-    for place in _FIXED:
-        before, after = (_at(each["spec"], place) for each in (old, new))
+def _identity_errors(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
+    """Yield changes of fields under which objects are stored."""
+    for path in _IMMUTABLE:
+        before, after = (_at(each["spec"], path) for each in (old, new))
         if before != after:
-            yield f'spec.{place}: Invalid value: "{after}": field is immutable'
+            yield f'spec.{path}: Invalid value: "{after}": field is immutable'
 
 
-def _contradictions(schema: Schema, path: str, *, root: bool = False) -> Iterator[str]:
-    """Tell where a schema says of other fields what it may not."""
+def _structural_errors(schema: Schema, path: str, *, root: bool = False) -> Iterator[str]:
+    """Yield uses of additionalProperties that a structural schema does not allow."""
     others, properties = schema.get("additionalProperties"), schema.get("properties") or {}
     if others is not None and root:
         yield f"{path}.additionalProperties: Forbidden: must not be used at the root"
@@ -109,22 +109,22 @@ def _contradictions(schema: Schema, path: str, *, root: bool = False) -> Iterato
     inner = {f"properties[{name}]": part for name, part in properties.items()}
     inner |= {name: schema[name] for name in ("items", "additionalProperties") if isinstance(schema.get(name), Mapping)}
     for name, part in inner.items():
-        yield from _contradictions(part, f"{path}.{name}")
+        yield from _structural_errors(part, f"{path}.{name}")
 
 
-def _at(spec: Any, place: str) -> Any:  # noqa: ANN401  JSON
-    for each in place.split("."):
+def _at(spec: Any, path: str) -> Any:  # noqa: ANN401  JSON
+    for each in path.split("."):
         spec = spec[each]
     return spec
 
 
-def _unapproved(group: str, annotations: Mapping[str, str]) -> Iterator[str]:
-    """Keep Kubernetes' own groups for those who say that they may, or that they know that they may not."""
+def _approval_errors(group: str, annotations: Mapping[str, str]) -> Iterator[str]:
+    """Yield an error for a group of Kubernetes itself without an approval annotation."""
     if not any(group == each or group.endswith(f".{each}") for each in _PROTECTED):
         return
-    approval = annotations.get(_APPROVED, "")
+    approval = annotations.get(_APPROVAL, "")
     if not approval:
-        yield f"metadata.annotations[{_APPROVED}]: Required value: protected groups must have approval annotation"
+        yield f"metadata.annotations[{_APPROVAL}]: Required value: protected groups must have approval annotation"
     elif not approval.startswith(("https://", "http://", "unapproved")):
-        why = 'must be a URL or a reason that begins with "unapproved"'
-        yield f'metadata.annotations[{_APPROVED}]: Invalid value: "{approval}": {why}'
+        reason = 'must be a URL or a reason that begins with "unapproved"'
+        yield f'metadata.annotations[{_APPROVAL}]: Invalid value: "{approval}": {reason}'

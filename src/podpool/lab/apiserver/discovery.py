@@ -1,10 +1,10 @@
-"""What is served here, as clients ask for it: all at once (aggregated), and group by group as it was before that."""
+"""API discovery: aggregated, and in the older format group by group."""
 
 from collections.abc import Iterable, Mapping
 from itertools import groupby
 from typing import Any
 
-from podpool.lab.apiserver.registry import PODS, Kinds, Served
+from podpool.lab.apiserver.registry import PODS, ApiResource, ResourceRegistry
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 VERBS = ("create", "delete", "get", "list", "patch", "update", "watch")
@@ -13,16 +13,16 @@ STATUS_VERBS = ("get", "patch", "update")
 Document = dict[str, Any]
 
 
-def wants_all(accept: str) -> bool:
-    """Whether a client reads the aggregated form."""
+def accepts_aggregated(accept: str) -> bool:
+    """Return whether a client accepts the aggregated format."""
     return any(
         {"g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= set(choice.strip().split(";"))
         for choice in accept.split(",")
     )
 
 
-def aggregated(kinds: Kinds, *, core: bool) -> Document:
-    """Tell everything of the groups, or of the one that has no name."""
+def aggregated(registry: ResourceRegistry, *, core: bool) -> Document:
+    """Return the aggregated discovery of the named groups, or of the core group."""
     items = [
         {
             "metadata": {"name": group, "creationTimestamp": None},
@@ -31,15 +31,15 @@ def aggregated(kinds: Kinds, *, core: bool) -> Document:
                 for version, members in versions.items()
             ],
         }
-        for group, versions in _groups(kinds).items()
+        for group, versions in _groups(registry).items()
         if (group == "") is core
     ]
     return {"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items}
 
 
-def legacy(kinds: Kinds, path: str) -> Document | None:
-    """Answer a path of the older form; None where it is none of them."""
-    groups = _groups(kinds)
+def legacy(registry: ResourceRegistry, path: str) -> Document | None:
+    """Return the document of a path in the older format; None for other paths."""
+    groups = _groups(registry)
     match path.strip("/").split("/"):
         case ["api"]:
             return {"kind": "APIVersions", "apiVersion": "v1", "versions": ["v1"], "serverAddressByClientCIDRs": []}
@@ -55,60 +55,60 @@ def legacy(kinds: Kinds, path: str) -> Document | None:
     return None
 
 
-def _groups(kinds: Kinds) -> Mapping[str, Mapping[str, list[Served]]]:
+def _groups(registry: ResourceRegistry) -> Mapping[str, Mapping[str, list[ApiResource]]]:
     return {
         group: {version: list(members) for version, members in groupby(of_group, lambda each: each.version)}
-        for group, of_group in groupby(kinds, lambda each: each.group)
+        for group, of_group in groupby(registry, lambda each: each.group)
     }
 
 
-def _resource(served: Served) -> Document:
+def _resource(resource: ApiResource) -> Document:
     subs = [
-        {"subresource": sub, "responseKind": _kind(served, kind), "verbs": list(verbs)}
-        for sub, kind, verbs in _subresources(served)
+        {"subresource": sub, "responseKind": _kind(resource, kind), "verbs": list(verbs)}
+        for sub, kind, verbs in _subresources(resource)
     ]
     return {
-        "resource": served.plural,
-        "responseKind": _kind(served, served.kind),
-        "scope": "Namespaced" if served.namespaced else "Cluster",
-        "singularResource": served.singular or served.kind.lower(),
-        "verbs": _verbs(served),
-        **_names(served),
+        "resource": resource.plural,
+        "responseKind": _kind(resource, resource.kind),
+        "scope": "Namespaced" if resource.namespaced else "Cluster",
+        "singularResource": resource.singular or resource.kind.lower(),
+        "verbs": _verbs(resource),
+        **_names(resource),
         **({"subresources": subs} if subs else {}),
     }
 
 
-def _list(version: str, members: Iterable[Served]) -> Document:
+def _list(version: str, members: Iterable[ApiResource]) -> Document:
     resources: list[Document] = []
     for each in members:
-        whole = {"name": each.plural, "singularName": each.singular or each.kind.lower(), "verbs": _verbs(each)}
-        placed = {"namespaced": each.namespaced, "kind": each.kind}
-        resources.append({**whole, **placed, **_names(each)})
+        names = {"name": each.plural, "singularName": each.singular or each.kind.lower(), "verbs": _verbs(each)}
+        scope = {"namespaced": each.namespaced, "kind": each.kind}
+        resources.append({**names, **scope, **_names(each)})
         resources += [
-            {"name": f"{each.plural}/{sub}", "singularName": "", **placed, "kind": kind, "verbs": list(verbs)}
+            {"name": f"{each.plural}/{sub}", "singularName": "", **scope, "kind": kind, "verbs": list(verbs)}
             for sub, kind, verbs in _subresources(each)
         ]
     return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": resources}
 
 
-def _verbs(served: Served) -> list[str]:
-    return ["create"] if served.left_out else list(VERBS)
+def _verbs(resource: ApiResource) -> list[str]:
+    return ["create"] if resource.unsupported else list(VERBS)
 
 
-def _subresources(served: Served) -> list[tuple[str, str, tuple[str, ...]]]:
-    bound = [("binding", "Binding", ("create",))] if served.id == PODS.id else []
-    return [*bound, *([("status", served.kind, STATUS_VERBS)] if served.status else [])]
+def _subresources(resource: ApiResource) -> list[tuple[str, str, tuple[str, ...]]]:
+    bound = [("binding", "Binding", ("create",))] if resource.id == PODS.id else []
+    return [*bound, *([("status", resource.kind, STATUS_VERBS)] if resource.status else [])]
 
 
-def _names(served: Served) -> Document:
-    named = {"shortNames": list(served.short), "categories": list(served.categories)}
+def _names(resource: ApiResource) -> Document:
+    named = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
     return {each: names for each, names in named.items() if names}
 
 
-def _kind(served: Served, kind: str) -> Document:
-    return {"group": served.group, "version": served.version, "kind": kind}
+def _kind(resource: ApiResource, kind: str) -> Document:
+    return {"group": resource.group, "version": resource.version, "kind": kind}
 
 
 def _group(name: str, versions: list[str]) -> Document:
-    told = [{"groupVersion": f"{name}/{each}", "version": each} for each in versions]
-    return {"name": name, "versions": told, "preferredVersion": told[0]}
+    listed = [{"groupVersion": f"{name}/{each}", "version": each} for each in versions]
+    return {"name": name, "versions": listed, "preferredVersion": listed[0]}

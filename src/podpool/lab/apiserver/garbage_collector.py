@@ -1,50 +1,46 @@
-"""What belongs to nobody any more is deleted.
-
-That is an object whose owners are all gone, and then what belongs to that; and what is left of a namespace.
-"""
+"""Garbage collection: deletes objects whose owners are all gone, and what is in a deleted namespace."""
 
 import asyncio
 from collections.abc import Collection
 
-from podpool.lab.apiserver.registry import NAMESPACES, Served
-from podpool.lab.apiserver.store import PocketStore
-from podpool.lab.apiserver.watch_cache import Object
+from podpool.lab.apiserver.registry import NAMESPACES, ApiResource, Object
+from podpool.lab.apiserver.store import ObjectStore
 
-PAUSE = 1.0
-"""Seconds between two looks."""
+INTERVAL = 1.0
+"""Seconds between two scans."""
 
 
-def collect(store: PocketStore) -> int:
-    """Delete orphans until there are none, and tell how many they were; those with finalizers are marked."""
+def collect(store: ObjectStore) -> int:
+    """Delete orphans until there are none, and return how many; those with finalizers are marked."""
     count = 0
     while orphans := _orphans(store):
-        for served, key in orphans:
-            store.delete(served, key)
+        for resource, key in orphans:
+            store.delete(resource, key)
         count += len(orphans)
     return count
 
 
-async def collecting(store: PocketStore) -> None:
-    """Collect for ever; looks only where something was written."""
-    looked_at = -1
+async def run_garbage_collector(store: ObjectStore) -> None:
+    """Collect forever; scans only after a write."""
+    scanned = -1
     while True:
-        if store.revision != looked_at:
+        if store.revision != scanned:
             collect(store)
-            looked_at = store.revision
-        await asyncio.sleep(PAUSE)
+            scanned = store.revision
+        await asyncio.sleep(INTERVAL)
 
 
-def _orphans(store: PocketStore) -> list[tuple[Served, str]]:
-    living = {obj["metadata"]["uid"] for _, _, obj in store.everything()}
-    places = store.objects(*NAMESPACES.id)
-    return [(served, key) for served, key, obj in store.everything() if _orphaned(obj, living, places)]
+def _orphans(store: ObjectStore) -> list[tuple[ApiResource, str]]:
+    uids = {obj["metadata"]["uid"] for _, _, obj in store.everything()}
+    namespaces = store.objects(*NAMESPACES.id)
+    return [(resource, key) for resource, key, obj in store.everything() if _is_orphan(obj, uids, namespaces)]
 
 
-def _orphaned(obj: Object, living: Collection[str], places: Collection[str]) -> bool:
+def _is_orphan(obj: Object, uids: Collection[str], namespaces: Collection[str]) -> bool:
     meta = obj["metadata"]
     if "deletionTimestamp" in meta:
         return False
-    if meta.get("namespace", "") and meta["namespace"] not in places:
+    if meta.get("namespace", "") and meta["namespace"] not in namespaces:
         return True
     owners = [each["uid"] for each in meta.get("ownerReferences") or ()]
-    return bool(owners) and not any(each in living for each in owners)
+    return bool(owners) and not any(each in uids for each in owners)

@@ -1,9 +1,9 @@
-"""The rows of Nodes, Pods and Events: what `kubectl get` says of them, in its words."""
+"""Table cells of Nodes, Pods and Events, as `kubectl get` shows them."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from podpool.lab.apiserver.selectors import Object
+from podpool.lab.apiserver.registry import Object
 
 UNKNOWN, NONE, INVALID = "<unknown>", "<none>", "<invalid>"
 ROLE = "node-role.kubernetes.io/"
@@ -11,7 +11,7 @@ Age = Callable[[str | None], str]
 
 
 def node_cells(node: Object, age: Age) -> Sequence[Any]:
-    """Tell of a Node."""
+    """Return the cells of a Node."""
     meta, status = node["metadata"], node.get("status", {})
     machine = status.get("nodeInfo", {})
     addresses = {each["type"]: each["address"] for each in reversed(status.get("addresses") or ())}
@@ -38,12 +38,12 @@ def _kernel(machine: Object) -> str:
 def _node_state(node: Object) -> str:
     conditions = node.get("status", {}).get("conditions") or ()
     ready = [each.get("status") for each in conditions if each.get("type") == "Ready"]
-    words = [("Ready" if ready[0] == "True" else "NotReady") if ready else "Unknown"]
-    return ",".join([*words, *(["SchedulingDisabled"] if node.get("spec", {}).get("unschedulable") else [])])
+    states = [("Ready" if ready[0] == "True" else "NotReady") if ready else "Unknown"]
+    return ",".join([*states, *(["SchedulingDisabled"] if node.get("spec", {}).get("unschedulable") else [])])
 
 
 def pod_cells(pod: Object, age: Age) -> Sequence[Any]:
-    """Tell of a Pod."""
+    """Return the cells of a Pod."""
     meta, spec, status = pod["metadata"], pod.get("spec", {}), pod.get("status", {})
     running = status.get("containerStatuses") or ()
     addresses = [each["ip"] for each in status.get("podIPs") or () if each.get("ip")]
@@ -65,15 +65,15 @@ def _pod_state(pod: Object) -> str:
     status = pod.get("status", {})
     if "deletionTimestamp" in pod["metadata"] and status.get("phase") not in {"Succeeded", "Failed"}:
         return "Terminating"
-    word = str(status.get("reason") or status.get("phase", ""))
+    state = str(status.get("reason") or status.get("phase", ""))
     for each in reversed(status.get("containerStatuses") or ()):
-        state = each.get("state", {})
-        waiting, ended = state.get("waiting") or {}, state.get("terminated") or {}
-        if ended and not ended.get("reason"):
-            number = ended.get("signal")
-            ended = {"reason": f"Signal:{number}" if number else f"ExitCode:{ended.get('exitCode', 0)}"}
-        word = waiting.get("reason") or ended.get("reason") or word
-    return word
+        container = each.get("state", {})
+        waiting, terminated = container.get("waiting") or {}, container.get("terminated") or {}
+        if terminated and not terminated.get("reason"):
+            signal = terminated.get("signal")
+            terminated = {"reason": f"Signal:{signal}" if signal else f"ExitCode:{terminated.get('exitCode', 0)}"}
+        state = waiting.get("reason") or terminated.get("reason") or state
+    return state
 
 
 def _gates_open(gates: Sequence[Object], status: Object) -> int:
@@ -82,7 +82,7 @@ def _gates_open(gates: Sequence[Object], status: Object) -> int:
 
 
 def event_cells(event: Object, age: Age) -> Sequence[Any]:
-    """Tell of an Event, in the words of core/v1."""
+    """Return the cells of an Event in the core/v1 format."""
     series, source = event.get("series") or {}, event.get("source") or {}
     about = event.get("involvedObject", {})
     first = event.get("firstTimestamp") or event.get("eventTime")

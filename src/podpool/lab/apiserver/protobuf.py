@@ -1,6 +1,6 @@
-"""The few bodies that kubectl sends in protobuf, whatever a server says it reads: read into what JSON would have been.
+"""Decoder for the few bodies that kubectl sends in protobuf, whatever the server supports, into their JSON form.
 
-Kubernetes puts a mark and an envelope around them. Only fields that kubectl sets are known; others are passed over.
+A body has a magic prefix and an envelope. Only fields that kubectl sets are decoded; others are skipped.
 """
 
 from collections.abc import Iterator, Mapping
@@ -10,52 +10,52 @@ import msgspec
 
 from podpool.core.errors import PodpoolError
 
-MEDIA = "application/vnd.kubernetes.protobuf"
-MARK = b"k8s\x00"
+MEDIA_TYPE = "application/vnd.kubernetes.protobuf"
+MAGIC = b"k8s\x00"
 
 
-class Unreadable(PodpoolError):
-    """A body that is none of the few."""
+class ProtobufError(PodpoolError):
+    """A body that cannot be decoded."""
 
 
-class Field(msgspec.Struct, frozen=True):
-    """One field of a message: text, a number, a message of its own, or a map of texts."""
+class ProtobufField(msgspec.Struct, frozen=True):
+    """One field of a message: a string, a number, a nested message, or a map of strings."""
 
     name: str
-    message: Mapping[int, "Field"] | None = None
+    message: Mapping[int, "ProtobufField"] | None = None
     mapped: bool = False
 
 
-_TYPE = {1: Field("apiVersion"), 2: Field("kind")}
-_PAIR = {1: Field("key"), 2: Field("value")}
+_TYPE = {1: ProtobufField("apiVersion"), 2: ProtobufField("kind")}
+_PAIR = {1: ProtobufField("key"), 2: ProtobufField("value")}
 _META = {
-    1: Field("name"),
-    2: Field("generateName"),
-    3: Field("namespace"),
-    11: Field("labels", _PAIR, mapped=True),
-    12: Field("annotations", _PAIR, mapped=True),
+    1: ProtobufField("name"),
+    2: ProtobufField("generateName"),
+    3: ProtobufField("namespace"),
+    11: ProtobufField("labels", _PAIR, mapped=True),
+    12: ProtobufField("annotations", _PAIR, mapped=True),
 }
-_PRECONDITIONS = {1: Field("uid"), 2: Field("resourceVersion")}
-_MESSAGES: Mapping[str, Mapping[int, Field]] = {
-    "Namespace": {1: Field("metadata", _META)},
-    "ConfigMap": {1: Field("metadata", _META), 2: Field("data", _PAIR, mapped=True)},
-    "DeleteOptions": {1: Field("gracePeriodSeconds"), 2: Field("preconditions", _PRECONDITIONS)},
+_PRECONDITIONS = {1: ProtobufField("uid"), 2: ProtobufField("resourceVersion")}
+_MESSAGES: Mapping[str, Mapping[int, ProtobufField]] = {
+    "Namespace": {1: ProtobufField("metadata", _META)},
+    "ConfigMap": {1: ProtobufField("metadata", _META), 2: ProtobufField("data", _PAIR, mapped=True)},
+    "DeleteOptions": {1: ProtobufField("gracePeriodSeconds"), 2: ProtobufField("preconditions", _PRECONDITIONS)},
 }
 
 
-def read(body: bytes) -> dict[str, Any]:
-    """Read a body."""
+def decode(body: bytes) -> dict[str, Any]:
+    """Return the object in a body."""
     try:
-        if not body.startswith(MARK):
-            raise Unreadable("no mark")
-        envelope = {number: value for number, value in _fields(body[len(MARK) :]) if isinstance(value, bytes)}
-        head = _read(envelope[1], _TYPE)
-        return {**head, **_read(envelope.get(2, b""), _MESSAGES[head["kind"]])}
+        if not body.startswith(MAGIC):
+            raise ProtobufError("no magic prefix")
+        envelope = {number: value for number, value in _fields(body[len(MAGIC) :]) if isinstance(value, bytes)}
+        head = _decode(envelope[1], _TYPE)
+        return {**head, **_decode(envelope.get(2, b""), _MESSAGES[head["kind"]])}
     except (KeyError, IndexError, UnicodeDecodeError) as error:
-        raise Unreadable(f"{type(error).__name__}: {error}") from None
+        raise ProtobufError(f"{type(error).__name__}: {error}") from None
 
 
-def _read(body: bytes, fields: Mapping[int, Field]) -> dict[str, Any]:
+def _decode(body: bytes, fields: Mapping[int, ProtobufField]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for number, value in _fields(body):
         field = fields.get(number)
@@ -63,42 +63,42 @@ def _read(body: bytes, fields: Mapping[int, Field]) -> dict[str, Any]:
             continue
         if isinstance(value, int) or not field.message:
             plain = value if isinstance(value, int) else value.decode()
-            if plain != "":  # which is how protobuf writes that there is none
+            if plain != "":  # protobuf's encoding of an absent string
                 found[field.name] = plain
         elif field.mapped:
-            pair = _read(value, field.message)
+            pair = _decode(value, field.message)
             found.setdefault(field.name, {})[pair.get("key", "")] = pair.get("value", "")
         else:
-            found[field.name] = _read(value, field.message)
+            found[field.name] = _decode(value, field.message)
     return found
 
 
 def _fields(body: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """Go through a message: the number of each field, and what it holds."""
-    place = 0
-    while place < len(body):
-        tag, place = _varint(body, place)
+    """Iterate over the fields of a message: number and value."""
+    offset = 0
+    while offset < len(body):
+        tag, offset = _varint(body, offset)
         match tag & 7:
             case 0:
-                value, place = _varint(body, place)
+                value, offset = _varint(body, offset)
                 yield tag >> 3, value
             case 2:
-                size, place = _varint(body, place)
-                if place + size > len(body):
-                    raise Unreadable("it ends early")
-                yield tag >> 3, body[place : place + size]
-                place += size
+                size, offset = _varint(body, offset)
+                if offset + size > len(body):
+                    raise ProtobufError("the body is truncated")
+                yield tag >> 3, body[offset : offset + size]
+                offset += size
             case other:
-                raise Unreadable(f"wire type {other}")
+                raise ProtobufError(f"unsupported wire type {other}")
 
 
-def _varint(body: bytes, place: int) -> tuple[int, int]:
+def _varint(body: bytes, offset: int) -> tuple[int, int]:
     value, shift = 0, 0
     while True:
-        byte = body[place]
+        byte = body[offset]
         value |= (byte & 0x7F) << shift
-        place, shift = place + 1, shift + 7
+        offset, shift = offset + 1, shift + 7
         if byte < 0x80:
-            return value, place
+            return value, offset
         if shift > 63:
-            raise Unreadable("a number without an end")
+            raise ProtobufError("a varint is too long")

@@ -1,54 +1,58 @@
-"""Paths of the Kubernetes API: which kind, which object, which part of it."""
+"""Request paths: which resource, namespace, object and subresource a path names."""
 
 import msgspec
 
-from podpool.lab.apiserver.registry import NAMESPACES, PODS, Kinds, Served
-from podpool.lab.apiserver.status_errors import no_such_path
+from podpool.lab.apiserver.registry import NAMESPACES, PODS, ApiResource, ResourceRegistry
+from podpool.lab.apiserver.status_errors import path_not_found
 
 
-class Target(msgspec.Struct, frozen=True, kw_only=True):
+class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
     """What a path names."""
 
-    served: Served
+    resource: ApiResource
     namespace: str = ""
     name: str = ""
-    sub: str | None = None
+    subresource: str | None = None
 
     @property
     def key(self) -> str:
-        """The object's name among its kind."""
-        return self.served.key(self.namespace, self.name)
+        """The object's key in the store."""
+        return self.resource.key(self.namespace, self.name)
 
 
-def route(kinds: Kinds, path: str) -> Target:
-    """Read a path; refuses what is not served."""
+def route(registry: ResourceRegistry, path: str) -> RequestTarget:
+    """Parse a path; raises a 404 for what is not served."""
     match path.strip("/").split("/"):
-        case ["api", version, *rest]:
-            return _inside(kinds, "", version, rest)
-        case ["apis", group, version, *rest]:
-            return _inside(kinds, group, version, rest)
-    raise no_such_path()
+        case ["api", version, *parts]:
+            return _parse(registry, "", version, parts)
+        case ["apis", group, version, *parts]:
+            return _parse(registry, group, version, parts)
+    raise path_not_found()
 
 
-def _inside(kinds: Kinds, group: str, version: str, rest: list[str]) -> Target:
+def _parse(registry: ResourceRegistry, group: str, version: str, parts: list[str]) -> RequestTarget:
     namespace = ""
-    # a namespace is a place for other kinds, and an object with a status of its own
-    if len(rest) > 2 and rest[0] == NAMESPACES.plural and rest[2] != "status":
-        namespace, rest = rest[1], rest[2:]
-    match rest:
+    # `namespaces/NAME/...` is the prefix of namespaced resources, except `namespaces/NAME/status`
+    if len(parts) > 2 and parts[0] == NAMESPACES.plural and parts[2] != "status":
+        namespace, parts = parts[1], parts[2:]
+    match parts:
         case [plural]:
-            return _target(kinds.find(group, version, plural), namespace, "", None)
+            return _target(registry.find(group, version, plural), namespace, "", None)
         case [plural, name]:
-            return _target(kinds.find(group, version, plural), namespace, name, None)
-        case [plural, name, sub]:
-            return _target(kinds.find(group, version, plural), namespace, name, sub)
-    raise no_such_path()
+            return _target(registry.find(group, version, plural), namespace, name, None)
+        case [plural, name, subresource]:
+            return _target(registry.find(group, version, plural), namespace, name, subresource)
+    raise path_not_found()
 
 
-def _target(served: Served, namespace: str, name: str, sub: str | None) -> Target:
-    known = sub is None or (sub == "status" and served.status) or (sub == "binding" and served.id == PODS.id)
-    placed = served.namespaced or not namespace
-    somewhere = bool(namespace) or not served.namespaced or not name
-    if not (known and placed and somewhere):
-        raise no_such_path()
-    return Target(served=served, namespace=namespace, name=name, sub=sub)
+def _target(resource: ApiResource, namespace: str, name: str, subresource: str | None) -> RequestTarget:
+    has_subresource = (
+        subresource is None
+        or (subresource == "status" and resource.status)
+        or (subresource == "binding" and resource.id == PODS.id)
+    )
+    scope_fits = resource.namespaced or not namespace
+    has_namespace = bool(namespace) or not resource.namespaced or not name
+    if not (has_subresource and scope_fits and has_namespace):
+        raise path_not_found()
+    return RequestTarget(resource=resource, namespace=namespace, name=name, subresource=subresource)

@@ -1,6 +1,6 @@
-"""Structural schemas: types, enums, limits, patterns, schemas that are joined, defaults, and what is pruned.
+"""Structural schemas: types, enums, limits, patterns, combinators, defaults and pruning.
 
-Expressions (CEL) and formats are accepted and not looked at.
+CEL expressions and formats are accepted and ignored.
 """
 
 import re
@@ -12,76 +12,76 @@ import msgspec
 Schema = Mapping[str, Any]
 
 HEAD = ("apiVersion", "kind", "metadata")
-"""What every object has, whatever its schema says."""
+"""Fields of every object, whatever its schema."""
 
-_IS: Mapping[str, Callable[[Any], bool]] = {
+_TYPE_CHECKS: Mapping[str, Callable[[Any], bool]] = {
     "object": lambda value: isinstance(value, Mapping),
     "array": lambda value: isinstance(value, list),
     "string": lambda value: isinstance(value, str),
     "boolean": lambda value: isinstance(value, bool),
-    "integer": lambda value: not isinstance(value, bool) and (isinstance(value, int) or _whole(value)),
+    "integer": lambda value: not isinstance(value, bool) and (isinstance(value, int) or _is_whole(value)),
     "number": lambda value: not isinstance(value, bool) and isinstance(value, int | float),
 }
 
-TYPES = tuple(_IS)
+TYPES = tuple(_TYPE_CHECKS)
 
 _PRESERVE = "x-kubernetes-preserve-unknown-fields"
 _BARE: dict[str, Any] = {"type": "object"}
 _BARE["items"] = _BARE
-"""Of what a schema lets in without describing it, objects are kept empty, as a real server keeps them."""
+"""The schema of allowed but undescribed fields: their objects are stored empty, as in kube-apiserver."""
 
 
-def shaped(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
-    """Fill in defaults, and leave out fields that the schema does not know, unless it wants them kept."""
+def prune_and_default(schema: Schema, value: Any) -> Any:  # noqa: ANN401  JSON
+    """Return a value with defaults, without the fields that the schema does not have or preserve."""
     if isinstance(value, list):
-        return [shaped(schema.get("items", {}), each) for each in value]
+        return [prune_and_default(schema.get("items", {}), each) for each in value]
     properties: Mapping[str, Schema] = schema.get("properties", {})
     if not isinstance(value, Mapping) or not (properties or schema.get("type") == "object"):
         return value
     defaults = {name: part["default"] for name, part in properties.items() if "default" in part and name not in value}
-    others = _of_others(schema, {} if schema.get(_PRESERVE) else _BARE)
+    others = _additional_schema(schema, {} if schema.get(_PRESERVE) else _BARE)
     return {
-        name: shaped(properties.get(name, others), part)
+        name: prune_and_default(properties.get(name, others), part)
         for name, part in {**value, **defaults}.items()
         if name in properties or _keeps_unknown(schema)
     }
 
 
 def unknown(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  JSON
-    """Tell which fields are left out because the schema does not know them."""
+    """Yield the paths of fields that are pruned."""
     if isinstance(value, list):
         for index, each in enumerate(value):
             yield from unknown(schema.get("items", {}), each, f"{path}[{index}]")
     properties: Mapping[str, Schema] = schema.get("properties", {})
     if not isinstance(value, Mapping) or not (properties or schema.get("type") == "object"):
         return
-    others = _of_others(schema, {} if schema.get(_PRESERVE) else _BARE)
+    others = _additional_schema(schema, {} if schema.get(_PRESERVE) else _BARE)
     for name, part in value.items():
-        place = f"{path}.{name}".lstrip(".")
+        field_path = f"{path}.{name}".lstrip(".")
         if not path and name in HEAD:
             continue
         if name in properties or _keeps_unknown(schema):
-            yield from unknown(properties.get(name, others), part, place)
+            yield from unknown(properties.get(name, others), part, field_path)
         else:
-            yield place
+            yield field_path
 
 
-def faults(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  JSON
-    """Tell what breaks the schema, each with its place."""
+def schema_errors(schema: Schema, value: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401  JSON
+    """Yield violations of the schema, each with the path of its field."""
     if value is None and schema.get("nullable"):
         return
     wanted = schema.get("type")
-    if wanted and not _IS[wanted](value):
-        yield f"{path or '<root>'}: Invalid value: {_told(value)}: must be of type {wanted}"
+    if wanted and not _TYPE_CHECKS[wanted](value):
+        yield f"{path or '<root>'}: Invalid value: {_json(value)}: must be of type {wanted}"
         return
     if "enum" in schema and value not in schema["enum"]:
-        yield f"{path}: Unsupported value: {_told(value)}: supported values: {', '.join(map(_told, schema['enum']))}"
-    for limit, (of, holds, rule) in _LIMITS.items():
-        if limit in schema and isinstance(value, of) and not holds(value, schema[limit]):
-            yield f"{path}: Invalid value: {_told(value)}: {path} in body should {rule.format(schema[limit])}"
-    yield from _joined_faults(schema, value, path)
+        yield f"{path}: Unsupported value: {_json(value)}: supported values: {', '.join(map(_json, schema['enum']))}"
+    for keyword, (type_, holds, rule) in _LIMITS.items():
+        if keyword in schema and isinstance(value, type_) and not holds(value, schema[keyword]):
+            yield f"{path}: Invalid value: {_json(value)}: {path} in body should {rule.format(schema[keyword])}"
+    yield from _combinator_errors(schema, value, path)
     if isinstance(value, dict | list):
-        yield from _inner_faults(schema, value, path)
+        yield from _nested_errors(schema, value, path)
 
 
 _LIMITS: Mapping[str, tuple[Any, Callable[[Any, Any], bool], str]] = {
@@ -98,52 +98,52 @@ _LIMITS: Mapping[str, tuple[Any, Callable[[Any, Any], bool], str]] = {
 }
 
 
-def _joined_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
-    """Look at schemas that are joined: all, any, exactly one, or none of them must fit."""
+def _combinator_errors(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
+    """Yield violations of allOf, anyOf, oneOf and not."""
     for each in schema.get("allOf", ()):
-        yield from faults(each, value, path)
-    for word, right in _JOINED.items():
-        if word in schema:
-            fitting = sum(not any(faults(each, value, path)) for each in _listed(schema[word]))
-            if not right(fitting):
-                yield f"{path or '<root>'}: Invalid value: {_told(value)}: {path} must fit the schema's {word}"
+        yield from schema_errors(each, value, path)
+    for keyword, allowed in _COMBINATORS.items():
+        if keyword in schema:
+            valid = sum(not any(schema_errors(each, value, path)) for each in _as_list(schema[keyword]))
+            if not allowed(valid):
+                yield f"{path or '<root>'}: Invalid value: {_json(value)}: {path} must fit the schema's {keyword}"
 
 
-_JOINED: Mapping[str, Callable[[int], bool]] = {
-    "anyOf": lambda fitting: fitting >= 1,
-    "oneOf": lambda fitting: fitting == 1,
-    "not": lambda fitting: fitting == 0,
+_COMBINATORS: Mapping[str, Callable[[int], bool]] = {
+    "anyOf": lambda valid: valid >= 1,
+    "oneOf": lambda valid: valid == 1,
+    "not": lambda valid: valid == 0,
 }
 
 
-def _listed(schemas: Any) -> list[Schema]:  # noqa: ANN401  JSON
+def _as_list(schemas: Any) -> list[Schema]:  # noqa: ANN401  JSON
     return schemas if isinstance(schemas, list) else [schemas]
 
 
-def _inner_faults(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
+def _nested_errors(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
     if isinstance(value, list):
         for index, each in enumerate(value):
-            yield from faults(schema.get("items", {}), each, f"{path}[{index}]")
+            yield from schema_errors(schema.get("items", {}), each, f"{path}[{index}]")
     if isinstance(value, Mapping):
         for name in schema.get("required", ()):
             if name not in value:
                 yield f"{path}.{name}".lstrip(".") + ": Required value"
         properties: Mapping[str, Schema] = schema.get("properties", {})
         for name, part in value.items():
-            place = f"{path}.{name}".lstrip(".")
-            if wanted := properties.get(name, _of_others(schema, {})):
-                yield from faults(wanted, part, place)
+            field_path = f"{path}.{name}".lstrip(".")
+            if wanted := properties.get(name, _additional_schema(schema, {})):
+                yield from schema_errors(wanted, part, field_path)
             elif schema.get("additionalProperties") is False and name not in properties:
-                yield f"{path}: Invalid value: {_told(value)}: {place} in body is a forbidden property"
+                yield f"{path}: Invalid value: {_json(value)}: {field_path} in body is a forbidden property"
 
 
-def _of_others(schema: Schema, anything: Schema) -> Schema:
-    """Find the schema of fields that have none of their own: `anything` where no more is said than that they may be."""
+def _additional_schema(schema: Schema, anything: Schema) -> Schema:
+    """Return the schema of additional properties, or `anything` where they are allowed without a schema."""
     others = schema.get("additionalProperties")
     return others if isinstance(others, Mapping) else anything
 
 
-def _told(value: object) -> str:
+def _json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
@@ -151,5 +151,5 @@ def _keeps_unknown(schema: Schema) -> bool:
     return bool(schema.get(_PRESERVE)) or "additionalProperties" in schema
 
 
-def _whole(value: object) -> bool:
+def _is_whole(value: object) -> bool:
     return isinstance(value, float) and value.is_integer()

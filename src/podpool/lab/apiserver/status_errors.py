@@ -1,12 +1,12 @@
-"""How the API says no: an HTTP status, a reason of one word, a sentence."""
+"""Error responses: `Status` objects with HTTP code, reason and message, worded as in kube-apiserver."""
 
 from typing import Any
 
 from podpool.core.errors import PodpoolError
 
 
-class Refused(PodpoolError):
-    """A request that is not granted."""
+class StatusError(PodpoolError):
+    """A request that fails with a `Status`."""
 
     def __init__(self, code: int, reason: str, message: str, details: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -17,7 +17,7 @@ class Refused(PodpoolError):
 
     @property
     def status(self) -> dict[str, Any]:
-        """The refusal as the object that is sent."""
+        """The `Status` object."""
         return {
             "kind": "Status",
             "apiVersion": "v1",
@@ -30,78 +30,78 @@ class Refused(PodpoolError):
         }
 
 
-def bad_request(message: str) -> Refused:
-    """What is asked for makes no sense."""
-    return Refused(400, "BadRequest", message)
+def bad_request(message: str) -> StatusError:
+    """Return a 400: the request is malformed."""
+    return StatusError(400, "BadRequest", message)
 
 
-def not_found(resource: str, name: str) -> Refused:
-    """There is no such object."""
-    return Refused(404, "NotFound", f'{resource} "{name}" not found')
+def not_found(resource: str, name: str) -> StatusError:
+    """Return a 404 for an object."""
+    return StatusError(404, "NotFound", f'{resource} "{name}" not found')
 
 
-def forbidden(message: str) -> Refused:
-    """Who asks may not."""
-    return Refused(403, "Forbidden", message)
+def forbidden(message: str) -> StatusError:
+    """Return a 403."""
+    return StatusError(403, "Forbidden", message)
 
 
-def no_such_path() -> Refused:
-    """There is no such kind."""
-    return Refused(404, "NotFound", "the server could not find the requested resource")
+def path_not_found() -> StatusError:
+    """Return a 404 for a resource."""
+    return StatusError(404, "NotFound", "the server could not find the requested resource")
 
 
-def not_allowed() -> Refused:
-    """The kind does not know this verb."""
-    return Refused(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
+def method_not_allowed() -> StatusError:
+    """Return a 405: the resource has no such verb."""
+    return StatusError(405, "MethodNotAllowed", "the server does not allow this method on the requested resource")
 
 
-def not_acceptable(accept: str) -> Refused:
-    """The answer cannot be written in any form that was asked for."""
-    return Refused(406, "NotAcceptable", f"only JSON is spoken here, and {accept!r} does not accept it")
+def not_acceptable(accept: str) -> StatusError:
+    """Return a 406: the client accepts no JSON."""
+    return StatusError(406, "NotAcceptable", f"only JSON is supported, and Accept: {accept!r} does not allow it")
 
 
-def already_exists(resource: str, name: str) -> Refused:
-    """The name is taken."""
-    return Refused(409, "AlreadyExists", f'{resource} "{name}" already exists')
+def already_exists(resource: str, name: str) -> StatusError:
+    """Return a 409: the name is in use."""
+    return StatusError(409, "AlreadyExists", f'{resource} "{name}" already exists')
 
 
-def conflict(resource: str, name: str, why: str) -> Refused:
-    """A precondition does not hold."""
-    return Refused(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {why}')
+def conflict(resource: str, name: str, reason: str) -> StatusError:
+    """Return a 409: a precondition failed."""
+    return StatusError(409, "Conflict", f'Operation cannot be fulfilled on {resource} "{name}": {reason}')
 
 
-def expired(message: str) -> Refused:
-    """A version that is no longer remembered."""
-    return Refused(410, "Expired", message)
+def expired(message: str) -> StatusError:
+    """Return a 410: the version is not kept any more."""
+    return StatusError(410, "Expired", message)
 
 
-def failed(error: Exception) -> Refused:
-    """What should not happen."""
-    return Refused(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
+def internal_error(error: Exception) -> StatusError:
+    """Return a 500."""
+    return StatusError(500, "InternalError", f"Internal error occurred: {type(error).__name__}: {error}")
 
 
-def not_spoken(what: str) -> Refused:
-    """A part of the Kubernetes API that is left out here."""
-    return Refused(501, "NotImplemented", f"{what} is not spoken by this API server (podpool pocket)")
+def not_implemented(feature: str) -> StatusError:
+    """Return a 501: a part of the Kubernetes API that this server does not have."""
+    return StatusError(501, "NotImplemented", f"{feature} is not supported by this API server (podpool apiserver)")
 
 
-def unsupported(accepted: str, why: str = "") -> Refused:
-    """A body in a form that is not read."""
+def unsupported_media_type(accepted: str, reason: str = "") -> StatusError:
+    """Return a 415: the body has an unsupported format."""
     message = f"the body of the request was in an unknown format - accepted media types include: {accepted}"
-    return Refused(415, "UnsupportedMediaType", f"{why}: {message}" if why else message)
+    return StatusError(415, "UnsupportedMediaType", f"{reason}: {message}" if reason else message)
 
 
-def invalid(kind: str, name: str, *faults: str) -> Refused:
-    """An object that breaks rules of its kind; each fault begins with its place."""
-    word, _, group = kind.partition(".")
+def invalid(kind: str, name: str, *errors: str) -> StatusError:
+    """Return a 422; each error begins with the path of its field."""
+    bare_kind, _, group = kind.partition(".")
     causes = [
-        {"reason": "FieldValueInvalid", "field": place, "message": why}
-        for place, _, why in (each.partition(": ") for each in faults)
+        {"reason": "FieldValueInvalid", "field": path, "message": message}
+        for path, _, message in (each.partition(": ") for each in errors)
     ]
-    message = f'{kind} "{name}" is invalid: {", ".join(faults)}'
-    return Refused(422, "Invalid", message, {"name": name, "group": group, "kind": word, "causes": causes})
+    message = f'{kind} "{name}" is invalid: {", ".join(errors)}'
+    return StatusError(422, "Invalid", message, {"name": name, "group": group, "kind": bare_kind, "causes": causes})
 
 
-def not_yet(wanted: int, current: int) -> Refused:
-    """A version that is not reached."""
-    return Refused(504, "Timeout", f"Too large resource version: {wanted}, current: {current}")
+def version_too_large(wanted: int, current: int) -> StatusError:
+    """Return a 504: the requested version is in the future."""
+    return StatusError(504, "Timeout", f"Too large resource version: {wanted}, current: {current}")

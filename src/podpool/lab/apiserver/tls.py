@@ -1,4 +1,4 @@
-"""How a client gets in: a certificate that the server makes for itself, and a kubeconfig that trusts it."""
+"""How clients connect: a self-signed certificate, and a kubeconfig that trusts it."""
 
 import base64
 import subprocess
@@ -8,51 +8,52 @@ import msgspec
 
 from podpool.core.errors import PodpoolError
 
-NAME = "pocket"
+NAME = "podpool-apiserver"
+"""The cluster, user and context in the kubeconfig, and the start of the certificate's file name."""
 _OPENSSL = ("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
 
 
-class NoCertificate(PodpoolError):
-    """A certificate cannot be made."""
+class CertificateError(PodpoolError):
+    """A certificate cannot be created."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(
-            f"no certificate can be made ({reason}): install openssl, "
-            "or give one with --tls-cert and --tls-key, or serve plain HTTP on loopback with --tls off"
+            f"cannot create a certificate ({reason}): install openssl, "
+            "or give one with --tls-cert and --tls-key, or serve plain HTTP on loopback with --tls=false"
         )
 
 
-def own_certificate(home: Path, host: str) -> tuple[Path, Path]:
-    """Make a certificate for an address, with its key, unless it was made before."""
-    certificate, key = home / f"{NAME}-{host}.crt", home / f"{NAME}-{host}.key"
+def ensure_certificate(directory: Path, host: str) -> tuple[Path, Path]:
+    """Return the certificate of an address and its key, created if they do not exist."""
+    certificate, key = directory / f"{NAME}-{host}.crt", directory / f"{NAME}-{host}.key"
     if certificate.exists() and key.exists():
         return certificate, key
-    home.mkdir(parents=True, exist_ok=True)
+    directory.mkdir(parents=True, exist_ok=True)
     names = f"subjectAltName=DNS:localhost,{'IP' if host[-1:].isdigit() or ':' in host else 'DNS'}:{host}"
-    words = [*_OPENSSL, "-days", "825", "-subj", f"/CN={NAME}", "-addext", names]
+    command = [*_OPENSSL, "-days", "825", "-subj", f"/CN={NAME}", "-addext", names]
     key.touch(mode=0o600)
     try:
-        subprocess.run([*words, "-keyout", key, "-out", certificate], check=True, capture_output=True)  # noqa: S603  fixed words
+        subprocess.run([*command, "-keyout", key, "-out", certificate], check=True, capture_output=True)  # noqa: S603  fixed arguments
     except FileNotFoundError:
-        raise NoCertificate("there is no openssl") from None
+        raise CertificateError("openssl is not installed") from None
     except subprocess.CalledProcessError as error:
-        raise NoCertificate(error.stderr.decode(errors="replace").strip()) from None
+        raise CertificateError(error.stderr.decode(errors="replace").strip()) from None
     return certificate, key
 
 
-class _Named(msgspec.Struct, frozen=True):
+class _NamedCluster(msgspec.Struct, frozen=True):
     name: str
 
 
 class _Kubeconfig(msgspec.Struct, frozen=True, rename="kebab"):
-    """What tells whose a kubeconfig is."""
+    """The fields that show who wrote a kubeconfig."""
 
     current_context: str
-    clusters: list[_Named]
+    clusters: list[_NamedCluster]
 
 
-def is_own(text: bytes) -> bool:
-    """Whether a file is a kubeconfig that was written here, with no other cluster in it, or is empty."""
+def is_generated(text: bytes) -> bool:
+    """Return whether a file is empty, or a kubeconfig written here with no other cluster in it."""
     if not text:
         return True
     try:
@@ -63,16 +64,16 @@ def is_own(text: bytes) -> bool:
 
 
 def kubeconfig(server: str, certificate: Path | None = None) -> str:
-    """Write what kubectl needs to find the server and to believe it."""
+    """Return a kubeconfig for the server that trusts its certificate."""
     cluster = {"server": server}
     if certificate:
         cluster["certificate-authority-data"] = base64.b64encode(certificate.read_bytes()).decode()
-    told = {
+    config = {
         "apiVersion": "v1",
         "kind": "Config",
         "clusters": [{"name": NAME, "cluster": cluster}],
-        "users": [{"name": NAME, "user": {"token": NAME}}],  # nobody asks for it, but without one kubectl asks the user
+        "users": [{"name": NAME, "user": {"token": NAME}}],  # not checked, but without one kubectl asks the user
         "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
         "current-context": NAME,
     }
-    return msgspec.yaml.encode(told).decode()
+    return msgspec.yaml.encode(config).decode()

@@ -1,4 +1,4 @@
-"""An open watch: lines that wait to be read, bookmarks in between, and an end at the time agreed."""
+"""An open watch: encoded events that wait to be read, bookmarks, and a timeout."""
 
 import asyncio
 from collections import deque
@@ -6,156 +6,157 @@ from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
-from podpool.lab.apiserver.content_negotiation import Form
-from podpool.lab.apiserver.registry import Served
-from podpool.lab.apiserver.selectors import Selects
-from podpool.lab.apiserver.status_errors import Refused
+from podpool.lab.apiserver.content_negotiation import Representation
+from podpool.lab.apiserver.registry import ApiResource, Object
+from podpool.lab.apiserver.selectors import Selector
+from podpool.lab.apiserver.status_errors import StatusError
 from podpool.lab.apiserver.strategy import with_meta
-from podpool.lab.apiserver.watch_cache import KEPT, Event, Object
+from podpool.lab.apiserver.watch_cache import CAPACITY, StoreEvent
 
-BOOKMARK_EVERY = 60.0
-"""Seconds, as the API server has it."""
-START_ENDS = "k8s.io/initial-events-end"
-"""The annotation of the bookmark after what was there already."""
+BOOKMARK_INTERVAL = 60.0
+"""Seconds, as in kube-apiserver."""
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+"""The annotation of the bookmark that follows the initial events."""
 
-MOST_UNREAD = KEPT
-"""Writes; a watch whose reader leaves more lie ends, and the client goes on from the last version that it read."""
+MAX_UNREAD = CAPACITY
+"""Events; a watch with more unread ends, and its client continues from the last version that it read."""
 
 
-class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """What was agreed on: for how many seconds, and whether versions are told in between."""
+class WatchOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """The options of a watch request; the timeout is in seconds."""
 
-    lasting: float = 1800.0
+    timeout: float = 1800.0
     bookmarks: bool = False
-    marks_the_start: bool = False
-    """Whether to say where what was there already ends."""
+    initial_events_end: bool = False
+    """Whether a bookmark follows the initial events."""
 
 
-USUAL = Terms()
+DEFAULT_OPTIONS = WatchOptions()
 
 
 class Watch:
-    """What one client is told of one kind, from when it is made until it is closed."""
+    """One client's watch of one resource, from the request until it is closed."""
 
     def __init__(
         self,
-        served: Served,
-        selects: Selects,
-        form: Form,
+        resource: ApiResource,
+        selector: Selector,
+        representation: Representation,
         *,
         after: int,
         revision: Callable[[], int],
-        closed: Callable[["Watch"], None],
-        terms: Terms,
+        on_stop: Callable[["Watch"], None],
+        options: WatchOptions,
     ) -> None:
         self._loop = asyncio.get_running_loop()
-        self._until = self._loop.time() + terms.lasting
-        self._bookmarks = terms.bookmarks
-        self._timer = self._loop.call_later(min(terms.lasting, BOOKMARK_EVERY), self._time_passed)
-        self.served = served
-        self._selects = selects
-        self._form = form
-        self._marks_the_start = terms.marks_the_start
+        self._deadline = self._loop.time() + options.timeout
+        self._options = options
+        self._timer = self._loop.call_later(min(options.timeout, BOOKMARK_INTERVAL), self._on_timer)
+        self.resource = resource
+        self._selector = selector
+        self._representation = representation
         self._after = after
         self._revision = revision
-        self._closed = closed
+        self._on_stop = on_stop
         self._lines: deque[bytes] = deque()
         self._unread = 0
-        self._news = asyncio.Event()
-        self._ended = False
+        self._readable = asyncio.Event()
+        self._stopped = False
 
-    def show(self, objects: Iterable[Object]) -> None:
-        """Tell of objects that are there already."""
+    def add_initial(self, objects: Iterable[Object]) -> None:
+        """Send ADDED events for objects that exist already."""
         for obj in objects:
-            if self._selects(obj):
-                self._tell("ADDED", self._form.one(obj))
-        if self._marks_the_start:
-            self._bookmark({START_ENDS: "true"})
+            if self._selector(obj):
+                self._send_event("ADDED", self._representation.one(obj))
+        if self._options.initial_events_end:
+            self._send_bookmark({INITIAL_EVENTS_END: "true"})
 
-    def offer(self, event: Event) -> None:
-        """Tell of a write, as it looks through the selector, unless it is older than what was asked for."""
-        if self._ended or event.revision <= self._after:
+    def on_event(self, event: StoreEvent) -> None:
+        """Send a write as seen through the selector, unless it is older than the requested version."""
+        if self._stopped or event.revision <= self._after:
             return
-        was = event.old is not None and self._selects(event.old)
-        fits = self._selects(event.new) and not event.gone
-        if not (was or fits):
+        selected_before = event.old is not None and self._selector(event.old)
+        selected = self._selector(event.new) and not event.deleted
+        if not (selected_before or selected):
             return
-        if self._unread == MOST_UNREAD:
-            self.end()
+        if self._unread == MAX_UNREAD:
+            self.stop()
             return
         self._unread += 1
-        kind = ("MODIFIED" if was else "ADDED") if fits else "DELETED"
-        self._send(_line(event, kind, self._form))
+        type_ = ("MODIFIED" if selected_before else "ADDED") if selected else "DELETED"
+        self._send(_line(event, type_, self._representation))
 
-    def refuse(self, refused: Refused) -> None:
-        """Tell why there is nothing to tell, and end."""
-        self._tell("ERROR", refused.status)
-        self.end()
+    def fail(self, error: StatusError) -> None:
+        """Send an error, and end the stream."""
+        self._send_event("ERROR", error.status)
+        self.stop()
 
-    def end(self) -> None:
-        """Listen no more, and end the stream after what was told."""
+    def stop(self) -> None:
+        """Receive no more events, and end the stream after those already sent."""
         self._timer.cancel()
-        self._closed(self)
-        self._ended = True
-        self._news.set()
+        self._on_stop(self)
+        self._stopped = True
+        self._readable.set()
 
     async def close(self) -> None:
-        """Be left by the client."""
-        self.end()
+        """Stop because the client disconnected."""
+        self.stop()
 
     def __aiter__(self) -> "Watch":
         return self
 
     async def __anext__(self) -> bytes:
-        """Send what was told; wait when there is nothing."""
+        """Return the unread lines; waits while there are none."""
         while not self._lines:
-            if self._ended:
+            if self._stopped:
                 raise StopAsyncIteration
-            await self._news.wait()
-        return self._taken()
+            await self._readable.wait()
+        return self._take_lines()
 
-    def _time_passed(self) -> None:
-        if self._bookmarks and self._revision() >= self._after:
-            self._bookmark()
-        left = self._until - self._loop.time()
-        if left <= 0:
-            self.end()
+    def _on_timer(self) -> None:
+        if self._options.bookmarks and self._revision() >= self._after:
+            self._send_bookmark()
+        remaining = self._deadline - self._loop.time()
+        if remaining <= 0:
+            self.stop()
         else:
-            self._timer = self._loop.call_later(min(left, BOOKMARK_EVERY), self._time_passed)
+            self._timer = self._loop.call_later(min(remaining, BOOKMARK_INTERVAL), self._on_timer)
 
-    def _taken(self) -> bytes:
+    def _take_lines(self) -> bytes:
         lines = b"".join(self._lines)
         self._lines.clear()
         self._unread = 0
-        self._news.clear()
+        self._readable.clear()
         return lines
 
-    def _bookmark(self, annotations: Mapping[str, str] | None = None) -> None:
+    def _send_bookmark(self, annotations: Mapping[str, str] | None = None) -> None:
         meta = {"resourceVersion": str(self._revision()), "creationTimestamp": None}
-        mark = {"kind": self.served.kind, "apiVersion": self.served.api_version}
-        self._tell("BOOKMARK", {**mark, "metadata": {**meta, "annotations": annotations} if annotations else meta})
+        head = {"kind": self.resource.kind, "apiVersion": self.resource.api_version}
+        self._send_event(
+            "BOOKMARK", {**head, "metadata": {**meta, "annotations": annotations} if annotations else meta}
+        )
 
-    def _tell(self, kind: str, obj: Object) -> None:
-        self._send(_encoded(kind, obj))
+    def _send_event(self, type_: str, obj: Object) -> None:
+        self._send(_encode(type_, obj))
 
     def _send(self, line: bytes) -> None:
         self._lines.append(line)
-        self._news.set()
+        self._readable.set()
 
 
-def _line(event: Event, kind: str, form: Form) -> bytes:
-    written = f"{kind} {form.name}"
-    if form.name and written in event.lines:
-        return event.lines[written]
+def _line(event: StoreEvent, type_: str, representation: Representation) -> bytes:
+    cache_key = f"{type_} {representation.name}"
+    if representation.name and cache_key in event.encoded:
+        return event.encoded[cache_key]
     obj = event.new
-    if kind == "DELETED" and not event.gone and event.old is not None:
-        # what left the selection is shown as it was in it
+    if type_ == "DELETED" and not event.deleted and event.old is not None:
+        # an object that left the selection is sent as it last matched
         obj = with_meta(event.old, resourceVersion=str(event.revision))
-    line = _encoded(kind, form.one(obj))
-    if form.name:
-        event.lines[written] = line
+    line = _encode(type_, representation.one(obj))
+    if representation.name:
+        event.encoded[cache_key] = line
     return line
 
 
-def _encoded(kind: str, obj: Object) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"
+def _encode(type_: str, obj: Object) -> bytes:
+    return msgspec.json.encode({"type": type_, "object": obj}) + b"\n"

@@ -1,69 +1,66 @@
-"""What happened lately, in order: for watches that go on from a version, and for lists of an earlier one."""
+"""The latest writes, in order: for watches that start at a version, and for lists of an earlier revision."""
 
 from collections import deque
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import msgspec
 
-from podpool.lab.apiserver.registry import Id
+from podpool.lab.apiserver.registry import GroupResource, Object
 from podpool.lab.apiserver.status_errors import expired
 
-Object = Mapping[str, Any]
-
-KEPT = 10_000
-"""Events; a watch that is further behind must list again."""
+CAPACITY = 10_000
+"""Events; a watch that starts earlier must list again."""
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """One write: what an object was, and what it became. At its end `new` is as it was last, with the last version."""
+class StoreEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """One write. After a deletion `new` is the last state of the object, with the version of the deletion."""
 
     revision: int
-    id: Id
+    id: GroupResource
     key: str
     old: Object | None
     new: Object
-    gone: bool = False
-    lines: dict[str, bytes] = msgspec.field(default_factory=dict)
-    """How it is told to watches: written once, however many there are."""
+    deleted: bool = False
+    encoded: dict[str, bytes] = msgspec.field(default_factory=dict)
+    """The event as watch lines, by type and representation: encoded once for all watches."""
 
 
-class History:
-    """The last writes."""
+class WatchCache:
+    """The latest writes."""
 
     def __init__(self, floor: int = 0) -> None:
         self.floor = floor
-        """The version up to which everything is forgotten."""
-        self._events: deque[Event] = deque()
+        """Writes up to this revision are not kept."""
+        self._events: deque[StoreEvent] = deque()
 
-    def add(self, event: Event) -> None:
-        """Remember a write, and forget the oldest."""
+    def add(self, event: StoreEvent) -> None:
+        """Add a write, and drop the oldest beyond the capacity."""
         self._events.append(event)
-        if len(self._events) > KEPT:
+        if len(self._events) > CAPACITY:
             self.floor = self._events.popleft().revision
 
-    def forget(self, revision: int) -> None:
-        """Forget writes up to a version."""
+    def compact(self, revision: int) -> None:
+        """Drop writes up to a revision."""
         self.floor = max(self.floor, revision)
         while self._events and self._events[0].revision <= revision:
             self._events.popleft()
 
-    def since(self, revision: int, of: Id) -> list[Event]:
-        """Tell the writes to a kind after a version; refuses when some are forgotten."""
+    def since(self, revision: int, of: GroupResource) -> list[StoreEvent]:
+        """Return the writes to a resource after a revision; raises a 410 if some are dropped."""
         if revision < self.floor:
             raise expired(f"too old resource version: {revision} ({self.floor})")
         return [each for each in reversed(list(self._after(revision))) if each.id == of]
 
-    def otherwise(self, revision: int, of: Id) -> dict[str, Object | None]:
-        """Tell which objects of a kind were otherwise at a version, and what they were; None is not there."""
+    def differences(self, revision: int, of: GroupResource) -> dict[str, Object | None]:
+        """Return what differed at a revision: the older objects by key, None where there was none."""
         if revision < self.floor:
             raise expired(
                 "The provided continue parameter, or version, is too old to display a consistent list result."
             )
         return {event.key: event.old for event in self._after(revision) if event.id == of}
 
-    def _after(self, revision: int) -> Iterator[Event]:
-        """Go through the writes after a version, the last one first."""
+    def _after(self, revision: int) -> Iterator[StoreEvent]:
+        """Iterate over the writes after a revision, newest first."""
         for event in reversed(self._events):
             if event.revision <= revision:
                 return

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from bench.kube_pocket import Count, Listener, pocket_fanout, pocket_writes
+from bench.lite_api_server import Count, Listener, lite_api_fanout, lite_api_writes
 
 
 def test_writes_and_watches_are_counted() -> None:
-    with pocket_writes(32) as run:
+    with lite_api_writes(32) as run:
         assert run(0) > 0
-    with pocket_fanout(3, 2) as run:
+    with lite_api_fanout(3, 2) as run:
         assert run(0) > 0
 
 

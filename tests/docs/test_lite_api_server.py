@@ -17,6 +17,6 @@ if TYPE_CHECKING:
 @pytest.mark.real
 def test_the_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> None:
     """No cluster, and kubectl finds one."""
-    told = run_commands(commands_of("docs/pocket.md"), namespaces=namespaces, home=tmp_path)
+    told = run_commands(commands_of("docs/lite-api-server.md"), namespaces=namespaces, home=tmp_path)
     assert 0 == told.returncode, told.stdout
     assert "customresourcedefinition.apiextensions.k8s.io/nodenetworkconfigs.acn.azure.com created" in told.stdout
