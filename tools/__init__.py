@@ -1,1 +1,1 @@
-"""What developers run beside the product."""
+"""Developer tools: bootstrap, documentation, fuzzing, mutation testing."""
