@@ -1,5 +1,5 @@
-"""The agent of one node: owns the node's pool of addresses, answers the plugin, asks for more or less.
+"""The agent of one node: owns the node's pool of addresses, answers the CNI plugin, scales the pool.
 
-What it decides it first writes down as a record (`records`); the same records, read again after a restart, bring back
-the same state. Everything it stands on is handed in, so that many agents fit in one process.
+Every decision is journalled as a record (`records`) before it takes effect; replaying the records after a restart
+restores the same state. All dependencies are passed in, so that many agents fit in one process.
 """

@@ -1,6 +1,6 @@
 """ADDs that wait for an address, first come, first served.
 
-A sandbox waits once, however often it asks: all who ask for it get one answer. A DEL ends its waiting.
+An attachment waits once, however often the runtime repeats its ADD: all get one answer. A DEL ends the wait.
 """
 
 import asyncio
@@ -8,61 +8,61 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from podpool.agent.records import Owner
+from podpool.cni.protocol import Attachment
 
+Q = TypeVar("Q")
 A = TypeVar("A")
-R = TypeVar("R")
 
 
-class Ended(msgspec.Struct, frozen=True):
-    """There will be no address: the sandbox is gone."""
+class SandboxDeleted(msgspec.Struct, frozen=True):
+    """The answer to an ADD whose sandbox was deleted while it waited."""
 
 
-class _Place(Generic[A, R]):
-    def __init__(self, asker: A) -> None:
-        self.asker = asker
-        self.answer: asyncio.Future[R | Ended] = asyncio.get_running_loop().create_future()
-        self.asking = 0
+class _Waiter(Generic[Q, A]):
+    def __init__(self, request: Q) -> None:
+        self.request = request
+        self.answer: asyncio.Future[A | SandboxDeleted] = asyncio.get_running_loop().create_future()
+        self.calls = 0
 
 
-class Queue(Generic[A, R]):
-    """Who waits: askers, each for a sandbox, who are answered with what it got."""
+class AddQueue(Generic[Q, A]):
+    """Waiting requests by attachment, with their answers."""
 
     def __init__(self) -> None:
-        self._places: dict[Owner, _Place[A, R]] = {}
+        self._waiters: dict[Attachment, _Waiter[Q, A]] = {}
 
     def __len__(self) -> int:
-        return len(self._places)
+        return len(self._waiters)
 
-    def first(self) -> A | None:
-        """Find who has waited for longest."""
-        return next((place.asker for place in self._places.values()), None)
+    def first(self) -> Q | None:
+        """Return the request that has waited longest."""
+        return next((waiter.request for waiter in self._waiters.values()), None)
 
-    def waiting(self) -> dict[Owner, A]:
-        """Tell who waits, the longest waiting first."""
-        return {owner: place.asker for owner, place in self._places.items()}
+    def waiting(self) -> dict[Attachment, Q]:
+        """Return all requests, the longest waiting first."""
+        return {attachment: waiter.request for attachment, waiter in self._waiters.items()}
 
-    async def wait(self, owner: Owner, asker: A, *, timeout: float) -> R | Ended | None:  # noqa: ASYNC109  a wait is all it does
-        """Wait for an address, or the end of the sandbox; None when neither came in time."""
-        place = self._places.setdefault(owner, _Place(asker))
-        place.asking += 1
+    async def wait(self, attachment: Attachment, request: Q, *, timeout: float) -> A | SandboxDeleted | None:  # noqa: ASYNC109  waiting is all it does
+        """Wait for an address or the deletion of the sandbox; None when neither came in time."""
+        waiter = self._waiters.setdefault(attachment, _Waiter(request))
+        waiter.calls += 1
         try:
-            await asyncio.wait({place.answer}, timeout=timeout)
-            return place.answer.result() if place.answer.done() else None
+            await asyncio.wait({waiter.answer}, timeout=timeout)
+            return waiter.answer.result() if waiter.answer.done() else None
         finally:
-            place.asking -= 1
-            if not place.asking and self._places.get(owner) is place:
-                del self._places[owner]
+            waiter.calls -= 1
+            if not waiter.calls and self._waiters.get(attachment) is waiter:
+                del self._waiters[attachment]
 
-    def serve(self, owner: Owner, answer: R) -> None:
-        """Answer whoever waits for this owner."""
-        self._answer(owner, answer)
+    def serve(self, attachment: Attachment, answer: A) -> None:
+        """Answer the ADDs of an attachment."""
+        self._answer(attachment, answer)
 
-    def end(self, owner: Owner) -> None:
-        """End the waiting of a sandbox that is gone."""
-        self._answer(owner, Ended())
+    def cancel(self, attachment: Attachment) -> None:
+        """End the wait of an attachment whose sandbox was deleted."""
+        self._answer(attachment, SandboxDeleted())
 
-    def _answer(self, owner: Owner, answer: R | Ended) -> None:
-        place = self._places.pop(owner, None)
-        if place:
-            place.answer.set_result(answer)
+    def _answer(self, attachment: Attachment, answer: A | SandboxDeleted) -> None:
+        waiter = self._waiters.pop(attachment, None)
+        if waiter:
+            waiter.answer.set_result(answer)

@@ -1,234 +1,250 @@
-"""CNI on the node: what the plugin process asks, and what the runtime reads.
+"""CNI requests of the plugin: ADD, DEL, CHECK, GC, STATUS and VERSION.
 
-A configuration is answered from the node's own pool (`dynamic`), or, where it has ranges, from the node's slices and
-shared ranges (`networks`). The same sandbox and interface get the same addresses again. A DEL of something unknown
-succeeds; a DEL frees what its own sandbox holds and nothing else. DELs that were left in a directory while no agent ran
-are worked through before any ADD; one that cannot be read or removed stays, and holds up nobody. A GC frees what the
-runtime no longer lists, of its own network. STATUS tells whether an ADD could be served, not whether there are
-addresses: a runtime that is told no has its node's Pods evicted.
+A configuration is served from the node's pool (`pool_ipam`) or, if it has ranges, from slices and shared ranges
+(`secondary`). ADD is idempotent per attachment. A DEL of an unknown sandbox succeeds; a DEL releases what its own
+sandbox has and nothing else. DELs that the plugin left in a directory while no agent ran are processed before any ADD;
+one that cannot be read or removed stays, and blocks nothing. A GC releases what the runtime no longer lists in its
+network. STATUS reports whether an ADD could be served, not whether addresses are available: a failing STATUS makes the
+node NotReady and evicts its Pods.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
-from podpool.agent.notices import Tell
-from podpool.agent.pool_ipam import Asker, Dynamic
-from podpool.agent.records import Owner, PodName
-from podpool.agent.secondary.address_source import Want
-from podpool.agent.secondary.router import refuse_ranges
-from podpool.agent.secondary.secondary import Networks
+from podpool.agent.demand import AddRequest
+from podpool.agent.deps import AgentDeps
+from podpool.agent.disk_retry import DiskRetry
+from podpool.agent.pool_ipam import PoolIPAM
+from podpool.agent.records import PodIdentity
+from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.secondary.networks import SecondaryNetworks
+from podpool.agent.secondary.router import reject_ranges
+from podpool.agent.state import AgentState
 from podpool.cni.protocol import (
-    Answer,
+    Attachment,
     BadFrame,
     CniError,
-    Code,
-    Extras,
-    Lease,
-    Request,
+    ErrorCode,
+    IPConfig,
+    PluginRequest,
+    PluginResponse,
+    ResultExtras,
+    add_result,
     decode_request,
-    encode_answer,
+    encode_response,
+    error_result,
     parse_config,
-    result_of_add,
-    result_of_error,
-    result_of_version,
-    shown_addresses,
-    stated_version,
+    prev_result_addresses,
+    requested_version,
+    version_result,
 )
 from podpool.core.addresses import Address
 from podpool.runtime.disk import Disk
 
-Command = Callable[[Request], Awaitable[Answer]]
+DEFERRED_DELETE_INTERVAL = 15.0
+"""Seconds between two checks for DELs that a plugin left because this agent did not answer in time."""
+
+Command = Callable[[PluginRequest], Awaitable[PluginResponse]]
 
 
-class Plugin:
-    """Answers one frame after the other; any number at once."""
+class CNIHandler:
+    """Answers requests, any number at once."""
 
     def __init__(
         self,
-        dynamic: Dynamic,
-        networks: Networks | None,
-        *,
-        deletes: Disk | None,
-        closed: Callable[[], str | None],
-        missing: Callable[[], str | None],
-        changed: Callable[[], None],
-        tell: Tell,
+        deps: AgentDeps,
+        state: AgentState,
+        ipam: PoolIPAM,
+        secondary: SecondaryNetworks | None,
+        disk_retry: DiskRetry,
+        inputs: InputCollector,
     ) -> None:
-        self._dynamic = dynamic
-        self._networks = networks
-        self._deletes = deletes
-        self._closed = closed
-        self._missing = missing
-        self._changed = changed
-        self._tell = tell
-        self._kept: set[str] = set()
+        self._deps = deps
+        self._log = deps.log
+        self._state = state
+        self._ipam = ipam
+        self._secondary = secondary
+        self._disk_retry = disk_retry
+        self._inputs = inputs
+        self._logged: set[str] = set()
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
             "CHECK": self._check,
-            "GC": self._collect,
+            "GC": self._gc,
             "STATUS": self._status,
             "VERSION": self._version,
         }
 
     async def handle(self, body: bytes) -> bytes:
-        """Answer the body of one request with the body of an answer."""
+        """Answer the body of a request with the body of a response."""
         try:
             request = decode_request(body)
         except BadFrame as error:
-            return encode_answer(result_of_error(CniError(Code.DECODE_FAILURE, str(error)), "1.0.0"))
+            return encode_response(error_result(CniError(ErrorCode.DECODE_FAILURE, str(error)), "1.0.0"))
         try:
-            closed = self._closed()
-            answer = _refused(request, closed) if closed else await self._command(request.command)(request)
+            unopened = None if self._state.opened else self._disk_retry.error
+            response = _io_error(request, unopened) if unopened else await self._command(request.command)(request)
         except CniError as error:
-            answer = result_of_error(error, stated_version(request.stdin))
+            response = error_result(error, requested_version(request.stdin))
         except OSError as error:
-            answer = _refused(request, str(error))
-        return encode_answer(answer)
+            response = _io_error(request, str(error))
+        return encode_response(response)
 
-    def work_through(self) -> None:
-        """Do the DELs that were left while nobody answered, before an ADD of the same sandbox is."""
-        if self._deletes is None:
+    async def run(self) -> None:
+        """Process deferred DELs at an interval, until cancelled."""
+        while True:
+            await asyncio.sleep(DEFERRED_DELETE_INTERVAL)
+            self.process_deferred_deletes()
+
+    def process_deferred_deletes(self) -> None:
+        """Process the DELs that were left while no agent answered, before the next ADD of the same sandbox."""
+        directory = self._deps.deferred_deletes
+        if directory is None:
             return
         try:
-            names = self._deletes.names()
+            names = directory.names()
         except OSError as error:
-            self._keep("DELs that were left for later cannot be looked for", error)
+            self._warn_once("cannot list deferred DELs", error)
             return
         for name in names:
             try:
-                self._work(self._deletes, name)
+                self._process_deferred(directory, name)
             except OSError as error:
-                self._keep(f"a DEL that was left for later stays where it is: {name}", error)
+                self._warn_once("cannot process a deferred DEL, retrying", error, file=name)
         if names:
-            self._changed()
+            self._deps.changes.notify()
 
-    async def _version(self, _request: Request) -> Answer:
-        return result_of_version()
+    async def _version(self, _request: PluginRequest) -> PluginResponse:
+        return version_result()
 
-    async def _add(self, request: Request) -> Answer:
+    async def _add(self, request: PluginRequest) -> PluginResponse:
         config = parse_config(request.stdin)
-        owner, want = _owner(request), self._want(request)
-        self.work_through()
-        if want and self._networks:
-            return _answer(want, await self._networks.router.give(want), config.cni_version)
-        leases = await self._dynamic.give(Asker(owner=owner, pod=_pod(request), network=config.name))
-        return result_of_add(leases, config.cni_version)
+        attachment, wanted = _attachment(request), self._secondary_request(request)
+        self.process_deferred_deletes()
+        if wanted and self._secondary:
+            return _secondary_result(wanted, await self._secondary.router.give(wanted), config.cni_version)
+        add = AddRequest(attachment=attachment, pod=_pod(request), network=config.name)
+        return add_result(await self._ipam.add(add), config.cni_version)
 
-    async def _delete(self, request: Request) -> Answer:
-        owner = _owner(request)
-        want = self._release(owner, request)
-        self._changed()
-        if self._networks:
-            await self._networks.router.give_back(owner, want)
-        return Answer()
+    async def _delete(self, request: PluginRequest) -> PluginResponse:
+        attachment = _attachment(request)
+        wanted = self._release(attachment, request)
+        self._deps.changes.notify()
+        if self._secondary:
+            await self._secondary.router.give_back(attachment, wanted)
+        return PluginResponse()
 
-    async def _check(self, request: Request) -> Answer:
+    async def _check(self, request: PluginRequest) -> PluginResponse:
         config = parse_config(request.stdin, command=request.command)
-        owner, shown, want = _owner(request), shown_addresses(config), self._want(request)
-        if want and self._networks:
-            held = tuple(map(str, await self._networks.router.check(want)))
+        attachment, wanted = _attachment(request), self._secondary_request(request)
+        if wanted and self._secondary:
+            assigned = tuple(map(str, await self._secondary.router.check(wanted)))
         else:
-            held = self._dynamic.check(owner)
-        if not held and not (want and not want.ranges):
-            who = f"interface {owner.ifname} of sandbox {owner.container_id}"
-            raise CniError(Code.NOT_AS_ADDED, f"{who} has no address here")
-        if shown and not set(held) <= set(shown):
-            told = f"the runtime knows {', '.join(shown)}, and the agent gave {', '.join(held)}"
-            raise CniError(Code.NOT_AS_ADDED, told)
-        return Answer()
+            assigned = self._ipam.check(attachment)
+        if not assigned and not (wanted and not wanted.ranges):
+            interface = f"interface {attachment.ifname} of sandbox {attachment.container_id}"
+            raise CniError(ErrorCode.CHECK_MISMATCH, f"{interface} has no address assigned")
+        expected = prev_result_addresses(config)
+        if expected and not set(assigned) <= set(expected):
+            difference = f"prevResult has {', '.join(expected)}, the agent assigned {', '.join(assigned)}"
+            raise CniError(ErrorCode.CHECK_MISMATCH, difference)
+        return PluginResponse()
 
-    async def _collect(self, request: Request) -> Answer:
+    async def _gc(self, request: PluginRequest) -> PluginResponse:
         config = parse_config(request.stdin, command=request.command)
-        if config.attachments is None:
-            raise CniError(Code.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would free everything")
-        valid = frozenset(Owner(container_id=each.container_id, ifname=each.ifname) for each in config.attachments)
-        self._dynamic.collect(config.name, valid)
-        self._changed()
-        if self._networks:
-            await self._networks.router.collect(config.name, valid)
-        return Answer()
+        if config.valid_attachments is None:
+            raise CniError(ErrorCode.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would release everything")
+        valid = frozenset(config.valid_attachments)
+        self._ipam.gc(config.name, valid)
+        self._deps.changes.notify()
+        if self._secondary:
+            await self._secondary.router.collect(config.name, valid)
+        return PluginResponse()
 
-    async def _status(self, request: Request) -> Answer:
+    async def _status(self, request: PluginRequest) -> PluginResponse:
         parse_config(request.stdin, command=request.command)
-        networks = self._networks if self._want(request) else None
-        missing = networks.missing() if networks else self._missing()
-        if missing:
-            raise CniError(Code.UNAVAILABLE, missing)
-        return Answer()
+        secondary = self._secondary if self._secondary_request(request) else None
+        reason = secondary.missing() if secondary else self._inputs.not_ready_reason()
+        if reason:
+            raise CniError(ErrorCode.UNAVAILABLE, reason)
+        return PluginResponse()
 
-    def _want(self, request: Request) -> Want | None:
-        """Read which ranges a request is about; None when it is about the node's own pool."""
-        if self._networks:
-            return self._networks.router.want(request, _pod(request))
-        refuse_ranges(request.stdin)
+    def _secondary_request(self, request: PluginRequest) -> AddressRequest | None:
+        """Return the ranges that a request is about; None when it is about the node's pool."""
+        if self._secondary:
+            return self._secondary.router.want(request, _pod(request))
+        reject_ranges(request.stdin)
         return None
 
-    def _release(self, owner: Owner, request: Request) -> Want | None:
-        """Free what a sandbox holds on this node, whatever its configuration is; gives what that asks for."""
-        self._dynamic.give_back(owner)
-        if self._networks is None:
+    def _release(self, attachment: Attachment, request: PluginRequest) -> AddressRequest | None:
+        """Release what a sandbox has on this node, whatever its configuration; return the ranges of that."""
+        self._ipam.delete(attachment)
+        if self._secondary is None:
             return None
-        self._networks.sliced.release(owner)
+        self._secondary.sliced.release(attachment)
         try:
-            return self._want(request)
+            return self._secondary_request(request)
         except CniError as error:
-            self._tell(f"a DEL of sandbox {owner.container_id} has a configuration that cannot be read: {error}")
+            pod = _pod(request).qualified_name
+            self._log.warning("DEL with invalid configuration", pod=pod, sandbox=attachment.container_id, error=error)
             return None
 
-    def _work(self, deletes: Disk, name: str) -> None:
+    def _process_deferred(self, directory: Disk, name: str) -> None:
         try:
-            request = decode_request(deletes.read(name) or b"")
-            owner = _owner(request)
+            request = decode_request(directory.read(name) or b"")
+            attachment = _attachment(request)
         except (BadFrame, CniError) as error:
-            self._tell(f"a DEL that was left for later cannot be read and is thrown away: {name}: {error}")
+            self._log.warning("deferred DEL is invalid, removed", file=name, error=error)
         else:
-            want = self._release(owner, request)
-            if self._networks:
-                self._networks.router.release(owner, want)
-        deletes.remove(name)
+            wanted = self._release(attachment, request)
+            if self._secondary:
+                self._secondary.router.release(attachment, wanted)
+        directory.remove(name)
 
-    def _keep(self, sentence: str, error: OSError) -> None:
-        """Say once why something stays: it is tried again every few seconds."""
-        if sentence not in self._kept:
-            self._kept.add(sentence)
-            self._tell(f"{sentence}: {error}")
+    def _warn_once(self, event: str, error: OSError, *, file: str = "") -> None:
+        """Log a failure once: it is retried every few seconds."""
+        if event + file not in self._logged:
+            self._logged.add(event + file)
+            self._log.warning(event, file=file, error=error)
 
     def _command(self, name: str) -> Command:
         command = self._commands.get(name)
         if command is None:
             known = ", ".join(self._commands)
-            raise CniError(Code.INVALID_ENVIRONMENT, f"CNI_COMMAND {name!r} is not served here", f"served: {known}")
+            raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND {name!r}", f"supported: {known}")
         return command
 
 
-def _refused(request: Request, why: str) -> Answer:
-    """Say that the journal takes nothing; to who asks for the status, that no address could be given."""
-    code = Code.UNAVAILABLE if request.command == "STATUS" else Code.IO_FAILURE
-    error = CniError(code, "the agent cannot write its journal: look at the node's disk", why)
-    return result_of_error(error, stated_version(request.stdin))
+def _io_error(request: PluginRequest, reason: str) -> PluginResponse:
+    """Return that the journal cannot be written; for STATUS, that no address can be assigned."""
+    code = ErrorCode.UNAVAILABLE if request.command == "STATUS" else ErrorCode.IO_FAILURE
+    error = CniError(code, "the agent cannot write its journal: check the node's disk", reason)
+    return error_result(error, requested_version(request.stdin))
 
 
-def _owner(request: Request) -> Owner:
+def _attachment(request: PluginRequest) -> Attachment:
     for variable, value in (("CNI_CONTAINERID", request.container_id), ("CNI_IFNAME", request.ifname)):
         if not value:
-            raise CniError(Code.INVALID_ENVIRONMENT, f"{variable} is not set")
-    return Owner(container_id=request.container_id, ifname=request.ifname)
+            raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"{variable} is not set")
+    return Attachment(container_id=request.container_id, ifname=request.ifname)
 
 
-def _pod(request: Request) -> PodName:
-    told = request.arguments()
-    return PodName(
-        namespace=told.get("K8S_POD_NAMESPACE", ""),
-        name=told.get("K8S_POD_NAME", ""),
-        uid=told.get("K8S_POD_UID", ""),
+def _pod(request: PluginRequest) -> PodIdentity:
+    arguments = request.arguments()
+    return PodIdentity(
+        namespace=arguments.get("K8S_POD_NAMESPACE", ""),
+        name=arguments.get("K8S_POD_NAME", ""),
+        uid=arguments.get("K8S_POD_UID", ""),
     )
 
 
-def _answer(want: Want, addresses: tuple[Address, ...], version: str) -> Answer:
-    """Write what a Pod gets from ranges, with what its configuration hands on."""
-    given = want.config.given(addresses)
-    leases = [Lease(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in given]
-    extras = Extras(routes=want.config.routes, dns=msgspec.to_builtins(want.config.dns))
-    return result_of_add(leases, version, extras=extras)
+def _secondary_result(wanted: AddressRequest, addresses: tuple[Address, ...], version: str) -> PluginResponse:
+    """Return the result for addresses of ranges, with routes and DNS of the configuration."""
+    given = wanted.config.interface_addresses(addresses)
+    ips = [IPConfig(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in given]
+    extras = ResultExtras(routes=wanted.config.routes, dns=msgspec.to_builtins(wanted.config.dns))
+    return add_result(ips, version, extras=extras)

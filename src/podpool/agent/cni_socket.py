@@ -1,7 +1,8 @@
-"""The agent's door: a unix socket, for root and the agent's own account, one request per connection.
+"""The agent's unix socket: for root and the agent's own user, one request per connection.
 
-The socket appears under its name when it is ready, with its rights, in one step. A frame is bounded, and a connection
-that has not sent one or taken its answer in time is cut. A plugin that hangs up ends what was done for it.
+The socket is renamed into place when it listens with its permissions set. The size of a frame is bounded, and a
+connection that has not sent its request and read the response in time is closed. A plugin that disconnects cancels its
+request.
 """
 
 import asyncio
@@ -13,27 +14,28 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import cast
 
-from podpool.agent.notices import Tell
-from podpool.cni.protocol import HEADER, BadFrame, body_length, framed
+from podpool.cni.protocol import HEADER_SIZE, BadFrame, decode_length, encode_frame
 from podpool.core.errors import PodpoolError
+from podpool.runtime.logging import get_logger
 
-DEADLINE = 30.0
-"""Seconds for which a plugin waits for its answer."""
+TIMEOUT = 30.0
+"""Seconds for which a plugin waits for its response."""
 BACKLOG = 512
-"""Sandboxes that may knock at one moment."""
+"""Plugins that may connect at one moment."""
 
 Handle = Callable[[bytes], Awaitable[bytes]]
 
-_PEER = struct.Struct("iII")  # struct ucred: process, user, group
+_UCRED = struct.Struct("iII")  # struct ucred: process, user, group
+
+log = get_logger(__name__)
 
 
-class Connection(asyncio.Protocol):
-    """One plugin process."""
+class PluginConnection(asyncio.Protocol):
+    """The connection of one plugin process."""
 
-    def __init__(self, handle: Handle, *, deadline: float, tell: Tell, tasks: set[asyncio.Task[None]]) -> None:
+    def __init__(self, handle: Handle, *, timeout: float, tasks: set[asyncio.Task[None]]) -> None:
         self._handle = handle
-        self._deadline = deadline
-        self._tell = tell
+        self._timeout = timeout
         self._tasks = tasks
         self._received = bytearray()
         self._transport: asyncio.Transport | None = None
@@ -41,59 +43,59 @@ class Connection(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Look who it is."""
+        """Accept only root and the agent's own user."""
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
-        peer = _peer(transport)
-        if peer not in (0, os.geteuid()):
-            self._tell(f"user {peer} must not talk to this agent: only root and the agent's own account may")
+        user = _peer_user(transport)
+        if user not in (0, os.geteuid()):
+            log.warning("connection refused, only root and the agent's own user may connect", uid=user)
             transport.abort()
             return
-        self._timer = asyncio.get_running_loop().call_later(self._deadline, transport.abort)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout, transport.abort)
 
     def data_received(self, data: bytes) -> None:
-        """Collect the frame; what comes after it is not looked at."""
+        """Collect the frame; anything after it is ignored."""
         if self._task or not self._transport:
             return
         self._received += data
         try:
-            length = body_length(bytes(self._received[:HEADER]))
+            length = decode_length(bytes(self._received[:HEADER_SIZE]))
         except BadFrame as error:
-            self._tell(str(error))
+            log.warning("invalid frame, connection closed", error=error)
             self._transport.abort()
             return
-        if length is not None and len(self._received) >= HEADER + length:
-            body = bytes(self._received[HEADER : HEADER + length])
-            self._task = asyncio.get_running_loop().create_task(self._answer(body))
+        if length is not None and len(self._received) >= HEADER_SIZE + length:
+            body = bytes(self._received[HEADER_SIZE : HEADER_SIZE + length])
+            self._task = asyncio.get_running_loop().create_task(self._respond(body))
             self._tasks.add(self._task)
             self._task.add_done_callback(self._tasks.discard)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's name
-        """End what was done for the peer."""
+        """Cancel the request."""
         if self._timer:
             self._timer.cancel()
         if self._task:
             self._task.cancel()
 
-    async def _answer(self, body: bytes) -> None:
+    async def _respond(self, body: bytes) -> None:
         transport = self._transport
         if transport is None:
             return
         try:
-            transport.write(framed(await self._handle(body)))
-        except PodpoolError as error:  # without an answer the plugin asks again, or a DEL is left for later
-            self._tell(f"a request stays without an answer: {error}")
+            transport.write(encode_frame(await self._handle(body)))
+        except PodpoolError as error:  # without a response the plugin retries, or defers a DEL
+            log.warning("request not answered, the plugin retries", error=error)
         finally:
             transport.close()
 
 
 @asynccontextmanager
-async def listening(path: Path, handle: Handle, *, tell: Tell, deadline: float = DEADLINE) -> AsyncIterator[None]:
-    """Answer on a unix socket."""
+async def serve_cni(path: Path, handle: Handle, *, timeout: float = TIMEOUT) -> AsyncIterator[None]:  # noqa: ASYNC109  of each connection
+    """Serve plugins on a unix socket."""
     tasks: set[asyncio.Task[None]] = set()
     bound, remove = _bind(path)
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(
-        lambda: Connection(handle, deadline=deadline, tell=tell, tasks=tasks), sock=bound, backlog=BACKLOG
+        lambda: PluginConnection(handle, timeout=timeout, tasks=tasks), sock=bound, backlog=BACKLOG
     )
     try:
         yield
@@ -106,18 +108,18 @@ async def listening(path: Path, handle: Handle, *, tell: Tell, deadline: float =
 
 
 def _bind(path: Path) -> tuple[socket.socket, Callable[[], None]]:
-    """Make the socket; gives what removes it again, unless a successor has put its own in its place."""
+    """Create the socket; return a function that removes it, unless a successor has replaced it."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
-    beside.unlink(missing_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.unlink(missing_ok=True)
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        bound.bind(str(beside))
-        beside.chmod(0o600)
+        bound.bind(str(temporary))
+        temporary.chmod(0o600)
         bound.listen(BACKLOG)
         bound.settimeout(0.0)
-        inode = beside.stat().st_ino
-        beside.rename(path)
+        inode = temporary.stat().st_ino
+        temporary.rename(path)
     except OSError:
         bound.close()
         raise
@@ -129,7 +131,7 @@ def _bind(path: Path) -> tuple[socket.socket, Callable[[], None]]:
     return bound, remove
 
 
-def _peer(transport: asyncio.Transport) -> int:
+def _peer_user(transport: asyncio.Transport) -> int:
     connection = transport.get_extra_info("socket")
-    _, user, _ = _PEER.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _PEER.size))
+    _, user, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(user)

@@ -1,44 +1,55 @@
-"""How many Pods of the node still need an address.
+"""Pods of the node that still need an address.
 
-A Pod counts from when it is bound until its sandbox has an address; a Pod that is being deleted gets no sandbox any
-more. A Pod that has given its address back has most likely ended, and counts again only when its next sandbox asks:
-counted at once, every Pod that ends would for a moment count twice, as resting and as waiting.
+A Pod counts from when it is bound until its sandbox has an address; a Pod with a deletion timestamp gets no new
+sandbox. A Pod whose sandbox was deleted has most likely ended, and counts again only when its next sandbox sends an
+ADD: otherwise every Pod that ends would count twice for a moment, as cooling down and as waiting.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import TypeAlias
 
-from podpool.agent.records import Holding, Owner, PodName
+import msgspec
+
+from podpool.agent.add_queue import AddQueue
+from podpool.agent.records import Assignment, PodIdentity
 from podpool.api.builtin import Pod
+from podpool.cni.protocol import Attachment
+
+Assignments: TypeAlias = tuple[Assignment, ...]
+"""What a sandbox gets: one address of each NC and family."""
 
 
-class Demand:
-    """Pods without an address."""
+class AddRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """An ADD: for which attachment, Pod and CNI network."""
+
+    attachment: Attachment
+    pod: PodIdentity = PodIdentity()
+    network: str = ""
+
+
+class PodDemand:
+    """Counts Pods without an address, and has the queue of waiting ADDs."""
 
     def __init__(self) -> None:
-        self._had: set[str] = set()
+        self.queue: AddQueue[AddRequest, Assignments] = AddQueue()
+        self._deleted: set[str] = set()
 
-    def gave_back(self, pod: PodName) -> None:
-        """Remember a Pod whose sandbox gave its address back."""
-        self._had.add(_key(pod))
+    def sandbox_deleted(self, pod: PodIdentity) -> None:
+        """Do not count a Pod until its next sandbox sends an ADD."""
+        self._deleted.add(pod.key)
 
-    def unserved(self, pods: Iterable[Pod], *, holdings: Iterable[Holding], waiting: Mapping[Owner, PodName]) -> int:
-        """Count Pods that need an address and have none, and sandboxes that wait for one."""
-        held = [each.pod for each in holdings]
-        known = {_key(pod) for pod in (*held, *waiting.values())} | self._had
+    def unserved(self, pods: Iterable[Pod], assigned: Iterable[Assignment]) -> int:
+        """Return the number of Pods that need an address and have none, and of sandboxes that wait for one."""
+        users = [each.pod for each in assigned]
+        waiting = [each.pod for each in self.queue.waiting().values()]
+        known = {pod.key for pod in (*users, *waiting)} | self._deleted
         count, present = len(waiting), set[str]()
         for pod in pods:
             keys = pod.metadata.uid, pod.key
-            if self._had:
+            if self._deleted:
                 present.update(keys)
             if known.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp:
-                count += not (pod.mirrored and any(_name(each) == pod.key for each in held))
-        self._had &= present
+                # the runtime has another UID for a static Pod than the API server
+                count += not (pod.is_mirror and any(each.qualified_name == pod.key for each in users))
+        self._deleted &= present
         return count
-
-
-def _key(pod: PodName) -> str:
-    return pod.uid or _name(pod)
-
-
-def _name(pod: PodName) -> str:
-    return f"{pod.namespace}/{pod.name}"

@@ -61,6 +61,10 @@ class AgentDeps:
         """The agent's logger; every line has the node."""
         return get_logger("podpool.agent").bind(node=self.node)
 
+    def tell(self, sentence: str) -> None:
+        """Log a warning."""
+        self.log.warning(sentence)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:

@@ -1,60 +1,59 @@
-"""A disk that refuses a write, because it is full or worse: the agent says so, lives on, and tries again.
+"""Retries after a failed journal write, for example on a full disk.
 
-What was not written has not happened, so nothing is lost by it. What Pods have stays theirs and is told to who asks;
-who asks for more is refused. Whatever works in the background begins anew after a pause, from what the journal has: so
-it comes back by itself when there is room again.
+What was not written did not happen, so nothing is lost: Pods keep their addresses, and new requests are refused.
+Background work starts again after a pause, from the state that the journal has, so it recovers without a restart.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
-from podpool.agent.journal import Journal
-from podpool.agent.notices import Tell
+from podpool.agent.deps import AgentDeps
+from podpool.agent.state import AgentState
 
-PAUSE = 5.0
-"""Seconds between two tries: who made room waits no longer, and what begins anew asks the API server for little."""
+RETRY_INTERVAL = 5.0
+"""Seconds between two attempts: soon after space was freed, and with little load on the API server."""
 
 
-class Refusals:
-    """Knows whether the last write of the background was refused."""
+class DiskRetry:
+    """Knows whether the last journal write failed."""
 
-    def __init__(self, journal: Journal, *, tell: Tell) -> None:
-        self._journal = journal
-        self._tell = tell
-        self._told = ""
+    def __init__(self, deps: AgentDeps, state: AgentState) -> None:
+        self._log = deps.log
+        self._journal = state.journal
+        self._error = ""
         self._appended = -1
 
     @property
-    def standing(self) -> str | None:
-        """What was refused, in words; None when the journal has taken something since."""
-        return self._told if self._journal.appended == self._appended else None
+    def error(self) -> str | None:
+        """The error of the last write; None when a later one succeeded."""
+        return self._error if self._journal.appended == self._appended else None
 
-    async def outlast(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do some work, and begin it anew whenever the disk refuses it a write, until it is done."""
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run some work until it is done, and start it again when the disk fails."""
         while True:
             try:
-                await asyncio.ensure_future(work())  # a group of tasks that fails leaves its own task half cancelled
-            except* OSError as refused:
-                self._note(_first(refused))
+                await asyncio.ensure_future(work())  # a failing task group leaves its own task half cancelled
+            except* OSError as group:
+                self._record(_first_error(group))
             else:
                 return
-            _end_if_cancelled()
-            await asyncio.sleep(PAUSE)
+            _raise_if_cancelled()
+            await asyncio.sleep(RETRY_INTERVAL)
 
-    def _note(self, error: BaseException) -> None:
-        again = self.standing is not None
+    def _record(self, error: BaseException) -> None:
+        repeated = self.error is not None
         self._appended = self._journal.appended
-        self._told = f"the agent cannot write its journal, and gives no new address: look at the node's disk: {error}"
-        if not again:
-            self._tell(self._told)
+        self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
+        if not repeated:
+            self._log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
 
 
-def _first(refused: BaseException) -> BaseException:
-    return _first(refused.exceptions[0]) if isinstance(refused, BaseExceptionGroup) else refused
+def _first_error(error: BaseException) -> BaseException:
+    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _end_if_cancelled() -> None:
-    """A group whose task failed at the moment of its cancellation tells of the failure alone."""
+def _raise_if_cancelled() -> None:
+    """A task group whose task fails while it is cancelled raises the failure alone."""
     task = asyncio.current_task()
     if task and task.cancelling():
         raise asyncio.CancelledError

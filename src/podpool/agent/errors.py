@@ -1,51 +1,57 @@
-"""Why there is no address, in words that a person can act on."""
+"""Error messages: why the agent assigns no address, and where to look."""
 
-from podpool.agent.state import Book
+from podpool.agent.state import AgentState
 from podpool.core.quantities import show_duration
 from podpool.core.settings import Settings
 
 
-def not_yet(node: str, book: Book, *, settings: Settings) -> str | None:
-    """Say what the agent needs before it can give any address; None when it has all of it."""
-    pool = book.pool
-    if not pool.adopted:
+def not_ready_reason(node: str, state: AgentState, *, settings: Settings) -> str | None:
+    """Return what the agent needs before it can assign any address; None when it has all of it."""
+    pool = state.pool
+    if not pool.adopted_nc:
         return (
-            f"node {node} has no network container yet: see whether podpool's controller runs, and whether "
-            f"NodeNetworkConfig kube-system/{node} belongs to this Node and its Node reports boot id {pool.boot_id}"
+            f"node {node} has no network container yet: check that podpool's controller is running, that "
+            f"NodeNetworkConfig kube-system/{node} is owned by this Node, and that the Node reports boot ID "
+            f"{pool.boot_id}"
         )
-    if not book.programming.covers(pool.adopted, 0):
-        return f"the underlay of node {node} does not know container {pool.adopted} yet: see whether it was told of it"
-    return None if book.fence.is_open() else fenced(node, book.fence.age(), settings)
+    if not state.programming.covers(pool.adopted_nc, 0):
+        return (
+            f"the underlay of node {node} has not programmed network container {pool.adopted_nc} yet: "
+            "check that the underlay was configured with it"
+        )
+    return None if state.fence.is_open() else fenced_reason(node, state.fence.age(), settings)
 
 
-def why_none(node: str, book: Book, *, requested: int | None, resting: int, settings: Settings) -> str:
-    """Say what is missing, and where to look."""
-    missing = not_yet(node, book, settings=settings)
-    if missing:
-        return missing
-    pool = book.pool
-    status = pool.container.status if pool.container else ""
-    subnet = pool.container.subnet_name if pool.container else ""
-    behind = sum(1 for _ in pool.unprogrammed())
-    unknown = f", {behind} that the underlay does not know yet" if behind else ""
-    asked = "has not asked for more yet" if requested is None else f"asked for {requested}"
+def no_address_reason(
+    node: str, state: AgentState, *, requested: int | None, cooling_down: int, settings: Settings
+) -> str:
+    """Return why the pool has no address for an ADD."""
+    not_ready = not_ready_reason(node, state, settings=settings)
+    if not_ready:
+        return not_ready
+    pool = state.pool
+    status = pool.nc.status if pool.nc else ""
+    subnet = pool.nc.subnet_name if pool.nc else ""
+    unprogrammed = sum(1 for _ in pool.pending_programming())
+    pending = f", {unprogrammed} pending programming" if unprogrammed else ""
+    request = "has not requested more yet" if requested is None else f"requested {requested}"
     return (
-        f"node {node} has no free address: it holds {pool.listed} ({len(pool.holdings)} in use, {resting} resting, "
-        f"{len(pool.named)} being given back{unknown}) and {asked}; subnet {subnet or 'of this node'} answered "
-        f"{status or 'nothing yet'}{_advice(status)}"
+        f"node {node} has no available address: it has {pool.granted} ({len(pool.assigned)} assigned, "
+        f"{cooling_down} cooling down, {len(pool.pending_release)} pending release{pending}) and {request}; "
+        f"subnet {subnet or 'of this node'} answered {status or 'nothing yet'}{_advice(status)}"
     )
 
 
-def fenced(node: str, age: float | None, settings: Settings) -> str:
-    """Say that the Node is not confirmed, and since when."""
+def fenced_reason(node: str, age: float | None, settings: Settings) -> str:
+    """Return that the Node is not confirmed, and since when."""
     since = "since it started" if age is None else f"for {show_duration(round(age))}"
     return (
-        f"the agent of node {node} gives no new address, because it has not been able to confirm its Node {since} "
-        f"(limit {show_duration(settings.fence)}): see whether it reaches the API server"
+        f"the agent of node {node} is fenced and assigns no new address: it could not confirm its Node {since} "
+        f"(limit {show_duration(settings.fence)}): check that it can reach the API server"
     )
 
 
 def _advice(status: str) -> str:
     if status == "NCUpdateSubnetFullError":
-        return ": the subnet is full, so make it larger or run fewer Pods on it"
+        return ": the subnet is full; add addresses to it or run fewer Pods on it"
     return "" if status in ("", "NCUpdateSuccess") else ": see the log of podpool's controller"

@@ -21,7 +21,7 @@ class InventoryReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def into(self, report: AgentReport) -> AgentReport:
         """Return a report with this part replaced."""
-        return msgspec.structs.replace(report, container=self.nc, listed=self.inventory, knows=self.known)
+        return msgspec.structs.replace(report, network_container=self.nc, inventory=self.inventory, known=self.known)
 
 
 def inventory_report(nnc: NodeNetworkConfig, pool: Pool, *, requested: int) -> InventoryReport:

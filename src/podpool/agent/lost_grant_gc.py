@@ -1,8 +1,8 @@
 """GC of lost grants: those that sandboxes may use although the journal lost the record.
 
 A lost grant is cleared by two observations (`core.two_observations`) that no Pod of the node shows its address, and
-that every Pod is accounted for: it shows an address, has sent an ADD to this agent, or has an assignment. A Pod may show
-its address only after its images are pulled; until then any lost grant may be its. Addresses of additional NCs are
+that every Pod is accounted for: it shows an address, has sent an ADD to this agent, or has an assignment. A Pod may
+show its address only after its images are pulled; until then any lost grant may be its. Addresses of additional NCs are
 never shown: they are cleared when every Pod has sent an ADD or has an assignment. A recorded assignment of a lost grant
 is right when that Pod shows the address.
 """

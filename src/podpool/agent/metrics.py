@@ -1,149 +1,200 @@
-"""What the agent does, for Prometheus: gauges under the names that Azure's CNS has them, and our own.
+"""Prometheus metrics of the agent: gauges under the names of Azure's CNS, and podpool's own.
 
-Everything but the latency of ADDs is read from the agent when somebody asks. Azure's dashboards work on its names and
-labels as they are.
+All but the ADD latency are read from the agent on scrape. Azure's dashboards work with its names and labels unchanged.
 """
 
 import math
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.agent.metrics_snapshot import Picture, SlicePicture
+from podpool.agent.scaling import ScalingParameters
 from podpool.api.azure import NetworkContainer
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"
 
-_SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0)
-_AZURE = ("subnet", "subnet_cidr", "podnet_arm_id", "customer_metric")
+_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0)
+_AZURE_LABELS = ("subnet", "subnet_cidr", "podnet_arm_id", "customer_metric")
 _CUSTOMER = "customer metric"
-_SLICE = ("network", "range", "slice")
-SLICE_GAUGES: Mapping[str, tuple[str, Callable[[SlicePicture], float]]] = {
-    "size_ips": ("Addresses of a slice of this node", lambda each: each.size),
-    "assigned_ips": ("Addresses of a slice that Pods have", lambda each: each.assigned),
-    "resting_ips": ("Addresses of a slice that rest", lambda each: each.resting),
-    "lag_seconds": ("For how long the IPPool of a slice has been behind", lambda each: each.lag),
+_SLICE_LABELS = ("network", "range", "slice")
+
+
+class SliceMetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of one slice."""
+
+    network: str
+    range: str
+    slice: str
+    size: int
+    """Addresses without the first and last."""
+    assigned: int
+    cooling_down: int
+    lag: float
+    """Seconds for which its IPPool has been behind."""
+
+
+class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
+    """The numbers of an agent at one moment."""
+
+    ncs: tuple[NetworkContainer, ...]
+    parameters: ScalingParameters | None
+    requested: int
+    primaries: int
+    granted: int
+    assigned: int
+    available: int
+    cooling_down: int
+    pending_programming: int
+    pending_release: int
+    unusable: int
+    """Grants that the NNC lists and that cannot be used."""
+    revoked: int
+    """Addresses in use that the NNC no longer lists."""
+    waiting_adds: int
+    waiting_pods: int
+    """Pods that wait for addresses which the subnet does not have."""
+    fence_age: float | None
+    fenced: bool
+    journal_bytes: int
+    journal_records: int
+    watch_lag: dict[str, float]
+    """Seconds since each watch last received anything; infinite before the first time."""
+    slices: tuple[SliceMetricsSnapshot, ...] = ()
+    exhaustion_changes: dict[bool, int]
+    """How often the subnet became exhausted, and no longer exhausted."""
+
+
+SLICE_GAUGES: Mapping[str, tuple[str, Callable[[SliceMetricsSnapshot], float]]] = {
+    "size_ips": ("Addresses of a slice", lambda each: each.size),
+    "assigned_ips": ("Addresses of a slice assigned to Pods", lambda each: each.assigned),
+    "cooling_down_ips": ("Addresses of a slice that cool down", lambda each: each.cooling_down),
+    "lag_seconds": ("Seconds for which the IPPool of a slice has been behind", lambda each: each.lag),
 }
 
 
-class Meters:
-    """Measures an agent's answers, and writes the page."""
+class AgentMetrics:
+    """Measures an agent's responses, and serves the metrics page."""
 
-    def __init__(self, handle: Callable[[bytes], Awaitable[bytes]], picture: Callable[[], Picture]) -> None:
+    def __init__(self, handle: Callable[[bytes], Awaitable[bytes]], snapshot: Callable[[], MetricsSnapshot]) -> None:
         self._handle = handle
         self._registry = CollectorRegistry()
-        self._registry.register(_Pictured(picture))
-        self._seconds = Histogram(
+        self._registry.register(_SnapshotCollector(snapshot))
+        self._add_seconds = Histogram(
             "podpool_agent_add_seconds",
-            "From the frame of an ADD to its answer, waiting included",
-            buckets=_SECONDS,
+            "Seconds from the request of an ADD to its response, waiting included",
+            buckets=_BUCKETS,
             registry=self._registry,
         )
-        self._refused = Counter(
-            "podpool_agent_calls_refused", "Calls that were answered with an error", registry=self._registry
+        self._errors = Counter(
+            "podpool_agent_cni_errors", "CNI requests answered with an error", registry=self._registry
         )
 
-    async def handle(self, frame: bytes) -> bytes:
-        """Answer a plugin's frame, as the agent does."""
-        began = time.perf_counter()
-        answer = await self._handle(frame)
-        if frame.split(b"\0", 2)[1:2] == [b"ADD"]:
-            self._seconds.observe(time.perf_counter() - began)
-        if answer[:1] != b"\0":
-            self._refused.inc()
-        return answer
+    async def handle(self, body: bytes) -> bytes:
+        """Answer a plugin's request, as the agent does."""
+        started = time.perf_counter()
+        response = await self._handle(body)
+        if body.split(b"\0", 2)[1:2] == [b"ADD"]:
+            self._add_seconds.observe(time.perf_counter() - started)
+        if response[:1] != b"\0":
+            self._errors.inc()
+        return response
 
     def page(self, otherwise: Handler) -> Handler:
-        """Answer whoever asks for the metrics, and pass the rest on."""
+        """Return an HTTP handler that serves the metrics, and passes other requests on."""
 
-        async def answer(request: Request) -> Response:
+        async def handler(request: Request) -> Response:
             if request.path != PATH:
                 return await otherwise(request)
             headers = {"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4}
             return Response(200, exposition.generate_latest(self._registry), headers=headers)
 
-        return answer
+        return handler
 
 
-class _Pictured(Collector):
-    """The agent as it is when somebody asks."""
+class _SnapshotCollector(Collector):
+    """Reads the agent on each scrape."""
 
-    def __init__(self, picture: Callable[[], Picture]) -> None:
-        self._picture = picture
+    def __init__(self, snapshot: Callable[[], MetricsSnapshot]) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        now = self._picture()
-        labels = _labels(now.containers)
-        for name, (sentence, value) in azure(now).items():
-            gauge = GaugeMetricFamily(f"cx_ipam_{name}", sentence, labels=_AZURE)
-            gauge.add_metric(labels, value)
-            yield gauge
-        seen = CounterMetricFamily(
-            "cx_ipam_subnet_exhaustion_state_count",
-            "How often the subnet's exhaustion changed",
-            labels=(*_AZURE, "subnet_exhaustion_state"),
-        )
-        for exhausted, count in now.exhaustions.items():
-            seen.add_metric((*labels, str(exhausted).lower()), count)
-        yield seen
-        for name, (sentence, value) in own(now).items():
-            yield GaugeMetricFamily(f"podpool_agent_{name}", sentence, value=value)
+        now = self._snapshot()
+        yield from _azure_metrics(now)
+        for name, (text, value) in own_gauges(now).items():
+            yield GaugeMetricFamily(f"podpool_agent_{name}", text, value=value)
         lag = GaugeMetricFamily(
             "podpool_agent_watch_lag_seconds",
-            "Since a watch last told anything: about a minute at most while all is well",
+            "Seconds since a watch last received anything: normally at most a minute",
             labels=("watch",),
         )
-        for watch, seconds in now.silence.items():
+        for watch, seconds in now.watch_lag.items():
             lag.add_metric((watch,), seconds)
         yield lag
-        for name, (sentence, value_of) in SLICE_GAUGES.items():
-            gauge = GaugeMetricFamily(f"podpool_agent_slice_{name}", sentence, labels=_SLICE)
+        for name, (text, value_of) in SLICE_GAUGES.items():
+            gauge = GaugeMetricFamily(f"podpool_agent_slice_{name}", text, labels=_SLICE_LABELS)
             for each in now.slices:
                 gauge.add_metric((each.network, each.range, each.slice), value_of(each))
             yield gauge
-        records = CounterMetricFamily("podpool_agent_journal_records", "Records written since the start")
+        records = CounterMetricFamily("podpool_agent_journal_records", "Journal records written since the start")
         records.add_metric((), now.journal_records)
         yield records
 
 
-def azure(now: Picture) -> dict[str, tuple[str, float]]:
-    """Tell the numbers that Azure's CNS tells, by its names."""
-    batch = now.terms.scaler.batch if now.terms else 0
+def _azure_metrics(now: MetricsSnapshot) -> Iterable[Metric]:
+    labels = _azure_labels(now.ncs)
+    for name, (text, value) in azure_gauges(now).items():
+        gauge = GaugeMetricFamily(f"cx_ipam_{name}", text, labels=_AZURE_LABELS)
+        gauge.add_metric(labels, value)
+        yield gauge
+    changes = CounterMetricFamily(
+        "cx_ipam_subnet_exhaustion_state_count",
+        "Changes of the subnet's exhaustion",
+        labels=(*_AZURE_LABELS, "subnet_exhaustion_state"),
+    )
+    for exhausted, count in now.exhaustion_changes.items():
+        changes.add_metric((*labels, str(exhausted).lower()), count)
+    yield changes
+
+
+def azure_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
+    """Return the gauges of Azure's CNS, by its names."""
+    parameters = now.parameters
     return {
-        "pod_allocated_ips": ("Addresses that Pods have", now.assigned),
-        "available_ips": ("Addresses that can be given at once", now.available),
-        "batch_size": ("Addresses move in multiples of it", batch),
+        "pod_allocated_ips": ("Addresses assigned to Pods", now.assigned),
+        "available_ips": ("Addresses that can be assigned at once", now.available),
+        "batch_size": ("Batch size of the subnet", parameters.scaler.batch if parameters else 0),
         "current_available_ips": (
-            "Addresses less those of Pods and those named",
-            now.listed - now.assigned - now.named,
+            "Addresses neither assigned nor pending release",
+            now.granted - now.assigned - now.pending_release,
         ),
-        "expect_available_ips": ("The request less the addresses of Pods", now.requested - now.assigned),
-        "max_ips": ("The most addresses of this node", now.terms.maximum if now.terms else 0),
-        "pending_programming_ips": ("Addresses that the underlay does not know yet", now.unprogrammed),
-        "pending_release_ips": ("Addresses that were named for release", now.named),
-        "primary_ips": ("Addresses that are not for Pods", now.primaries),
-        "requested_ips": ("What the node asked for", now.requested),
-        "secondary_ips": ("Addresses for Pods", now.listed),
-        "total_ips": ("All addresses of the node", now.listed + now.primaries),
-        "subnet_exhaustion_state": ("1 while the subnet is exhausted", bool(now.terms and now.terms.exhausted)),
+        "expect_available_ips": ("Requested addresses less assigned ones", now.requested - now.assigned),
+        "max_ips": ("Maximum number of addresses of this node", parameters.maximum if parameters else 0),
+        "pending_programming_ips": ("Addresses pending programming by the underlay", now.pending_programming),
+        "pending_release_ips": ("Addresses pending release", now.pending_release),
+        "primary_ips": ("Primary addresses", now.primaries),
+        "requested_ips": ("Addresses requested by the node", now.requested),
+        "secondary_ips": ("Secondary addresses, which are for Pods", now.granted),
+        "total_ips": ("All addresses of the node", now.granted + now.primaries),
+        "subnet_exhaustion_state": ("1 while the subnet is exhausted", bool(parameters and parameters.exhausted)),
     }
 
 
-def own(now: Picture) -> dict[str, tuple[str, float]]:
-    """Tell what Azure's has no name for."""
+def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
+    """Return the gauges that Azure's CNS does not have."""
     return {
-        "resting_ips": ("Addresses that rest", now.resting),
-        "left_out_ips": ("Addresses that the status lists and nobody can use", now.left_out),
-        "dropped_ips": ("Addresses of Pods that the status no longer lists", now.dropped),
+        "cooling_down_ips": ("Addresses that cool down", now.cooling_down),
+        "unusable_ips": ("Addresses that the NNC lists and that cannot be used", now.unusable),
+        "revoked_ips": ("Addresses of Pods that the NNC no longer lists", now.revoked),
         "waiting_adds": ("ADDs that wait for an address", now.waiting_adds),
-        "waiting_pods": ("Pods that wait for what the subnet does not have", now.waiting_pods),
-        "fence_age_seconds": ("Since this Node was last confirmed", _finite(now.fence_age)),
-        "fenced": ("1 while no new address is given because the Node is not confirmed", now.fenced),
-        "journal_bytes": ("Size of the segment that is being written", now.journal_bytes),
+        "waiting_pods": ("Pods that wait for addresses which the subnet does not have", now.waiting_pods),
+        "fence_age_seconds": ("Seconds since this Node was last confirmed", _finite(now.fence_age)),
+        "fenced": ("1 while no new address is assigned because the Node is not confirmed", now.fenced),
+        "journal_bytes": ("Size of the current journal segment", now.journal_bytes),
     }
 
 
@@ -151,15 +202,15 @@ def _finite(age: float | None) -> float:
     return math.inf if age is None else age
 
 
-def _labels(containers: tuple[NetworkContainer, ...]) -> tuple[str, str, str, str]:
-    own = containers[0] if containers else NetworkContainer()
+def _azure_labels(ncs: tuple[NetworkContainer, ...]) -> tuple[str, str, str, str]:
+    own = ncs[0] if ncs else NetworkContainer()
     return own.subnet_name, own.subnet_address_space, _arm_id(own), _CUSTOMER
 
 
-def _arm_id(container: NetworkContainer) -> str:
-    where = (container.subscription_id, container.resource_group_id, container.vnet_id, container.subnet_id)
-    if not all(where):
+def _arm_id(nc: NetworkContainer) -> str:
+    parts = (nc.subscription_id, nc.resource_group_id, nc.vnet_id, nc.subnet_id)
+    if not all(parts):
         return ""
-    subscription, group, network, subnet = where
+    subscription, group, network, subnet = parts
     provider = f"providers/Microsoft.Network/virtualNetworks/{network}/subnets/{subnet}"
     return f"/subscriptions/{subscription}/resourceGroups/{group}/{provider}"

@@ -1,412 +1,363 @@
-"""The node's grants, and who has which.
+"""The node's pool: its network containers (NCs), their grants, and which sandbox uses which.
 
-| state | what it is | leaves it |
-|---|---|---|
-| Available | never used, or rested | to Assigned, to PendingRelease |
-| Assigned | held by one sandbox | to Resting, when the sandbox gives it back |
-| Resting | used not long ago | by itself: to Available, when the cooldown in force has passed |
-| PendingRelease | named for release | never, but that a newer status no longer lists it |
-| PendingProgramming | free, but the underlay does not know it yet | by itself: to Available, when it does |
+What must hold: a grant is in one state (`grant_table`); a sandbox has one grant of each NC and family; the address of a
+sandbox is assigned to no other, whatever grant ID it comes back under. `apply` is the only way in which anything
+changes, in the running agent and when the journal is replayed.
 
-What must hold: a grant is in one state; an owner has one grant of each lane, which is a container and a family; an
-address of a sandbox is given to nobody else, under whatever name it comes again. Resting is not stored: it follows from
-when an address was last used. Nor is PendingProgramming: `underlay` tells it. `apply` is the only way in which anything
-changes, in the running agent and when the journal is read again.
-
-A node has one container of its own, which the fence is about. Others beside it come and go with the status.
+A node has one NC of its own, which the fence protects. Additional NCs come and go with the status.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
 
 import msgspec
 
-from podpool.agent.network_containers import families, interface_of, readable, same_grants
+from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
+from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
 from podpool.agent.records import (
-    Accepted,
-    Adopted,
     AnyRecord,
     Assigned,
-    Doubted,
+    Assignment,
+    CooldownForced,
     Grant,
-    Holding,
-    Lane,
-    Named,
-    Owner,
-    Parted,
-    Recalled,
-    Released,
+    LostGrantsCleared,
+    NCAccepted,
+    NCAdopted,
+    NCFamily,
+    NCRemoved,
+    ReleasePending,
     Snapshot,
     Started,
     Stopped,
+    Unassigned,
 )
 from podpool.api.azure import NetworkContainer
+from podpool.cni.protocol import Attachment
 
-LONGEST_REST = 3600.0
-"""Seconds for which the last use of an address that left is remembered, in case it comes back under another name."""
+DEPARTED_RETENTION = 3600.0
+"""Seconds for which the last use of an address that left the pool is kept, in case it is granted again."""
 
 
 class Pool:
-    """The grants of one node; `programmed` tells whether the underlay knows what a container had at a version."""
+    """The pool of one node; `is_programmed` returns whether the underlay has programmed an NC up to a version."""
 
-    def __init__(self, programmed: Callable[[str, int], bool] = lambda _container, _version: True) -> None:
-        self._programmed = programmed
+    def __init__(self, is_programmed: Callable[[str, int], bool] = lambda _nc, _version: True) -> None:
+        self._is_programmed = is_programmed
         self.boot_id = ""
-        self.adopted = ""
-        """The container that is this node's; only a quorum read decides it."""
-        self.closed: set[str] = set()
-        """Containers that were this node's, and never are again."""
-        self.container: NetworkContainer | None = None
-        """What the last accepted status said of it."""
-        self.beside: dict[str, NetworkContainer] = {}
-        """What it said of further containers."""
-        self.lanes: tuple[Lane, ...] = ()
-        """What a sandbox gets one address of each."""
-        self.left_out: dict[str, str] = {}
-        """Grants that the status lists and nobody can use, with the reason."""
-        self.forgotten: set[str] = set()
-        """Grants that sandboxes may have whom the journal has forgotten."""
+        self.adopted_nc = ""
+        """The ID of the node's own NC; only a quorum read decides it."""
+        self.closed_ncs: set[str] = set()
+        """NCs that were this node's and never are again."""
+        self.nc: NetworkContainer | None = None
+        """The node's own NC in the last accepted status."""
+        self.additional_ncs: dict[str, NetworkContainer] = {}
+        self.nc_families: tuple[NCFamily, ...] = ()
+        """A sandbox gets one address of each."""
+        self.unusable: dict[str, str] = {}
+        """Listed grants that cannot be used, with the reason."""
+        self.lost: set[str] = set()
+        """Grants that sandboxes may use without a record."""
+        self.incomplete = False
+        """The journal is damaged or too old, and which grants are lost is not known yet."""
+        self.grants = GrantTable()
         self._stopped = False
-        self.suspect = False
-        """The journal was damaged or knows too little, and what this boot's sandboxes may have is still to be found."""
-        self._doubted_at: float | None = None
-        self._fresh: dict[str, Grant] = {}
-        self._used: dict[str, Grant] = {}  # in the order of their last use
-        self._held: dict[str, Holding] = {}
-        self._by_owner: dict[Owner, tuple[str, ...]] = {}
-        self._named: dict[str, Grant] = {}
-        self._gone: dict[str, float] = {}  # addresses that left, and when they were last used
+        self._cooldown_forced_at: float | None = None
+        self._departed: dict[str, float] = {}  # last use of addresses that left the pool
 
-    # What it has
+    # Queries
 
     @property
     def version(self) -> int:
-        """The highest version that was accepted; below every version before the first."""
-        return self.container.version if self.container else -1
+        """The highest version accepted; -1 before the first."""
+        return self.nc.version if self.nc else -1
 
     @property
-    def listed(self) -> int:
-        """How many grants the last accepted status lists."""
-        return sum(len(each.ip_assignments) for each in self.containers)
+    def ncs(self) -> tuple[NetworkContainer, ...]:
+        """All NCs of the last accepted status, the node's own first."""
+        return ((self.nc,) if self.nc else ()) + tuple(self.additional_ncs.values())
 
     @property
-    def holdings(self) -> Mapping[str, Holding]:
-        """What is in use, by grant."""
-        return self._held
+    def granted(self) -> int:
+        """The number of grants that the last accepted status lists."""
+        return sum(len(each.ip_assignments) for each in self.ncs)
 
     @property
-    def named(self) -> Mapping[str, Grant]:
-        """What was named for release and is still listed, by grant."""
-        return self._named
+    def assigned(self) -> Mapping[str, Assignment]:
+        """The grants in use."""
+        return self.grants.assigned
 
-    def holdings_of(self, owner: Owner) -> tuple[Holding, ...]:
-        """Find what a sandbox has."""
-        return tuple(self._held[grant] for grant in self._by_owner.get(owner, ()))
-
-    def next_free(self, *, now: float, rest: float, lane: Lane | None = None) -> Grant | None:
-        """Find the address that has been free for longest, of a lane or of all."""
-        new, old = (
-            next((each for each in self._sure(grants) if lane in (None, each.lane) and self._works(each)), None)
-            for grants in (self._fresh, self._used)
-        )
-        if old is None or old.since + rest > now:
-            return new
-        return old if new is None or old.since + rest < new.since else new
-
-    def next_set(self, *, now: float, rest: float) -> tuple[Grant, ...]:
-        """Find what a sandbox would get: one address of each lane, or nothing."""
-        found = [self.next_free(now=now, rest=rest, lane=lane) for lane in self.lanes]
-        chosen = tuple(each for each in found if each)
-        return chosen if len(chosen) == len(found) else ()
-
-    def releasable(self, *, now: float, rest: float) -> Iterator[Grant]:
-        """Go through what may be named, of the fullest lane first: never used and newest, then longest rested."""
-        rested = [grant for grant in self._sure(self._used) if grant.since + rest <= now]
-        free = [*reversed(list(self._sure(self._fresh))), *rested]
-        if len(self.lanes) == 1:
-            return iter(free)
-        ranks = {lane: count(-grants) for lane, grants in Counter(grant.lane for grant in free).items()}
-        return iter(sorted(free, key=lambda grant: next(ranks[grant.lane])))
-
-    def resting(self, *, now: float, rest: float) -> int:
-        """Count the addresses that rest because they were used, not those that rest because of a doubt."""
-        return sum(not grant.doubted for grant in self.not_rested(now=now, rest=rest))
+    @property
+    def pending_release(self) -> Mapping[str, Grant]:
+        """The grants that were released and are still listed."""
+        return self.grants.pending_release
 
     @property
     def free(self) -> int:
-        """How many are neither in use nor named, resting ones too."""
-        return len(self._fresh) + len(self._used)
+        """The number of grants neither assigned nor pending release."""
+        return len(self.grants.unused) + len(self.grants.used)
 
-    def unprogrammed(self) -> Iterator[Grant]:
-        """Go through the free addresses that the underlay does not know yet."""
-        return (grant for grant in (*self._fresh.values(), *self._used.values()) if not self._works(grant))
+    def assignments_of(self, attachment: Attachment) -> tuple[Assignment, ...]:
+        """Return what a sandbox uses."""
+        return self.grants.assignments_of(attachment)
 
-    def not_rested(self, *, now: float, rest: float) -> Iterator[Grant]:
-        """Go through the addresses that rest, for whatever reason."""
-        return (grant for grant in self._used.values() if grant.since + rest > now)
+    def state_of(self, grant: str, *, now: float, cooldown: float) -> GrantState | None:
+        """Return the state of a grant; None when it is not in the pool."""
+        stored = self.grants.stored_state(grant)
+        if stored in (None, GrantState.ASSIGNED, GrantState.PENDING_RELEASE):
+            return stored
+        used = self.grants.used.get(grant)
+        if used and used.since + cooldown > now:
+            return GrantState.COOLING_DOWN
+        programmed = self._programmed(used or self.grants.unused[grant])
+        return GrantState.AVAILABLE if programmed else GrantState.PENDING_PROGRAMMING
 
-    def rested_next(self, *, now: float, rest: float) -> float | None:
-        """Tell when the next of them has rested."""
-        return min((grant.since + rest for grant in self.not_rested(now=now, rest=rest)), default=None)
+    def next_available(self, *, now: float, cooldown: float, nc_family: NCFamily | None = None) -> Grant | None:
+        """Return the grant that has been available for longest, of one NC and family or of all."""
+        unused, used = (
+            next((g for g in self._known(grants) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
+            for grants in (self.grants.unused, self.grants.used)
+        )
+        if used is None or used.since + cooldown > now:
+            return unused
+        return used if unused is None or used.since + cooldown < unused.since else unused
 
-    def used_lately(self, *, now: float, cooldown: float) -> int:
-        """Count the addresses that were used within the cooldown, those that left since included."""
-        listed = (*self._used.values(), *self._named.values())
-        here = [each.since for each in listed if each.used and not each.doubted]
-        return sum(since + cooldown > now for since in (*here, *self._gone.values()))
+    def next_addresses(self, *, now: float, cooldown: float) -> tuple[Grant, ...]:
+        """Return what a new sandbox would get: one grant of each NC and family, or nothing."""
+        found = [self.next_available(now=now, cooldown=cooldown, nc_family=each) for each in self.nc_families]
+        chosen = tuple(each for each in found if each)
+        return chosen if len(chosen) == len(found) else ()
 
-    def named_for(self, *, now: float) -> float | None:
-        """Tell for how long the most recently used of the named grants has rested; None when none was ever used."""
-        return min((now - grant.since for grant in self._named.values() if grant.used), default=None)
+    def releasable(self, *, now: float, cooldown: float) -> list[Grant]:
+        """Return what may be released: never used and newest first, then by time since the last use."""
+        cooled = [grant for grant in self._known(self.grants.used) if grant.since + cooldown <= now]
+        free = [*reversed(list(self._known(self.grants.unused))), *cooled]
+        return free if len(self.nc_families) == 1 else rank_by_surplus(free)
 
-    def lost(self) -> Iterator[Grant]:
-        """Go through the grants that somebody may have whom nobody remembers."""
-        return (each for each in (*self._fresh.values(), *self._used.values()) if each.id in self.forgotten)
+    def cooling_down(self, *, now: float, cooldown: float) -> list[Grant]:
+        """Return the grants that cool down, for whatever reason."""
+        return [grant for grant in self.grants.used.values() if grant.since + cooldown > now]
 
-    def _works(self, grant: Grant) -> bool:
-        return self._programmed(grant.container or self.adopted, grant.version)
+    def next_cooled_down(self, *, now: float, cooldown: float) -> float | None:
+        """Return when the next grant has cooled down; None when none cools down."""
+        return min((grant.since + cooldown for grant in self.cooling_down(now=now, cooldown=cooldown)), default=None)
 
-    def _sure(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
-        return (each for each in grants.values() if not (self.suspect or each.id in self.forgotten))
+    def pending_programming(self) -> Iterator[Grant]:
+        """Return the free grants that the underlay has not programmed."""
+        return (grant for grant in self.grants.free() if not self._programmed(grant))
 
-    def knows(self, grant: str) -> bool:
-        """Tell whether a grant is free or in use here: not named, not unknown."""
-        return grant in self._fresh or grant in self._used or grant in self._held
+    def recently_used(self, *, now: float, cooldown: float) -> int:
+        """Count the addresses used within the cooldown and not in use now, those that left since included."""
+        listed = (*self.grants.used.values(), *self.grants.pending_release.values())
+        here = [each.since for each in listed if each.used and not each.use_assumed]
+        return sum(since + cooldown > now for since in (*here, *self._departed.values()))
 
-    def accepts(self, container: NetworkContainer) -> bool:
-        """Tell whether a status has news: of our own container, and not older than what was accepted."""
-        return container.id == self.adopted and self._is_news(container)
+    def pending_release_cooled(self, *, now: float) -> float | None:
+        """Return the seconds since the last use of any grant pending release; None when none was used."""
+        return min((now - grant.since for grant in self.pending_release.values() if grant.used), default=None)
 
-    def accepts_beside(self, container: NetworkContainer) -> bool:
-        """Tell the same of a container that is shown beside our own."""
-        return container.id not in {self.adopted, *self.closed} and self._is_news(container)
+    def unassigned_lost(self) -> Iterator[Grant]:
+        """Return the free grants that a sandbox may use without a record."""
+        return (each for each in self.grants.free() if each.id in self.lost)
 
-    def _is_news(self, container: NetworkContainer) -> bool:
-        known = self._known(container.id)
-        if known is None or container.version > known.version:
+    def holds(self, grant: str) -> bool:
+        """Return whether a grant is free or in use, not pending release."""
+        return self.grants.stored_state(grant) not in (None, GrantState.PENDING_RELEASE)
+
+    def accepts(self, nc: NetworkContainer) -> bool:
+        """Return whether this is news of the node's own NC, not older than what was accepted."""
+        return nc.id == self.adopted_nc and self._is_news(nc)
+
+    def accepts_additional(self, nc: NetworkContainer) -> bool:
+        """Return whether this is news of an additional NC."""
+        return nc.id not in {self.adopted_nc, *self.closed_ncs} and self._is_news(nc)
+
+    def _is_news(self, nc: NetworkContainer) -> bool:
+        known = self._accepted(nc.id)
+        if known is None or nc.version > known.version:
             return True
-        return container.version == known.version and same_grants(container, known) != known
+        return nc.version == known.version and with_known_grants(nc, known) != known
 
-    # What changes it
+    def _accepted(self, nc: str) -> NetworkContainer | None:
+        return self.nc if nc == self.adopted_nc else self.additional_ncs.get(nc)
+
+    def _programmed(self, grant: Grant) -> bool:
+        return self._is_programmed(grant.nc or self.adopted_nc, grant.version)
+
+    def _known(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
+        """Return the grants that no sandbox uses without a record."""
+        return (each for each in grants.values() if not (self.incomplete or each.id in self.lost))
+
+    # Transitions
 
     def apply(self, record: AnyRecord) -> None:
-        """Change as the record says."""
+        """Apply a record; records of other parts change nothing."""
         self._stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self._stopped)
         match record:
             case Started():
                 self._start(record)
-            case Adopted():
-                self._adopt(record.container)
-                self.suspect = self.suspect or record.suspect
-            case Accepted():
-                self._accept(record.container, at=record.at)
-            case Parted():
-                self.beside.pop(record.container, None)
-                self._drop(record.container, keeping=frozenset())
-                self._look_at_lanes()
-            case Assigned() | Released() | Named() | Recalled():
-                self._use(record)
-            case Doubted():
-                self.forgotten |= {*record.forgotten}  # who has one by what is left of a journal may have had it before
-                self.suspect = False
-                self._doubt(at=record.at)
+            case NCAdopted():
+                self._adopt(record.nc)
+                self.incomplete = self.incomplete or record.incomplete
+            case NCAccepted():
+                self._accept(record.nc, at=record.at)
+            case NCRemoved():
+                self.additional_ncs.pop(record.nc, None)
+                self._remove_unlisted(record.nc, listed=frozenset())
+                self._update_nc_families()
+            case CooldownForced():
+                self.lost |= {*record.lost}  # also those with a recorded user: it may be an earlier one
+                self.incomplete = False
+                self._force_cooldown(at=record.at)
+            case LostGrantsCleared():
+                self.lost -= {*record.grants}
+                self.grants.assume_used(at=record.at, grants=record.grants)
+            case Assigned() | Unassigned() | ReleasePending():
+                self._apply_use(record)
             case Snapshot():
                 self._restore(record)
 
-    def _use(self, record: Assigned | Released | Named | Recalled) -> None:
+    def _apply_use(self, record: Assigned | Unassigned | ReleasePending) -> None:
         match record:
             case Assigned():
-                self._assign(record)
-            case Released():
-                self._release(record.grant, at=record.at)
-            case Named():
-                for name in record.grants:
-                    self._let_go(name)
-            case Recalled():
-                self._recall(record.grants, at=record.at)
-
-    def snapshot(self) -> Snapshot:
-        """Write down everything as it is."""
-        return Snapshot(
-            boot_id=self.boot_id,
-            stopped=self._stopped,
-            suspect=self.suspect,
-            doubted_at=self._doubted_at,
-            adopted=self.adopted,
-            closed=tuple(sorted(self.closed)),
-            container=self.container,
-            beside=tuple(self.beside.values()),
-            fresh=tuple(self._fresh.values()),
-            used=tuple(self._used.values()),
-            held=tuple(self._held.values()),
-            named=tuple(self._named.values()),
-            gone=dict(self._gone),
-            left_out=dict(self.left_out),
-            forgotten=tuple(sorted(self.forgotten)),
-        )
-
-    def _restore(self, record: Snapshot) -> None:
-        self.boot_id, self.adopted, self.closed = record.boot_id, record.adopted, set(record.closed)
-        self.container, self.beside = record.container, {each.id: each for each in record.beside}
-        self._stopped, self.suspect, self._doubted_at = record.stopped, record.suspect, record.doubted_at
-        self._fresh, self._used, self._named = (_by_id(each) for each in (record.fresh, record.used, record.named))
-        self._held = {each.grant.id: each for each in record.held}
-        self._by_owner = {}
-        for each in record.held:
-            self._by_owner[each.owner] = (*self._by_owner.get(each.owner, ()), each.grant.id)
-        self._gone, self.left_out, self.forgotten = dict(record.gone), dict(record.left_out), set(record.forgotten)
-        self._look_at_lanes()
+                self.grants.assign([self._assignment(each, record) for each in (record.grant, *record.more)])
+            case Unassigned():
+                self._unassign(record.grant, at=record.at)
+            case ReleasePending():
+                for grant in record.grants:
+                    self.grants.release(grant)
 
     def _start(self, record: Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
         self.boot_id, clean, self._stopped = record.boot_id, self._stopped, False
         if rebooted:
-            self._count_anew(at=record.boot)
-        self.suspect = self.suspect or record.damaged
+            self._cooldown_forced_at, self.lost, self.incomplete = None, set(), False
+            self.grants.restart_clock(at=record.boot)
+            self._departed = dict.fromkeys(self._departed, record.boot)
+        self.incomplete = self.incomplete or record.damaged
         if record.damaged or (rebooted and not clean and not first):
-            self._doubt(at=record.boot)  # the tail that was lost may have used any of them
-        for grant in list(self._held) if rebooted else ():
-            self._release(grant, at=record.boot)  # no sandbox has survived
+            self._force_cooldown(at=record.boot)  # the lost tail of the journal may have used any of them
+        for grant in list(self.assigned) if rebooted else ():
+            self._unassign(grant, at=record.boot)  # no sandbox survives a reboot
 
-    def _count_anew(self, *, at: float) -> None:
-        """A new boot's clock cannot tell for how long an address has rested in the one before: from now on, then."""
-        self._doubted_at, self.forgotten, self.suspect = None, set(), False
-        self._fresh = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._fresh.values())
-        self._used = _by_id(grant.in_doubt(at=at) for grant in self._used.values())
-        self._named = _by_id(msgspec.structs.replace(grant, since=at) for grant in self._named.values())
-        self._gone = dict.fromkeys(self._gone, at)
+    def _force_cooldown(self, *, at: float) -> None:
+        self._cooldown_forced_at = at  # grants listed later may have been used before the journal was lost
+        self.grants.assume_used(at=at)
 
-    def _doubt(self, *, at: float) -> None:
-        self._doubted_at = at  # what comes later may be what was given and forgotten: it, too, counts as used
-        free = (*self._used.values(), *self._fresh.values())
-        self._fresh, self._used = {}, _by_id(grant.in_doubt(at=at) for grant in free)
-        self._named = _by_id(grant.in_doubt(at=at) for grant in self._named.values())
-
-    def _recall(self, grants: Iterable[str], *, at: float) -> None:
-        self.forgotten -= {*grants}
-        for grant in [each for each in grants if each in self._used]:
-            self._used[grant] = self._used.pop(grant).in_doubt(at=at)
-
-    def _adopt(self, container: str) -> None:
-        if container == self.adopted:
+    def _adopt(self, nc: str) -> None:
+        if nc == self.adopted_nc:
             return
-        self.closed |= {self.adopted} - {""}
-        self.adopted, self.container, self.left_out, self.forgotten = container, None, {}, set()
-        for each in ("", *self.beside):
-            self._drop(each, keeping=frozenset())
-        self.beside.clear()
-        self._look_at_lanes()
+        self.closed_ncs |= {self.adopted_nc} - {""}
+        self.adopted_nc, self.nc, self.unusable, self.lost = nc, None, {}, set()
+        for each in ("", *self.additional_ncs):
+            self._remove_unlisted(each, listed=frozenset())
+        self.additional_ncs.clear()
+        self._update_nc_families()
 
-    def _accept(self, container: NetworkContainer, *, at: float) -> None:
-        known, own = self._known(container.id), container.id == self.adopted
-        news = known is None or container.version > known.version
-        accepted = container if known is None or news else same_grants(container, known)
+    def _accept(self, nc: NetworkContainer, *, at: float) -> None:
+        known, own = self._accepted(nc.id), nc.id == self.adopted_nc
+        newer = known is None or nc.version > known.version
+        accepted = nc if known is None or newer else with_known_grants(nc, known)
         if own:
-            self.container = accepted
+            self.nc = accepted
         else:
-            self.beside[container.id] = accepted
-        if news:
-            self._gone = {address: since for address, since in self._gone.items() if at - since < LONGEST_REST}
-            keeping = frozenset(each.name for each in container.ip_assignments)
-            self.forgotten -= {each.name for each in known.ip_assignments} - keeping if known else set()
-            self._drop("" if own else container.id, keeping=keeping)
-            self._take_in(at=at)
-        self._look_at_lanes()
+            self.additional_ncs[nc.id] = accepted
+        if newer:
+            self._departed = {each: since for each, since in self._departed.items() if at - since < DEPARTED_RETENTION}
+            listed = frozenset(each.name for each in nc.ip_assignments)
+            self.lost -= {each.name for each in known.ip_assignments} - listed if known else set()
+            self._remove_unlisted("" if own else nc.id, listed=listed)
+            self._add_listed(at=at)
+        self._update_nc_families()
 
-    def _known(self, container: str) -> NetworkContainer | None:
-        return self.container if container == self.adopted else self.beside.get(container)
+    def _update_nc_families(self) -> None:
+        self.nc_families = tuple((self._tag(nc), family) for nc in self.ncs for family in nc_families(nc))
 
-    @property
-    def containers(self) -> tuple[NetworkContainer, ...]:
-        """What the last accepted status said of all of the node's containers, its own first."""
-        return ((self.container,) if self.container else ()) + tuple(self.beside.values())
+    def _tag(self, nc: NetworkContainer) -> str:
+        return "" if nc is self.nc else nc.id
 
-    def _look_at_lanes(self) -> None:
-        tags = {each.id: "" if each is self.container else each.id for each in self.containers}
-        self.lanes = tuple((tags[each.id], family) for each in self.containers for family in families(each))
+    def _assignment(self, grant_id: str, record: Assigned) -> Assignment:
+        grant = self.grants.unused.get(grant_id) or self.grants.used[grant_id]
+        prefix, gateway = interface_of(self.additional_ncs.get(grant.nc, self.nc), grant.address)
+        return Assignment(
+            grant=grant,
+            attachment=record.attachment,
+            pod=record.pod,
+            network=record.network,
+            prefix=prefix,
+            gateway=gateway,
+        )
 
-    def _assign(self, record: Assigned) -> None:
-        for name in (record.grant, *record.more):
-            grant = self._fresh.pop(name, None) or self._used.pop(name)
-            prefix, gateway = interface_of(self.beside.get(grant.container, self.container), grant.address)
-            self._held[name] = Holding(
-                grant=grant,
-                owner=record.owner,
-                pod=record.pod,
-                network=record.network,
-                prefix=prefix,
-                gateway=gateway,
-            )
-        self._by_owner[record.owner] = (record.grant, *record.more)
+    def _unassign(self, grant: str, *, at: float) -> None:
+        if not self.assigned[grant].revoked:
+            self.grants.unassign(grant, at=at, to=GrantState.COOLING_DOWN)
+        elif any(each.name == grant for nc in self.ncs for each in nc.ip_assignments):
+            # released by a third party, or unlisted and listed again
+            self.grants.unassign(grant, at=at, to=GrantState.PENDING_RELEASE)
+        else:
+            self._depart([self.grants.unassign(grant, at=at, to=None)])
+            self._add_listed(at=at)  # its address may be listed under a new grant ID
 
-    def _drop(self, container: str, *, keeping: frozenset[str]) -> None:
-        for grants in (self._fresh, self._used, self._named):
-            gone = [each.id for each in grants.values() if each.container == container and each.id not in keeping]
-            for grant in gone:
-                self._leave(grants.pop(grant))
-        for grant, holding in self._held.items():
-            if holding.grant.container == container and grant not in keeping:
-                self._held[grant] = msgspec.structs.replace(holding, dropped=True)
+    def _remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> None:
+        self._depart(self.grants.remove_unlisted(nc, listed=listed))
 
-    def _take_in(self, *, at: float) -> None:
-        """Take in what the status lists and we do not have."""
-        self.left_out = {}
-        taken = {grant.address: grant.id for grant in self._all()}
-        came_used: dict[str, Grant] = {}
-        for new in self._listed(at=at):
-            grant, address = new.id, new.address
-            if grant in self._named or self.knows(grant):
+    def _depart(self, grants: Iterable[Grant]) -> None:
+        self._departed |= {grant.address: grant.since for grant in grants if grant.used}
+
+    def _add_listed(self, *, at: float) -> None:
+        """Add the listed grants that are not in the pool yet."""
+        self.unusable = {}
+        taken = {grant.address: grant.id for grant in self.grants.all()}
+        added: list[Grant] = []
+        for grant in self._listed(at=at):
+            if self.grants.stored_state(grant.id):
                 continue
-            if address in taken:
-                self.left_out[grant] = f"{address} is here already, as {taken[address]}"
+            if grant.address in taken:
+                self.unusable[grant.id] = f"{grant.address} is in the pool already, as {taken[grant.address]}"
                 continue
-            taken[address] = grant
-            if address in self._gone:
-                came_used[grant] = msgspec.structs.replace(new, since=self._gone.pop(address), used=True)
-            elif self._doubted_at is not None:
-                came_used[grant] = new.in_doubt(at=self._doubted_at)
-            else:
-                self._fresh[grant] = new
-        if came_used:
-            self._used = _by_id(sorted((*self._used.values(), *came_used.values()), key=lambda each: each.since))
+            taken[grant.address] = grant.id
+            added.append(self._with_last_use(grant))
+        self.grants.add(added)
+
+    def _with_last_use(self, grant: Grant) -> Grant:
+        if grant.address in self._departed:
+            return msgspec.structs.replace(grant, since=self._departed.pop(grant.address), used=True)
+        return grant if self._cooldown_forced_at is None else grant.assume_used(at=self._cooldown_forced_at)
 
     def _listed(self, *, at: float) -> Iterator[Grant]:
-        """Go through what the containers list, as far as it can be used."""
-        for container in self.containers:
-            usable, wrong = readable(container, tag="" if container is self.container else container.id, at=at)
-            self.left_out |= wrong
+        """Return the listed grants that can be used."""
+        for nc in self.ncs:
+            usable, unusable = parse_grants(nc, tag=self._tag(nc), at=at)
+            self.unusable |= unusable
             yield from usable.values()
 
-    def _release(self, grant: str, *, at: float) -> None:
-        holding = self._held.pop(grant)
-        left = tuple(each for each in self._by_owner.pop(holding.owner) if each != grant)
-        if left:
-            self._by_owner[holding.owner] = left
-        rests = msgspec.structs.replace(holding.grant, since=at, used=True, doubted=False)
-        if not holding.dropped:
-            self._used[grant] = rests
-        elif any(each.name == grant for one in self.containers for each in one.ip_assignments):
-            self._named[grant] = rests  # named by another hand, or dropped and listed again: it goes back
-        else:
-            self._leave(rests)
-            self._take_in(at=at)  # its address may be listed under a new name
+    # Snapshot
 
-    def _let_go(self, grant: str) -> None:
-        free = self._fresh.pop(grant, None) or self._used.pop(grant, None)
-        if free:
-            self._named[grant] = free
-        elif grant in self._held:
-            self._held[grant] = msgspec.structs.replace(self._held[grant], dropped=True)
+    def snapshot(self) -> Snapshot:
+        """Return everything as one record."""
+        return Snapshot(
+            boot_id=self.boot_id,
+            stopped=self._stopped,
+            incomplete=self.incomplete,
+            cooldown_forced_at=self._cooldown_forced_at,
+            adopted_nc=self.adopted_nc,
+            closed_ncs=tuple(sorted(self.closed_ncs)),
+            nc=self.nc,
+            additional_ncs=tuple(self.additional_ncs.values()),
+            unused=tuple(self.grants.unused.values()),
+            used=tuple(self.grants.used.values()),
+            assigned=tuple(self.assigned.values()),
+            pending_release=tuple(self.pending_release.values()),
+            departed=dict(self._departed),
+            unusable=dict(self.unusable),
+            lost=tuple(sorted(self.lost)),
+        )
 
-    def _leave(self, grant: Grant) -> None:
-        if grant.used:
-            self._gone[grant.address] = grant.since
-
-    def _all(self) -> Iterator[Grant]:
-        yield from (*self._fresh.values(), *self._used.values(), *self._named.values())
-        yield from (holding.grant for holding in self._held.values())
-
-
-def _by_id(grants: Iterable[Grant]) -> dict[str, Grant]:
-    return {grant.id: grant for grant in grants}
+    def _restore(self, record: Snapshot) -> None:
+        self.boot_id, self.adopted_nc, self.closed_ncs = record.boot_id, record.adopted_nc, set(record.closed_ncs)
+        self.nc, self.additional_ncs = record.nc, {each.id: each for each in record.additional_ncs}
+        self._stopped, self.incomplete = record.stopped, record.incomplete
+        self._cooldown_forced_at = record.cooldown_forced_at
+        self.grants.restore(
+            unused=record.unused, used=record.used, assigned=record.assigned, pending_release=record.pending_release
+        )
+        self._departed, self.unusable, self.lost = dict(record.departed), dict(record.unusable), set(record.lost)
+        self._update_nc_families()

@@ -1,119 +1,138 @@
-"""The node's own pool as a source of addresses: its grants, one of each lane for every sandbox.
+"""CNI IPAM on the node's pool: ADD, DEL, CHECK and GC.
 
-An ADD that finds none waits for those on their way, behind whoever waits already, and then says why there are none.
+An ADD without an available address waits for requested ones, after those that wait already, and then fails with the
+reason.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+import asyncio
 
-import msgspec
-
-from podpool.agent.add_queue import Ended, Queue
-from podpool.agent.demand import Demand
-from podpool.agent.deps import Ground
-from podpool.agent.records import Assigned, Holding, Owner, PodName, Released
-from podpool.agent.scaling_modes import Mode
-from podpool.agent.state import Book
-from podpool.cni.protocol import CniError, Code, Lease
+from podpool.agent.add_queue import SandboxDeleted
+from podpool.agent.demand import AddRequest, Assignments, PodDemand
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.records import Assigned, Assignment, Unassigned
+from podpool.agent.scaling import Mode
+from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.state import AgentState
+from podpool.cni.protocol import Attachment, CniError, ErrorCode, IPConfig
 from podpool.core.addresses import parse_address
 
-Holdings: TypeAlias = tuple[Holding, ...]
-"""What a sandbox gets: one address of each container and family."""
+MIN_WAIT = 0.001
+"""Seconds to wait at least: two clocks may differ in the last digit, which would make a busy loop."""
 
 
-class Asker(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: a sandbox' interface, for which Pod and on which of the runtime's networks."""
-
-    owner: Owner
-    pod: PodName = PodName()
-    network: str = ""
-
-
-class Dynamic:
-    """Gives and takes back the pool's grants."""
+class PoolIPAM:
+    """Assigns the grants of the pool."""
 
     def __init__(
-        self,
-        ground: Ground,
-        book: Book,
-        *,
-        demand: Demand,
-        rest: Callable[[], float],
-        why_none: Callable[[], str],
-        changed: Callable[[], None],
+        self, deps: AgentDeps, options: AgentOptions, state: AgentState, demand: PodDemand, inputs: InputCollector
     ) -> None:
-        self.queue: Queue[Asker, Holdings] = Queue()
-        self.asked: set[str] = set()
-        """Pods that asked while addresses are forgotten: those have none of them."""
-        self._ground = ground
-        self._book = book
+        self.added: set[str] = set()
+        """Keys of Pods that sent an ADD while grants are lost: they use none of those."""
+        self.queue = demand.queue
+        self._deps = deps
+        self._log = deps.log
+        self._mode = options.mode
+        self._timeout = 0.0 if options.mode is Mode.REACTIVE else deps.settings.add_timeout
+        self._state = state
         self._demand = demand
-        self._rest = rest
-        self._why_none = why_none
-        self._patience = 0.0 if ground.mode is Mode.REACTIVE else ground.settings.add_timeout
-        self._changed = changed
+        self._inputs = inputs
+        self._changed = asyncio.Event()
 
-    def waiting(self) -> dict[Owner, PodName]:
-        """Tell which Pods wait."""
-        return {owner: asker.pod for owner, asker in self.queue.waiting().items()}
+    def on_change(self) -> None:
+        """Serve waiting ADDs as far as there are addresses."""
+        while (first := self.queue.first()) and (assignments := self._assign(first)):
+            self.queue.serve(first.attachment, assignments)
+        self._changed.set()
 
-    def serve(self) -> None:
-        """Give addresses to those who wait, as far as there are any."""
-        while (first := self.queue.first()) and (holdings := self._assign(first)):
-            self.queue.serve(first.owner, holdings)
+    async def run(self) -> None:
+        """Serve waiting ADDs when an address has cooled down, until cancelled."""
+        while True:
+            self._changed.clear()
+            now = self._deps.clock.boot()
+            cooled = self._state.pool.next_cooled_down(now=now, cooldown=self._inputs.cooldown())
+            try:
+                async with asyncio.timeout(None if cooled is None else max(cooled - now, MIN_WAIT)):
+                    await self._changed.wait()
+            except TimeoutError:
+                self._deps.changes.notify()
 
-    async def give(self, asker: Asker) -> tuple[Lease, ...]:
-        """Give what a sandbox has, or gets now, or gets in time."""
-        if self._book.pool.forgotten:
-            self.asked.add(asker.pod.key)
-        holdings = self._book.pool.holdings_of(asker.owner) or self._at_once(asker)
-        if not holdings:
-            self._changed()
-            answer = await self.queue.wait(asker.owner, asker, timeout=self._patience) if self._patience else None
-            self._changed()
-            if answer is None:
-                raise CniError(Code.TRY_AGAIN_LATER, self._why_none())
-            if isinstance(answer, Ended):
-                raise CniError(Code.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
-            holdings = answer
-        elif self._ground.mode is not Mode.PODS:
-            self._changed()  # these monitors learn of a Pod only now
-        return tuple(map(_lease, holdings))
+    async def add(self, request: AddRequest) -> tuple[IPConfig, ...]:
+        """Return the addresses of a sandbox: those it has, or new ones, now or within the ADD timeout."""
+        if self._state.pool.lost:
+            self.added.add(request.pod.key)
+        assignments = self._state.pool.assignments_of(request.attachment) or self._assign_now(request)
+        if not assignments:
+            assignments = await self._wait(request)
+        elif self._mode is not Mode.PODS:
+            self._deps.changes.notify()  # these modes count a Pod only now
+        return tuple(map(_ip_config, assignments))
 
-    def give_back(self, owner: Owner) -> None:
-        """Take back what a sandbox has, and end its waiting."""
-        for holding in self._book.pool.holdings_of(owner):
-            self._book.write(Released(grant=holding.grant.id, at=self._ground.clock.boot()))
-            self._demand.gave_back(holding.pod)
-        self.queue.end(owner)
+    async def _wait(self, request: AddRequest) -> Assignments:
+        self._deps.changes.notify()
+        wait = self.queue.wait(request.attachment, request, timeout=self._timeout) if self._timeout else None
+        answer = await wait if wait else None
+        self._deps.changes.notify()
+        if answer is None:
+            reason = self._inputs.no_address_reason()
+            self._log.warning("no address for Pod", pod=request.pod.qualified_name, reason=reason)
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, reason)
+        if isinstance(answer, SandboxDeleted):
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
+        return answer
 
-    def check(self, owner: Owner) -> tuple[str, ...]:
-        """Tell what a sandbox has."""
-        return tuple(each.grant.address for each in self._book.pool.holdings_of(owner))
+    def delete(self, attachment: Attachment) -> None:
+        """Unassign the addresses of a sandbox, and end its wait."""
+        for assignment in self._state.pool.assignments_of(attachment):
+            self._state.write(Unassigned(grant=assignment.grant.id, at=self._deps.clock.boot()))
+            self._demand.sandbox_deleted(assignment.pod)
+            self._log.info("address released, cooling down", **_fields(assignment))
+        self.queue.cancel(attachment)
 
-    def collect(self, network: str, valid: frozenset[Owner]) -> None:
-        """Take back what sandboxes of a network have that are not valid any more."""
-        held = [each.owner for each in self._book.pool.holdings.values() if each.network == network]
-        for owner in dict.fromkeys(each for each in held if each not in valid):
-            self._ground.tell(f"sandbox {owner.container_id} is not listed by the runtime any more: its address rests")
-            self.give_back(owner)
+    def check(self, attachment: Attachment) -> tuple[str, ...]:
+        """Return the addresses of a sandbox."""
+        return tuple(each.grant.address for each in self._state.pool.assignments_of(attachment))
 
-    def _at_once(self, asker: Asker) -> Holdings:
-        """Take a free address, but not before those who already wait."""
-        return () if len(self.queue) else self._assign(asker)
+    def gc(self, network: str, valid: frozenset[Attachment]) -> None:
+        """Unassign the addresses of sandboxes of a CNI network that are not valid."""
+        assigned = [each for each in self._state.pool.assigned.values() if each.network == network]
+        for attachment in dict.fromkeys(each.attachment for each in assigned if each.attachment not in valid):
+            self._log.info("runtime no longer lists sandbox", sandbox=attachment.container_id, network=network)
+            self.delete(attachment)
 
-    def _assign(self, asker: Asker) -> Holdings:
-        pool = self._book.pool
-        grants = pool.next_set(now=self._ground.clock.boot(), rest=self._rest())
-        if not grants or not self._book.fence.is_open():
+    def _assign_now(self, request: AddRequest) -> Assignments:
+        """Assign an available address, unless others wait already."""
+        return () if len(self.queue) else self._assign(request)
+
+    def _assign(self, request: AddRequest) -> Assignments:
+        pool = self._state.pool
+        grants = pool.next_addresses(now=self._deps.clock.boot(), cooldown=self._inputs.cooldown())
+        if not grants or not self._state.fence.is_open():
             return ()
         first, *more = (grant.id for grant in grants)
-        self._book.write(
-            Assigned(grant=first, more=tuple(more), owner=asker.owner, pod=asker.pod, network=asker.network)
+        self._state.write(
+            Assigned(
+                grant=first,
+                more=tuple(more),
+                attachment=request.attachment,
+                pod=request.pod,
+                network=request.network,
+            )
         )
-        return pool.holdings_of(asker.owner)
+        assignments = pool.assignments_of(request.attachment)
+        for assignment in assignments:
+            self._log.info("address assigned", **_fields(assignment))
+        return assignments
 
 
-def _lease(holding: Holding) -> Lease:
-    address = parse_address(holding.grant.address)
-    return Lease(address=address, prefix=holding.prefix, gateway=holding.gateway)
+def _fields(assignment: Assignment) -> dict[str, object]:
+    return {
+        "pod": assignment.pod.qualified_name,
+        "address": assignment.grant.address,
+        "sandbox": assignment.attachment.container_id,
+        "network": assignment.network,
+    }
+
+
+def _ip_config(assignment: Assignment) -> IPConfig:
+    address = parse_address(assignment.grant.address)
+    return IPConfig(address=address, prefix=assignment.prefix, gateway=assignment.gateway)

@@ -19,17 +19,17 @@ from podpool.agent.records import ReleasePending
 from podpool.agent.scaling import Decision, NNCPatch, ScalingInputs, agent_report, decide
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.state import AgentState
-from podpool.api.azure import AGENT_ANNOTATION, NETWORK_CONFIGS, AgentReport
+from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
 from podpool.core.debounce import DebounceState
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, Conflict, NotFound
+from podpool.kube.errors import ApiError, ApiConflict, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
 
 class PoolMonitor:
     """Scales the pool through the NNC."""
 
-    def __init__(  # noqa: PLR0913  seven parts
+    def __init__(
         self,
         deps: AgentDeps,
         options: AgentOptions,
@@ -79,7 +79,7 @@ class PoolMonitor:
         self._publish(inputs)
         now = asyncio.get_running_loop().time()
         exhausted, settings = inputs.parameters.exhausted, self._deps.settings
-        rhythm = settings.rhythm(exhausted=exhausted, nodes=self._nodes, place=self._place)
+        rhythm = settings.debounce_timing(exhausted=exhausted, nodes=self._nodes, position=self._place)
         decision = decide(inputs, self._pace, now=now, rhythm=rhythm)
         if decision.patch is None:
             self._pace = decision.pace
@@ -109,7 +109,7 @@ class PoolMonitor:
         """Send a patch; read the NNC after a conflict, back off after a failure. Return now: decide again."""
         try:
             await patch
-        except (Conflict, NotFound):
+        except (ApiConflict, ApiNotFound):
             await self._refresh()
         except (ApiError, Unreachable) as error:
             await self._back_off(error)
@@ -140,8 +140,8 @@ class PoolMonitor:
     async def _write(self, body: dict[str, Any], report: AgentReport, *, version: str) -> None:
         before = self._nnc.newest
         annotations = {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}
-        response = await self._deps.kube.merge(
-            NETWORK_CONFIGS,
+        response = await self._deps.kube.merge_patch(
+            NODE_NETWORK_CONFIGS,
             self._deps.node,
             {**body, "metadata": {"annotations": annotations}},
             namespace=NAMESPACE,
@@ -154,9 +154,9 @@ class PoolMonitor:
         """Read the NNC after a conflict, to decide on its present state."""
         before = self._nnc.newest
         try:
-            nnc = await self._deps.kube.get(NETWORK_CONFIGS, self._deps.node, namespace=NAMESPACE)
+            nnc = await self._deps.kube.get(NODE_NETWORK_CONFIGS, self._deps.node, namespace=NAMESPACE)
             self._nnc.observe_response(nnc, since=before)
-        except NotFound:
+        except ApiNotFound:
             self._nnc.observe(None)
         except (ApiError, Unreachable) as error:
             await self._back_off(error)

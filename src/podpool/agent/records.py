@@ -1,7 +1,7 @@
-"""What the agent writes down: everything that changes its state, in the order in which it happened.
+"""Journal records: every change of the agent's state, in the order in which it happened.
 
-State is what comes of applying the records one after the other, in the running agent and after a restart alike. Times
-are on the boot clock of the boot that the last `Started` names; a reboot begins a new count.
+State is the result of applying the records one after the other, in the running agent and after a restart alike. Times
+are on the boot clock (`CLOCK_BOOTTIME`) of the boot that the last `Started` names; a reboot starts a new count.
 """
 
 from typing import TypeAlias
@@ -9,18 +9,15 @@ from typing import TypeAlias
 import msgspec
 
 from podpool.api.azure import NetworkContainer
+from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Family
 
-
-class Owner(msgspec.Struct, frozen=True, kw_only=True):
-    """Who holds an address: one interface of one sandbox. A new sandbox of the same Pod is somebody else."""
-
-    container_id: str
-    ifname: str
+NCFamily: TypeAlias = tuple[str, Family]
+"""A network container (empty for the node's own) and an address family: a sandbox gets one address of each."""
 
 
-class PodName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The Pod that a runtime says a sandbox is for; runtimes of old tell no UID, others nothing at all."""
+class PodIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The Pod of a sandbox, from CNI_ARGS. Old runtimes pass no UID; some runtimes pass nothing."""
 
     namespace: str = ""
     name: str = ""
@@ -28,60 +25,61 @@ class PodName(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def key(self) -> str:
-        """Its UID, or its namespace and name where that is not told."""
-        return self.uid or f"{self.namespace}/{self.name}"
+        """The UID, or namespace/name without one."""
+        return self.uid or self.qualified_name
+
+    @property
+    def qualified_name(self) -> str:
+        """Namespace/name."""
+        return f"{self.namespace}/{self.name}"
 
 
 class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One address given to this node. The id is new each time that the address is given."""
+    """One address granted to this node. The ledger issues a new ID each time it grants an address."""
 
     id: str
     address: str
     since: float
-    """When it came; once it was used, when it was last used."""
+    """When it was granted; once it was used, when it was last used."""
     used: bool = False
-    doubted: bool = False
-    """It may have been used: it rests, but nobody's demand stands behind it."""
-    container: str = ""
-    """Which of the node's further containers it is of; none for the node's own."""
+    use_assumed: bool = False
+    """It may have been used without a record: it cools down, but does not count as demand."""
+    nc: str = ""
+    """Its network container; empty for the node's own."""
     version: int = 0
-    """The version of its container at which it came."""
+    """The version of the network container that first listed it."""
 
     @property
-    def lane(self) -> "Lane":
-        """The container and family that it is of: a sandbox has one address of each."""
-        return self.container, Family.V6 if ":" in self.address else Family.V4
+    def nc_family(self) -> NCFamily:
+        """Its network container and address family."""
+        return self.nc, Family.V6 if ":" in self.address else Family.V4
 
-    def in_doubt(self, *, at: float) -> "Grant":
-        """Count it as used until then, without knowing."""
-        return msgspec.structs.replace(self, since=at, used=True, doubted=True)
-
-
-Lane: TypeAlias = tuple[str, Family]
+    def assume_used(self, *, at: float) -> "Grant":
+        """Return the grant as used until `at`, without a record of the use."""
+        return msgspec.structs.replace(self, since=at, used=True, use_assumed=True)
 
 
-class Holding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A grant in use."""
+class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A grant in use by a sandbox. A new sandbox of the same Pod is another attachment."""
 
     grant: Grant
-    owner: Owner
-    pod: PodName = PodName()
+    attachment: Attachment
+    pod: PodIdentity = PodIdentity()
     network: str = ""
-    """The name of the runtime's network, whose GC it is subject to."""
+    """The CNI network name; a GC of this network may remove the assignment."""
     prefix: int = 0
-    """The length of its interface's prefix,"""
     gateway: str = ""
-    """and the way out: as they were given, whatever becomes of the container."""
-    dropped: bool = False
-    """The status no longer lists it, or somebody named it for release: kept for its Pod, and for nobody after it."""
+    """Prefix length and gateway as returned by ADD, whatever the NC says later."""
+    revoked: bool = False
+    """The NNC no longer lists it, or a third party released it: its Pod keeps it, no later Pod gets it."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is"):
-    """Anything that is written down."""
+class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+    """One journal record."""
 
 
 class Started(Record, frozen=True, kw_only=True, tag="started"):
-    """An agent began. `damaged` tells that records were found unreadable."""
+    """An agent started. `damaged`: unreadable records were found."""
 
     boot_id: str
     boot: float
@@ -90,198 +88,198 @@ class Started(Record, frozen=True, kw_only=True, tag="started"):
 
 
 class Stopped(Record, frozen=True, kw_only=True, tag="stopped"):
-    """An agent ended in good order: nothing was answered after this."""
+    """An agent shut down cleanly: nothing was answered after this."""
 
 
-class Adopted(Record, frozen=True, kw_only=True, tag="adopted"):
-    """A quorum read showed which container is this node's; any other is closed for good."""
+class NCAdopted(Record, frozen=True, kw_only=True, tag="nc-adopted"):
+    """A quorum read showed which network container is this node's; any other is closed for good."""
 
-    container: str
-    suspect: bool = False
-    """More may have been given of it than the journal knows: a doubt follows, or did not come to it."""
+    nc: str
+    incomplete: bool = False
+    """Grants of it may be in use without a record; a `CooldownForced` follows, unless the agent died before it."""
 
 
-class Confirmed(Record, frozen=True, kw_only=True, tag="confirmed"):
-    """A quorum read, sent at these times, showed that Node and container are still this agent's."""
+class NodeConfirmed(Record, frozen=True, kw_only=True, tag="node-confirmed"):
+    """A quorum read, sent at these times, showed that Node and network container are still this agent's."""
 
     boot: float
     wall: float
     node_only: bool = False
-    """The Node is; of a container nothing was seen, which slices do not need."""
+    """Only the Node was confirmed, which is enough for slices."""
 
 
-class Accepted(Record, frozen=True, kw_only=True, tag="accepted"):
-    """A status was believed."""
+class NCAccepted(Record, frozen=True, kw_only=True, tag="nc-accepted"):
+    """The status of a network container was accepted."""
 
-    container: NetworkContainer
+    nc: NetworkContainer
     at: float
 
 
-class Parted(Record, frozen=True, kw_only=True, tag="parted"):
-    """A further container is not shown any more."""
+class NCRemoved(Record, frozen=True, kw_only=True, tag="nc-removed"):
+    """The status no longer lists an additional network container."""
 
-    container: str
+    nc: str
 
 
-class Programmed(Record, frozen=True, kw_only=True, tag="programmed"):
-    """The underlay has come so far, with each container."""
+class NCProgrammed(Record, frozen=True, kw_only=True, tag="nc-programmed"):
+    """The version up to which the underlay has programmed each network container."""
 
     versions: dict[str, int]
 
 
 class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
-    """A sandbox was given an address, or with `more` one of each container and family."""
+    """A sandbox got an address; with `more`, one of each network container and family."""
 
     grant: str
-    owner: Owner
-    pod: PodName = PodName()
+    attachment: Attachment
+    pod: PodIdentity = PodIdentity()
     network: str = ""
     more: tuple[str, ...] = ()
 
 
-class Released(Record, frozen=True, kw_only=True, tag="released"):
-    """A sandbox gave its address back."""
+class Unassigned(Record, frozen=True, kw_only=True, tag="unassigned"):
+    """A sandbox was deleted: its address cools down."""
 
     grant: str
     at: float
 
 
-class Named(Record, frozen=True, kw_only=True, tag="named"):
-    """Grants were let go of, for good; by whom and on which version is for people to read."""
+class ReleasePending(Record, frozen=True, kw_only=True, tag="release-pending"):
+    """Grants were released for good. Version and boot ID are for people who read the journal."""
 
     grants: tuple[str, ...]
     version: int
     boot_id: str
 
 
-class Doubted(Record, frozen=True, kw_only=True, tag="doubted"):
-    """Any address may have been used until now without our knowing: all rest once."""
+class CooldownForced(Record, frozen=True, kw_only=True, tag="cooldown-forced"):
+    """Any address may have been used without a record: all cool down once."""
 
     at: float
-    forgotten: tuple[str, ...] = ()
-    """Grants that sandboxes of this very boot may still have: given to nobody and never named, until recalled."""
+    lost: tuple[str, ...] = ()
+    """Grants that sandboxes of this boot may still use: neither assigned nor released until cleared."""
 
 
-class Recalled(Record, frozen=True, kw_only=True, tag="recalled"):
-    """No sandbox has these after all: they rest from now on."""
+class LostGrantsCleared(Record, frozen=True, kw_only=True, tag="lost-grants-cleared"):
+    """No sandbox uses these lost grants: they cool down from now on."""
 
     grants: tuple[str, ...]
     at: float
 
 
-class Tenant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Who has an address of a slice."""
+class SliceHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The user of an address of a slice."""
 
-    owner: Owner
+    owner: Attachment
     podref: str = ""
-    """The Pod's namespace and name, as an IPPool has it."""
+    """Namespace/name of the Pod, as in an IPPool."""
     network: str = ""
-    """The name of the runtime's network, whose GC it is subject to."""
+    """The CNI network name; a GC of this network may remove it."""
     found: bool = False
-    """Not given by us: another hand wrote it into the IPPool."""
+    """A third-party plugin wrote it into the IPPool."""
 
 
-class Slot(msgspec.Struct, frozen=True, kw_only=True):
-    """One address of a slice, which goes by the UID of its Lease: a slice that is given again has another."""
+class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """One address of a slice. A slice is identified by the UID of its Lease, which is new each time it is assigned."""
 
     lease: str
     address: str
 
 
-class SliceTaken(Record, frozen=True, kw_only=True, tag="slice-taken"):
-    """A slice is this node's, its Lease says so: what is found in its IPPool is in use."""
+class SliceAcquired(Record, frozen=True, kw_only=True, tag="slice-acquired"):
+    """A slice is this node's according to its Lease; entries of its IPPool are in use."""
 
     lease: str
     name: str
-    """Of the Lease and the IPPool."""
+    """Name of the Lease and of the IPPool."""
     network: str
     range: str
     slice: str
     at: float
-    found: dict[str, Tenant] = {}
+    found: dict[str, SliceHolder] = {}
     """By address."""
     closed: bool = False
-    """Nothing is given of it: it is to leave, and another has its addresses."""
+    """No address of it is assigned: it is to be returned, and another node has it."""
     doubted: bool = False
-    """It was this node's before, and the journal knows nothing of it: every address rests once,"""
+    """It was this node's before without a record in the journal: every address cools down once."""
     unsure: bool = False
-    """and in the very same boot, so that sandboxes may still have any: nothing is given until it is recalled."""
+    """As before, in the same boot: sandboxes may use any address, so none is assigned before `SliceRecovered`."""
 
 
-class SliceGiven(Record, frozen=True, kw_only=True, tag="slice-given"):
-    """A sandbox was given addresses of slices, or was found to have them."""
+class SliceAssigned(Record, frozen=True, kw_only=True, tag="slice-assigned"):
+    """A sandbox got addresses of slices, or was found to use them."""
 
-    tenant: Tenant
-    slots: tuple[Slot, ...]
+    tenant: SliceHolder
+    slots: tuple[SliceAddress, ...]
 
 
-class SliceReturned(Record, frozen=True, kw_only=True, tag="slice-returned"):
-    """A sandbox gave them back."""
+class SliceUnassigned(Record, frozen=True, kw_only=True, tag="slice-unassigned"):
+    """A sandbox was deleted: its addresses cool down."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[SliceAddress, ...]
     at: float
 
 
-class SliceSettled(Record, frozen=True, kw_only=True, tag="slice-settled"):
-    """Addresses have rested, and the IPPool shows nobody for them: they are as if they had never been used."""
+class SliceCooledDown(Record, frozen=True, kw_only=True, tag="slice-cooled-down"):
+    """Addresses have cooled down and the IPPool has no entry for them: they count as never used."""
 
-    slots: tuple[Slot, ...]
+    slots: tuple[SliceAddress, ...]
 
 
 class SliceClosed(Record, frozen=True, kw_only=True, tag="slice-closed"):
-    """A slice was handed back, or its Lease is lost: nothing is given from it again."""
+    """A slice was returned, or its Lease is lost: no address of it is assigned again."""
 
     lease: str
 
 
-class SliceForgotten(Record, frozen=True, kw_only=True, tag="slice-forgotten"):
-    """A slice is closed, its Lease is gone, and nobody has anything of it: there is nothing to know of it any more."""
+class SliceRemoved(Record, frozen=True, kw_only=True, tag="slice-removed"):
+    """A closed slice without a Lease and without assignments was removed from the state."""
 
     lease: str
 
 
-class SliceRecalled(Record, frozen=True, kw_only=True, tag="slice-recalled"):
-    """Nobody has anything of an unsure slice but those who are known: the rest of it rests from now on."""
+class SliceRecovered(Record, frozen=True, kw_only=True, tag="slice-recovered"):
+    """All users of an unsure slice are known: its other addresses cool down from now on."""
 
     lease: str
     at: float
 
 
-class SliceSigned(Record, frozen=True, kw_only=True, tag="slice-signed"):
-    """Its Lease names this boot."""
+class SliceLeaseSigned(Record, frozen=True, kw_only=True, tag="slice-lease-signed"):
+    """The Lease of a slice names this boot."""
 
     lease: str
 
 
-class SliceRanged(Record, frozen=True, kw_only=True, tag="slice-ranged"):
-    """It is of another range from now on: somebody made that larger or smaller, and the slice stayed."""
+class SliceRangeChanged(Record, frozen=True, kw_only=True, tag="slice-range-changed"):
+    """The range of a slice was made larger or smaller; the slice itself did not change."""
 
     lease: str
     range: str
 
 
 SliceRecord: TypeAlias = (
-    SliceTaken
-    | SliceGiven
-    | SliceReturned
-    | SliceSettled
+    SliceAcquired
+    | SliceAssigned
+    | SliceUnassigned
+    | SliceCooledDown
     | SliceClosed
-    | SliceForgotten
-    | SliceRecalled
-    | SliceSigned
-    | SliceRanged
+    | SliceRemoved
+    | SliceRecovered
+    | SliceLeaseSigned
+    | SliceRangeChanged
 )
 
 
-class Past(msgspec.Struct, frozen=True, kw_only=True):
-    """The last use of an address that nobody has any more."""
+class PastUse(msgspec.Struct, frozen=True, kw_only=True):
+    """The last use of an address that is no longer assigned."""
 
-    tenant: Tenant
+    tenant: SliceHolder
     since: float
 
 
 class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A slice at one moment; addresses in the order of their last use."""
+    """A slice in a snapshot; addresses in the order of their last use."""
 
     lease: str
     name: str
@@ -292,29 +290,29 @@ class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     signed: bool = True
     unsure: bool = False
     doubted_at: float | None = None
-    held: dict[str, Tenant] = {}
-    used: dict[str, Past] = {}
+    held: dict[str, SliceHolder] = {}
+    used: dict[str, PastUse] = {}
 
 
 class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
-    """Everything at one moment: what the records before it came to."""
+    """The whole state: the result of all records before it."""
 
     boot_id: str = ""
     stopped: bool = False
-    suspect: bool = False
-    doubted_at: float | None = None
-    adopted: str = ""
-    closed: tuple[str, ...] = ()
+    incomplete: bool = False
+    cooldown_forced_at: float | None = None
+    adopted_nc: str = ""
+    closed_ncs: tuple[str, ...] = ()
     confirmed: tuple[float, float] | None = None
-    container: NetworkContainer | None = None
-    beside: tuple[NetworkContainer, ...] = ()
-    fresh: tuple[Grant, ...] = ()
+    nc: NetworkContainer | None = None
+    additional_ncs: tuple[NetworkContainer, ...] = ()
+    unused: tuple[Grant, ...] = ()
     used: tuple[Grant, ...] = ()
-    held: tuple[Holding, ...] = ()
-    named: tuple[Grant, ...] = ()
-    gone: dict[str, float] = {}
-    left_out: dict[str, str] = {}
-    forgotten: tuple[str, ...] = ()
+    assigned: tuple[Assignment, ...] = ()
+    pending_release: tuple[Grant, ...] = ()
+    departed: dict[str, float] = {}
+    unusable: dict[str, str] = {}
+    lost: tuple[str, ...] = ()
     slices: tuple[SliceState, ...] = ()
     node_confirmed: tuple[float, float] | None = None
     programmed: dict[str, int] = {}
@@ -323,16 +321,16 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
 AnyRecord: TypeAlias = (
     Started
     | Stopped
-    | Adopted
-    | Confirmed
-    | Accepted
-    | Parted
-    | Programmed
+    | NCAdopted
+    | NodeConfirmed
+    | NCAccepted
+    | NCRemoved
+    | NCProgrammed
     | Assigned
-    | Released
-    | Named
-    | Doubted
-    | Recalled
+    | Unassigned
+    | ReleasePending
+    | CooldownForced
+    | LostGrantsCleared
     | SliceRecord
     | Snapshot
 )

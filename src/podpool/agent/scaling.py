@@ -99,7 +99,7 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
         """The node's addresses, as `core.scaling` counts them."""
         in_use = self.assigned + self.cooling_down
         return NodeHoldings(
-            requested=self.spec.requested, held=self.granted, named=len(self.pending_release), assigned=in_use
+            requested=self.spec.requested, held=self.granted, pending_release=len(self.pending_release), assigned=in_use
         )
 
     @property
@@ -155,23 +155,23 @@ def target_count(
 def decide(inputs: ScalingInputs, pace: DebounceState, *, now: float, rhythm: DebounceTiming) -> Decision:
     """Return the patch that the NNC needs now, if any."""
     wanted = inputs.target
-    verdict = debounce(pace, now=now, wanted=wanted, requested=inputs.spec.requested, rhythm=rhythm)
-    growing = verdict.request is None and verdict.pace.above_since is not None
+    verdict = debounce(pace, now=now, wanted=wanted, requested=inputs.spec.requested, timing=rhythm)
+    growing = verdict.request is None and verdict.state.above_since is not None
     if growing:
-        return Decision(pace=verdict.pace, again_at=verdict.again_at)
+        return Decision(pace=verdict.state, again_at=verdict.next_at)
     request = inputs.spec.requested if verdict.request is None else verdict.request
     release = inputs.releasable[: surplus(inputs.holding, wanted=max(request, wanted))]
     if request == inputs.spec.requested and not _differs(inputs, release):
-        return Decision(pace=verdict.pace, again_at=verdict.again_at)
+        return Decision(pace=verdict.state, again_at=verdict.next_at)
     patch = NNCPatch(request=request, release=release, waiting=inputs.waiting)
-    return Decision(pace=verdict.pace, patch=patch, again_at=verdict.again_at)
+    return Decision(pace=verdict.state, patch=patch, again_at=verdict.next_at)
 
 
 def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:
     """Return whether releases or report of the NNC are not what they should be."""
     reported = inputs.reported
     return (
-        sorted(inputs.spec.released) != sorted((*inputs.pending_release, *release))
+        sorted(inputs.spec.pending_release) != sorted((*inputs.pending_release, *release))
         or bool(inputs.waiting) != bool(reported.waiting)
         or inputs.boot_id != reported.boot_id
         or reported.version < inputs.reported_version
@@ -185,7 +185,7 @@ def agent_report(inputs: ScalingInputs, patch: NNCPatch, *, cooled: float) -> Ag
         demand=inputs.assigned + inputs.recently_used + inputs.expected,
         waiting=patch.waiting,
         batch=inputs.parameters.scaler.batch,
-        rested_seconds=math.floor(cooled * 1000) / 1000,
+        cooled_seconds=math.floor(cooled * 1000) / 1000,
         boot_id=inputs.boot_id,
         version=max(inputs.version, 0),
     )

@@ -1,128 +1,113 @@
-"""What the agent knows of the node's own pool and subnet, put together for those who decide and those who tell."""
-
-from collections.abc import Callable, Mapping
+"""Collects what the scaling decision and the error messages depend on; stores nothing."""
 
 import msgspec
 
-from podpool.agent.demand import Demand
-from podpool.agent.deps import Ground
-from podpool.agent.errors import not_yet, why_none
-from podpool.agent.fence import own_report, strange
-from podpool.agent.nnc_patch import View
-from podpool.agent.nnc_status import OwnConfig
-from podpool.agent.records import Owner, PodName
-from podpool.agent.report import listing_of, statement
-from podpool.agent.scaling_modes import Terms
-from podpool.agent.state import Book
-from podpool.agent.subnets import Subnets
+from podpool.agent.demand import PodDemand
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.errors import no_address_reason, not_ready_reason
+from podpool.agent.fence import own_report, shows_other_nc
+from podpool.agent.informers import AgentInformers
+from podpool.agent.inventory_report import InventoryReport, inventory_report, requested_inventory
+from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.scaling import ScalingInputs, ScalingParameters
+from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NodeNetworkConfig
-from podpool.api.builtin import Node, Pod
-from podpool.kube.cache import Store
-from podpool.kube.object_informer import Mirror
 
 
-class Outlook:
-    """Looks at the parts when asked; keeps nothing."""
+class InputCollector:
+    """Reads pool, NNC, Pods and subnet when asked."""
 
-    def __init__(  # noqa: PLR0913  everything that there is to look at
+    def __init__(
         self,
-        ground: Ground,
-        *,
-        book: Book,
-        config: OwnConfig,
-        subnets: Subnets,
-        demand: Demand,
-        pods: Store[Pod],
-        own_node: Mirror[Node],
-        own_config: Mirror[NodeNetworkConfig],
-        waiting: Callable[[], Mapping[Owner, PodName]],
-        boot_id: str,
+        deps: AgentDeps,
+        options: AgentOptions,
+        state: AgentState,
+        nnc: NNCTracker,
+        informers: AgentInformers,
+        demand: PodDemand,
     ) -> None:
-        self._ground = ground
-        self._book = book
-        self._config = config
-        self._subnets = subnets
+        self._deps = deps
+        self._mode = options.mode
+        self._state = state
+        self._nnc = nnc
+        self._informers = informers
         self._demand = demand
-        self._pods = pods
-        self._own_node = own_node
-        self._own_config = own_config
-        self._waiting = waiting
-        self._boot_id = boot_id
 
-    def view(self) -> View | None:
-        """Put together what a decision depends on; None while something is not known."""
-        config, container, terms = self._config.newest, self._config.own(), self.terms()
-        known = self._pods.synced.is_set() and self._book.pool.container is not None
-        if not known or config is None or container is None or terms is None:
+    def collect(self) -> ScalingInputs | None:
+        """Return what a decision depends on; None while something is not known."""
+        nnc, pool, parameters = self._nnc.newest, self._state.pool, self.parameters()
+        pods = self._informers.pods.cache
+        known = pods.synced.is_set() and pool.nc is not None and self._nnc.own_nc() is not None
+        if not known or nnc is None or parameters is None:
             return None
-        now, rest = self._ground.clock.boot(), self._ground.settings.cooldown_in_force(exhausted=terms.exhausted)
-        reported = own_report(config)
-        return View(
-            spec=config.spec,
+        settings = self._deps.settings
+        now, cooldown = self._deps.clock.boot(), settings.cooldown_in_force(exhausted=parameters.exhausted)
+        reported = own_report(nnc)
+        cooling_down = pool.cooling_down(now=now, cooldown=cooldown)
+        return ScalingInputs(
+            spec=nnc.spec,
             reported=reported,
-            terms=terms,
-            primaries=sum(bool(each.primary_ip) for each in config.status.network_containers),
-            listed=self._book.pool.listed,
-            named=tuple(self._book.pool.named),
-            releasable=tuple(grant.id for grant in self._book.pool.releasable(now=now, rest=rest)),
-            assigned=sum(not each.dropped for each in self._book.pool.holdings.values()),
-            resting=self._book.pool.resting(now=now, rest=rest),
-            unserved=self._demand.unserved(
-                self._pods.values(),
-                holdings=self._book.pool.holdings.values(),
-                waiting=self._waiting(),
-            ),
-            lanes=max(len(self._book.pool.lanes), 1),
-            mode=self._ground.mode,
-            used_lately=self._book.pool.used_lately(now=now, cooldown=self._ground.settings.cooldown),
-            answered_short=self._config.answered_short(),
-            boot_id=self._boot_to_report(reported),
-            version=self._book.pool.version,
-            told_version=min(self._config.told_version, self._book.pool.version),
-            statement=statement(config, self._book.pool, asked=self._asked_for(reported)),
+            parameters=parameters,
+            primaries=sum(bool(each.primary_ip) for each in nnc.status.network_containers),
+            granted=pool.granted,
+            pending_release=tuple(pool.pending_release),
+            releasable=tuple(grant.id for grant in pool.releasable(now=now, cooldown=cooldown)),
+            assigned=sum(not each.revoked for each in pool.assigned.values()),
+            cooling_down=sum(not grant.use_assumed for grant in cooling_down),
+            unserved=self._demand.unserved(pods.values(), pool.assigned.values()),
+            addresses_per_pod=max(len(pool.nc_families), 1),
+            mode=self._mode,
+            recently_used=pool.recently_used(now=now, cooldown=settings.cooldown),
+            answered_short=self._nnc.answered_short(),
+            boot_id=self._boot_id_to_report(reported),
+            version=pool.version,
+            reported_version=min(self._nnc.reported_version, pool.version),
+            inventory=self._inventory(nnc, reported),
         )
 
-    def statement(self) -> AgentReport | None:
-        """Word what must be told although the NNC does not show our container, or nothing can be decided yet."""
-        config, pool = self._config.newest, self._book.pool
-        if config is None:
+    def identity_report(self) -> AgentReport | None:
+        """Return the report to write while nothing can be decided: a reply to an inventory request, or our own NC."""
+        nnc, pool = self._nnc.newest, self._state.pool
+        if nnc is None:
             return None
-        reported = own_report(config)
-        said = statement(config, pool, asked=self._asked_for(reported))
-        if said.listed == reported.listed and not strange(config, pool=pool):
+        reported = own_report(nnc)
+        inventory = self._inventory(nnc, reported)
+        if inventory.inventory == reported.inventory and not shows_other_nc(nnc, pool=pool):
             return None
-        version, boot_id = max(pool.version, 0), self._boot_to_report(reported)
-        told = msgspec.structs.replace(said.into(reported), version=version, boot_id=boot_id)
-        return None if told == reported else told
+        version, boot_id = max(pool.version, 0), self._boot_id_to_report(reported)
+        report = msgspec.structs.replace(inventory.into(reported), version=version, boot_id=boot_id)
+        return None if report == reported else report
 
-    def _asked_for(self, reported: AgentReport) -> int:
-        return listing_of(self._own_config.object) or reported.listed
+    def parameters(self) -> ScalingParameters | None:
+        """Return what the subnet prescribes; None while it is not known."""
+        nnc = self._nnc.newest
+        return self._informers.subnet.parameters(nnc.status.scaler) if nnc else None
 
-    def _boot_to_report(self, reported: AgentReport) -> str:
-        node = self._own_node.object
-        return self._boot_id if node and node.boot_id == self._boot_id else reported.boot_id
+    def cooldown(self) -> float:
+        """Return the cooldown in force."""
+        parameters = self.parameters()
+        return self._deps.settings.cooldown_in_force(exhausted=parameters.exhausted if parameters else False)
 
-    def terms(self) -> Terms | None:
-        """Tell by which settings the node asks; None while they are not known."""
-        config: NodeNetworkConfig | None = self._config.newest
-        return self._subnets.terms(config.status.scaler) if config else None
+    def not_ready_reason(self) -> str | None:
+        """Return what the agent needs before it can assign any address of the pool; None when it has all of it."""
+        return not_ready_reason(self._deps.node, self._state, settings=self._deps.settings)
 
-    def rest(self) -> float:
-        """Tell for how long an address rests now."""
-        terms = self.terms()
-        return self._ground.settings.cooldown_in_force(exhausted=terms.exhausted if terms else False)
-
-    def not_yet(self) -> str | None:
-        """Say what the agent needs before it can give any address of the pool; None when it has all of it."""
-        return not_yet(self._ground.node, self._book, settings=self._ground.settings)
-
-    def why_none(self) -> str:
-        """Say why there is no address."""
-        config = self._config.newest
-        return why_none(
-            self._ground.node,
-            self._book,
-            requested=config.spec.requested if config else None,
-            resting=sum(1 for _ in self._book.pool.not_rested(now=self._ground.clock.boot(), rest=self.rest())),
-            settings=self._ground.settings,
+    def no_address_reason(self) -> str:
+        """Return why there is no address."""
+        nnc, now = self._nnc.newest, self._deps.clock.boot()
+        return no_address_reason(
+            self._deps.node,
+            self._state,
+            requested=nnc.spec.requested if nnc else None,
+            cooling_down=len(self._state.pool.cooling_down(now=now, cooldown=self.cooldown())),
+            settings=self._deps.settings,
         )
+
+    def _inventory(self, nnc: NodeNetworkConfig, reported: AgentReport) -> InventoryReport:
+        requested = requested_inventory(self._informers.nnc.object) or reported.inventory
+        return inventory_report(nnc, self._state.pool, requested=requested)
+
+    def _boot_id_to_report(self, reported: AgentReport) -> str:
+        """Return our boot ID once the Node reports it."""
+        node = self._informers.node.object
+        return self._deps.boot_id if node and node.boot_id == self._deps.boot_id else reported.boot_id

@@ -1,9 +1,9 @@
-"""The agent's state and its journal as one: nothing changes in the one that is not in the other first."""
+"""The agent's state and its journal: every change is journalled before it is applied."""
 
 import msgspec
 
 from podpool.agent.fence import Fence
-from podpool.agent.journal import SEGMENT, Found, Journal
+from podpool.agent.journal import SEGMENT_BYTES, Journal, JournalContents, JournalFormat, read_journal
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
@@ -11,53 +11,59 @@ from podpool.agent.underlay import Programming
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 
+AGENT_JOURNAL: JournalFormat[AnyRecord] = JournalFormat(AnyRecord)
 
-class Book:
-    """Pool, slices and fences, as the records have made them; with an `underlay`, what it has programmed, too."""
+
+class AgentState:
+    """Pool, slices and fences as the records define them; with an `underlay` also what it has programmed."""
 
     def __init__(
-        self, disk: Disk, clock: Clock, *, fence_limit: float, underlay: bool = False, segment: int = SEGMENT
+        self,
+        disk: Disk,
+        clock: Clock,
+        *,
+        fence_limit: float,
+        underlay: bool = False,
+        segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self.programming = Programming(asked=underlay)
-        self.pool = Pool(programmed=self.programming.covers)
+        self.programming = Programming(required=underlay)
+        self.pool = Pool(is_programmed=self.programming.covers)
         self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
+        self.opened = False
+        """Whether the journal was replayed."""
+        self.journal = Journal(disk, AGENT_JOURNAL, segment_bytes=segment_bytes)
         self._clock = clock
-        self._journal = Journal(disk, segment=segment)
 
-    @property
-    def journal(self) -> Journal:
-        """What it is written down in, to look at."""
-        return self._journal
-
-    def open(self, *, boot_id: str) -> Found:
-        """Read what earlier agents wrote, and go on from there: where the disk refuses, nothing has happened."""
-        found, clock = self._journal.open(), self._clock
-        started = Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=found.damaged)
-        self._journal.append(started)
-        for record in (*found.records, started):
+    def open(self, *, boot_id: str) -> JournalContents[AnyRecord]:
+        """Replay the journal and record the start. Raises `OSError` with the state unchanged."""
+        contents, clock = self.journal.open(), self._clock
+        started = Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=contents.damaged)
+        self.journal.append(started)
+        for record in (*contents.records, started):
             self._apply(record)
-        return found
+        self.opened = True
+        return contents
 
     def write(self, record: AnyRecord) -> None:
-        """Write a record, then change as it says: where the disk refuses, nothing has happened."""
-        self._journal.append(record)
+        """Journal a record, then apply it. Raises `OSError` with the state unchanged."""
+        self.journal.append(record)
         self._apply(record)
 
     async def sync(self) -> None:
-        """Bring everything that was written to the platter."""
-        await self._journal.sync()
+        """Sync everything that was written."""
+        await self.journal.sync()
 
     async def run(self) -> None:
-        """Sync in the background and keep the journal short, for ever."""
+        """Sync in the background and compact the journal, until cancelled."""
         while True:
-            await self._journal.group()
-            if self._journal.long:
-                await self._journal.compact(self.snapshot())
+            await self.journal.group_commit()
+            if self.journal.needs_compaction:
+                await self.journal.compact(self.snapshot())
 
     async def stop(self) -> None:
-        """End in good order: nothing may be written after this."""
+        """Write the clean-shutdown marker: nothing may be written after it."""
         self.write(Stopped())
         await self.sync()
 
@@ -66,7 +72,7 @@ class Book:
             part.apply(record)
 
     def snapshot(self) -> Snapshot:
-        """Write down everything as it is."""
+        """Return the whole state as one record."""
         return msgspec.structs.replace(
             self.pool.snapshot(),
             confirmed=self.fence.confirmed,
@@ -74,3 +80,8 @@ class Book:
             slices=self.slices.snapshot(),
             programmed=dict(self.programming.versions),
         )
+
+
+def read_agent_journal(disk: Disk) -> JournalContents[AnyRecord]:
+    """Read the journal of an agent and change nothing, also while the agent runs."""
+    return read_journal(disk, AGENT_JOURNAL)

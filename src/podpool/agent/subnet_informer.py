@@ -36,10 +36,10 @@ class SubnetInformer:
 
     def parameters(self, nnc_scaler: NodeScaler) -> ScalingParameters | None:
         """Return what the subnet prescribes, with the scaler of the NNC; None while something is not known."""
-        if self._subnet is None or not self._subnet.known:
+        if self._subnet is None or not self._subnet.synced:
             return None
         subnet, settings = self._subnet.object, self._deps.settings
-        if subnet is None and (self._state is None or not self._state.known):
+        if subnet is None and (self._state is None or not self._state.synced):
             return None
         state = subnet or (self._state and self._state.object)
         exhausted = bool(state and state.status.exhausted)
@@ -59,9 +59,9 @@ class SubnetInformer:
         )
 
     @property
-    def last_received(self) -> float | None:
+    def last_contact(self) -> float | None:
         """When a watch last received anything, by the loop's time."""
-        times = [each.heard for each in (self._subnet, self._state) if each and each.heard is not None]
+        times = [each.last_contact for each in (self._subnet, self._state) if each and each.last_contact is not None]
         return min(times, default=None)
 
     async def run(self) -> None:
@@ -76,7 +76,7 @@ class SubnetInformer:
 
     def _on_change(self) -> None:
         # the older object is watched only where the newer does not exist: an agent has few watches
-        missing = self._subnet is not None and self._subnet.known and self._subnet.object is None
+        missing = self._subnet is not None and self._subnet.synced and self._subnet.object is None
         if not missing and self._state is not None:
             self._state = None
             self._restart.set()
@@ -92,8 +92,8 @@ class SubnetInformer:
             name,
             rng=self._deps.rng,
             namespace=NAMESPACE,
-            trust=self._deps.settings.relist_interval,
-            changed=self._on_change,
+            relist_interval=self._deps.settings.relist_interval,
+            on_change=self._on_change,
         )
 
 

@@ -1,8 +1,8 @@
-"""An underlay that must know of an address before it works: a cloud's host, which programs its routes.
+"""The underlay: a cloud host that programs routes before an address works.
 
-Somebody else tells it; the agent asks how far it is, for as long as a container is newer than that. What must hold:
-nothing is given that does not work yet (PendingProgramming). That is not stored of a grant: it follows from the version
-of the container at which the grant came, and from how far the underlay is. A machine without one has nothing to ask.
+Another component tells the host about addresses; the agent polls it while an NC is newer than what is programmed. No
+address is assigned before (PendingProgramming). This is not stored per grant: it follows from the NC version that first
+listed the grant and the version that the underlay has programmed.
 """
 
 import asyncio
@@ -11,26 +11,26 @@ from typing import Protocol
 
 import msgspec
 
-from podpool.agent.records import AnyRecord, Programmed, Snapshot, Started
+from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started
 from podpool.core.errors import PodpoolError
 from podpool.runtime.transport import Request, Transport, Unreachable
 
-PATIENCE = 5.0
-"""Seconds that one answer may take."""
+TIMEOUT = 5.0
+"""Seconds for one response."""
 
 
 class BadUnderlay(PodpoolError):
-    """The underlay answered something that cannot be used."""
+    """The response of the underlay is invalid."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(f"the underlay's answer cannot be used: {reason}")
+        super().__init__(f"invalid response of the underlay: {reason}")
 
 
 class Underlay(Protocol):
-    """Whom the agent asks."""
+    """Reports what is programmed."""
 
     async def programmed(self) -> Mapping[str, int]:
-        """Tell up to which version each container is programmed; raises `Unreachable` or `BadUnderlay`."""
+        """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
 
 
 class _Programmed(msgspec.Struct, frozen=True, rename="camel"):
@@ -38,14 +38,14 @@ class _Programmed(msgspec.Struct, frozen=True, rename="camel"):
     version: str
 
 
-class _Answer(msgspec.Struct, frozen=True, rename="camel"):
+class _HostResponse(msgspec.Struct, frozen=True, rename="camel"):
     network_containers: tuple[_Programmed, ...] = ()
     http_status_code: str = "200"
-    """What the host itself was answered: the wire's own status is of whoever passed it on."""
+    """The status of the host; the HTTP status is that of the proxy before it."""
 
 
 class HostAgent:
-    """The host of an Azure machine, by its wire format."""
+    """The NMAgent of an Azure host."""
 
     PATH = "/machine/plugins"
     QUERY: Mapping[str, str] = {"comp": "nmagent", "type": "NetworkManagement/interfaces/api-version/2"}
@@ -54,17 +54,17 @@ class HostAgent:
         self._transport = transport
 
     async def programmed(self) -> Mapping[str, int]:
-        """Tell up to which version each container is programmed; raises `Unreachable` or `BadUnderlay`."""
+        """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(TIMEOUT):
                 response = await self._transport.send(Request(method="GET", path=self.PATH, query=self.QUERY))
                 body = await response.read()
         except TimeoutError:
-            raise Unreachable("the underlay", f"no answer within {PATIENCE:g} s") from None
+            raise Unreachable("the underlay", f"no response within {TIMEOUT:g} s") from None
         if response.status != 200:
             raise BadUnderlay(f"status {response.status}")
         try:
-            answer = msgspec.json.decode(body, type=_Answer)
+            answer = msgspec.json.decode(body, type=_HostResponse)
             if answer.http_status_code != "200":
                 raise BadUnderlay(f"httpStatusCode {answer.http_status_code}")
             return {each.network_container_id: int(each.version) for each in answer.network_containers}
@@ -73,32 +73,32 @@ class HostAgent:
 
 
 class Programming:
-    """How far the underlay is, as the records tell; without one everything works at once."""
+    """The versions that the underlay has programmed; without an underlay every version counts as programmed."""
 
-    def __init__(self, *, asked: bool) -> None:
-        self._asked = asked
+    def __init__(self, *, required: bool) -> None:
+        self._required = required
         self._boot_id = ""
         self._versions: dict[str, int] = {}
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """Up to which version each container is programmed."""
+        """The programmed version of each NC."""
         return self._versions
 
-    def covers(self, container: str, version: int) -> bool:
-        """Tell whether what a container had at a version can be used."""
-        return not self._asked or version <= self._versions.get(_spelled(container), -1)
+    def covers(self, nc: str, version: int) -> bool:
+        """Return whether an NC is programmed up to a version."""
+        return not self._required or version <= self._versions.get(_normalized(nc), -1)
 
-    def news(self, told: Mapping[str, int], of: set[str]) -> dict[str, int]:
-        """Find what was not known, of the containers that matter; a host spells their names in its own way."""
-        ours = {_spelled(each) for each in of}
-        spelled = {_spelled(container): version for container, version in told.items()}
-        return {each: version for each, version in spelled.items() if each in ours and not self.covers(each, version)}
+    def new_versions(self, programmed: Mapping[str, int], of: set[str]) -> dict[str, int]:
+        """Return the versions of these NCs that were not known; a host may write NC IDs in other letter case."""
+        ours = {_normalized(each) for each in of}
+        versions = {_normalized(nc): version for nc, version in programmed.items()}
+        return {nc: version for nc, version in versions.items() if nc in ours and not self.covers(nc, version)}
 
     def apply(self, record: AnyRecord) -> None:
-        """Change as the record says; a machine that rebooted may be on another host."""
+        """Apply a record; a machine that rebooted may be on another host."""
         match record:
-            case Programmed():
+            case NCProgrammed():
                 self._versions |= record.versions
             case Started():
                 if record.boot_id != self._boot_id:
@@ -107,5 +107,5 @@ class Programming:
                 self._boot_id, self._versions = record.boot_id, dict(record.programmed)
 
 
-def _spelled(container: str) -> str:
-    return container.lower()
+def _normalized(nc: str) -> str:
+    return nc.lower()

@@ -1,54 +1,54 @@
-"""Asks an underlay how far it is, for as long as a container is newer than what it knows."""
+"""Polls the underlay while an NC is newer than what it has programmed."""
 
 import asyncio
-from collections.abc import Callable
 
-from podpool.agent.deps import Ground
-from podpool.agent.records import Programmed
-from podpool.agent.state import Book
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import NCProgrammed
+from podpool.agent.state import AgentState
 from podpool.agent.underlay import BadUnderlay, Underlay
 from podpool.kube.backoff import backoff
 from podpool.runtime.transport import Unreachable
 
-OFTEN, SELDOM = 0.05, 1.0
-"""Seconds between two questions, at first and in the end."""
+FIRST_INTERVAL, LAST_INTERVAL = 0.05, 1.0
+"""Seconds between two polls, doubled from the first to the last."""
 
 
-class Asking:
-    """Looks when something changed, and asks in between."""
+class UnderlayPoller:
+    """Records how far the underlay is; grants then become Available."""
 
-    def __init__(self, ground: Ground, book: Book, underlay: Underlay) -> None:
-        self._ground = ground
-        self._book = book
+    def __init__(self, deps: AgentDeps, state: AgentState, underlay: Underlay) -> None:
+        self._deps = deps
+        self._state = state
         self._underlay = underlay
         self._changed = asyncio.Event()
 
-    def changed(self) -> None:
-        """Look again: a container may be newer."""
+    def on_change(self) -> None:
+        """Check again: an NC may be newer."""
         self._changed.set()
 
-    async def run(self, learned: Callable[[], None]) -> None:
-        """Ask for ever; whoever must know of it is told when more works."""
-        vain = 0
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        attempts = 0
         while True:
             self._changed.clear()
-            programming, containers = self._book.programming, self._book.pool.containers
-            behind = {each.id for each in containers if not programming.covers(each.id, each.version)}
-            if not behind:
-                vain = 0
+            programming, ncs = self._state.programming, self._state.pool.ncs
+            pending = {each.id for each in ncs if not programming.covers(each.id, each.version)}
+            if not pending:
+                attempts = 0
                 await self._changed.wait()
-            elif news := await self._ask(behind, first=not vain):
-                self._book.write(Programmed(versions=news))
-                learned()
+            elif versions := await self._poll(pending, first=not attempts):
+                self._state.write(NCProgrammed(versions=versions))
+                self._deps.log.info("underlay programmed network containers", nc=",".join(sorted(versions)))
+                self._deps.changes.notify()
             else:
-                vain += 1
-                await asyncio.sleep(backoff(vain, rng=self._ground.rng, base=OFTEN, most=SELDOM))
+                attempts += 1
+                await asyncio.sleep(backoff(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, most=LAST_INTERVAL))
 
-    async def _ask(self, behind: set[str], *, first: bool) -> dict[str, int]:
-        """Ask once; gives what was not known before."""
+    async def _poll(self, pending: set[str], *, first: bool) -> dict[str, int]:
+        """Poll once; return the versions that were not known before."""
         try:
-            return self._book.programming.news(await self._underlay.programmed(), of=behind)
+            return self._state.programming.new_versions(await self._underlay.programmed(), of=pending)
         except (BadUnderlay, Unreachable) as error:
             if first:
-                self._ground.tell(f"new addresses wait for the underlay, which is asked again: {error}")
+                self._deps.log.warning("cannot poll the underlay, new addresses wait", error=error)
             return {}

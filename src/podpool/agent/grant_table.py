@@ -1,0 +1,218 @@
+"""The node's grants by state, with the state machine of a grant.
+
+| state | meaning | left |
+|---|---|---|
+| Available | can be assigned | when a sandbox gets it, or it is released |
+| Assigned | in use by one sandbox | when the sandbox is deleted |
+| CoolingDown | used recently | when the cooldown in force has passed |
+| PendingRelease | released for good | never; it leaves the pool when a newer status no longer lists it |
+| PendingProgramming | not programmed by the underlay | when the underlay has programmed it |
+
+Stored are only Available for a grant that was never used, CoolingDown for one that was used, Assigned and
+PendingRelease. Time and underlay decide the rest: for `Pool.state_of` a used grant that has cooled down is Available,
+and a free grant that is not programmed is PendingProgramming.
+"""
+
+import enum
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+
+import msgspec
+
+from podpool.agent.records import Assignment, Grant
+from podpool.cni.protocol import Attachment
+from podpool.core.errors import PodpoolError
+
+
+class GrantState(enum.Enum):
+    """The state of a grant, with the names of the design."""
+
+    AVAILABLE = "Available"
+    ASSIGNED = "Assigned"
+    COOLING_DOWN = "CoolingDown"
+    PENDING_RELEASE = "PendingRelease"
+    PENDING_PROGRAMMING = "PendingProgramming"
+
+
+TRANSITIONS: Mapping[GrantState, frozenset[GrantState]] = {
+    GrantState.AVAILABLE: frozenset(
+        {
+            GrantState.ASSIGNED,
+            GrantState.COOLING_DOWN,  # use without a record became possible
+            GrantState.PENDING_RELEASE,
+            GrantState.PENDING_PROGRAMMING,  # a rebooted machine may be on another host
+        }
+    ),
+    GrantState.PENDING_PROGRAMMING: frozenset(
+        {GrantState.AVAILABLE, GrantState.COOLING_DOWN, GrantState.PENDING_RELEASE}
+    ),
+    GrantState.COOLING_DOWN: frozenset(
+        {
+            GrantState.AVAILABLE,
+            GrantState.PENDING_PROGRAMMING,
+            GrantState.ASSIGNED,  # the caller checks the cooldown
+            GrantState.PENDING_RELEASE,
+        }
+    ),
+    GrantState.ASSIGNED: frozenset({GrantState.COOLING_DOWN, GrantState.PENDING_RELEASE}),
+    GrantState.PENDING_RELEASE: frozenset(),
+}
+
+
+class InvalidTransition(PodpoolError):
+    """A record asks for a change that the state machine of a grant does not have."""
+
+    def __init__(self, grant: str, state: GrantState | None, to: GrantState) -> None:
+        now = state.value if state else "not in the pool"
+        super().__init__(f"grant {grant} is {now} and cannot become {to.value}")
+
+
+class GrantTable:
+    """Grants by stored state. The caller journals a change before it makes it here."""
+
+    def __init__(self) -> None:
+        self.unused: dict[str, Grant] = {}
+        """Never used, in the order in which they were granted."""
+        self.used: dict[str, Grant] = {}
+        """Used before, in the order of their last use."""
+        self.assigned: dict[str, Assignment] = {}
+        self.pending_release: dict[str, Grant] = {}
+        self._by_attachment: dict[Attachment, tuple[str, ...]] = {}
+
+    def stored_state(self, grant: str) -> GrantState | None:
+        """Return the stored state of a grant; None when it is not in the pool."""
+        if grant in self.assigned:
+            return GrantState.ASSIGNED
+        if grant in self.unused:
+            return GrantState.AVAILABLE
+        if grant in self.used:
+            return GrantState.COOLING_DOWN
+        return GrantState.PENDING_RELEASE if grant in self.pending_release else None
+
+    def free(self) -> Iterator[Grant]:
+        """Return the grants that are neither assigned nor pending release."""
+        return chain(self.unused.values(), self.used.values())
+
+    def all(self) -> Iterator[Grant]:
+        """Return all grants."""
+        assigned = (each.grant for each in self.assigned.values())
+        return chain(self.free(), self.pending_release.values(), assigned)
+
+    def assignments_of(self, attachment: Attachment) -> tuple[Assignment, ...]:
+        """Return what a sandbox uses."""
+        return tuple(self.assigned[grant] for grant in self._by_attachment.get(attachment, ()))
+
+    def add(self, grants: Iterable[Grant]) -> None:
+        """Add new grants; used ones are sorted in by their last use."""
+        used = [grant for grant in grants if not self._add_unused(grant)]
+        if used:
+            self.used = by_id(sorted((*self.used.values(), *used), key=lambda each: each.since))
+
+    def _add_unused(self, grant: Grant) -> bool:
+        if not grant.used:
+            self.unused[grant.id] = grant
+        return not grant.used
+
+    def assign(self, assignments: Iterable[Assignment]) -> None:
+        """Assign free grants to a sandbox."""
+        for each in assignments:
+            self._take(each.grant.id, to=GrantState.ASSIGNED)
+            self._insert(each)
+
+    def unassign(self, grant: str, *, at: float, to: GrantState | None) -> Grant:
+        """Remove an assignment; its grant becomes CoolingDown or PendingRelease, or with None leaves the pool."""
+        if to is not None:
+            self._check(grant, to)
+        assignment = self.assigned.pop(grant)
+        left = tuple(each for each in self._by_attachment.pop(assignment.attachment) if each != grant)
+        if left:
+            self._by_attachment[assignment.attachment] = left
+        used = msgspec.structs.replace(assignment.grant, since=at, used=True, use_assumed=False)
+        if to is GrantState.COOLING_DOWN:
+            self.used[grant] = used
+        elif to is GrantState.PENDING_RELEASE:
+            self.pending_release[grant] = used
+        return used
+
+    def release(self, grant: str) -> None:
+        """Make a free grant PendingRelease; an assigned one follows when its sandbox is deleted."""
+        if grant in self.assigned:
+            self._revoke(grant)
+        elif grant not in self.pending_release and self.stored_state(grant):
+            self.pending_release[grant] = self._take(grant, to=GrantState.PENDING_RELEASE)
+
+    def remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> list[Grant]:
+        """Remove and return the grants of an NC that are not listed; those in use are revoked and kept."""
+        removed = []
+        for grants in (self.unused, self.used, self.pending_release):
+            gone = [each.id for each in grants.values() if each.nc == nc and each.id not in listed]
+            removed += [grants.pop(each) for each in gone]
+        for grant, assignment in self.assigned.items():
+            if assignment.grant.nc == nc and grant not in listed:
+                self._revoke(grant)
+        return removed
+
+    def assume_used(self, *, at: float, grants: Iterable[str] | None = None) -> None:
+        """Let free grants cool down from `at`: the named ones, or all, then with those pending release."""
+        if grants is not None:
+            for grant in [each for each in grants if each in self.used]:
+                self.used[grant] = self.used.pop(grant).assume_used(at=at)
+            return
+        free = (*self.used.values(), *self.unused.values())
+        self.unused, self.used = {}, by_id(grant.assume_used(at=at) for grant in free)
+        self.pending_release = by_id(grant.assume_used(at=at) for grant in self.pending_release.values())
+
+    def restart_clock(self, *, at: float) -> None:
+        """Count from now on: the clock of a new boot cannot say how long an address has cooled down before."""
+        self.unused = by_id(msgspec.structs.replace(grant, since=at) for grant in self.unused.values())
+        self.used = by_id(grant.assume_used(at=at) for grant in self.used.values())
+        pending = self.pending_release.values()
+        self.pending_release = by_id(msgspec.structs.replace(grant, since=at) for grant in pending)
+
+    def restore(
+        self,
+        *,
+        unused: Iterable[Grant],
+        used: Iterable[Grant],
+        assigned: Iterable[Assignment],
+        pending_release: Iterable[Grant],
+    ) -> None:
+        """Replace everything by the contents of a snapshot."""
+        self.unused, self.used, self.pending_release = by_id(unused), by_id(used), by_id(pending_release)
+        self.assigned, self._by_attachment = {}, {}
+        for each in assigned:
+            self._insert(each)
+
+    def _insert(self, assignment: Assignment) -> None:
+        grant, attachment = assignment.grant.id, assignment.attachment
+        self.assigned[grant] = assignment
+        self._by_attachment[attachment] = (*self._by_attachment.get(attachment, ()), grant)
+
+    def _revoke(self, grant: str) -> None:
+        self.assigned[grant] = msgspec.structs.replace(self.assigned[grant], revoked=True)
+
+    def _check(self, grant: str, to: GrantState) -> None:
+        state = self.stored_state(grant)
+        if state is None or to not in TRANSITIONS[state]:
+            raise InvalidTransition(grant, state, to)
+
+    def _take(self, grant: str, *, to: GrantState) -> Grant:
+        self._check(grant, to)
+        return self.unused.pop(grant, None) or self.used.pop(grant)
+
+
+def by_id(grants: Iterable[Grant]) -> dict[str, Grant]:
+    """Return the grants by ID."""
+    return {grant.id: grant for grant in grants}
+
+
+def rank_by_surplus(grants: Iterable[Grant]) -> list[Grant]:
+    """Sort grants so that those of the NC and family with most of them come first; otherwise the order stays."""
+    grants = list(grants)
+    left = Counter(grant.nc_family for grant in grants)
+    ranks: list[tuple[int, Grant]] = []
+    for grant in grants:
+        ranks.append((-left[grant.nc_family], grant))
+        left[grant.nc_family] -= 1
+    return [grant for _, grant in sorted(ranks, key=lambda each: each[0])]

@@ -1,0 +1,63 @@
+"""Parsing of a network container (NC) in the status of an NNC."""
+
+import msgspec
+
+from podpool.agent.records import Grant
+from podpool.api.azure import NetworkContainer
+from podpool.core.addresses import Family, parse_address
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import Prefix, parse_prefix
+
+
+def parse_grants(nc: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str, Grant], dict[str, str]]:
+    """Return the grants of an NC that can be used, and the reasons why the others cannot, by grant ID."""
+    usable: dict[str, Grant] = {}
+    unusable: dict[str, str] = {}
+    for each in nc.ip_assignments:
+        try:
+            address = parse_address(each.ip)
+            subnet_of(nc, address.family)
+        except InvalidInput as error:
+            unusable[each.name] = str(error)
+        else:
+            usable[each.name] = Grant(id=each.name, address=str(address), since=at, nc=tag, version=nc.version)
+    return usable, unusable
+
+
+def with_known_grants(nc: NetworkContainer, known: NetworkContainer) -> NetworkContainer:
+    """Return an NC with the grants of its known state: at one version other fields may change, grants may not."""
+    return msgspec.structs.replace(nc, ip_assignments=known.ip_assignments)
+
+
+def nc_families(nc: NetworkContainer) -> tuple[Family, ...]:
+    """Return the address families of an NC: those whose subnet can be parsed."""
+    return tuple(family for family in Family if _has_subnet(nc, family))
+
+
+def _has_subnet(nc: NetworkContainer, family: Family) -> bool:
+    try:
+        subnet_of(nc, family)
+    except InvalidInput:
+        return False
+    return True
+
+
+def subnet_of(nc: NetworkContainer, family: Family) -> Prefix:
+    """Return the subnet of an NC's addresses of a family; raises `InvalidInput`."""
+    cidr = nc.subnet_address_space_v6 if family is Family.V6 else nc.subnet_address_space
+    # an IPv6-only NC may have its subnet in the plain field
+    subnet = parse_prefix(cidr or nc.subnet_address_space, what="subnetAddressSpace")
+    if subnet.family is not family:
+        raise InvalidInput("subnetAddressSpace", str(subnet), f"has no IPv{family} addresses")
+    return subnet
+
+
+def interface_of(nc: NetworkContainer | None, text: str) -> tuple[int, str]:
+    """Return prefix length and gateway of an interface with this address.
+
+    A subnet may have grown by another CIDR, which the status cannot express: an address there is on-link with no other.
+    """
+    address, nc = parse_address(text), nc or NetworkContainer()
+    gateway_v6 = nc.default_gateway_v6 if address.family is Family.V6 else ""
+    subnet = subnet_of(nc, address.family)
+    return subnet.length if address in subnet else address.family.bits, gateway_v6 or nc.default_gateway
