@@ -38,7 +38,7 @@ class Cluster(Commons):
     """A cluster that Whereabouts was in: one network with a shared range, one with slices."""
 
     async def begin(self) -> None:
-        await super().begin()
+        await super().start()
         await install_crds(self.kube, [multus_crd_manifest()])
         await self.attach("shared", range=RANGE)
         await self.attach("sliced", range=SLICES, node_slice_size="/24", network_name="fast")
@@ -56,7 +56,9 @@ class Cluster(Commons):
         meta = {"name": pod, "namespace": "default", "annotations": notes}
         spec = {"nodeName": "one", "containers": [{"name": "main", "image": "none"}]}
         await self.kube.create(PODS, {"metadata": meta, "spec": spec})
-        await self.kube.merge(PODS, pod, {"status": {"phase": "Running"}}, namespace="default", sub="status")
+        await self.kube.merge_patch(
+            PODS, pod, {"status": {"phase": "Running"}}, namespace="default", subresource="status"
+        )
 
     def mover(self, flat: bytes | None = None) -> Mover:
         return Mover(self.kube, SYSTEM, clock=HandClock(AT.timestamp()), flat=flat)
@@ -196,8 +198,8 @@ class TestBack:
         meta = {"name": "fast", "namespace": SYSTEM, "annotations": notes}
         table = {"metadata": meta, "spec": {"range": SLICES, "sliceSize": "/24"}, "status": {"allocations": []}}
         await cluster.kube.create(NODE_SLICE_POOLS, table)
-        talk = {"podpool.io/slices-asked": "word", "podpool.io/slices": "{}", "podpool.io/mine": "yes"}
-        await cluster.kube.merge(NODES, "one", {"metadata": {"annotations": talk}})
+        talk = {"podpool.io/slice-inventory": "word", "podpool.io/slice-report": "{}", "podpool.io/mine": "yes"}
+        await cluster.kube.merge_patch(NODES, "one", {"metadata": {"annotations": talk}})
         assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.mover().back()).steps]
         assert (await cluster.mover().back(apply=True)).sound
         fast = await cluster.kube.get(NODE_SLICE_POOLS, "fast", namespace=SYSTEM)
@@ -211,10 +213,12 @@ class TestBack:
         async def agent() -> None:
             while True:
                 await asyncio.sleep(0.5)
-                asked = (await cluster.kube.get(NODES, "one")).metadata.annotations.get("podpool.io/slices-asked")
+                asked = (await cluster.kube.get(NODES, "one")).metadata.annotations.get("podpool.io/slice-inventory")
                 if asked:
                     told = json.dumps({"listed": asked})
-                    await cluster.kube.merge(NODES, "one", {"metadata": {"annotations": {"podpool.io/slices": told}}})
+                    await cluster.kube.merge_patch(
+                        NODES, "one", {"metadata": {"annotations": {"podpool.io/slice-report": told}}}
+                    )
 
         working = asyncio.get_running_loop().create_task(agent())
         with pytest.raises(InvalidInput, match="'one': still answer: stop them first"):
@@ -240,7 +244,7 @@ class TestBack:
         with pytest.raises(InvalidInput, match="still leads"):
             await cluster.mover().back(apply=True)
         shorter = {"spec": {"leaseDurationSeconds": 15}}
-        await cluster.kube.merge(LEASES, "podpool-controller", shorter, namespace=SYSTEM)
+        await cluster.kube.merge_patch(LEASES, "podpool-controller", shorter, namespace=SYSTEM)
         report = await cluster.mover().back(apply=True)
         assert as_text(report, back=True).endswith(
             "put its plugin back with `podpool cni uninstall --name podpool,whereabouts --conf-dir ''` on each node"
@@ -258,7 +262,7 @@ class TestTyped:
     def test_people_read_sentences_and_programs_json(self, tmp_path: Path) -> None:
         async def story() -> None:
             cluster = Cluster()
-            await cluster.begin()
+            await cluster.start()
             await cluster.fill(RANGE, (2, sandbox("gone")))
             async with serving(cluster.server.send, host="127.0.0.1", port=0) as port:
                 config = tmp_path / "kubeconfig"

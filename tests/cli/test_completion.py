@@ -1,4 +1,4 @@
-"""Shells are told what may follow, of every command that there is."""
+"""Completion of every command, option and choice, in bash, zsh, fish and kubectl."""
 
 from __future__ import annotations
 
@@ -7,12 +7,17 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from parts.debian import command
 from parts.recipes import program
-from podpool.cli.daemon_parser import COMMANDS
+from podpool.cli.completion import complete
+from podpool.cli.spec import COMMANDS, options_of
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Invoke
 
 BIN = Path(sys.executable).parent
 IN_BASH = r"""
@@ -24,26 +29,28 @@ COMP_CWORD={at}
 "${{BASH_REMATCH[1]}}" podpool
 printf '%s\n' "${{COMPREPLY[@]}}"
 """
-"""What bash does when Tab is pressed behind these words."""
-ASKED: dict[str, set[str]] = {
+"""What bash does when Tab is pressed after these words."""
+CASES: dict[str, set[str]] = {
     "podpool sta": {"status"},
     "podpool history ": {"pod", "node", "address"},
     "podpool ledger ": {"serve", "subnet", "token", "cluster", "history", "backup", "restore", "check", "recovery"},
     "podpool ledger subnet ": {"create", "list", "show", "grow", "drain", "reopen", "delete"},
     "podpool ledger subnet list -o ": {"table", "wide", "json", "yaml"},
-    "podpool ledger subnet create --keep": {"--keep-back"},
+    "podpool ledger subnet create --ex": {"--exclude"},
     "podpool controller ": {"run", "install-crds"},
     "podpool controller run --scarcity ": {"off", "exhaustion", "graded"},
     "podpool agent run --mode r": {"reactive"},
     "podpool agent journal ": {"show"},
     "podpool cni ": {"install", "uninstall"},
     "podpool cni uninstall --bin": {"--bin-dir"},
-    "podpool pocket serve --tls ": {"off", "on"},
+    "podpool apiserver serve --tls-c": {"--tls-cert"},
     "podpool pods -o y": {"yaml"},
+    "podpool completion ": {"bash", "zsh", "fish"},
+    "podpool nonsense ": set(),
 }
 
 
-def tabbed(line: str) -> set[str]:
+def complete_in_bash(line: str) -> set[str]:
     """Press Tab in a real bash."""
     words = shlex.split(line) + [""] * line.endswith(" ")
     script = IN_BASH.format(words=shlex.join(words), at=len(words) - 1)
@@ -53,34 +60,37 @@ def tabbed(line: str) -> set[str]:
     return set(told.stdout.split())
 
 
-@pytest.mark.parametrize("line", ASKED)
-def test_bash_offers_what_may_follow(line: str) -> None:
-    assert ASKED[line] == tabbed(line)
+@pytest.mark.parametrize("line", CASES)
+def test_bash_completes(line: str) -> None:
+    assert CASES[line] == complete_in_bash(line)
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("line", ASKED)
-def test_kubectl_offers_the_same(line: str) -> None:
-    """As its completion scripts ask it, whatever the shell."""
+@pytest.mark.parametrize("line", CASES)
+def test_kubectl_completes_the_same(line: str) -> None:
+    """As its completion scripts do, whatever the shell."""
     words = shlex.split(line) + [""] * line.endswith(" ")
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     told = subprocess.run(
         [program("kubectl"), "__complete", *words], check=True, capture_output=True, text=True, env=environment
     )
-    assert (*sorted(ASKED[line]), ":4") == tuple(sorted(told.stdout.split(), key=lambda each: (each == ":4", each)))
+    candidates = [each.partition("\t")[0] for each in told.stdout.splitlines() if not each.startswith(":")]
+    assert sorted(CASES[line]) == sorted(candidates)
+    assert ":4" == told.stdout.split()[-1]
 
 
-@pytest.mark.parametrize("shell", ["zsh", "fish"])
-@pytest.mark.parametrize("line", ["podpool ledger subnet ", "podpool agent run --mode "])
-def test_other_shells_are_told_the_same(shell: str, line: str) -> None:
-    asking = {"_PODPOOL_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": line}
-    environment = os.environ | asking | {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
-    told = subprocess.run([BIN / "podpool"], check=True, capture_output=True, text=True, env=environment)
-    assert all(each in told.stdout for each in ASKED.get(line, {"reactive", "idempotent", "pods"}))
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shells_script_asks_the_hidden_command(invoke: Invoke, shell: str) -> None:
+    assert "podpool __complete" in invoke("completion", shell).stdout
 
 
-def test_every_option_of_every_command_is_offered() -> None:
-    """One look for each room, at the command with the most to say."""
-    for room, commands in COMMANDS.items():
-        name, widest = max(commands.items(), key=lambda each: len(each[1].options))
-        assert {f"--{option}" for option in widest.options} <= tabbed(f"podpool {room} {name} --"), name
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_option_of_every_command_is_offered_with_its_help(name: str) -> None:
+    *lines, directive = complete([*name.split(), "--"])
+    assert [f"{option.flag}\t{option.help}" for option in options_of(COMMANDS[name])] == lines
+    assert ":4" == directive
+
+
+def test_a_file_is_completed_by_the_shell() -> None:
+    assert [":0"] == complete(["agent", "run", "--config", ""])
+    assert [":4"] == complete(["agent", "run", "--taint", ""])

@@ -1,12 +1,12 @@
-"""The ledger as a process, and what a person types to it."""
+"""The ledger as a process, and the commands that manage it."""
 
 from __future__ import annotations
 
 import asyncio
+import io
 import json
-import os
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ import trustme
 
 from parts.daemon import Daemon
 from parts.loopback import answers, free_port
+from podpool.cli.main import main
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.http import HttpTransport
 
@@ -26,34 +27,31 @@ PODPOOL = Path(sys.executable).parent / "podpool"
 
 
 class Served:
-    """A ledger that runs, with its books in a directory of its own."""
+    """A running ledger with its database in a directory of its own."""
 
     def __init__(self, home: Path, *options: str, scheme: str = "http") -> None:
         self.home = home
         self.port = free_port()
         self.url = f"{scheme}://127.0.0.1:{self.port}"
-        books = ["--database", f"sqlite://{home / 'ledger.db'}", "--listen", f"127.0.0.1:{self.port}"]
+        options_ = ["--database", f"sqlite://{home / 'ledger.db'}", "--listen", f"127.0.0.1:{self.port}"]
         self.log = home / "ledger.log"
         ready = self.listens if scheme == "https" else lambda: answers(self.port, "/readyz")
-        self.daemon = Daemon([PODPOOL, "ledger", "serve", *books, *options], log=self.log, ready=ready)
+        self.daemon = Daemon([PODPOOL, "ledger", "serve", *options_, *options], log=self.log, ready=ready)
         self.daemon.start()
 
     def listens(self) -> bool:
-        return "the ledger answers" in self.log.read_text()
+        return "ledger started" in self.log.read_text()
 
-    def type(self, *words: str, by: str = "ledger.db.admin-token", status: int = 0) -> str:
-        """Type a command, with the token in a file; tell what it said."""
-        environment = os.environ | {"PODPOOL_LEDGER": self.url, "PODPOOL_TOKEN_FILE": str(self.home / by)}
-        done = subprocess.run(
-            [PODPOOL, "ledger", *words],
-            check=False,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        assert status == done.returncode, done.stdout
-        return done.stdout
+    def run(self, *words: str, by: str = "ledger.db.admin-token", code: int = 0) -> str:
+        """Run a command with the token of a file; return what it printed."""
+        connection = ["--ledger", self.url, "--ledger-token-file", str(self.home / by)]
+        if words[0] == "check":
+            connection = []
+        printed = io.StringIO()
+        with redirect_stdout(printed), redirect_stderr(printed), pytest.raises(SystemExit) as stopped:
+            main(["ledger", *words, *connection])
+        assert code == stopped.value.code, printed.getvalue()
+        return printed.getvalue()
 
 
 @pytest.fixture
@@ -63,56 +61,56 @@ def served(tmp_path: Path) -> Iterator[Served]:
     made.daemon.stop()
 
 
-def test_it_starts_without_configuration_and_stops_when_told(served: Served) -> None:
+def test_it_starts_without_configuration_and_stops_on_a_signal(served: Served) -> None:
     assert 0o600 == (served.home / "ledger.db.admin-token").stat().st_mode & 0o777
-    assert "vnet.pods: 10.0.0.0/24 with 254 addresses" in served.type("subnet", "create", "vnet.pods", "10.0.0.0/24")
-    assert json.loads(served.type("subnet", "list", "--output", "json"))["subnets"][0]["capacity"] == 254
+    assert "vnet.pods: 10.0.0.0/24 with 254 addresses" in served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
+    assert json.loads(served.run("subnet", "list", "--output", "json"))["subnets"][0]["capacity"] == 254
     served.daemon.stop()
     lines = [json.loads(line) for line in served.log.read_text().splitlines()]
     assert "stopping" == lines[-1]["message"]
 
 
-def test_every_answer_is_told_in_every_way(served: Served) -> None:
-    """As those about a cluster are: in columns, or with every field for programs."""
-    served.type("subnet", "create", "vnet.pods", "10.0.0.0/24", "--gateway", "10.0.0.1")
-    assert 253 == json.loads(served.type("subnet", "show", "vnet.pods", "-o", "json"))["state"]["capacity"]
-    assert "10.0.0.0/24" == msgspec.yaml.decode(served.type("subnet", "list", "-o", "yaml"))["subnets"][0]["cidr"]
-    short, wide = (served.type("subnet", "list", "-o", output).splitlines() for output in ("table", "wide"))
+def test_every_result_has_every_format(served: Served) -> None:
+    """Tables for people, every field for programs."""
+    served.run("subnet", "create", "vnet.pods", "10.0.0.0/24", "--gateway", "10.0.0.1")
+    assert 253 == json.loads(served.run("subnet", "show", "vnet.pods", "-o", "json"))["state"]["capacity"]
+    assert "10.0.0.0/24" == msgspec.yaml.decode(served.run("subnet", "list", "-o", "yaml"))["subnets"][0]["cidr"]
+    short, wide = (served.run("subnet", "list", "-o", output).splitlines() for output in ("table", "wide"))
     assert "ok" == short[1].split()[-1]
     assert "10.0.0.1" == wide[1].split()[-1]
     assert wide[0].startswith(short[0])
-    books = ("--database", f"sqlite://{served.home / 'ledger.db'}")
-    checked = json.loads(served.type("check", *books, "-o", "json"))
+    database = ("--database", f"sqlite://{served.home / 'ledger.db'}")
+    checked = json.loads(served.run("check", *database, "-o", "json"))
     assert ([], 1) == (checked["faults"], checked["subnets"])
     for words in (("token", "list"), ("cluster", "list"), ("recovery", "status"), ("history", "pod", "default/web")):
-        assert json.loads(served.type(*words, "--output", "json")).keys(), words
-        assert served.type(*words, "--no-color").strip()
-    assert "invalid choice: 'text'" in served.type("token", "list", "-o", "text", status=2)
+        assert json.loads(served.run(*words, "--output", "json")).keys(), words
+        assert served.run(*words, "--no-color").strip()
+    assert "--output 'text': use one of" in served.run("token", "list", "-o", "text", code=2)
 
 
-def test_what_is_refused_is_told_in_words(served: Served) -> None:
-    assert "cannot be read" in served.type("subnet", "list", by="none", status=2)
+def test_a_refusal_is_one_line(served: Served) -> None:
+    assert "cannot be read" in served.run("subnet", "list", by="none", code=2)
     (served.home / "wrong").write_text("podpool_0_0")
-    assert "no good token" in served.type("subnet", "list", by="wrong", status=1)
-    assert "there is no subnet vnet.none" in served.type("subnet", "show", "vnet.none", status=1)
-    assert "not waited for" in served.type("recovery", "excuse", "nobody", status=1)
+    assert "no good token" in served.run("subnet", "list", by="wrong", code=1)
+    assert "there is no subnet vnet.none" in served.run("subnet", "show", "vnet.none", code=1)
+    assert "not waited for" in served.run("recovery", "excuse", "nobody", code=1)
     assert "no two owners" in _settle(served)
 
 
 def _settle(served: Served) -> str:
-    served.type("subnet", "create", "vnet.pods", "10.0.0.0/24")
-    return served.type("recovery", "settle", "vnet.pods", "10.0.0.9", "some-container", status=1)
+    served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
+    return served.run("recovery", "settle", "vnet.pods", "10.0.0.9", "some-container", code=1)
 
 
-def test_a_cluster_token_manages_nothing(served: Served) -> None:
-    (served.home / "cluster").write_text(served.type("token", "create", "one"))
-    assert "needs an admin token" in served.type("token", "list", by="cluster", status=1)
-    (served.home / "second").write_text(served.type("token", "create", "two", "--admin", "yes"))
-    assert "two" in served.type("token", "list", by="second")
+def test_a_cluster_token_is_no_admin_token(served: Served) -> None:
+    (served.home / "cluster").write_text(served.run("token", "create", "one"))
+    assert "needs an admin token" in served.run("token", "list", by="cluster", code=1)
+    (served.home / "second").write_text(served.run("token", "create", "two", "--admin"))
+    assert "two" in served.run("token", "list", by="second")
 
 
 def test_a_stream_ends_when_the_ledger_stops(served: Served) -> None:
-    served.type("subnet", "create", "vnet.pods", "10.0.0.0/24")
+    served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
     secret = (served.home / "ledger.db.admin-token").read_text().strip()
 
     async def follow() -> int:
@@ -127,7 +125,7 @@ def test_a_stream_ends_when_the_ledger_stops(served: Served) -> None:
     assert 1 == asyncio.run(follow())
 
 
-def test_it_speaks_tls_with_whom_trusts_it(tmp_path: Path) -> None:
+def test_it_serves_tls(tmp_path: Path) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     chain, key, trusted = (tmp_path / name for name in ("chain.pem", "key.pem", "ca.pem"))
@@ -137,7 +135,7 @@ def test_it_speaks_tls_with_whom_trusts_it(tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(trusted)
     served = Served(tmp_path, "--tls-cert", str(chain), "--tls-key", str(key), scheme="https")
     try:
-        assert "SUBNET" in served.type("subnet", "list", "--ca-file", str(trusted))
-        assert "cannot be reached" in served.type("subnet", "list", status=3)
+        assert "SUBNET" in served.run("subnet", "list", "--ledger-ca-file", str(trusted))
+        assert "cannot be reached" in served.run("subnet", "list", code=3)
     finally:
         served.daemon.stop()

@@ -8,25 +8,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from typer.core import TyperGroup
-from typer.main import get_command
 
 from parts.pages import ROOT, commands_of
-from podpool.cli.app import app
-from podpool.cli.daemon_parser import COMMANDS
+from podpool.cli.parser import find_command
+from podpool.cli.spec import COMMANDS, options_of
+from podpool.cli.spec.model import Command
 
 PAGES = sorted(str(page.relative_to(ROOT)) for page in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 LANGUAGES = {"sh", "python", "text", "mermaid", "json", "yaml", "toml"}
 QUICK = {
     "podpool sim --seeds 1-200": "podpool sim --seeds 1-2",
-    "podpool sim --seed 7 --climate restore-ledger": "podpool sim --seed 7 --climate narrow-restores",
-    "podpool sim --seed 7 --trace": "podpool sim --seed 7 --climate narrow --trace",
+    "podpool sim --seed 7 --profile restore-ledger": "podpool sim --seed 7 --profile narrow-restores",
+    "podpool sim --seed 7 --trace": "podpool sim --seed 7 --profile narrow --trace",
 }
 """Commands of pages that no test runs as a whole: each in the quick form that is run here."""
 LEFT_OUT = {
     "make up": "tests/lab/demo plays its story in the short form",
     "podpool up": "the same",
-    "podpool up --story none": "tests/lab/demo does that, on ports of its own",
+    "podpool up --scenario none": "tests/lab/demo does that, on ports of its own",
     "podpool up --fresh --scarcity off --mode reactive": "the same",
     "make test": "is what runs this",
     "make sim": "make test begins with it",
@@ -60,7 +59,7 @@ def test_commands_in_sentences_exist(page: str) -> None:
     """With their options."""
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
     for told in re.findall(r"`(podpool [a-z][^`|]*)[`|]", text):
-        assert set(re.findall(r"--([a-z-]+)", told)) <= options_of(told.split()[1:]), told
+        assert set(re.findall(r"--([a-z-]+)", told)) <= flags_of(told.split()[1:]), told
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for target in re.findall(r"`(?:\\w+=\\S+ )?make ([a-z-]+)", text):
         assert target in targets or target.startswith("bench-"), target
@@ -84,15 +83,8 @@ def runner_of(page: str) -> Path | None:
     return None
 
 
-def options_of(words: list[str]) -> set[str]:
-    """The options of a command; raises when there is none of this name."""
-    room, *rest = [word for word in words if re.fullmatch("[a-z-]+", word) and not word.startswith("-")]
-    if room in COMMANDS:
-        commands = COMMANDS[room]
-        typed = [each for name, each in commands.items() if rest[: len(name.split())] == name.split()]
-        assert typed or not rest or any(name.startswith(f"{rest[0]} ") for name in commands), words
-        return {"config", "debug", "log-level", "no-color", *(option for each in typed for option in each.options)}
-    found = get_command(app)
-    for word in (room, *rest):
-        found = found.commands[word] if isinstance(found, TyperGroup) else found
-    return {name.lstrip("-") for each in found.params for name in each.opts}
+def flags_of(words: list[str]) -> set[str]:
+    """Return the options of a command, or of all commands of a group; raise if there is no such command."""
+    found, _ = find_command([word for word in words if re.fullmatch("[a-z-]+", word) and not word.startswith("-")])
+    names = [found.name] if isinstance(found, Command) else [name for name in COMMANDS if name.startswith(found.name)]
+    return {option.name for name in names for option in options_of(COMMANDS[name])}

@@ -7,30 +7,27 @@ from typing import Any
 
 import msgspec
 import pytest
-from podpool.cli.daemon_parser import COMMANDS
-from podpool.cli.options import Asked
 
-from podpool.cli.commands import adopt as adopt
-from podpool.cli.commands import journal as journal
+from podpool.cli.commands import adopt, journal
 from podpool.cli.commands.status import Items
-from podpool.cli.output import Teller
-from podpool.cli.spec import Output
+from podpool.cli.output import Printer
+from podpool.cli.spec import COMMANDS
+from podpool.cli.spec.model import Output
 from podpool.core.settings import FORMATS
+from podpool.inspect.activity import Activity
 from podpool.inspect.address_map import AddressMap
 from podpool.inspect.audit import AuditReport
-from podpool.inspect.changes import ActivityEntry
 from podpool.inspect.cluster_model import ClusterDelta, ClusterSnapshot
 from podpool.inspect.diagnose import Diagnosis
 from podpool.inspect.forecast import Trend
-from podpool.inspect.pods import PodView
 from podpool.inspect.repair import Repair, RepairResult
 from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
 from podpool.inspect.secondary_networks import NetworkView
-from podpool.inspect.snapshot import Leader
-from podpool.inspect.view_models import NodeView, SubnetView
+from podpool.inspect.status import Leader
+from podpool.inspect.view_models import NodeView, PodView, SubnetView
 from podpool.ledger import admin_messages as forms
 from podpool.ledger import messages
-from podpool.ledger.storage.fsck import Checked
+from podpool.ledger.storage.fsck import FsckReport
 from podpool.whereabouts.migration_report import Problem
 from tests.golden.files import matches_json, on_the_wire
 from tests.golden.samples import sample
@@ -47,7 +44,7 @@ LEDGER = {
     "cluster retire": forms.RetiredCluster,
     "history": forms.AddressHistory,
     "recovery": messages.RecoveryStatus,
-    "check": Checked,
+    "check": FsckReport,
 }
 
 
@@ -57,16 +54,16 @@ def answers() -> dict[str, Any]:
     past = {"past": [sample(forms.AllocationPeriod)], "uses": [sample(forms.ReportedPodUsage)]}
     report, plan = sample(AuditReport), [sample(Repair)]
     return {
-        **{name: Items(items=[sample(view)], troubles={"ledger": "why"}) for name, view in lists.items()},
+        **{name: Items(items=[sample(view)], unreachable={"ledger": "why"}) for name, view in lists.items()},
         **{f"ledger {name}": sample(answer) for name, answer in LEDGER.items()},
-        "watch": sample(ActivityEntry),
+        "watch": sample(Activity),
         "who": {"now": sample(AddressStatus), **past},
         "why": sample(Diagnosis),
         "audit": report,
         "audit --repair": {"report": report, "server": "server", "plan": plan},
         "audit --repair, each step": sample(RepairResult),
         "adopt whereabouts": sample(adopt.AuditReport),
-        "agent journal, each use": sample(journal.Use),
+        "agent journal, each assignment": sample(journal.JournalAssignment),
         "status, controller": sample(Leader),
     }
 
@@ -74,14 +71,15 @@ def answers() -> dict[str, Any]:
 def test_answers_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     told = {}
     for command, answer in answers().items():
-        Teller(Asked(output=Output.JSON, no_color=True)).answer(answer)
+        Printer(Output.JSON, no_color=True).result(answer)
         told[command] = msgspec.json.decode(capsys.readouterr().out)
     matches_json("cli/answers.json", told)
 
 
 def test_keys_that_commands_put_together() -> None:
     """`podpool status` and `podpool agent journal` tell dicts that only their source has."""
-    matches_json("cli/keys.json", {"status": keys_beside("nodes_short"), "journal": keys_beside("torn", "damaged")})
+    found = {"status": keys_beside("nodes_short"), "journal": keys_beside("torn_bytes", "damaged")}
+    matches_json("cli/keys.json", found)
 
 
 def test_words_for_programs() -> None:
@@ -100,14 +98,13 @@ def test_words_for_programs() -> None:
     )
 
 
-def test_options_of_processes() -> None:
+def test_options_of_commands() -> None:
     """Names of commands and options, which are also keys of TOML files and, in upper case, of the environment."""
     options = {
-        f"{room} {name}": [*command.takes, *sorted(command.options)]
-        for room, commands in COMMANDS.items()
-        for name, command in commands.items()
+        name: [*(each.name for each in command.arguments), *sorted(each.name for each in command.options)]
+        for name, command in COMMANDS.items()
     }
-    matches_json("cli/options.json", {"numbers": sorted(FORMATS), "options": options})
+    matches_json("cli/options.json", {"settings": sorted(FORMATS), "options": options})
 
 
 def test_what_the_page_is_sent() -> None:

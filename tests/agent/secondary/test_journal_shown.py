@@ -27,8 +27,8 @@ def test_who_has_what_of_which_slice(tmp_path: Path, capsys: pytest.CaptureFixtu
     )
     state.write(SliceClosed(lease="two"))
     disk.close()
-    show_journal(state=str(tmp_path), output="wide", no_color="true")
+    show_journal(state=str(tmp_path), output="wide", no_color=True)
     told = capsys.readouterr().out.splitlines()
-    assert "10.1.4.1 is held by a net1 for default/web-0" in told
-    assert "slice 10.1.4.0/28 of 10.1.0.0/16: 1 in use, 0 used before" in told
-    assert "slice 10.1.8.0/28 of 10.1.0.0/16, closed: 0 in use, 0 used before" in told
+    assert "10.1.4.1 is assigned to a net1 for default/web-0" in told
+    assert "slice 10.1.4.0/28 of 10.1.0.0/16: 1 assigned, 0 used before" in told
+    assert "slice 10.1.8.0/28 of 10.1.0.0/16, closed: 0 assigned, 0 used before" in told

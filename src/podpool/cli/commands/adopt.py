@@ -52,7 +52,7 @@ from podpool.whereabouts.migration_report import (
     Problem,
     build_migration_report,
 )
-from podpool.whereabouts.nads import ParsedNad, parse_nad
+from podpool.whereabouts.multus import ParsedNad, parse_nad
 from podpool.whereabouts.object_names import PoolIdentifier
 
 Marked = TypeVar("Marked", bound=KubeObject)
@@ -92,8 +92,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     def sound(self) -> bool:
         """Whether no address is about to be given twice, or has been."""
         written = sum(step.done for step in self.steps)
-        unrecorded = sum(each.trouble is Problem.UNRECORDED for each in self.findings)
-        return unrecorded <= written and all(each.trouble is not Problem.DUPLICATE for each in self.findings)
+        unrecorded = sum(each.problem is Problem.UNRECORDED for each in self.findings)
+        return unrecorded <= written and all(each.problem is not Problem.DUPLICATE for each in self.findings)
 
 
 async def adopt_whereabouts(
@@ -157,7 +157,7 @@ class Mover:
         pods = await self._everywhere(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._everywhere(NODES)]
         objects = MigrationInputs(
-            pools=pools, reservations=reservations, pods=pods, attachments=attachments, nodes=nodes
+            pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes
         )
         return objects, unreadable
 
@@ -206,13 +206,13 @@ class Mover:
         question = f"back-{self._clock.wall():.3f}"
         for name in asked:
             with suppress(ApiNotFound):
-                await self._kube.merge(
+                await self._kube.merge_patch(
                     NODES, name, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}}
                 )
         await asyncio.sleep(ANSWERED if asked else 0.0)
         nodes = await self._everywhere(NODES) if asked else ()
         reports = {each.metadata.name: slice_report(each) for each in nodes}
-        return sorted(name for name, report in reports.items() if report and report.listed == question)
+        return sorted(name for name, report in reports.items() if report and report.inventory == question)
 
     async def _unmark(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> Step:
         meta = obj.metadata
@@ -222,7 +222,7 @@ class Mover:
             patch["spec"] = {"holderIdentity": ""}
         if apply:
             version = meta.resource_version
-            await self._kube.merge(kind, meta.name, patch, namespace=self._namespace, precondition=version)
+            await self._kube.merge_patch(kind, meta.name, patch, namespace=self._namespace, precondition=version)
         where = f"{kind.kind.lower()}/{meta.name}"
         return Step(where=where, told="our labels and annotations come off", done=apply)
 
@@ -230,7 +230,7 @@ class Mover:
         """Take question and answer off a Node; what else is there of ours is people's."""
         name = node.metadata.name
         if apply:
-            await self._kube.merge(NODES, name, {"metadata": {"annotations": dict.fromkeys(_talks(node))}})
+            await self._kube.merge_patch(NODES, name, {"metadata": {"annotations": dict.fromkeys(_talks(node))}})
         return Step(where=f"node/{name}", told="our annotations about slices come off", done=apply)
 
 
@@ -239,7 +239,7 @@ def as_text(report: Report, *, back: bool = False) -> str:
     found = f"{report.pools} IPPools with {report.entries} entries, {report.reservations} reservations"
     lines = [f"{found}, {report.attachments} network attachments that ask for addresses"]
     lines += [f"  not readable: {each}" for each in report.unreadable]
-    kinds = Counter(each.trouble.value for each in report.findings)
+    kinds = Counter(each.problem.value for each in report.findings)
     lines += [f"{count} x {kind}" for kind, count in sorted(kinds.items())]
     lines += [f"  {each}" for each in report.findings]
     for step in report.steps:
@@ -250,7 +250,7 @@ def as_text(report: Report, *, back: bool = False) -> str:
 
 def _next(report: Report, *, back: bool) -> list[str]:
     """Tell what to do now."""
-    if any(each.trouble is Problem.DUPLICATE for each in report.findings):
+    if any(each.problem is Problem.DUPLICATE for each in report.findings):
         return ["an address has two owners: delete one of the Pods, then look again"]
     if report.steps and not report.applied:
         return ["nothing was changed: type the same with --apply"]
@@ -285,7 +285,7 @@ def _report(
         pools=found.pools,
         entries=found.entries,
         reservations=found.reservations,
-        attachments=len(objects.attachments),
+        attachments=len(objects.nads),
         findings=found.findings,
         unreadable=unreadable,
         steps=tuple(steps),
@@ -295,10 +295,10 @@ def _report(
 
 def _pool_for(lent: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
     """Find the pool for an address: the node's slice that it is in, or the whole range's, which may have to be made."""
-    if lent.wanted.slice_size:
+    if lent.range.slice_size:
         return next((each for each in pools if _is_slice_of(each, lent)), None)
-    name = PoolIdentifier(range=lent.wanted.prefix, network=lent.network).name
-    absent = IPPool(metadata=ObjectMeta(name=name), spec=IPPoolSpec(range=str(lent.wanted.prefix)))
+    name = PoolIdentifier(range=lent.range.prefix, network=lent.network).name
+    absent = IPPool(metadata=ObjectMeta(name=name), spec=IPPoolSpec(range=str(lent.range.prefix)))
     return next((each for each in pools if each.metadata.name == name), absent)
 
 
@@ -317,7 +317,7 @@ def _too_far(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
         for key in pool.spec.allocations:
             if key.isdecimal() and int(key) >= LARGEST_KEY:
                 told = f"entry {key} is too far for Whereabouts, which would give the address again: delete the Pod"
-                yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+                yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=told)
 
 
 def _read(

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 from podpool.agent.agent import Agent
-from podpool.agent.cni_socket import listening
-from podpool.agent.metrics import Meters
-from podpool.agent.notices import to_log
+from podpool.agent.cni_socket import serve_cni
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.metrics import AgentMetrics
 from podpool.agent.scaling import Mode
 from podpool.agent.underlay import HostAgent
 from podpool.api.rbac import AGENT
@@ -59,28 +59,31 @@ def run_agent(  # noqa: PLR0913  one for each option
         host_agent = HttpTransport(underlay, connections=1) if underlay else None
         kube, clock, rng = KubeClient(api), SystemClock(), entropy.system_random()
         disk, deletes = LocalDisk(Path(state)), LocalDisk(Path(deferred_deletes))
-        agent = Agent(
-            node,
-            kube,
+        deps = AgentDeps(
+            node=node,
+            boot_id=this_boot,
+            kube=kube,
             disk=disk,
             clock=clock,
             rng=rng,
-            boot_id=this_boot,
             settings=parsed,
-            deletes=deletes,
+            recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
+            deferred_deletes=deletes,
+            underlay=HostAgent(host_agent) if host_agent else None,
+            read_file=_read_file,
+        )
+        options = AgentOptions(
             mode=Mode(mode),
             taint=taint,
-            recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
-            pools=whereabouts_namespace,
-            foreign=third_party_plugins,
-            read_file=_read_file,
-            underlay=HostAgent(host_agent) if host_agent else None,
+            whereabouts_namespace=whereabouts_namespace,
+            third_party_plugins=third_party_plugins,
         )
-        meters = Meters(agent.handle, agent.picture)
+        agent = Agent(deps, options)
+        metrics = AgentMetrics(agent.handle, agent.metrics_snapshot)
         try:
             async with (
-                serving(meters.page(process.health_handler(agent.missing)), host=host, port=port),
-                listening(Path(socket), meters.handle, tell=to_log(node)),
+                serving(metrics.page(process.health_handler(agent.not_ready_reason)), host=host, port=port),
+                serve_cni(Path(socket), metrics.handle),
                 asyncio.TaskGroup() as group,
             ):
                 log.info("agent started", node=node, socket=socket)
@@ -109,7 +112,7 @@ def _read_file(path: str) -> bytes | None:
 
 async def _write_cni_config(agent: Agent, conf_dir: Path, content: bytes) -> None:
     """Write the CNI configuration once the agent can serve. From then on the node is Ready."""
-    await agent.able.wait()
+    await agent.ready.wait()
     warned = False
     while True:
         try:

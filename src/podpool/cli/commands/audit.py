@@ -12,11 +12,11 @@ from podpool.cli.output import BAD, GOOD, TextTable
 from podpool.cli.tables import finding_table, repair_table
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import parse_duration
+from podpool.core.two_observations import OBSERVATION_INTERVAL
 from podpool.inspect.audit import AuditReport, audit, confirmed, summarize
 from podpool.inspect.audit_snapshot import AuditSnapshot, read_audit_snapshot
 from podpool.inspect.repair import RepairResult, execute_plan, plan_repairs, plan_view
 from podpool.inspect.status import error_text
-from podpool.whereabouts.orphan_gc import MIN_INTERVAL
 
 
 async def run_audit(
@@ -28,7 +28,7 @@ async def run_audit(
     report = audit(first)
     second = first
     if report.findings:
-        await asyncio.sleep(max(settling, MIN_INTERVAL) if repair else settling)
+        await asyncio.sleep(max(settling, OBSERVATION_INTERVAL) if repair else settling)
         second = await _gather(context)
         report = confirmed(report, audit(second))
     steps = plan_repairs(first, second, report) if repair and report.findings else ()

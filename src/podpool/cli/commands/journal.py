@@ -2,23 +2,26 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from podpool.agent.journal import JournalContents
 from podpool.agent.pool import Pool
+from podpool.agent.records import AnyRecord
+from podpool.agent.records import AnyRecord
 from podpool.agent.secondary.slices import Slice, Slices
+from podpool.agent.state import read_agent_journal
+from podpool.agent.state import read_agent_journal
 from podpool.cli.output import Printer
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
 
 
-class Use(msgspec.Struct, frozen=True, kw_only=True):
-    """An address in a Pod's hands."""
+class JournalAssignment(msgspec.Struct, frozen=True, kw_only=True):
+    """An address in use by a sandbox."""
 
     address: str
-    container: str
+    sandbox: str
     interface: str
     pod: str
     note: str = ""
@@ -26,67 +29,69 @@ class Use(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         pod = f" for {self.pod}" if self.pod else ""
         note = f", {self.note}" if self.note else ""
-        return f"{self.address} is held by {self.container} {self.interface}{pod}{note}"
+        return f"{self.address} is assigned to {self.sandbox} {self.interface}{pod}{note}"
 
 
 def show_journal(*, state: str, output: str, no_color: bool) -> None:
-    """Print the journal as it is; nothing is changed, also while its agent runs."""
+    """Print the journal. It is only read, so its agent may run."""
     if not Path(state).is_dir():
         raise InvalidInput("--state", state, "is not a directory")
-    found, pool, slices = read_agent_journal(LocalDisk(Path(state))), Pool(), Slices()
-    for record in found.records:
+    contents, pool, slices = read_agent_journal(LocalDisk(Path(state))), Pool(), Slices()
+    for record in contents.records:
         pool.apply(record)
         slices.apply(record)
-    uses = list(_uses(pool, slices))
-    told: dict[str, Any] = {
-        "records": [msgspec.to_builtins(each) for each in found.records],
-        "uses": uses,
-        "slices": [_slice(each) for each in slices],
-        "container": pool.adopted,
+    assignments = list(_assignments(pool, slices))
+    slice_lines = [_slice(each) for each in slices]
+    result = {
+        "records": [msgspec.to_builtins(each) for each in contents.records],
+        "assignments": assignments,
+        "slices": slice_lines,
+        "nc": pool.adopted_nc,
         "version": max(pool.version, 0),
-        "grants": pool.listed,
+        "grants": pool.granted,
         "free": pool.free,
-        "named": len(pool.named),
-        "torn": found.torn,
-        "damaged": found.damaged,
+        "pending_release": len(pool.pending_release),
+        "torn_bytes": contents.torn,
+        "damaged": contents.damaged,
     }
-    lines = [msgspec.json.encode(each).decode() for each in found.records]
-    lines += [*map(str, uses), *told["slices"]]
-    lines.append(
-        f"{len(found.records)} records: container {pool.adopted or '(none)'} at version {told['version']}, "
-        f"{pool.listed} grants, {len(pool.holdings)} in use, {pool.free} free or resting, {len(pool.named)} named"
+    counts = (
+        f"{len(contents.records)} records: NC {pool.adopted_nc or '(none)'} at version {result['version']}, "
+        f"{pool.granted} grants, {len(pool.assigned)} assigned, {pool.free} free or cooling down, "
+        f"{len(pool.pending_release)} pending release"
     )
-    lines += _faults(found)
-    Printer(output, no_color=no_color).result(told, *lines)
+    lines = [msgspec.json.encode(each).decode() for each in contents.records]
+    lines += [*map(str, assignments), *slice_lines, counts, *_faults(contents)]
+    Printer(output, no_color=no_color).result(result, *lines)
 
 
-def _faults(found: JournalContents) -> Iterator[str]:
-    if found.torn:
-        what = "damaged" if found.damaged else "torn"
-        yield f"the last {found.torn} bytes are {what}: the next agent cuts them off"
-    if found.damaged:
-        yield "the journal is damaged, and more was written than is shown: with the next agent every address rests once"
+def _faults(contents: JournalContents[AnyRecord]) -> Iterator[str]:
+    if contents.torn:
+        what = "damaged" if contents.damaged else "torn"
+        yield f"the last {contents.torn} bytes are {what}: the next agent truncates them"
+    if contents.damaged:
+        yield "the journal is damaged, later records are lost: with the next agent every address cools down once"
 
 
-def _uses(pool: Pool, slices: Slices) -> Iterator[Use]:
-    for held in pool.holdings.values():
-        yield Use(
-            address=held.grant.address,
-            container=held.owner.container_id,
-            interface=held.owner.ifname,
-            pod=f"{held.pod.namespace}/{held.pod.name}" if held.pod.name else "",
-            note="which the status dropped" if held.dropped else "",
+def _assignments(pool: Pool, slices: Slices) -> Iterator[JournalAssignment]:
+    for assignment in pool.assigned.values():
+        pod = assignment.pod
+        yield JournalAssignment(
+            address=assignment.grant.address,
+            sandbox=assignment.attachment.container_id,
+            interface=assignment.attachment.ifname,
+            pod=f"{pod.namespace}/{pod.name}" if pod.name else "",
+            note="no longer listed in the NNC" if assignment.revoked else "",
         )
-    for slot, tenant in slices.tenants():
-        yield Use(
+    for slot, holder in slices.tenants():
+        yield JournalAssignment(
             address=slot.address,
-            container=tenant.owner.container_id,
-            interface=tenant.owner.ifname,
-            pod=tenant.podref,
-            note="which another hand gave" if tenant.found else "",
+            sandbox=holder.owner.container_id,
+            interface=holder.owner.ifname,
+            pod=holder.podref,
+            note="assigned by a third-party plugin" if holder.found else "",
         )
 
 
-def _slice(told: Slice) -> str:
-    closed = ", closed" if told.closed else ""
-    return f"slice {told.prefix} of {told.range}{closed}: {len(told.held)} in use, {len(told.used)} used before"
+def _slice(found: Slice) -> str:
+    closed = ", closed" if found.closed else ""
+    return f"slice {found.prefix} of {found.range}{closed}: {len(found.held)} assigned, {len(found.used)} used before"

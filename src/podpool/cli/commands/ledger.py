@@ -11,7 +11,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
 from podpool.ledger.http.app import admin_token, front
-from podpool.ledger.storage.backup import check_copy, read_head, read_rows
+from podpool.ledger.storage.backup import verify_backup, read_header, read_rows
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
 from podpool.runtime import entropy, process
@@ -41,7 +41,7 @@ def serve_ledger(
         ledger = LedgerService(store, clock=clock, rng=rng, settings=settings)
         try:
             await ledger.start()
-            secret = admin_token(Path(admin_token_file or f"{location.beside}.admin-token"), rng=rng)
+            secret = admin_token(Path(admin_token_file or f"{location.path_prefix}.admin-token"), rng=rng)
             await ledger.administration.accept_admin(secret)
             handler = front(ledger, store, clock=clock)
             async with serving(handler, host=host, port=port, tls=tls, grace=GRACE, connections=2048) as chosen:
@@ -73,7 +73,7 @@ def back_up(*, file: str, database: str) -> None:
 def restore(*, file: str, database: str) -> None:
     """Replace the database by a backup. The ledger then recovers from the inventories of the clusters."""
     path = _existing(file)
-    check_copy(path)
+    verify_backup(path)
     with path.open("rb") as copy:
         head = parse_database(database).restore(copy, rng=entropy.system_random())
     print(f"restored revision {head.revision}: nothing is granted until all clusters have sent their inventory")  # noqa: T201  the command's output
@@ -89,9 +89,9 @@ def check_database(*, database: str, file: str, output: str, no_color: bool) -> 
             if not file:
                 parse_database(database).back_up(copy)
                 copy.seek(0)
-            read_head(copy)
+            read_header(copy)
             found = check(read_rows(copy))
-    counts = f"{found.subnets} subnets, {found.containers} containers, {found.addresses} addresses"
+    counts = f"{found.subnets} subnets, {found.network_containers} network containers, {found.addresses} addresses"
     printer = Printer(output, no_color=no_color)
     printer.result(found, *(found.faults or [f"the database is consistent: {counts}"]))
     return FAILED if found.faults else 0

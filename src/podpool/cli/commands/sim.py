@@ -16,14 +16,14 @@ from rich.progress import Progress
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.scenario import CLIMATES, Climate, draw
-from podpool.lab.sim.shrink import Finding, Run, play, search
+from podpool.lab.sim.scenario import PROFILES, Profile, draw
+from podpool.lab.sim.shrink import Finding, RunResult, play, search
 
 _console = Console(highlight=False)
 
 
 def simulate(*, seed: str, seeds: str, profile: str, trace: bool) -> int:
-    """Run one seed or a range of seeds."""
+    """RunResult one seed or a range of seeds."""
     succeeded = run_seed(_seed(seed), profile, trace=trace) if seed else run_seeds(seeds, profile)
     return 0 if succeeded else FAILED
 
@@ -37,7 +37,7 @@ def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
         return _tell(search(seed, climate))
 
 
-def _trace(seed: int, climate: Climate) -> bool:
+def _trace(seed: int, climate: Profile) -> bool:
     plan = draw(seed, climate)
     _console.print("planned:", *map(str, plan), sep="\n", markup=False)
     with _told():
@@ -102,11 +102,11 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def climate_of(name: str) -> Climate:
+def climate_of(name: str) -> Profile:
     """Find a climate by its name."""
-    if name not in CLIMATES:
-        raise InvalidInput("--profile", name, f"use one of {', '.join(CLIMATES)}")
-    return CLIMATES[name]
+    if name not in PROFILES:
+        raise InvalidInput("--profile", name, f"use one of {', '.join(PROFILES)}")
+    return PROFILES[name]
 
 
 def _seed(text: str) -> int:
@@ -122,7 +122,7 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _tell(outcome: Run | Finding) -> bool:
+def _tell(outcome: RunResult | Finding) -> bool:
     if isinstance(outcome, Finding):
         _console.print(str(outcome), markup=False)
         return False

@@ -127,9 +127,9 @@ class Stage:
             group.create_task(self.events.run())
             group.create_task(self._live())
             group.create_task(self._follow_subnet())
-            await self.pods.store.synced.wait()
-            await self._machines.store.synced.wait()
-            self._made = max((_number(each) for each in self.pods.store.values()), default=0)
+            await self.pods.cache.synced.wait()
+            await self._machines.cache.synced.wait()
+            self._made = max((_number(each) for each in self.pods.cache.values()), default=0)
             group.create_task(self.kubelets.run())
 
     # Machines
@@ -155,7 +155,7 @@ class Stage:
         status = node_status(name, boot, now=time.time())
         with suppress(ApiAlreadyExists):
             await self._kube.create(NODES, {"metadata": {"name": name}})
-        await self._kube.merge(NODES, name, {"status": status}, sub="status")
+        await self._kube.merge_patch(NODES, name, {"status": status}, subresource="status")
         with suppress(ApiAlreadyExists):
             await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASES_IN)
 
@@ -164,12 +164,12 @@ class Stage:
         while True:
             for name in list(self.alive):
                 lease = node_lease(name, now=time.time())
-                await surely(partial(self._kube.merge, LEASES, name, lease, namespace=LEASES_IN))
+                await surely(partial(self._kube.merge_patch, LEASES, name, lease, namespace=LEASES_IN))
             await asyncio.sleep(RENEWED)
 
     def _open(self) -> list[str]:
         """The machines that take Pods: they live, and nobody has cordoned them."""
-        cordoned = {each.metadata.name for each in self._machines.store.values() if each.spec.unschedulable}
+        cordoned = {each.metadata.name for each in self._machines.cache.values() if each.spec.unschedulable}
         return [name for name in self.alive if name not in cordoned]
 
     async def lose(self, node: str) -> None:
@@ -177,7 +177,7 @@ class Stage:
         self.alive.pop(node, None)
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_machine(node)
-        await self.remove(each for each in self.pods.store.values() if each.spec.node_name == node)
+        await self.remove(each for each in self.pods.cache.values() if each.spec.node_name == node)
         await surely(lambda: self._kube.delete(LEASES, node, namespace=LEASES_IN))
         await surely(lambda: self._kube.delete(NODES, node))
 
@@ -191,7 +191,7 @@ class Stage:
         """The nodes that have taken their slice of the second network."""
         return {
             each.spec.holder_identity.partition("/")[0]
-            for each in self._leases.store.values()
+            for each in self._leases.cache.values()
             if each.spec.holder_identity
         }
 
@@ -206,14 +206,14 @@ class Stage:
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
         await asyncio.gather(*(surely(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
         keys = {f"default/{name}" for name in names}
-        await self.until(lambda: keys <= set(self.pods.store), within=SEEN)  # or all that are seen would run
+        await self.until(lambda: keys <= set(self.pods.cache), within=SEEN)  # or all that are seen would run
         return names
 
     async def remove(self, pods: Iterable[Pod]) -> None:
         """Take Pods away as if they had never been: their machine is gone."""
         for each in list(pods):
             meta = each.metadata
-            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace=0))
+            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0))
 
     async def end(self, pods: Iterable[Pod]) -> None:
         """Delete Pods in good order; their kubelets see to it."""
@@ -223,7 +223,7 @@ class Stage:
 
     def own(self) -> list[StagedPod]:
         """Find the Pods that the story made; a user's own are left alone."""
-        return [each for each in self.pods.store.values() if _number(each)]
+        return [each for each in self.pods.cache.values() if _number(each)]
 
     async def _listed(self) -> tuple[Pod, ...]:
         return tuple((await self._kube.list(PODS)).items)
@@ -233,9 +233,9 @@ class Stage:
     def picture(self) -> Picture:
         """Tell everything, as it is known now."""
         running, waiting = Counter[str](), Counter[str]()
-        for pod in self.pods.store.values():
+        for pod in self.pods.cache.values():
             (running if pod.status.pod_ips else waiting)[pod.spec.node_name] += 1
-        configs = {each.metadata.name: each for each in self._configs.store.values()}
+        configs = {each.metadata.name: each for each in self._configs.cache.values()}
         nodes = tuple(
             NodePicture(
                 name=name,
@@ -247,12 +247,12 @@ class Stage:
             )
             for name in self.settings.node_names
         )
-        decided = self._decided.store.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
+        decided = self._decided.cache.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
         return Picture(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, decided))
 
     def asked(self, node: str) -> int:
         """Tell how often a node has asked: the generation of its request."""
-        config = self._configs.store.get(f"{NAMESPACE}/{node}")
+        config = self._configs.cache.get(f"{NAMESPACE}/{node}")
         return config.metadata.generation if config else 0
 
     async def audited(self, *, within: float) -> AuditReport:

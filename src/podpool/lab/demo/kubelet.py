@@ -63,7 +63,7 @@ class Kubelets:
     ) -> None:
         self._road = road
         self._kube = KubeClient(road)
-        self._pods = pods.store
+        self._pods = pods.cache
         self._doors = doors
         self._plugin = plugin
         self._alive = alive
@@ -125,7 +125,7 @@ class Kubelets:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
         body |= {"target": {"apiVersion": "v1", "kind": "Node", "name": node}}
-        path = PODS.path(namespace=namespace, name=name, sub="binding")
+        path = PODS.path(namespace=namespace, name=name, subresource="binding")
         headers = {"content-type": "application/json"}
         request = Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(body))
         await (await self._road.send(request)).read()
@@ -146,9 +146,9 @@ class Kubelets:
         first = addresses.pop(FIRST)
         if addresses:
             told = network_status(namespace, pod.further, addresses)
-            await self._kube.merge(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
+            await self._kube.merge_patch(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
         status = running(pod, first, now=rfc3339(time.time()))
-        await self._kube.merge(PODS, name, {"status": status}, namespace=namespace, sub="status")
+        await self._kube.merge_patch(PODS, name, {"status": status}, namespace=namespace, subresource="status")
         await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
 
     async def _connected(self, pod: StagedPod) -> dict[str, str]:
@@ -181,7 +181,7 @@ class Kubelets:
         await self._disconnect(pod)
         self.refusals.pop(pod.key, None)
         await self._kube.delete(
-            PODS, pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, grace=0
+            PODS, pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
         )
         await self._seen(lambda: pod.key not in self._pods)
 
@@ -225,4 +225,4 @@ class Kubelets:
         """Tell a person who asks `kubectl describe pod`, as the real ones do."""
         meta = pod.metadata
         about = ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        self._tellers[component].tell(about, reason=reason, action="Starting", note=note, warning=True)
+        self._tellers[component].record(about, reason=reason, action="Starting", note=note, warning=True)

@@ -126,7 +126,7 @@ async def _story(stage: Stage, screen: Screen) -> bool:
         good = good and as_it_should
         await (_enter(screen) if stage.settings.step else asyncio.sleep(pace.between))
     about = ObjectReference(kind="Story", name="podpool-up")
-    stage.events.tell(about, reason="Story", action="Ends", note="it is over; the stage is yours")
+    stage.events.record(about, reason="Story", action="Ends", note="it is over; the stage is yours")
     screen.tell("The story is over." + ("" if stage.settings.once else " The stage stays open: Ctrl-C closes it."))
     return good
 
@@ -139,7 +139,7 @@ def _judged(report: AuditReport) -> list[str]:
 def _on_page(stage: Stage, number: int, action: str, note: str, *, warning: bool = False) -> None:
     """Tell of an act where the page, and `podpool watch`, look."""
     about = ObjectReference(kind="Act", name=str(number))
-    stage.events.tell(about, reason="Act", action=action, note=note, warning=warning)
+    stage.events.record(about, reason="Act", action=action, note=note, warning=warning)
 
 
 async def _enter(screen: Screen) -> None:

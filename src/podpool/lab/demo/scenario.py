@@ -98,26 +98,26 @@ async def _too_many(stage: Stage, wanted: int) -> Outcome:
     await _fill(stage, wanted)
     await _all_run(stage, within=IN_VAIN)
     picture = stage.picture()
-    await stage.end([each for each in stage.pods.store.values() if not each.status.pod_ips])
+    await stage.end([each for each in stage.pods.cache.values() if not each.status.pod_ips])
     sentence = f"{picture.running} Pods run, and {picture.waiting} wait beside {picture.idle} idle addresses"
     return Outcome(good=await _all_run(stage), sentence=f"with --scarcity off nothing is given back: {sentence}")
 
 
 async def slices(stage: Stage, _: Pace) -> Outcome:
     """Connect Pods to a second network many times."""
-    leaving = [each for each in stage.pods.store.values() if each.status.pod_ips][-2 * WIDE_PODS :]
+    leaving = [each for each in stage.pods.cache.values() if each.status.pod_ips][-2 * WIDE_PODS :]
     await stage.end(leaving)
     await stage.widen()
     good = await stage.until(lambda: stage.sliced() >= set(stage.alive), within=IN_TIME)
     good = good and await stage.until(
-        lambda: not {each.key for each in leaving} & set(stage.pods.store), within=IN_TIME
+        lambda: not {each.key for each in leaving} & set(stage.pods.cache), within=IN_TIME
     )
     begun = asyncio.get_running_loop().time()
     for each in leaving[::2]:  # where there is room now, also in a subnet that is short
         await stage.add(1, node=each.spec.node_name, interfaces=INTERFACES)
     good = good and await _all_run(stage)
     seconds = asyncio.get_running_loop().time() - begun
-    given = sum(len(each.further_addresses) for each in stage.pods.store.values())
+    given = sum(len(each.further_addresses) for each in stage.pods.cache.values())
     sentence = (
         f"each node has a slice of its own; {given} addresses of it were given after {seconds:.1f} s, without a lock"
     )
@@ -156,7 +156,7 @@ async def killings(stage: Stage, _: Pace) -> Outcome:
     if controller:
         controller.kill()
     # those of the second network stay, to be looked at when the story is over
-    await stage.end([each for each in stage.pods.store.values() if each.status.pod_ips and not each.further][-4:])
+    await stage.end([each for each in stage.pods.cache.values() if each.status.pod_ips and not each.further][-4:])
     await stage.add(2)
 
     def back() -> bool:
@@ -205,14 +205,14 @@ def full_at(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> i
 
 
 async def _fill(stage: Stage, wanted: int) -> None:
-    there = len(stage.pods.store)
+    there = len(stage.pods.cache)
     if wanted > there:
         await stage.add(wanted - there)
 
 
 async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
     good = True
-    while good and (there := len(stage.pods.store)) < wanted:
+    while good and (there := len(stage.pods.cache)) < wanted:
         await stage.add(min(wanted - there, max(4, wanted // 8)))
         good = await _all_run(stage)
         await asyncio.sleep(pace.wave)
@@ -222,13 +222,13 @@ async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
 async def _all_run(stage: Stage, *, within: float = IN_TIME) -> bool:
     def all_run() -> bool:
         picture = stage.picture()
-        return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.store)
+        return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.cache)
 
     return await stage.until(all_run, within=within)
 
 
 def _by_pod(stage: Stage) -> dict[str, str]:
-    return {each.metadata.uid: each.status.pod_ips[0].ip for each in stage.pods.store.values() if each.status.pod_ips}
+    return {each.metadata.uid: each.status.pod_ips[0].ip for each in stage.pods.cache.values() if each.status.pod_ips}
 
 
 def _told(stage: Stage, good: bool, sentence: str) -> Outcome:  # noqa: FBT001  what came of it

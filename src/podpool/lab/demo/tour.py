@@ -107,7 +107,7 @@ def _show_scarcity(console: Console, settings: Settings) -> None:
             projection.report(node, Load(pods // nodes + (node < pods % nodes)))
         waiting = projection.totals[-2] > capacity
         view = SubnetDemand(totals=projection.totals, capacity=capacity, waiting=waiting)
-        chosen = grade_batch(BatchGrade(), view, now=0.0, rules=settings.grading)
+        chosen = grade_batch(BatchGrade(), view, now=0.0, rules=settings.batch_rules)
         held = projection.totals[chosen.rung]
         fixed = projection.totals[0]
         table.add_row(

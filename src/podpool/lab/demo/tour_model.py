@@ -126,9 +126,9 @@ class _Node:
             now=now / TICKS_PER_SECOND,
             wanted=self._target(pods + len(self.resting)),
             requested=self.requested,
-            rhythm=self.settings.rhythm(exhausted=False, nodes=1, place=0.0),
+            timing=self.settings.debounce_timing(exhausted=False, nodes=1, position=0.0),
         )
-        self.pace = verdict.pace
+        self.state = verdict.state
         wanted = self.requested if verdict.request is None else verdict.request
         return ScalingStep(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
 
@@ -137,7 +137,7 @@ class _Node:
         return target(demand=demand, scaler=self.settings.scaler, primaries=1, maximum=maximum)
 
     def _holding(self) -> NodeHoldings:
-        return NodeHoldings(requested=self.requested, held=self.held, named=self.named, assigned=self.assigned)
+        return NodeHoldings(requested=self.requested, held=self.held, pending_release=self.named, assigned=self.assigned)
 
     def _free(self) -> int:
         return self.held - self.named - self.assigned - len(self.resting)

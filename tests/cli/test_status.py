@@ -10,22 +10,20 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from podpool.cli.commands import history
-from podpool.cli.commands import status
-from podpool.cli.errors import Away
-from podpool.cli.options import Asked
-from podpool.cli.output import Teller
-from podpool.cli.spec import Output
+from podpool.cli.commands import history, status
+from podpool.cli.errors import ComponentUnreachable
+from podpool.cli.output import Printer
+from podpool.cli.spec.model import Output
 from podpool.core.errors import InvalidInput
-from tests.cli.small_world import SERVER, small_world, told
+from tests.cli.small_cluster import SERVER, run, small_cluster
 
 if TYPE_CHECKING:
-    from podpool.cli.context import Desk
-    from tests.cli.small_world import SmallWorld
+    from podpool.cli.context import ClusterContext
+    from tests.cli.small_cluster import SmallCluster
 
 
-def test_the_status_fits_a_screen(world: SmallWorld) -> None:
-    code, lines, remark = told(world, status.status)
+def test_the_status_fits_a_screen(cluster: SmallCluster) -> None:
+    code, lines, remark = run(cluster, status.status)
     assert (0, "") == (code, remark)
     assert [
         "Every Pod has its address.",
@@ -42,121 +40,121 @@ def test_the_status_fits_a_screen(world: SmallWorld) -> None:
     assert "renewed" in lines[9]
 
 
-def test_without_a_ledger_the_status_tells_what_kubernetes_knows(world: SmallWorld) -> None:
-    world.network.cut("person", "ledger")
-    code, lines, remark = told(world, status.status)
+def test_without_a_ledger_the_status_tells_what_kubernetes_knows(cluster: SmallCluster) -> None:
+    cluster.network.partition("cli", "ledger")
+    code, lines, remark = run(cluster, status.status)
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  ?         32        4     26    ?        ?     16     ok" in lines
     assert "ledger      cannot be asked" in lines
     assert remark.startswith("podpool: the ledger cannot be reached: no answer within 10 s: shown is what Kubernetes")
 
 
-def test_without_an_api_server_the_ledger_is_still_asked(world: SmallWorld) -> None:
-    world.network.cut("person", "api")
-    code, lines, remark = told(world, status.subnets, names=[])
+def test_without_an_api_server_the_ledger_is_still_asked(cluster: SmallCluster) -> None:
+    cluster.network.partition("cli", "api")
+    code, lines, remark = run(cluster, status.subnets, names=[])
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  61        32        0     0     0        29    16     ok" == lines[1]
     assert "shown is what the ledger knows" in remark
-    with pytest.raises(Away, match="`podpool subnets` .* may still be answered"):
-        told(world, status.nodes, names=[], waiting=False)
+    with pytest.raises(ComponentUnreachable, match="`podpool subnets` .* may still be answered"):
+        run(cluster, status.nodes, names=[], waiting=False)
 
 
-def painted_status(world: SmallWorld) -> tuple[int, str]:
+def painted_status(cluster: SmallCluster) -> tuple[int, str]:
     """The exit code of `status`, and what it paints in a terminal."""
 
-    async def coloured(desk: Desk) -> int:
+    async def coloured(context: ClusterContext) -> int:
         painted = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
-        return await status.status(msgspec.structs.replace(desk, teller=Teller(Asked(), out=painted, err=painted)))
+        return await status.status(msgspec.structs.replace(context, printer=Printer(out=painted, err=painted)))
 
     out = io.StringIO()
-    return told(world, coloured)[0], out.getvalue()
+    return run(cluster, coloured)[0], out.getvalue()
 
 
-def test_a_cluster_that_cannot_be_seen_is_told_in_red(world: SmallWorld) -> None:
-    world.network.cut("person", "api")
-    code, shown = painted_status(world)
+def test_a_cluster_that_cannot_be_seen_is_told_in_red(cluster: SmallCluster) -> None:
+    cluster.network.partition("cli", "api")
+    code, shown = painted_status(cluster)
     assert 3 == code
     assert shown.startswith("\x1b[1;31mThe cluster cannot be seen.")
 
 
 def test_a_subnet_that_is_short_and_a_node_that_is_gone_are_told_in_yellow() -> None:
-    with small_world() as world:
+    with small_cluster() as cluster:
         for _ in range(45):
-            world.bind("one")
-        world.loop.run_until_complete(world.settle())
-        assert painted_status(world)[1].startswith("\x1b[33mEvery Pod has its address, and vnet.pods is short.")
-        world.store.delete(world.store.kinds.find("", "v1", "nodes"), "two")
-        assert "nodes       2, 1 gone" in told(world, status.status)[1]
+            cluster.bind("one")
+        cluster.loop.run_until_complete(cluster.settle())
+        assert painted_status(cluster)[1].startswith("\x1b[33mEvery Pod has its address, and vnet.pods is short.")
+        cluster.store.delete(cluster.store.registry.find("", "v1", "nodes"), "two")
+        assert "nodes       2, 1 gone" in run(cluster, status.status)[1]
 
 
-def test_wide_has_more_columns(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status.nodes, Output.WIDE, names=[], waiting=False)
+def test_wide_has_more_columns(cluster: SmallCluster) -> None:
+    _, lines, _ = run(cluster, status.nodes, Output.WIDE, names=[], waiting=False)
     assert [
         "NODE  SUBNET     PODS  IDLE  ARRIVING  LEAVING  WAITING  STATE  PRIMARIES  BATCH  LONGEST  WAITERS",
         "one   vnet.pods  3     12    0         0        0        ok     1          16     -        -",
         "two   vnet.pods  1     14    0         0        0        ok     1          16     -        -",
     ] == lines
-    assert len(told(world, status.nodes, names=["two"], waiting=False)[1][0]) < len(lines[0])
+    assert len(run(cluster, status.nodes, names=["two"], waiting=False)[1][0]) < len(lines[0])
 
 
-def test_pods_are_chosen_by_node_and_by_who_waits(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status.pods, names=[], namespace="default", node="two", waiting=False)
-    pod = world.pods[3]
+def test_pods_are_chosen_by_node_and_by_who_waits(cluster: SmallCluster) -> None:
+    _, lines, _ = run(cluster, status.pods, names=[], namespace="default", node="two", waiting=False)
+    pod = cluster.pods[3]
     assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  served"] == lines
-    assert 1 == len(told(world, status.pods, names=[], namespace="", node="", waiting=True)[1])
+    assert 1 == len(run(cluster, status.pods, names=[], namespace="", node="", waiting=True)[1])
 
 
-def test_pods_are_named_as_in_kubectl(world: SmallWorld) -> None:
-    pod = world.pods[3]
+def test_pods_are_named_as_in_kubectl(cluster: SmallCluster) -> None:
+    pod = cluster.pods[3]
     for name in (pod, pod.partition("/")[2]):
-        assert 2 == len(told(world, status.pods, names=[name], namespace="", node="", waiting=False)[1])
+        assert 2 == len(run(cluster, status.pods, names=[name], namespace="", node="", waiting=False)[1])
     with pytest.raises(InvalidInput, match="POD 'other/none': is not there; `podpool pods` lists them"):
-        told(world, status.pods, names=["none"], namespace="other", node="", waiting=False)
+        run(cluster, status.pods, names=["none"], namespace="other", node="", waiting=False)
 
 
-def test_programs_are_told_every_field(world: SmallWorld) -> None:
-    _, lines, _ = told(world, status.nodes, Output.JSON, names=[], waiting=False)
+def test_programs_are_told_every_field(cluster: SmallCluster) -> None:
+    _, lines, _ = run(cluster, status.nodes, Output.JSON, names=[], waiting=False)
     items = json.loads("\n".join(lines))["items"]
     assert [("one", 3, 12, 0, False), ("two", 1, 14, 0, False)] == [
         (each["name"], each["assigned"], each["idle"], each["waiting"], each["gone"]) for each in items
     ]
-    _, lines, _ = told(world, status.nodes, Output.YAML, names=[], waiting=False)
+    _, lines, _ = run(cluster, status.nodes, Output.YAML, names=[], waiting=False)
     assert items == msgspec.yaml.decode("\n".join(lines))["items"]
 
 
-def test_what_is_not_there_is_named_with_what_is(world: SmallWorld) -> None:
+def test_what_is_not_there_is_named_with_what_is(cluster: SmallCluster) -> None:
     with pytest.raises(InvalidInput, match="NODE 'three': is not there; there are one, two"):
-        told(world, status.nodes, names=["three"], waiting=False)
+        run(cluster, status.nodes, names=["three"], waiting=False)
 
 
 def test_full_means_that_pods_wait_and_why_says_so() -> None:
     """80 Pods on a subnet of 61 addresses, of which 2 are primaries and 4 are kept for those of new nodes."""
-    with small_world() as world:
+    with small_cluster() as cluster:
         for _ in range(76):
-            world.bind("one")
-        world.loop.run_until_complete(world.settle())
-        code, lines, _ = told(world, status.status)
+            cluster.bind("one")
+        cluster.loop.run_until_complete(cluster.settle())
+        code, lines, _ = run(cluster, status.status)
         assert (0, "25 Pods wait for an address on 1 node.") == (code, lines[0])
-        waiting = told(world, status.pods, names=[], namespace="", node="", waiting=True)[1]
-        code, lines, _ = told(world, history.explain, pod=waiting[-1].split()[0], namespace="")
+        waiting = run(cluster, status.pods, names=[], namespace="", node="", waiting=True)[1]
+        code, lines, _ = run(cluster, history.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]
         assert "Make it larger: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
-        assert 2 == len(told(world, status.nodes, names=[], waiting=True)[1])
+        assert 2 == len(run(cluster, status.nodes, names=[], waiting=True)[1])
 
 
 def test_watch_tells_what_happens_line_by_line() -> None:
-    with small_world() as world:
-        world.loop.call_later(5.0, world.bind, "two")
-        world.loop.call_later(8.0, world.show, world.pods[0])
-        world.loop.call_later(10.0, world.add_host, "three")
-        code, lines, _ = told(world, status.watch, seconds=20.0)
+    with small_cluster() as cluster:
+        cluster.loop.call_later(5.0, cluster.bind, "two")
+        cluster.loop.call_later(8.0, cluster.show, cluster.pods[0])
+        cluster.loop.call_later(10.0, cluster.add_host, "three")
+        code, lines, _ = run(cluster, status.watch, seconds=20.0)
         words = [line.partition("  ")[2] for line in lines]
         assert (0, "Cluster  Every Pod has its address.") == (code, words[0])
-        assert f"Pod {world.pods[0]}  has 10.0.0.19 no more" in words
+        assert f"Pod {cluster.pods[0]}  has 10.0.0.19 no more" in words
         assert "Node three  joined" in words
         assert any(line.endswith("waits for an address on node two") for line in words)
-        _, lines, _ = told(world, status.watch, Output.JSON, seconds=2.0)
+        _, lines, _ = run(cluster, status.watch, Output.JSON, seconds=2.0)
         assert ["Cluster"] == [json.loads(line)["about"] for line in lines]
 
 
@@ -167,26 +165,26 @@ def test_watch_tells_what_happens_line_by_line() -> None:
         (20.0, "podpool: the cluster cannot be followed, and is tried again: the API server has told nothing"),
     ],
 )
-def test_watch_says_that_nobody_could_be_asked(world: SmallWorld, seconds: float, said: str) -> None:
-    world.network.cut("person", "api")
-    code, lines, remark = told(world, status.watch, seconds=seconds)
+def test_watch_says_that_nobody_could_be_asked(cluster: SmallCluster, seconds: float, said: str) -> None:
+    cluster.network.partition("cli", "api")
+    code, lines, remark = run(cluster, status.watch, seconds=seconds)
     assert (3, []) == (code, lines)
     assert remark.startswith(said)
 
 
 def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
-    with small_world() as world:
+    with small_cluster() as cluster:
         whereabouts = ("whereabouts.cni.cncf.io", "v1alpha1")
         given = [{"nodeName": "one", "sliceRange": "10.9.0.0/28"}, {"nodeName": "", "sliceRange": "10.9.0.16/28"}]
         divided = {"spec": {"range": "10.9.0.0/24", "sliceSize": "/28"}, "status": {"allocations": given}}
-        world.create(*whereabouts, "nodeslicepools", {"metadata": {"name": "storage"}, **divided})
-        entry = {"id": "c", "podref": world.pods[0], "ifname": "net1"}
+        cluster.create(*whereabouts, "nodeslicepools", {"metadata": {"name": "storage"}, **divided})
+        entry = {"id": "c", "podref": cluster.pods[0], "ifname": "net1"}
         pool = {"metadata": {"name": "storage-one-10.9.0.0-28"}}
-        world.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
-        _, lines, _ = told(world, status.slices, Output.WIDE, network="")
+        cluster.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
+        _, lines, _ = run(cluster, status.slices, Output.WIDE, network="")
         assert [
             "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  FULLEST",
             "storage  10.9.0.0/24  /28    16      1      1     14    one 1/14",
         ] == lines
-        _, lines, _ = told(world, status.slices, network="storage")
+        _, lines, _ = run(cluster, status.slices, network="storage")
         assert ["NODE  SLICE        USED  SIZE", "one   10.9.0.0/28  1     14"] == lines

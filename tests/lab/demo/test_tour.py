@@ -42,7 +42,7 @@ def test_the_version_is_told() -> None:
     assert "0.1.0\n" == CliRunner().invoke(app, ["--version"]).output
 
 
-@pytest.mark.parametrize(("words", "sentence"), [(["--seeds", "abc"], "1-200"), (["--climate", "foo"], "calm, storm")])
+@pytest.mark.parametrize(("words", "sentence"), [(["--seeds", "abc"], "1-200"), (["--profile", "foo"], "calm, storm")])
 def test_a_bad_word_is_answered_with_a_sentence(words: list[str], sentence: str) -> None:
     shown = CliRunner().invoke(app, ["sim", *words])
     assert isinstance(shown.exception, InvalidInput)

@@ -1,6 +1,6 @@
-"""A small cluster that is always the same: the real ledger, controller and agents on virtual time, and a person.
+"""A small cluster that is always the same: the real ledger, controller and agents on virtual time.
 
-Pods show their addresses as a kubelet would have them shown; what a person types is answered into memory.
+Pods report their addresses as a kubelet does. Commands print into memory.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from podpool.cli.context import PATIENCE, Desk
-from podpool.cli.options import Asked
-from podpool.cli.output import Teller
-from podpool.cli.spec import Output
+from podpool.cli.context import PATIENCE, ClusterContext
+from podpool.cli.output import Printer
+from podpool.cli.spec.model import Output
 from podpool.controller.pod_usage import GATHER
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.registry import PODS
+from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.scenario import Shape
-from podpool.lab.sim.world import World
+from podpool.lab.sim.scenario import SimConfig
 from podpool.ledger.client import LedgerClient
 
 if TYPE_CHECKING:
@@ -30,21 +29,21 @@ if TYPE_CHECKING:
 SETTLED = 60.0
 SERVER = "https://api.small:6443"
 Answered = tuple[int, str, str]
-"""The exit code, what was told, and what was remarked."""
+"""Exit code, output and warnings."""
 
 
-class SmallWorld(World):
+class SmallCluster(SimCluster):
     """Two nodes, with three Pods on the first and one on the second."""
 
     def __init__(self) -> None:
-        super().__init__(1, Shape(cidr="10.0.0.0/26", controllers=1, pod_history=True))
+        super().__init__(1, SimConfig(cidr="10.0.0.0/26", controllers=1, pod_history=True))
         self.pods: list[str] = []
         """As namespace/name: the last is on the second node."""
 
     async def open(self) -> None:
-        """Let everything come to rest."""
+        """Start the components and wait until they have settled."""
         PROCESS.set(None)
-        await self.begin()
+        await self.start()
         for name in ("one", "two"):
             self.add_host(name)
         await self.settle()
@@ -52,67 +51,65 @@ class SmallWorld(World):
         await self.settle()
 
     async def settle(self) -> None:
-        """Let time pass, Pods show what they have, and the ledger be told of it."""
+        """Let time pass, report the addresses of Pods, and wait until the ledger has them."""
         await self.pass_time(SETTLED)
-        for use in self.truth.uses():
+        for use in self.oracle.uses():
             self.show(use.pod, use.address)
         await self.pass_time(2 * GATHER)
 
     def show(self, pod: str, *addresses: str) -> None:
-        """Have a Pod show addresses."""
+        """Set the addresses in a Pod's status."""
         status = {"phase": "Running", "podIPs": [{"ip": each} for each in addresses]}
-        self.store.update(PODS, pod, lambda was: {**was, "status": status}, sub="status")
+        self.store.update(PODS, pod, lambda was: {**was, "status": status}, subresource="status")
 
     def create(self, group: str, version: str, plural: str, obj: dict[str, Any]) -> None:
-        """Have somebody make an object in kube-system."""
-        kind = self.store.kinds.find(group, version, plural)
+        """Create an object in kube-system."""
+        kind = self.store.registry.find(group, version, plural)
         head = {"apiVersion": f"{group}/{version}", "kind": kind.kind}
         self.store.create(kind, {**head, **obj}, namespace="kube-system")
 
     def stop_all(self) -> None:
-        """Kill controllers and agents: nobody mends anything any more."""
+        """Kill controllers and agents, so that nothing is reconciled."""
         for process in self.controllers.values():
             process.kill()
         for name in self.hosts:
             self.kill_agent(name)
 
-    async def type(
-        self, work: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **said: object
+    async def invoke(
+        self, handler: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **values: object
     ) -> Answered:
-        """Do what a command does; tells its exit code, what was told, and what was remarked."""
+        """Run a handler; return its exit code, output and warnings."""
         out, err = io.StringIO(), io.StringIO()
-        teller = Teller(
-            Asked(output=output), out=Console(file=out, highlight=False), err=Console(file=err, highlight=False)
-        )
-        desk = Desk(
-            kube=KubeClient(self.network.transport("person", self.api)),
+        printer = Printer(output, out=Console(file=out, highlight=False), err=Console(file=err, highlight=False))
+        context = ClusterContext(
+            kube=KubeClient(self.network.transport("cli", self.api)),
             server=SERVER,
             ledger=LedgerClient(
-                self.network.transport("person", self.office.replicas[0]), patience=PATIENCE, rng=self.dice("person")
+                self.network.transport("cli", self.ledger_host.replicas[0]), patience=PATIENCE, rng=self.dice("cli")
             ),
             clock=self.clock,
-            teller=teller,
+            printer=printer,
         )
-        code = await work(desk, **said)
+        code = await handler(context, **values)
         return code, out.getvalue(), err.getvalue()
 
 
 @contextmanager
-def small_world() -> Iterator[SmallWorld]:
-    """Make one, and end it."""
+def small_cluster() -> Iterator[SmallCluster]:
+    """Create a cluster and stop it at the end."""
     logging.disable(logging.CRITICAL)
-    made = SmallWorld()
+    made = SmallCluster()
     try:
         made.loop.run_until_complete(made.open())
         yield made
     finally:
-        made.loop.end()
+        made.loop.shutdown()
         logging.disable(logging.NOTSET)
 
 
-def told(
-    world: SmallWorld, work: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **said: object
+def run(
+    cluster: SmallCluster, handler: Callable[..., Awaitable[int]], output: Output = Output.TABLE, **values: object
 ) -> tuple[int, list[str], str]:
-    """The exit code, the lines of the answer, and what was remarked beside it."""
-    code, out, err = world.loop.run_until_complete(world.type(work, output, **said))
+    """Run a handler; return its exit code, lines of output, and warnings."""
+    code, out, err = cluster.loop.run_until_complete(cluster.invoke(handler, output, **values))
     return code, out.splitlines(), err

@@ -1,0 +1,191 @@
+"""Invalid arguments and files: a command exits with one line that names them. Services log before, as JSON."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.test_ledger import Served
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.cli.conftest import Invoke
+
+    Failing = Callable[..., str]
+
+CONTROLLER = ("controller", "run", "--subnet", "vnet.pods", "--listen", "127.0.0.1:0")
+AGENT = ("agent", "run", "--node", "one", "--listen", "127.0.0.1:0", "--conf-dir", "", "--state", "state")
+LEDGER = ("ledger", "serve", "--listen", "127.0.0.1:0")
+DATABASE = ("--database", "sqlite://ledger.db")
+APISERVER = ("apiserver", "serve", "--listen", "127.0.0.1:0")
+DASHBOARD = ("dashboard", "--listen", "127.0.0.1:0")
+KUBE = ("--kubeconfig", "kubeconfig")
+KUBECONFIG = """
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: u}]
+contexts: [{name: x, context: {cluster: c, user: u}}]
+current-context: x
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A directory with a kubeconfig of an API server that does not listen, and files of no known format."""
+    (tmp_path / "kubeconfig").write_text(KUBECONFIG)
+    (tmp_path / "noise").write_bytes(bytes(range(128, 256)))
+    (tmp_path / "prose").write_text("It was a dark and stormy night.\n")
+    (tmp_path / "directory").mkdir()
+    return tmp_path
+
+
+@pytest.fixture
+def failing(invoke: Invoke, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Failing:
+    """Run a command that must fail, in that directory; return its error, without log lines."""
+    monkeypatch.chdir(directory)
+    monkeypatch.setenv("HOME", str(directory))
+
+    def run(code: int, *words: str) -> str:
+        result = invoke(*words)
+        assert code == result.code, result.stderr
+        lines = [line for line in result.stderr.splitlines() if not line.startswith("{")]
+        assert all(line.startswith("podpool: ") and "internal error" not in line for line in lines), result.stderr
+        return "\n".join(lines)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((*AGENT, *KUBE, "--config", "prose"), "--config 'prose': is not TOML"),
+        ((*AGENT, *KUBE, "--config", "noise"), "--config 'noise': is not TOML"),
+        ((*AGENT, *KUBE, "--cni-template", "none"), "none"),
+        ((*LEDGER, "--database", "sqlite://prose"), "--database 'prose': cannot be opened"),
+        ((*LEDGER, *DATABASE, "--tls-cert", "prose", "--tls-key", "prose"), "--tls-cert 'prose': cannot be loaded"),
+        ((*APISERVER, "--write-kubeconfig", "prose"), "'prose': exists and was not written by this command"),
+        ((*CONTROLLER, *KUBE, "--ledger-ca-file", "none"), "--ledger-ca-file 'none': cannot be loaded"),
+        ((*DASHBOARD, *KUBE, "--ledger-ca-file", "prose"), "--ledger-ca-file 'prose': cannot be loaded"),
+        (("status", *KUBE, "--ledger-ca-file", "directory"), "--ledger-ca-file 'directory': cannot be loaded"),
+        (("ledger", "subnet", "list", "--ledger-token-file", "none"), "'none': cannot be read"),
+        (("ledger", "subnet", "list", "--ledger-token-file", "noise"), "'noise': cannot be read"),
+        (("agent", "journal", "show", "--state", "prose"), "--state 'prose': is not a directory"),
+        (("up", "--home", "prose"), "--home 'prose': cannot be used"),
+        (("up", "--home", "."), "is neither empty nor a stage of podpool up"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_an_invalid_file(failing: Failing, words: tuple[str, ...], error: str) -> None:
+    assert error in failing(2, *words)
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (CONTROLLER, "noise"),
+        (AGENT, "directory"),
+        (DASHBOARD, "prose"),
+        (("controller", "install-crds"), "none"),
+        (("status",), "noise"),
+        (("watch",), "none"),
+        (("adopt", "whereabouts"), "noise"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else each,
+)
+def test_an_unreadable_kubeconfig(failing: Failing, words: tuple[str, ...], file: str) -> None:
+    assert f"kubeconfig '{file}'" in failing(2, *words, "--kubeconfig", file)
+
+
+@pytest.fixture
+def used_port() -> Iterator[int]:
+    """A port on which another process listens."""
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        yield other.getsockname()[1]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (*LEDGER[:2], *DATABASE, "--listen", "{}"),
+        (*APISERVER[:2], "--listen", "{}"),
+        (*CONTROLLER, *KUBE, "--listen", "{}"),
+        (*AGENT, *KUBE, "--socket", "agent.sock", "--deferred-deletes", "deletes", "--listen", "{}"),
+        ("dashboard", *KUBE, "--listen", "{}"),
+        ("up", "--home", "up", "--port", "{port}"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_a_port_in_use(failing: Failing, words: tuple[str, ...], used_port: int) -> None:
+    error = failing(3, *(each.format(f"127.0.0.1:{used_port}", port=used_port) for each in words))
+    assert str(used_port) in error
+    assert "use" in error
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "error"),
+    [
+        ((*LEDGER, "--database", "sqlite://prose/x.db"), 2, "--database 'prose/x.db': cannot be opened"),
+        ((*LEDGER, "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot be reached"),
+        (("ledger", "check", "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot be reached"),
+        ((*LEDGER, "--database", "books"), 2, "--database 'books': is no database"),
+        (("ledger", "restore", "noise", *DATABASE), 1, "the file is no copy of a ledger's books"),
+        (("ledger", "check", "--file", "prose"), 1, "the file is no copy of a ledger's books"),
+        (("ledger", "backup", "copy", *DATABASE), 1, "there is no ledger at ledger.db"),
+        ((*APISERVER, "--file", "prose"), 3, "prose cannot be used to keep the cluster's objects"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_an_invalid_database(failing: Failing, words: tuple[str, ...], code: int, error: str) -> None:
+    line = failing(code, *words)
+    assert error in line
+    assert "s3cret" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        ((*LEDGER, *DATABASE, "--listen", "everywhere"), "--listen 'everywhere': is not an address and port"),
+        ((*LEDGER, *DATABASE, "--history", "long"), "--history 'long'"),
+        ((*CONTROLLER, *KUBE, "--settings", "batch=many"), "batch"),
+        ((*CONTROLLER[:2], *KUBE), "--subnet '': is required"),
+        ((*CONTROLLER, *KUBE, "--subnet", "pods"), "--subnet 'pods'"),
+        ((*AGENT, *KUBE, "--settings", "colour=red"), "colour"),
+        (("ledger", "subnet", "create", "pods", "10.0.0.0/24"), "'pods'"),
+        (("audit", *KUBE, "--settle", "soon"), "--settle 'soon': not a duration"),
+        (("sim", "--profile", "mild"), "--profile 'mild'"),
+        (("up", "--nodes", "0"), "--nodes 0: must be from 1 to 50"),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
+)
+def test_an_invalid_value(failing: Failing, words: tuple[str, ...], error: str) -> None:
+    assert error in failing(2, *words)
+
+
+def test_an_invalid_token(failing: Failing, directory: Path) -> None:
+    (directory / "wrong").write_text("podpool_0_0")
+    served = Served(directory)
+    try:
+        words = ("ledger", "subnet", "list", "--ledger", served.url, "--ledger-token-file", "wrong")
+        assert "no good token" in failing(1, *words)
+        words = ("subnets", *KUBE, "--ledger", served.url, "--ledger-token-file", "wrong")
+        assert "no good token" in failing(3, *words)
+    finally:
+        served.daemon.stop()
+
+
+def test_a_process_prints_it_and_a_traceback_only_with_debug(directory: Path) -> None:
+    words = [sys.executable, "-m", "podpool", *LEDGER, "--database", "books"]
+    plain, debug = (
+        subprocess.run([*words, *more], check=False, cwd=directory, capture_output=True, text=True, env={"PATH": ""})
+        for more in ((), ("--debug",))
+    )
+    assert (2, "podpool: --database 'books': is no database") == (plain.returncode, plain.stderr[:43])
+    assert "Traceback" not in plain.stderr
+    assert "Traceback (most recent call last)" in debug.stderr

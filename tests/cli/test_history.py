@@ -1,0 +1,127 @@
+"""What a person is told of what was: of addresses, nodes and Pods, also of those that are gone."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from podpool.cli.commands import history
+from podpool.cli.errors import ComponentUnreachable
+from podpool.cli.spec.model import Output
+from podpool.core.errors import InvalidInput
+from podpool.ledger.admin_messages import PodReport, PodUsage
+from podpool.ledger.client import LedgerClient
+from tests.cli.small_cluster import run, small_cluster
+
+if TYPE_CHECKING:
+    from podpool.cli.context import ClusterContext
+    from tests.cli.small_cluster import SmallCluster
+
+
+def test_who_has_an_address_and_since_when(cluster: SmallCluster) -> None:
+    code, lines, _ = run(cluster, history.who, address="10.0.0.4", at="")
+    assert (0, f"10.0.0.4 is Pod {cluster.pods[3]}'s, on node two.") == (code, lines[0])
+    assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet.pods  two   2027-"] == [each[:32] for each in lines[2:]]
+    assert ["10.0.0.63 is no node's in this cluster."] == run(cluster, history.who, address="10.0.0.63", at="")[1]
+    assert "is idle on node two" in run(cluster, history.who, address="10.0.0.5", at="")[1][0]
+
+
+def test_who_had_an_address_is_the_ledgers_to_tell(cluster: SmallCluster) -> None:
+    before = "2020-01-01T00:00:00Z"
+    _, lines, _ = run(cluster, history.who, address="10.0.0.4", at=before)
+    assert [f"10.0.0.4: nothing is known of that moment, {before}; the past is kept for 720 h."] == lines
+    with pytest.raises(InvalidInput, match="--at 'yesterday': no moment: write it as"):
+        run(cluster, history.who, address="10.0.0.4", at="yesterday")
+    with pytest.raises(InvalidInput, match="--at '2020-01-01': does not say in which time zone"):
+        run(cluster, history.who, address="10.0.0.4", at="2020-01-01")
+    with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
+        run(cluster, history.who, address="10.0.0", at="")
+    cluster.network.partition("cli", "ledger")
+    with pytest.raises(ComponentUnreachable, match="Without --at"):
+        run(cluster, history.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
+
+
+def test_why_a_pod_has_what_it_has(cluster: SmallCluster) -> None:
+    code, lines, _ = run(cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default")
+    assert (0, [f"{cluster.pods[3]}: It has 10.0.0.4 on node two."]) == (code, lines)
+    code, lines, _ = run(cluster, history.explain, pod="other/pod-9", namespace="default")
+    assert (1, "other/pod-9: There is no such Pod.") == (code, lines[0])
+
+
+def test_without_a_namespace_the_contexts_is_meant(cluster: SmallCluster) -> None:
+    async def elsewhere(context: ClusterContext) -> int:
+        return await history.explain(msgspec.structs.replace(context, namespace="shop"), pod="web", namespace="")
+
+    assert "shop/web: There is no such Pod." == run(cluster, elsewhere)[1][0]
+
+
+def test_an_address_of_a_further_network_is_its_pods(cluster: SmallCluster) -> None:
+    """The ledger does not give it, but was told of it."""
+    client = LedgerClient(cluster.network.transport("somebody", cluster.ledger_host.replicas[0]))
+    use = PodUsage(
+        network="default/fast",
+        address="10.9.0.7",
+        namespace="default",
+        name="web",
+        uid="u",
+        since="2027-01-15T08:00:00Z",
+        node="one",
+    )
+    cluster.loop.run_until_complete(client.report_pods(PodReport(cluster="c", pods=(use,))))
+    _, lines, _ = run(cluster, history.who, address="10.9.0.7", at="")
+    assert "10.9.0.7 is Pod default/web's, in network default/fast." == lines[0]
+    assert ["10.9.0.7", "default/fast", "one"] == lines[3].split()[:3]
+    assert "10.9.0.7" in [line.split()[0] for line in run(cluster, history.of_node, node="one", at="")[1]]
+
+
+class TestHistory:
+    def test_of_a_pod_a_node_and_an_address(self, cluster: SmallCluster) -> None:
+        code, lines, _ = run(
+            cluster, history.of_pod, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
+        )
+        assert (0, 2) == (code, len(lines))
+        assert ["10.0.0.4", "vnet", "two", "now", cluster.pods[3]] == [lines[1].split()[at] for at in (0, 1, 2, 4, 5)]
+        assert lines == run(cluster, history.of_pod, pod=cluster.pods[3], namespace="x", at="")[1]
+        assert 16 == len(run(cluster, history.of_node, node="two", at="")[1]) - 1
+        (_, line) = run(cluster, history.of_address, address="10.0.0.4", at="")[1]
+        assert line.startswith("10.0.0.4  vnet.pods  two ")
+
+    def test_nothing_is_an_answer(self, cluster: SmallCluster) -> None:
+        code, lines, _ = run(cluster, history.of_pod, pod="none", namespace="default", at="")
+        assert (0, ["Pod default/none: nothing is known of it; the past is kept for 720 h."]) == (code, lines)
+
+    def test_programs_are_told_all(self, cluster: SmallCluster) -> None:
+        _, lines, _ = run(
+            cluster,
+            history.of_pod,
+            Output.JSON,
+            pod=cluster.pods[3].removeprefix("default/"),
+            namespace="default",
+            at="",
+        )
+        (use,) = json.loads("\n".join(lines))["uses"]
+        assert ("10.0.0.4", "two", None) == (use["address"], use["node"], use["until"])
+
+    def test_without_the_ledger_nobody_knows(self, cluster: SmallCluster) -> None:
+        cluster.network.partition("cli", "ledger")
+        with pytest.raises(ComponentUnreachable, match="`podpool pods` and `podpool nodes` tell without it"):
+            run(cluster, history.of_node, node="two", at="")
+
+
+def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
+    with small_cluster() as cluster:
+        cluster.delete_pod(cluster.pods[3])
+        cluster.loop.run_until_complete(cluster.pass_time(60.0))
+        code, lines, _ = run(
+            cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default"
+        )
+        assert 1 == code
+        assert lines[0].startswith(f"{cluster.pods[3]}: It is gone: until 2027-01-15T08:0")
+        assert lines[0].endswith(" it had 10.0.0.4 on node two.")
+        (_, line) = run(
+            cluster, history.of_pod, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
+        )[1]
+        assert "now" not in line
