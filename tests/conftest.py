@@ -1,7 +1,7 @@
-"""What every test may ask for: the real parts, started once for each worker, and the profiles of the random searches.
+"""Fixtures of real components, started once per worker, and the hypothesis profiles.
 
-A test may stop, pause or kill a part: each test gets it running, because the fixture settles it after the last one.
-Tests of one part share an xdist group, so that it starts once.
+A test may stop, pause or kill a component: its fixture restores it afterwards. Tests that use the same component share
+an xdist group, so that it starts once.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from parts.postgres import Postgres
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# Under xdist a busy machine makes any generator look slow, and workers run the same test from different places.
-NOT_OUR_CONCERN = (HealthCheck.too_slow, HealthCheck.differing_executors)
-settings.register_profile("dev", deadline=None, suppress_health_check=NOT_OUR_CONCERN)
+# A busy machine makes generators slow, and xdist runs a test from different executors.
+SUPPRESSED = (HealthCheck.too_slow, HealthCheck.differing_executors)
+settings.register_profile("dev", deadline=None, suppress_health_check=SUPPRESSED)
 settings.register_profile("ci", settings.get_profile("dev"), derandomize=True, max_examples=100, print_blob=True)
-# One run of the tests for each mutant: fewer examples, and nothing remembered from the mutant before.
+settings.register_profile("fast", settings.get_profile("ci"), max_examples=15)
+# Mutation tests run the suite once per mutant: fewer examples, and no examples of earlier mutants.
 settings.register_profile(
     "mutants", settings.get_profile("ci"), max_examples=30, database=None, phases=(Phase.explicit, Phase.generate)
 )
@@ -35,7 +36,7 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 @pytest.fixture(scope="session")
 def started_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """etcd and the API server, for all tests of this worker."""
+    """etcd and kube-apiserver for all tests of this worker."""
     plane = ControlPlane(tmp_path_factory.mktemp("control-plane"))
     try:
         plane.start()
@@ -46,14 +47,14 @@ def started_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 
 @pytest.fixture
 def control_plane(started_control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A real Kubernetes control plane, serving before and after the test."""
+    """A real Kubernetes control plane; restored after the test."""
     yield started_control_plane
     started_control_plane.settle()
 
 
 @pytest.fixture(scope="session")
 def started_postgres() -> Iterator[Postgres]:
-    """PostgreSQL, for all tests of this worker."""
+    """PostgreSQL for all tests of this worker."""
     postgres = Postgres()
     try:
         postgres.start()
@@ -64,14 +65,14 @@ def started_postgres() -> Iterator[Postgres]:
 
 @pytest.fixture
 def postgres(started_postgres: Postgres) -> Iterator[Postgres]:
-    """A real PostgreSQL, serving before and after the test."""
+    """A real PostgreSQL; restored after the test."""
     yield started_postgres
     started_postgres.server.settle()
 
 
 @pytest.fixture
 def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]:
-    """A host side of its own for each test, cheap enough, with Pods' namespaces to be made in it."""
+    """Network namespaces of one test: a host side, in which the test creates those of Pods."""
     held = Namespaces(tmp_path_factory.mktemp("namespaces"))
     try:
         held.start()
@@ -82,7 +83,7 @@ def namespaces(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Namespaces]
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    """Chromium, for all tests of this worker."""
+    """Chromium for all tests of this worker."""
     started = Browser(tmp_path_factory.mktemp("chromium"))
     started.start()
     try:
@@ -93,7 +94,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
 
 @pytest.fixture
 def pictures(request: pytest.FixtureRequest) -> Path:
-    """Where pictures of the page are kept after the tests of a folder."""
+    """The directory for screenshots that tests of a folder keep."""
     place = Path(__file__).resolve().parents[1] / "artefacts" / request.path.parent.name
     place.mkdir(parents=True, exist_ok=True)
     return place
