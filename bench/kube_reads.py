@@ -91,8 +91,8 @@ async def listed(address: str) -> ObjectCache[Pod]:
     async with following(address) as mirror, aclosing(mirror.stream()) as events:
         first = await anext(events)
         if isinstance(first, Replaced):
-            mirror.store.replace(first.objects)
-        return mirror.store
+            mirror.cache.replace(first.objects)
+        return mirror.cache
 
 
 @contextmanager
@@ -113,8 +113,8 @@ async def mirrored(address: str) -> AsyncIterator[ObjectCache[Pod]]:
     async with following(address) as mirror:
         running = asyncio.ensure_future(mirror.run())
         try:
-            await mirror.store.synced.wait()
-            yield mirror.store
+            await mirror.cache.synced.wait()
+            yield mirror.cache
         finally:
             running.cancel()
             await asyncio.wait([running])

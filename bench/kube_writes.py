@@ -55,7 +55,7 @@ def prepare(plane: ControlPlane) -> None:
     async def make() -> None:
         transport = road(plane)
         try:
-            client = KubeClient(transport, deadline=60.0)
+            client = KubeClient(transport, timeout=60.0)
             await install_crds(client, crd_manifests())
             for each in range(AT_ONCE):
                 await client.create(NODE_NETWORK_CONFIGS, {"metadata": {"name": f"node-{each}"}}, namespace=NAMESPACE)
@@ -111,7 +111,7 @@ def bare_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
 def patch(client: KubeClient, node: int) -> Coroutine[Any, Any, object]:
     """Write one number into one object."""
     wanted = {"spec": {"requestedIPCount": next(_numbers)}}
-    return client.merge(NODE_NETWORK_CONFIGS, f"node-{node}", wanted, namespace=NAMESPACE)
+    return client.merge_patch(NODE_NETWORK_CONFIGS, f"node-{node}", wanted, namespace=NAMESPACE)
 
 
 async def dictate(node: int, writes: int) -> list[Request]:

@@ -123,7 +123,7 @@ class Listener(asyncio.Protocol):
 async def write(client: KubeClient, name: str) -> None:
     """Make one write."""
     patch = {"spec": {"requestedIPCount": next(_numbers)}}
-    await client.merge(NODE_NETWORK_CONFIGS, name, patch, namespace=NAMESPACE)
+    await client.merge_patch(NODE_NETWORK_CONFIGS, name, patch, namespace=NAMESPACE)
 
 
 @contextmanager
@@ -138,7 +138,7 @@ def served(run: Callable[[KubeClient, int], Awaitable[float]]) -> Iterator[Run]:
         pocket = Daemon([sys.executable, "-m", "podpool", *words], log=home / "log", ready=kubeconfig.exists)
         pocket.start()
         road = from_kubeconfig(kubeconfig)
-        client = KubeClient(road, deadline=60.0)
+        client = KubeClient(road, timeout=60.0)
         try:
             runner.run(prepare(client))
             yield lambda _: runner.run(_awaited(run(client, port)))

@@ -36,7 +36,7 @@ def test_a_network_config_has_azures_names() -> None:
         },
     }
     config = msgspec.convert(told, NodeNetworkConfig)
-    assert (16, ("a",), 250) == (config.spec.requested, config.spec.released, config.status.scaler.max_ip_count)
+    assert (16, ("a",), 250) == (config.spec.requested, config.spec.pending_release, config.status.scaler.max_ip_count)
     assert "s" == config.status.network_containers[0].subscription_id
     assert "kube-system/n" == config.key
     del told["metadata"]["managedFields"]  # type: ignore[attr-defined]  # a dict of this test's own
@@ -124,7 +124,8 @@ def test_paths() -> None:
     assert "/api/v1/nodes/a" == NODES.path(name="a")
     assert "/api/v1/pods" == PODS.path()
     assert "/apis/coordination.k8s.io/v1/namespaces/n/leases" == LEASES.path(namespace="n")
-    assert "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs/a/status" == NODE_NETWORK_CONFIGS.path(
-        namespace="kube-system", name="a", sub="status"
+    assert (
+        "/apis/acn.azure.com/v1alpha/namespaces/kube-system/nodenetworkconfigs/a/status"
+        == NODE_NETWORK_CONFIGS.path(namespace="kube-system", name="a", subresource="status")
     )
     assert ("v1", "acn.azure.com/v1alpha") == (NODES.api_version, NODE_NETWORK_CONFIGS.api_version)

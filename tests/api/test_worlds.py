@@ -123,11 +123,13 @@ async def us_at_work(client: KubeClient) -> None:
         status=NodeSlicePoolStatus(allocations=(SliceAllocation(node_name="", slice_range="10.0.0.0/10"),)),
     )
     assert slices.status == (await client.create(NODE_SLICE_POOLS, slices)).status
-    config = NodeNetworkConfig(metadata=meta, spec=NetworkConfigSpec(requested=15, released=("g",)))
+    config = NodeNetworkConfig(metadata=meta, spec=NetworkConfigSpec(requested=15, pending_release=("g",)))
     assert config.spec == (await client.create(NODE_NETWORK_CONFIGS, config)).spec
     status = WHOLE["NodeNetworkConfig"]["status"]
-    await client.merge(NODE_NETWORK_CONFIGS, "ours", {"status": status}, namespace="default", sub="status")
-    assert status == (await client.read(NODE_NETWORK_CONFIGS, "ours", namespace="default"))["status"]
+    await client.merge_patch(
+        NODE_NETWORK_CONFIGS, "ours", {"status": status}, namespace="default", subresource="status"
+    )
+    assert status == (await client.get_raw(NODE_NETWORK_CONFIGS, "ours", namespace="default"))["status"]
 
 
 async def as_us(plane: ControlPlane) -> None:

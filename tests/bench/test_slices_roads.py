@@ -59,7 +59,7 @@ class Nodes:
 
     async def fill(self, name: str) -> None:
         entry = {"1": {"id": "box", "podref": "default/web", "ifname": "net1"}}
-        await self.kube.merge(IP_POOLS, name, {"spec": {"allocations": entry}}, namespace=NAMESPACE)
+        await self.kube.merge_patch(IP_POOLS, name, {"spec": {"allocations": entry}}, namespace=NAMESPACE)
 
 
 def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
@@ -84,7 +84,7 @@ def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
         await nodes.fill("before")
         await nodes.kube.delete(IP_POOLS, "after", namespace=NAMESPACE)
         await asyncio.sleep(1)
-        assert {"before": ["1"]} == {each.metadata.name: [*each.spec.allocations] for each in follower.store.values()}
+        assert {"before": ["1"]} == {each.metadata.name: [*each.spec.allocations] for each in follower.cache.values()}
 
     with_nodes(story)
 
@@ -118,7 +118,7 @@ def test_watches_that_nothing_happens_on_last() -> None:
         await nodes.make("late", "a")
         await asyncio.sleep(1)
         assert begun == road.calls
-        assert 1 == len(list(follower.store.values()))
+        assert 1 == len(list(follower.cache.values()))
 
     with_nodes(story)
 

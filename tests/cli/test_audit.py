@@ -1,4 +1,4 @@
-"""The audit finds whatever is planted, says nothing where all is well, and mends only what is surely safe."""
+"""The audit finds whatever is planted, says nothing where all is well, and repairs only what is safe."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ async def clear(client: KubeClient) -> None:
         except ApiNotFound:  # the kind itself
             continue
         for each in left:
-            await client.delete(kind, each.metadata.name, namespace=each.metadata.namespace or None, grace=0)
+            await client.delete(kind, each.metadata.name, namespace=each.metadata.namespace or None, grace_seconds=0)
 
 
 @asynccontextmanager
@@ -183,7 +183,7 @@ class Site:
     async def override(self, **scaler: float) -> None:
         """Have a person insist on a scaler, or, with nothing, no longer."""
         spec = {"scaler": {"batch": None, "buffer": None} | scaler}
-        await self.client.merge(CLUSTER_SUBNETS, SUBNET.name, {"spec": spec}, namespace=self.namespace)
+        await self.client.merge_patch(CLUSTER_SUBNETS, SUBNET.name, {"spec": spec}, namespace=self.namespace)
 
     async def forget_subnet(self) -> None:
         """Have a person delete what is told of the subnet."""
@@ -206,8 +206,8 @@ class Site:
     async def request(self, name: str, wanted: int, *, names: tuple[str, ...] = (), **report: Any) -> None:  # noqa: ANN401  as AgentReport has them
         """Have a node's agent ask."""
         shown = await self.container(name)
-        told = AgentReport(container=shown.id if shown else "", boot_id=f"boot-of-{name}", **report)
-        await self.client.merge(
+        told = AgentReport(network_container=shown.id if shown else "", boot_id=f"boot-of-{name}", **report)
+        await self.client.merge_patch(
             NODE_NETWORK_CONFIGS,
             name,
             {

@@ -3,7 +3,7 @@
 import json
 
 from podpool.api.builtin import PODS
-from podpool.ledger.admin_messages import PodUse
+from podpool.ledger.admin_messages import PodUsage
 from tests.controller.sites import Place, Site, until
 from tests.kube.loops import in_loop
 
@@ -25,13 +25,13 @@ async def run_pod(site: Site, name: str, address: str, **metadata: object) -> No
 
 async def report(site: Site, name: str, address: str, phase: str = "Running") -> None:
     status = {"phase": phase, "podIP": address, "podIPs": [{"ip": address}], "startTime": STARTED}
-    await site.client.merge(PODS, name, {"status": status}, namespace=site.namespace, sub="status")
+    await site.client.merge_patch(PODS, name, {"status": status}, namespace=site.namespace, subresource="status")
 
 
-async def pods_of(site: Site, address: str, count: int, *, ended: int = 0) -> tuple[PodUse, ...]:
+async def pods_of(site: Site, address: str, count: int, *, ended: int = 0) -> tuple[PodUsage, ...]:
     """Wait until the ledger knows of so many Pods that had an address, and that so many have it no more."""
 
-    async def known() -> tuple[PodUse, ...] | None:
+    async def known() -> tuple[PodUsage, ...] | None:
         tenures = (await site.ledger.history(address=address)).tenures
         uses = tenures[0].pods if tenures else ()
         return uses if (count, ended) == (len(uses), sum(use.until is not None for use in uses)) else None
@@ -51,7 +51,7 @@ async def test_a_pod_is_told_with_its_uid_since_when_and_until_when(place: Place
         pod = await site.client.get(PODS, "web", namespace=site.namespace)
         assert (pod.metadata.uid, "web", site.namespace) == (use.uid, use.name, use.namespace)
         assert use.since.startswith("2026-01-02T03:04:05")
-        await site.client.delete(PODS, "web", namespace=site.namespace, grace=0)
+        await site.client.delete(PODS, "web", namespace=site.namespace, grace_seconds=0)
         await pods_of(site, address, 1, ended=1)
         await run_pod(site, "next", address)
         latest, before = await pods_of(site, address, 2, ended=1)

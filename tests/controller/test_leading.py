@@ -84,7 +84,7 @@ async def test_who_does_not_lead_writes_nothing() -> None:
     def refuse() -> None:
         raise LeadershipLost("the lease")
 
-    client = KubeClient(api).permitted(refuse)
+    client = KubeClient(api).with_write_guard(refuse)
     with pytest.raises(LeadershipLost):
         await client.create(LEASES, {"metadata": {"name": "l", "namespace": "default"}})
     assert [] == list((await client.list(LEASES)).items)

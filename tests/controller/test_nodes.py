@@ -183,8 +183,8 @@ class TestHealing:
                 {"networkContainers": None, "assignedIPCount": None, "scaler": None},
                 {"networkContainers": [{"id": before.id, "version": before.version, "ipAssignments": []}]},
             ):
-                await site.client.merge(
-                    NODE_NETWORK_CONFIGS, "n1", {"status": broken}, namespace=site.namespace, sub="status"
+                await site.client.merge_patch(
+                    NODE_NETWORK_CONFIGS, "n1", {"status": broken}, namespace=site.namespace, subresource="status"
                 )
                 assert before == await site.holding("n1", 15)
 
@@ -192,7 +192,7 @@ class TestHealing:
     async def test_a_finalizer_that_was_removed_is_put_back(self, place: Place) -> None:
         async with place.running("n1") as site:
             foreign = {"metadata": {"finalizers": ["example.com/other"]}}
-            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", foreign, namespace=site.namespace)
+            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", foreign, namespace=site.namespace)
 
             async def back() -> bool:
                 config = await site.config("n1")
@@ -200,7 +200,7 @@ class TestHealing:
 
             await until(back, "both are there")
             assert await until(lambda: site.events("Mended", site.namespace), "it is told")
-            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=site.namespace)
+            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=site.namespace)
             await until(lambda: _finalized(site), "ours is there")
 
     @in_loop
@@ -226,14 +226,14 @@ class TestHealing:
         async with place.running("n1") as site:
             before = await site.granted("n1", 15)
             orphaned = {"metadata": {"ownerReferences": None}}
-            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=site.namespace)
+            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=site.namespace)
             assert before == await site.belongs("n1")
 
     @in_loop
     async def test_the_node_s_own_address_is_followed(self, place: Place) -> None:
         async with place.running("n1") as site:
             moved = {"status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.9"}]}}
-            await site.client.merge(NODES, "n1", moved, sub="status")
+            await site.client.merge_patch(NODES, "n1", moved, subresource="status")
 
             async def told() -> bool:
                 shown = await site.container("n1")

@@ -6,7 +6,7 @@ import pytest
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.api.crds import crd_manifests
-from podpool.controller.inventory import send_listing
+from podpool.controller.nnc_inventory import send_listing
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
@@ -40,7 +40,7 @@ async def test_a_container_is_listed_in_its_own_network(told: dict[str, str], ne
     meta = {"name": "n1", "namespace": "kube-system"}
     await kube.create(NODE_NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 1}})
     status = {"networkContainers": [CONTAINER | told]}
-    await kube.merge(NODE_NETWORK_CONFIGS, "n1", {"status": status}, namespace="kube-system", sub="status")
+    await kube.merge_patch(NODE_NETWORK_CONFIGS, "n1", {"status": status}, namespace="kube-system", subresource="status")
     settings = ControllerSettings(subnet=SubnetName(network="vnet", name="pods"))
     await send_listing(kube, LedgerClient(ledger), cluster="c", term=1, seen=0, settings=settings)
     (listing,) = ledger.listings

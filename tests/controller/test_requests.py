@@ -182,7 +182,7 @@ async def test_a_new_scaler_is_written_into_the_nncs_of_foreign_agents_alone(pla
     async with place.running("n1") as site:
         if foreign:
             patch = {"spec": {"requestedIPCount": 15}}
-            await site.client.merge(NODE_NETWORK_CONFIGS, "n1", patch, namespace=site.namespace)
+            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", patch, namespace=site.namespace)
             await site.holding("n1", 15)
         else:
             await site.granted("n1", 15)

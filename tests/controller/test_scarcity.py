@@ -250,8 +250,8 @@ class TestTold:
             await site.forget_subnet()
             await becomes(site, exhausted=False, batch=16)
             lie = {"status": {"exhausted": True, "timestamp": "never"}}
-            await site.client.merge(CLUSTER_SUBNETS, SUBNET.name, lie, namespace=site.namespace, sub="status")
-            await site.client.merge(CLUSTER_SUBNET_STATES, SUBNET.name, lie, namespace=site.namespace, sub="status")
+            await site.client.merge_patch(CLUSTER_SUBNETS, SUBNET.name, lie, namespace=site.namespace, subresource="status")
+            await site.client.merge_patch(CLUSTER_SUBNET_STATES, SUBNET.name, lie, namespace=site.namespace, subresource="status")
             await becomes(site, exhausted=False, batch=16)
 
 

@@ -43,7 +43,7 @@ def written(status: dict[str, Any]) -> NodeNetworkConfig:
 
 
 def test_a_request_is_asked_for_as_it_stands() -> None:
-    told = '{"demand":5,"restedSeconds":3.5,"bootID":"b1","version":6,"batch":16}'
+    told = '{"demand":5,"cooledSeconds":3.5,"bootID":"b1","version":6,"batch":16}'
     asked = item_of(
         config(
             metadata={"name": "n1", "annotations": {AGENT_ANNOTATION: told}},
@@ -135,10 +135,10 @@ def test_a_kept_container_is_asked_for_as_the_ledger_remembers_it() -> None:
         report=DemandReport(demand=20, version=7),
     )
     made = msgspec.convert(config_for(NODE, namespace="kube-system", record=record), NodeNetworkConfig)
-    assert (31, ("g9",)) == (made.spec.requested, made.spec.released)
+    assert (31, ("g9",)) == (made.spec.requested, made.spec.pending_release)
     report = agent_report(made)
     assert report is not None
-    assert (20, 7, "b1", 2.0) == (report.demand, report.version, report.boot_id, report.rested_seconds)
+    assert (20, 7, "b1", 2.0) == (report.demand, report.version, report.boot_id, report.cooled_seconds)
 
 
 @pytest.mark.parametrize(("label", "subnet"), [("vnet.other", "other"), ("nonsense", "pods"), (None, "pods")])

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import Scaler, target
 
-CALM = DebounceTiming(quiet=0.05, at_most=0.25, hold=30.0)
-EXHAUSTED = DebounceTiming(quiet=0.05, at_most=0.25, hold=0.0, spread=3.0)
+CALM = DebounceTiming(quiet=0.05, max_delay=0.25, hold=30.0)
+EXHAUSTED = DebounceTiming(quiet=0.05, max_delay=0.25, hold=0.0, spread=3.0)
 
 
 class Node:
@@ -34,9 +34,9 @@ class Node:
             self.debounce(self.again_at)
 
     def debounce(self, now: float) -> None:
-        verdict = debounce(self.pace, now=now, wanted=self.wanted, requested=self.requested, rhythm=self.rhythm)
-        self.pace = verdict.pace
-        self.again_at = math.inf if verdict.again_at is None else verdict.again_at
+        verdict = debounce(self.pace, now=now, wanted=self.wanted, requested=self.requested, timing=self.rhythm)
+        self.state = verdict.state
+        self.next_at = math.inf if verdict.next_at is None else verdict.next_at
         if verdict.request is not None:
             self.requested = verdict.request
             self.asked.append((now, verdict.request))
@@ -182,7 +182,7 @@ def test_left_alone_it_ends_where_it_wants_to_be(changes: list[tuple[float, int]
 
 @given(st.integers(0, 250), st.integers(0, 250), st.floats(0, 1e6))
 def test_looking_twice_at_one_moment_changes_nothing(wanted: int, requested: int, now: float) -> None:
-    first = debounce(DebounceState(), now=now, wanted=wanted, requested=requested, rhythm=CALM)
-    again = debounce(first.pace, now=now, wanted=wanted, requested=requested, rhythm=CALM)
+    first = debounce(DebounceState(), now=now, wanted=wanted, requested=requested, timing=CALM)
+    again = debounce(first.state, now=now, wanted=wanted, requested=requested, timing=CALM)
     assert first == again
-    assert msgspec.structs.asdict(first.pace) == msgspec.structs.asdict(again.pace)
+    assert msgspec.structs.asdict(first.state) == msgspec.structs.asdict(again.state)

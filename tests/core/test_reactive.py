@@ -18,7 +18,7 @@ class Node:
     def look(self, assigned: int, *, exhausted: bool = False) -> tuple[int, int]:
         """Look once; give the request and how many addresses are named for release."""
         step = reactive_step(
-            NodeHoldings(requested=self.requested, held=self.held, named=self.named, assigned=assigned),
+            NodeHoldings(requested=self.requested, held=self.held, pending_release=self.named, assigned=assigned),
             scaler=Scaler(self.batch, self.shares[0]),
             max_buffer=self.shares[1],
             maximum=self.maximum,

@@ -146,13 +146,13 @@ def test_surplus_counts_what_is_there_not_what_was_asked_for() -> None:
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 def test_what_is_named_is_surplus_no_more(held: int, named: int, wanted: int) -> None:
-    extra = surplus(NodeHoldings(requested=wanted, held=held, named=named), wanted=wanted)
-    assert 0 == surplus(NodeHoldings(requested=wanted, held=held, named=named + extra), wanted=wanted)
+    extra = surplus(NodeHoldings(requested=wanted, held=held, pending_release=named), wanted=wanted)
+    assert 0 == surplus(NodeHoldings(requested=wanted, held=held, pending_release=named + extra), wanted=wanted)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
 def test_without_its_surplus_a_node_has_what_it_wants_or_less(held: int, named: int, wanted: int) -> None:
-    extra = surplus(NodeHoldings(requested=0, held=held, named=named), wanted=wanted)
+    extra = surplus(NodeHoldings(requested=0, held=held, pending_release=named), wanted=wanted)
     assert extra >= 0
     assert held - named - extra <= max(wanted, held - named if not extra else wanted)
 

@@ -22,7 +22,9 @@ def test_the_defaults_are_valid_and_as_documented() -> None:
 
 
 def test_numbers_are_read_as_people_write_them() -> None:
-    settings = settings_from_strings({"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "utilization_poll": "250ms"})
+    settings = settings_from_strings(
+        {"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "utilization_poll": "250ms"}
+    )
     assert (8, 25, 150, 60.0, 0.25) == (
         settings.batch,
         settings.buffer,
@@ -35,7 +37,9 @@ def test_numbers_are_read_as_people_write_them() -> None:
 def test_numbers_are_read_from_one_line() -> None:
     assert settings_from_strings({"batch": "8", "shrink_hold": "1m"}) == parse_settings("batch=8, shrink_hold=1m")
     assert Settings() == parse_settings("")
-    with pytest.raises(InvalidInput, match="settings 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"):
+    with pytest.raises(
+        InvalidInput, match="settings 'batch': 'batch' has no value: write it as batch=8,shrink_hold=1m"
+    ):
         parse_settings("batch")
     with pytest.raises(InvalidInput, match="'batch' is given twice"):
         parse_settings("batch=8,batch=9")
@@ -111,20 +115,22 @@ def test_nothing_is_negative(name: str) -> None:
 def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() -> None:
     settings = Settings()
     assert (30.0, 5.0) == (settings.cooldown_in_force(exhausted=False), settings.cooldown_in_force(exhausted=True))
-    assert 30.0 == settings.rhythm(exhausted=False, nodes=100, place=0.5).hold
+    assert 30.0 == settings.debounce_timing(exhausted=False, nodes=100, position=0.5).hold
     assert (0.0, 0.5) == (
-        settings.rhythm(exhausted=True, nodes=100, place=0.5).hold,
-        settings.rhythm(exhausted=True, nodes=100, place=0.5).spread,
+        settings.debounce_timing(exhausted=True, nodes=100, position=0.5).hold,
+        settings.debounce_timing(exhausted=True, nodes=100, position=0.5).spread,
     )
-    assert 15.0 == settings.rhythm(exhausted=True, nodes=1_000_000, place=0.5).spread
+    assert 15.0 == settings.debounce_timing(exhausted=True, nodes=1_000_000, position=0.5).spread
     assert (0.05, 0.25) == (
-        settings.rhythm(exhausted=True, nodes=1, place=0.0).quiet,
-        settings.rhythm(exhausted=True, nodes=1, place=0.0).at_most,
+        settings.debounce_timing(exhausted=True, nodes=1, position=0.0).quiet,
+        settings.debounce_timing(exhausted=True, nodes=1, position=0.0).max_delay,
     )
 
 
 def test_grading_follows_the_numbers() -> None:
-    rules = settings_from_strings({"upper_threshold": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}).grading
+    rules = settings_from_strings(
+        {"upper_threshold": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}
+    ).batch_rules
     assert (95, 10, 120.0) == (rules.upper, rules.margin, rules.hold)
 
 

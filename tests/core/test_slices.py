@@ -38,7 +38,7 @@ def cut_anew(table: SliceTable, other: SliceLayout, *, in_use: Collection[str]) 
     """Let who uses its slice keep it, and who has one that fits; the rest join again, in order."""
     again = SliceTable(other, held={node: table.held[node] for node in in_use})
     for node, slice_ in table.held.items():
-        again.keep(node, slice_)
+        again.adopt(node, slice_)
     for node in (*table.held, *table.waiting):
         again.join(node)
     return again
@@ -62,7 +62,7 @@ class SliceMachine(RuleBasedStateMachine):
             self.queue += [] if node in self.queue else [node]
         else:
             assert [] == self.queue, "somebody was waiting before"
-            assert self.table.cut.has(given_out)
+            assert self.table.layout.contains(given_out)
             self.known[node] = given_out
 
     @rule(node=nodes)
@@ -89,8 +89,8 @@ class SliceMachine(RuleBasedStateMachine):
         self.queue = list(self.table.waiting)
         assert sorted(everybody) == sorted([*self.known, *self.queue])
         assert all(self.known[node] == before[node] for node in in_use)
-        assert all(self.known[node] == before[node] for node in before if other.has(before[node]))
-        assert all(other.has(slice_) for node, slice_ in self.known.items() if node not in in_use)
+        assert all(self.known[node] == before[node] for node in before if other.contains(before[node]))
+        assert all(other.contains(slice_) for node, slice_ in self.known.items() if node not in in_use)
 
     @invariant()
     def nobody_moved(self) -> None:
@@ -108,8 +108,8 @@ class SliceMachine(RuleBasedStateMachine):
             held = [each.range for each in self.table.held.values()]
             free = [
                 number
-                for number in range(self.table.cut.count)
-                if not any(self.table.cut.slice(number).range.overlaps(each) for each in held)
+                for number in range(self.table.layout.count)
+                if not any(self.table.layout.slice(number).range.overlaps(each) for each in held)
             ]
             assert [] == free
 
@@ -138,7 +138,7 @@ def test_a_range_is_divided_in_order(text: str, size: str, slices: list[str]) ->
 
 def test_all_of_ipv6_is_divided_without_being_listed() -> None:
     table = SliceTable(cut("::/0", "/128"))
-    assert 1 << 128 == table.cut.count
+    assert 1 << 128 == table.layout.count
     assert ["::/128", "::1/128"] == [str(table.join(node)) for node in ("a", "b")]
 
 
@@ -223,7 +223,7 @@ class TestKeeping:
 
     def test_one_that_is_free_is_its_own(self) -> None:
         table = SliceTable(cut("10.0.0.0/24", "/26"), waiting=["a", "b"])
-        assert table.keep("a", parse_prefix("10.0.0.128/26"))
+        assert table.adopt("a", parse_prefix("10.0.0.128/26"))
         assert ("b",) == table.waiting
         assert ["10.0.0.0/26", "10.0.0.128/26"] == [str(table.join(node)) for node in ("b", "a")]
         assert ["10.0.0.64/26", "10.0.0.192/26"] == [str(table.join(node)) for node in ("c", "d")]
@@ -234,11 +234,11 @@ class TestKeeping:
     def test_one_that_is_taken_closed_or_of_another_cut_is_not(self, slice_: str) -> None:
         held = {"first": parse_prefix("10.0.0.0/26")}
         table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, closed=[(1, 1)])
-        assert not table.keep("a", parse_prefix(slice_))
+        assert not table.adopt("a", parse_prefix(slice_))
         assert held == table.held
 
     def test_one_beside_its_own_is_not(self) -> None:
         table = SliceTable(cut("10.0.0.0/24", "/26"))
         table.join("a")
-        assert not table.keep("a", parse_prefix("10.0.0.64/26"))
+        assert not table.adopt("a", parse_prefix("10.0.0.64/26"))
         assert "10.0.0.0/26" == str(table.join("a"))

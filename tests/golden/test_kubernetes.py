@@ -41,8 +41,8 @@ def test_annotations_labels_taints_and_finalizers() -> None:
 
 
 def test_values_of_annotations() -> None:
-    """What the agent tells as JSON in `podpool.io/agent` and in `podpool.io/slices`."""
-    reports = {"podpool.io/agent": AgentReport, "podpool.io/slices": SliceReport}
+    """What the agent tells as JSON in `podpool.io/agent` and in `podpool.io/slice-report`."""
+    reports = {"podpool.io/agent": AgentReport, "podpool.io/slice-report": SliceReport}
     matches_json("kubernetes/annotations.json", {name: on_the_wire(sample(each)) for name, each in reports.items()})
     golden = msgspec.json.decode((DATA / "kubernetes/annotations.json").read_bytes())
     for name, report in reports.items():

@@ -26,7 +26,7 @@ from podpool.ledger.messages import (
     SubnetName,
     SubnetSpec,
 )
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.agent.clocks import LoopClock
@@ -34,7 +34,7 @@ from tests.agent.clocks import LoopClock
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-PATIENCE = 30.0
+WAITING_AFTER = 30.0
 
 
 class Road:
@@ -53,12 +53,12 @@ class Road:
 class Site:
     """A cluster, a ledger, and who looks at both."""
 
-    def __init__(self, *, booked: bool = True) -> None:
+    def __init__(self, *, has_ledger: bool = True) -> None:
         rng = random.Random(1)  # noqa: S311  the same each time
         self.kube = KubeClient(ResourceHandler(ObjectStore(clock=LoopClock(), rng=rng)))
-        self._ledger = LedgerService(InlineStore(), clock=SystemClock(), rng=rng)
+        self._ledger = LedgerService(InlineSqliteStore(), clock=SystemClock(), rng=rng)
         self.road = Road(LedgerHandler(self._ledger))
-        ledger = LedgerClient(self.road) if booked else None
+        ledger = LedgerClient(self.road) if has_ledger else None
         self.observer = Observer(self.kube, ledger, clock=SystemClock(), rng=rng)
 
     async def open(self) -> None:
@@ -73,21 +73,21 @@ class Site:
         config = {"metadata": {"name": name}, "spec": {"requestedIPCount": 2}}
         await self.kube.create(NODE_NETWORK_CONFIGS, config, namespace="kube-system")
         status = {"status": {"networkContainers": [container]}}
-        await self.kube.merge(NODE_NETWORK_CONFIGS, name, status, namespace="kube-system", sub="status")
+        await self.kube.merge_patch(NODE_NETWORK_CONFIGS, name, status, namespace="kube-system", subresource="status")
 
     async def seen(self, holds: Callable[[Observer], object]) -> None:
         """Look again and again until something is seen."""
-        async with asyncio.timeout(PATIENCE):
+        async with asyncio.timeout(WAITING_AFTER):
             while True:
-                self.observer.scene.look(at=SystemClock().wall())
+                self.observer.model.look(at=SystemClock().wall())
                 if holds(self.observer):
                     return
                 await asyncio.sleep(0.01)
 
 
 @asynccontextmanager
-async def looking(*, booked: bool = True) -> AsyncIterator[Site]:
-    site = Site(booked=booked)
+async def looking(*, has_ledger: bool = True) -> AsyncIterator[Site]:
+    site = Site(has_ledger=has_ledger)
     await site.open()
     running = asyncio.create_task(site.observer.run())
     try:
@@ -107,14 +107,14 @@ def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
                 "spec": {"nodeName": "one", "containers": [{"name": "c", "image": "i"}]},
             }
             await site.kube.create(PODS, pod, namespace="default")
-            await site.seen(lambda observer: observer.scene.nodes.get("one") and observer.missing() is None)
-            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].waiting)
+            await site.seen(lambda observer: observer.model.nodes.get("one") and observer.missing() is None)
+            await site.seen(lambda observer: 1 == observer.model.nodes["one"].waiting)
             status = {"status": {"phase": "Running", "podIPs": [{"ip": "10.0.0.9"}]}}
-            await site.kube.merge(PODS, "web", status, namespace="default", sub="status")
-            await site.seen(lambda observer: 1 == observer.scene.nodes["one"].assigned)
-            await site.seen(lambda observer: 1 == observer.scene.subnets["vnet.pods"].assigned)
-            assert 254 == site.observer.scene.subnets["vnet.pods"].capacity
-            assert {} == site.observer.scene.troubles
+            await site.kube.merge_patch(PODS, "web", status, namespace="default", subresource="status")
+            await site.seen(lambda observer: 1 == observer.model.nodes["one"].assigned)
+            await site.seen(lambda observer: 1 == observer.model.subnets["vnet.pods"].assigned)
+            assert 254 == site.observer.model.subnets["vnet.pods"].capacity
+            assert {} == site.observer.model.problems
 
     asyncio.run(story())
 
@@ -123,10 +123,10 @@ def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -
     async def story() -> None:
         async with looking() as site:
             await site.join("one")
-            await site.seen(lambda observer: LEDGER in observer.scene.troubles and observer.scene.nodes)
+            await site.seen(lambda observer: LEDGER in observer.model.problems and observer.model.nodes)
             assert "the ledger cannot be reached: the road is closed" == site.observer.missing()
             site.road.closed = False
-            await site.seen(lambda observer: observer.scene.subnets and not observer.scene.troubles)
+            await site.seen(lambda observer: observer.model.subnets and not observer.model.problems)
             assert site.observer.missing() is None
 
     asyncio.run(story())
@@ -134,18 +134,18 @@ def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -
 
 def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
     async def story() -> None:
-        async with looking(booked=False) as site:
+        async with looking(has_ledger=False) as site:
             await site.kube.create(NODES, {"metadata": {"name": "bare"}})
-            await site.seen(lambda observer: observer.missing() is None and observer.scene.nodes)
-            assert ({}, "Every Pod has its address.") == (site.observer.scene.subnets, site.observer.scene.headline)
+            await site.seen(lambda observer: observer.missing() is None and observer.model.nodes)
+            assert ({}, "Every Pod has its address.") == (site.observer.model.subnets, site.observer.model.headline)
             await site.join("one")
             await site.kube.create(CLUSTER_SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
             status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}
-            await site.kube.merge(CLUSTER_SUBNETS, "pods", {"status": status}, namespace="kube-system", sub="status")
-            await site.seen(lambda observer: observer.scene.subnets and observer.scene.subnets["vnet.pods"].exhausted)
-            shown = site.observer.scene.subnets["vnet.pods"]
+            await site.kube.merge_patch(CLUSTER_SUBNETS, "pods", {"status": status}, namespace="kube-system", subresource="status")
+            await site.seen(lambda observer: observer.model.subnets and observer.model.subnets["vnet.pods"].exhausted)
+            shown = site.observer.model.subnets["vnet.pods"]
             assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
-            assert {} == site.observer.scene.troubles
+            assert {} == site.observer.model.problems
 
     asyncio.run(story())
 
@@ -154,12 +154,14 @@ def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> No
     async def story() -> None:
         async with looking() as site:
             site.road.closed = False
-            await site.seen(lambda observer: observer.scene.subnets)
+            await site.seen(lambda observer: observer.model.subnets)
             ledger = LedgerClient(site.road)
             term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
             subnet = SubnetName(network="vnet", name="pods")
-            item = ReconcileItem(subnet=subnet, node="one", node_uid="uid", wanted=7, report=DemandReport(demand=0, batch=16))
+            item = ReconcileItem(
+                subnet=subnet, node="one", node_uid="uid", wanted=7, report=DemandReport(demand=0, batch=16)
+            )
             await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=(item,)))
-            await site.seen(lambda observer: 8 == observer.scene.subnets["vnet.pods"].reserved)
+            await site.seen(lambda observer: 8 == observer.model.subnets["vnet.pods"].reserved)
 
     asyncio.run(story())

@@ -34,7 +34,7 @@ async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
 
     async def lead() -> None:
         while True:
-            if elector.leading:
+            if elector.is_leader:
                 os.write(pages, f"{name} {leads}\n".encode())
             await asyncio.sleep(0.005)
 

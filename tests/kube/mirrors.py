@@ -24,9 +24,9 @@ class Mirror:
         self.told: list[tuple[NodeNetworkConfig | None, NodeNetworkConfig | None]] = []
         rng = random.Random(1)  # noqa: S311  seeded
         self.reflector = Informer(guest.client, NNC, rng=rng, namespace=guest.namespace, **selectors)
-        self.reflector.lasting = (lasting, lasting) if lasting else self.reflector.lasting
-        self.store = self.reflector.store
-        self.store.subscribe(self._tell)
+        self.reflector.watch_seconds = (lasting, lasting) if lasting else self.reflector.watch_seconds
+        self.cache = self.reflector.cache
+        self.cache.subscribe(self._tell)
         self._changed = asyncio.Event()
 
     def _tell(self, old: NodeNetworkConfig | None, new: NodeNetworkConfig | None) -> None:
@@ -41,17 +41,17 @@ class Mirror:
                 await self._changed.wait()
 
     async def has(self, name: str) -> None:
-        await self.until(lambda: f"{self.guest.namespace}/{name}" in self.store)
+        await self.until(lambda: f"{self.guest.namespace}/{name}" in self.cache)
 
     async def shows(self, *names: str) -> None:
         """Wait until these are the objects in the store, and see that a fresh list says the same."""
-        await self.until(lambda: sorted(names) == sorted(each.metadata.name for each in self.store.values()))
+        await self.until(lambda: sorted(names) == sorted(each.metadata.name for each in self.cache.values()))
         await self.equals_a_fresh_list()
 
     async def equals_a_fresh_list(self) -> None:
         """Wait until the store has come to be what the server has, while nobody writes."""
         wanted = await fresh(self.guest)
-        await self.until(lambda: wanted == {each.key: each for each in self.store.values()})
+        await self.until(lambda: wanted == {each.key: each for each in self.cache.values()})
 
     def names(self) -> list[Told]:
         return [(old.metadata.name if old else None, new.metadata.name if new else None) for old, new in self.told]
@@ -63,7 +63,7 @@ async def mirror(guest: Guest, **selectors: Any) -> AsyncIterator[Mirror]:  # no
     running = asyncio.ensure_future(watching.reflector.run())
     try:
         async with asyncio.timeout(100):
-            await watching.store.synced.wait()
+            await watching.cache.synced.wait()
         yield watching
     finally:
         running.cancel()
@@ -77,7 +77,7 @@ async def make(guest: Guest, *names: str, **labels: str) -> None:
 
 
 async def ask(guest: Guest, name: str, requested: int) -> None:
-    await guest.client.merge(NNC, name, {"spec": {"requestedIPCount": requested}}, namespace=guest.namespace)
+    await guest.client.merge_patch(NNC, name, {"spec": {"requestedIPCount": requested}}, namespace=guest.namespace)
 
 
 async def drop(guest: Guest, name: str) -> None:

@@ -43,7 +43,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 def installed(started_control_plane: ControlPlane) -> ControlPlane:
     """A cluster with our kinds, accounts and policies, all as printed."""
     define_kinds(started_control_plane)
-    started_control_plane.kubectl("apply", "-f", "-", manifest=printed("access"))
+    started_control_plane.kubectl("apply", "-f", "-", manifest=printed("rbac"))
     unshare(started_control_plane)
     return started_control_plane
 
@@ -183,7 +183,7 @@ class TestItsOwn:
         ("kind", "sub", "change"),
         [
             (NNC, "", {"metadata": {"finalizers": []}}),
-            (NNC, "", {"metadata": {"annotations": {"podpool.io/listed": "9"}}}),
+            (NNC, "", {"metadata": {"annotations": {"podpool.io/inventory": "9"}}}),
             (NNC, "", {"metadata": {"ownerReferences": [{**of("v1", "Node"), "name": "x", "uid": "x"}]}}),
             (NNC, "/status", {"status": {"assignedIPCount": 9}}),
             ("IPPool", "", {"metadata": {"annotations": {"podpool.io/node": "node-b"}}}),
@@ -251,7 +251,7 @@ def sharing(nodes: Nodes) -> Iterator[Nodes]:
     for name in ("others", "whereabouts"):
         again(nodes.plane.admin, LEASES, {"metadata": {"name": name}})
     until(lambda: refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "there is no such right yet")
-    nodes.plane.kubectl("apply", "-f", "-", manifest=printed("access", "--shared-ranges"))
+    nodes.plane.kubectl("apply", "-f", "-", manifest=printed("rbac", "--shared-ranges"))
     until(lambda: not refused(nodes.a.patch, f"{POOLS}/shared", TAKEN), "the right is in force")
     yield nodes
     unshare(nodes.plane)

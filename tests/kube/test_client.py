@@ -72,7 +72,7 @@ class TestObjects:
             with pytest.raises(ApiNotFound, match="get NodeNetworkConfig test-.*/missing"):
                 await guest.client.get(NNC, "missing", namespace=guest.namespace)
             with pytest.raises(ApiNotFound):
-                await guest.client.merge(NNC, "missing", {"spec": {}}, namespace=guest.namespace)
+                await guest.client.merge_patch(NNC, "missing", {"spec": {}}, namespace=guest.namespace)
             with pytest.raises(ApiNotFound):
                 await guest.client.delete(NNC, "missing", namespace=guest.namespace)
             with pytest.raises(ApiNotFound, match="namespaces"):
@@ -99,9 +99,9 @@ class TestPatches:
         async with cluster.guest() as guest:
             old = await made(guest, labels={"keep": "1", "drop": "2"})
             patch = {"metadata": {"labels": {"drop": None, "new": "3"}}, "spec": {"ipsNotInUse": ["g1"]}}
-            new = await guest.client.merge(NNC, "node-1", patch, namespace=guest.namespace)
+            new = await guest.client.merge_patch(NNC, "node-1", patch, namespace=guest.namespace)
             assert new.metadata.labels == {"keep": "1", "new": "3"}
-            assert new.spec == NetworkConfigSpec(requested=16, released=("g1",))
+            assert new.spec == NetworkConfigSpec(requested=16, pending_release=("g1",))
             assert int(new.metadata.resource_version) > int(old.metadata.resource_version)
 
     @in_loop
@@ -110,17 +110,17 @@ class TestPatches:
     ) -> None:
         async with cluster.guest() as guest:
             old = (await made(guest)).metadata.resource_version
-            await guest.client.merge(
+            await guest.client.merge_patch(
                 NNC, "node-1", {"spec": {"requestedIPCount": 17}}, namespace=guest.namespace, precondition=old
             )
             for sub in (None, "status"):
                 with pytest.raises(ApiConflict, match="node-1"):
-                    await guest.client.merge(
+                    await guest.client.merge_patch(
                         NNC,
                         "node-1",
                         {"spec": {"requestedIPCount": 18}, "status": {"assignedIPCount": 1}},
                         namespace=guest.namespace,
-                        sub=sub,
+                        subresource=sub,
                         precondition=old,
                     )
             assert (await guest.client.get(NNC, "node-1", namespace=guest.namespace)).spec.requested == 17
@@ -129,7 +129,7 @@ class TestPatches:
     async def test_a_patch_that_changes_nothing_is_no_write(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             old = await made(guest)
-            same = await guest.client.merge(
+            same = await guest.client.merge_patch(
                 NNC, "node-1", {"spec": {"requestedIPCount": 16}}, namespace=guest.namespace
             )
             assert same == old
@@ -147,7 +147,7 @@ class TestPatches:
                 {"op": "replace", "path": "/spec/requestedIPCount", "value": 32},
             ]
             new = await guest.client.json_patch(NNC, "node-1", operations, namespace=guest.namespace)
-            assert new.spec == NetworkConfigSpec(requested=32, released=("b", "c", "d"))
+            assert new.spec == NetworkConfigSpec(requested=32, pending_release=("b", "c", "d"))
 
     @in_loop
     async def test_a_json_patch_whose_test_fails_changes_nothing(self, cluster: Cluster) -> None:
@@ -167,14 +167,14 @@ class TestPatches:
             await made(guest)
             for meta in ({"uid": "another"}, {"name": "another"}):
                 with pytest.raises((ApiInvalid, ApiConflict)):
-                    await guest.client.merge(NNC, "node-1", {"metadata": meta}, namespace=guest.namespace)
+                    await guest.client.merge_patch(NNC, "node-1", {"metadata": meta}, namespace=guest.namespace)
 
     @in_loop
     async def test_fields_that_we_do_not_know_survive(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             strange = {"metadata": {"name": "n"}, "spec": {"requestedIPCount": 1, "strange": {"deep": [1, 2.5, "x"]}}}
             await guest.client.create(NNC, strange, namespace=guest.namespace)
-            await guest.client.merge(NNC, "n", {"spec": {"requestedIPCount": 2}}, namespace=guest.namespace)
+            await guest.client.merge_patch(NNC, "n", {"spec": {"requestedIPCount": 2}}, namespace=guest.namespace)
             test = [{"op": "test", "path": "/spec/strange", "value": {"deep": [1, 2.5, "x"]}}]
             assert (await guest.client.json_patch(NNC, "n", test, namespace=guest.namespace)).spec.requested == 2
 
@@ -189,9 +189,9 @@ class TestStatus:
                 "spec": {"requestedIPCount": 32},
                 "status": {"assignedIPCount": 5},
             }
-            new = await guest.client.merge(NNC, "node-1", both, namespace=guest.namespace, sub="status")
+            new = await guest.client.merge_patch(NNC, "node-1", both, namespace=guest.namespace, subresource="status")
             assert (new.spec.requested, new.status.assigned, new.metadata.labels) == (16, 5, {})
-            new = await guest.client.merge(
+            new = await guest.client.merge_patch(
                 NNC, "node-1", {**both, "status": {"assignedIPCount": 6}}, namespace=guest.namespace
             )
             assert (new.spec.requested, new.status.assigned, new.metadata.labels) == (32, 5, {"a": "b"})
@@ -202,7 +202,7 @@ class TestStatus:
             await made(guest)
 
             async def generation(patch: dict[str, Any], sub: str | None = None) -> int:
-                new = await guest.client.merge(NNC, "node-1", patch, namespace=guest.namespace, sub=sub)
+                new = await guest.client.merge_patch(NNC, "node-1", patch, namespace=guest.namespace, subresource=sub)
                 return new.metadata.generation
 
             assert await generation({"status": {"assignedIPCount": 5}}, "status") == 1
@@ -221,15 +221,17 @@ class TestStatus:
             }
             assert (await guest.client.create(NODES, node)).internal_address == "10.0.0.4"
             patch = {"status": {"nodeInfo": {"bootID": "boot-1"}}}
-            assert (await guest.client.merge(NODES, name, patch)).boot_id == ""
-            assert (await guest.client.merge(NODES, name, patch, sub="status")).boot_id == "boot-1"
+            assert (await guest.client.merge_patch(NODES, name, patch)).boot_id == ""
+            assert (await guest.client.merge_patch(NODES, name, patch, subresource="status")).boot_id == "boot-1"
 
     @in_loop
     async def test_a_kind_without_status_has_no_such_place(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await guest.client.create(LEASES, {"metadata": {"name": "l"}}, namespace=guest.namespace)
             with pytest.raises(ApiNotFound):
-                await guest.client.merge(LEASES, "l", {"spec": {}}, namespace=guest.namespace, sub="status")
+                await guest.client.merge_patch(
+                    LEASES, "l", {"spec": {}}, namespace=guest.namespace, subresource="status"
+                )
 
 
 class TestDeletes:
@@ -266,9 +268,9 @@ class TestDeletes:
 
             more = {"metadata": {"finalizers": ["podpool.io/ledger", "podpool.io/other"]}}
             with pytest.raises(ApiInvalid):
-                await guest.client.merge(NNC, "node-1", more, namespace=guest.namespace)
+                await guest.client.merge_patch(NNC, "node-1", more, namespace=guest.namespace)
 
-            await guest.client.merge(NNC, "node-1", {"metadata": {"finalizers": None}}, namespace=guest.namespace)
+            await guest.client.merge_patch(NNC, "node-1", {"metadata": {"finalizers": None}}, namespace=guest.namespace)
             with pytest.raises(ApiNotFound):
                 await guest.client.get(NNC, "node-1", namespace=guest.namespace)
 
@@ -282,7 +284,7 @@ class TestDeletes:
             assert [("bound", True)] == [
                 (each.metadata.name, bool(each.metadata.deletion_timestamp)) for each in left.items
             ]
-            await guest.client.delete(PODS, "bound", namespace=guest.namespace, grace=0)
+            await guest.client.delete(PODS, "bound", namespace=guest.namespace, grace_seconds=0)
             assert [] == list((await guest.client.list(PODS, namespace=guest.namespace)).items)
 
 
@@ -376,7 +378,7 @@ async def seen(
 ) -> list[tuple[str, str]]:
     """The next so many changes: what, and to which object."""
     changes: list[tuple[str, str]] = []
-    told = guest.client.watch(kind, since=since, namespace=guest.namespace, labels=labels, fields=fields)
+    told = guest.client.watch(kind, resource_version=since, namespace=guest.namespace, labels=labels, fields=fields)
     async with aclosing(told) as watch:
         async for change in watch:
             if change.type != "BOOKMARK":
@@ -392,9 +394,9 @@ class TestWatches:
         async with cluster.guest() as guest:
             before = await made(guest, "before")
             await made(guest, "a")
-            await guest.client.merge(NNC, "a", {"spec": {"requestedIPCount": 1}}, namespace=guest.namespace)
-            await guest.client.merge(
-                NNC, "a", {"status": {"assignedIPCount": 1}}, namespace=guest.namespace, sub="status"
+            await guest.client.merge_patch(NNC, "a", {"spec": {"requestedIPCount": 1}}, namespace=guest.namespace)
+            await guest.client.merge_patch(
+                NNC, "a", {"status": {"assignedIPCount": 1}}, namespace=guest.namespace, subresource="status"
             )
             await guest.client.delete(NNC, "a", namespace=guest.namespace)
             assert [("ADDED", "a"), ("MODIFIED", "a"), ("MODIFIED", "a"), ("DELETED", "a")] == await seen(
@@ -406,10 +408,10 @@ class TestWatches:
         async with cluster.guest() as guest:
             first = await made(guest, "a", finalizers=("podpool.io/ledger",))
             await guest.client.delete(NNC, "a", namespace=guest.namespace)
-            await guest.client.merge(NNC, "a", {"metadata": {"finalizers": []}}, namespace=guest.namespace)
+            await guest.client.merge_patch(NNC, "a", {"metadata": {"finalizers": []}}, namespace=guest.namespace)
             since = first.metadata.resource_version
             changes = []
-            async with aclosing(guest.client.watch(NNC, since=since, namespace=guest.namespace)) as watch:
+            async with aclosing(guest.client.watch(NNC, resource_version=since, namespace=guest.namespace)) as watch:
                 async for change in watch:
                     changes.append(change)
                     if change.type == "DELETED":
@@ -428,7 +430,9 @@ class TestWatches:
             since = (await guest.client.list(NNC, namespace=guest.namespace)).resource_version
             await made(guest, "a")
             for value in ("yes", "no", "yes"):
-                await guest.client.merge(NNC, "a", {"metadata": {"labels": {"mine": value}}}, namespace=guest.namespace)
+                await guest.client.merge_patch(
+                    NNC, "a", {"metadata": {"labels": {"mine": value}}}, namespace=guest.namespace
+                )
             await made(guest, "other", labels={"mine": "no"})
             assert [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")] == await seen(
                 guest, since=since, count=3, labels="mine=yes"
@@ -448,7 +452,9 @@ class TestWatches:
         async with cluster.guest() as guest:
             first = await made(guest, "a")
             since = first.metadata.resource_version
-            async with aclosing(guest.client.watch(NNC, since=since, namespace=guest.namespace, lasting=1)) as watch:
+            async with aclosing(
+                guest.client.watch(NNC, resource_version=since, namespace=guest.namespace, timeout_seconds=1)
+            ) as watch:
                 await made(guest, "b")
                 told = [change async for change in watch]
             assert ["b"] == [each.object.metadata.name for each in told if each.type == "ADDED"]

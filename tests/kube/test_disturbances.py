@@ -149,12 +149,12 @@ class TestLoad:
             await guest.fill(MANY)
             await cached(guest, MANY)
             async with mirror(guest) as seen:
-                assert MANY == len(seen.store)
+                assert MANY == len(seen.cache)
                 await guest.road.cut()
                 for number in range(0, MANY, MANY // 20):
                     await drop(guest, f"n-{number}")
                     await ask(guest, f"n-{number + 1}", 5)
-                await seen.until(lambda: MANY - 20 == len(seen.store))
+                await seen.until(lambda: MANY - 20 == len(seen.cache))
                 await seen.equals_a_fresh_list()
             await guest.empty()
 
@@ -172,5 +172,5 @@ def take(store: ObjectCache[NodeNetworkConfig], event: InformerEvent[NodeNetwork
 async def write_much(guest: Guest) -> None:
     for turn in range(200):
         patch = {"metadata": {"annotations": {"much": f"{turn}" * 60_000}}}
-        await guest.client.merge(NNC, "changes", patch, namespace=guest.namespace)
+        await guest.client.merge_patch(NNC, "changes", patch, namespace=guest.namespace)
     await change_all(guest)

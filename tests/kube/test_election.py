@@ -98,9 +98,9 @@ class TestLeading:
             stage = Stage(guest.road, guest.namespace)
             async with candidates(stage, "a") as (first,):
                 await stage.led_by("a")
-                assert first.elector.leading
+                assert first.elector.is_leader
                 async with candidates(stage, "b") as (second,):
-                    assert not second.elector.leading
+                    assert not second.elector.is_leader
                     await first.stop()
                     freed = asyncio.get_running_loop().time()
                     assert (await lease(stage)).spec.holder_identity == ""
@@ -204,7 +204,7 @@ class TestLosing:
             only.road.inner = Deaf()
             await asyncio.sleep(60)
             assert 1 == len(stage.leads)
-            assert only.elector.leading
+            assert only.elector.is_leader
 
     @in_loop
     async def test_a_leader_whose_lease_is_anothers_stops_at_the_next_look(self, cluster: Cluster) -> None:
@@ -213,7 +213,7 @@ class TestLosing:
             async with candidates(stage, "a", timing=BRISK) as (first,):
                 await stage.led_by("a")
                 theirs = {"spec": {"holderIdentity": "b", "renewTime": "2030-01-01T00:00:00.000000Z"}}
-                await guest.client.merge(LEASES, "controller", theirs, namespace=guest.namespace)
+                await guest.client.merge_patch(LEASES, "controller", theirs, namespace=guest.namespace)
                 with pytest.raises(LeadershipLost):
                     await first.running
                 assert (await lease(stage)).spec.holder_identity == "b", "what is another's is not given back"

@@ -83,7 +83,7 @@ async def test_a_busy_server_is_asked_again_after_the_time_that_it_asked_for() -
 async def test_a_watch_waits_for_a_busy_server_too() -> None:
     road = Road(pocket())
     busy(road, 1, patience="3")
-    async with aclosing(KubeClient(road).watch(NAMESPACES, since="", lasting=1)) as watch:
+    async with aclosing(KubeClient(road).watch(NAMESPACES, resource_version="", timeout_seconds=1)) as watch:
         assert "ADDED" == (await anext(watch)).type
     assert 2 == len(road.sent)
 
@@ -131,7 +131,7 @@ async def test_no_answer_within_the_deadline_is_unreachable() -> None:
         await KubeClient(road).list(NODES)
     assert pytest.approx(10.0) == asyncio.get_running_loop().time()
     with pytest.raises(Unreachable):
-        await anext(KubeClient(road).watch(NODES, since="1"))
+        await anext(KubeClient(road).watch(NODES, resource_version="1"))
 
 
 @in_virtual_time

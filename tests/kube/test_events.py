@@ -32,7 +32,9 @@ class LoopClock:
 
 def on(name: str, namespace: str = "default") -> ObjectReference:
     """An object that something happens to."""
-    return object_reference(NODE_NETWORK_CONFIGS, NodeNetworkConfig(metadata=ObjectMeta(name=name, namespace=namespace, uid="u")))
+    return object_reference(
+        NODE_NETWORK_CONFIGS, NodeNetworkConfig(metadata=ObjectMeta(name=name, namespace=namespace, uid="u"))
+    )
 
 
 def recorder(client: KubeClient, clock: Clock) -> EventRecorder:
@@ -48,7 +50,7 @@ class Told:
         self.recorder = recorder(self.client, LoopClock())
 
     def tell(self, name: str = "a", *, reason: str = "SubnetShort", note: str = "no address left") -> None:
-        self.recorder.tell(on(name), reason=reason, action="Scaling", note=note, warning=True)
+        self.recorder.record(on(name), reason=reason, action="Scaling", note=note, warning=True)
 
     async def events(self) -> list[Event]:
         return list((await self.client.list(EVENTS, namespace="default")).items)
@@ -92,11 +94,11 @@ async def test_an_event_is_as_the_server_wants_it_and_is_counted(
     monkeypatch.setattr("podpool.kube.events.AGAIN", 0.1)
     async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
         regarding = on("node-1", guest.namespace)
-        made.tell(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
+        made.record(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
         first = await written(guest, regarding)
         assert ("SubnetShort", "Scaling", "Warning") == (first.reason, first.action, first.type)
         assert ("podpool-agent", "n", "ü" * 512) == (first.reporting_controller, first.reporting_instance, first.note)
-        made.tell(regarding, reason="SubnetShort", action="Scaling", note="another", warning=True)
+        made.record(regarding, reason="SubnetShort", action="Scaling", note="another", warning=True)
         again = await written(guest, regarding, times=2)
         assert (first.key, first.event_time, first.note) == (again.key, again.event_time, again.note)
 
@@ -105,7 +107,7 @@ async def test_an_event_is_as_the_server_wants_it_and_is_counted(
 async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: Cluster) -> None:
     async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
         node = object_reference(NODES, Node(metadata=ObjectMeta(name=guest.namespace)))
-        made.tell(node, reason="NodeGone", action="Releasing", note="its addresses are free")
+        made.record(node, reason="NodeGone", action="Releasing", note="its addresses are free")
         assert "default" == (await written(guest, node)).metadata.namespace
 
 
@@ -115,7 +117,7 @@ async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: 
 async def test_kubectl_shows_them(control_plane: ControlPlane) -> None:
     async with Cluster(control_plane).guest() as guest, running(recorder(guest.client, SystemClock())) as made:
         regarding = on("node-1", guest.namespace)
-        made.tell(regarding, reason="SubnetShort", action="Scaling", note="no address left")
+        made.record(regarding, reason="SubnetShort", action="Scaling", note="no address left")
         await written(guest, regarding)
         table = control_plane.kubectl("get", "events", "-n", guest.namespace)
         assert ["Normal", "SubnetShort", "nodenetworkconfig/node-1", "no address left"] == [
@@ -190,7 +192,7 @@ async def test_what_is_refused_is_given_up() -> None:
     async with recording() as told:
         told.road.answer = lambda request: Response(403, b"") if request.method == "POST" else None
         told.tell()
-        told.recorder.tell(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
+        told.recorder.record(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
         await asyncio.sleep(200)
         assert 2 == told.writes
 

@@ -45,7 +45,7 @@ class Contender:
 
     @property
     def leading(self) -> bool:
-        return self.machine.do(lambda: self.elector.leading)
+        return self.machine.do(lambda: self.elector.is_leader)
 
     async def _run(self) -> None:
         while True:

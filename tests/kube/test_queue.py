@@ -23,7 +23,7 @@ def queue() -> WorkQueue:
 
 async def worked(queue: WorkQueue, reconcile: Callable[[str], Awaitable[Requeue | None]], seconds: float) -> None:
     """Work for so long."""
-    working = asyncio.ensure_future(run_workers(queue, reconcile, workers=3, failed=lambda _key, _error: None))
+    working = asyncio.ensure_future(run_workers(queue, reconcile, workers=3, on_error=lambda _key, _error: None))
     await asyncio.sleep(seconds)
     working.cancel()
     await asyncio.wait([working])
@@ -36,19 +36,19 @@ class TestKeys:
         keys = queue()
         for key in ("a", "b", "a", "c", "b"):
             keys.add(key)
-        assert ["a", "b", "c"] == [await keys.take() for _ in range(3)]
+        assert ["a", "b", "c"] == [await keys.get() for _ in range(3)]
         assert len(keys) == 0
 
     @in_virtual_time
     async def test_a_key_that_is_asked_for_while_worked_on_comes_back_after(self) -> None:
         keys = queue()
         keys.add("a")
-        assert "a" == await keys.take()
+        assert "a" == await keys.get()
         keys.add("a")
         keys.add("a")
         assert len(keys) == 0, "not twice at once"
         keys.done("a")
-        assert "a" == await keys.take()
+        assert "a" == await keys.get()
         keys.done("a")
         assert keys.idle
 
@@ -57,7 +57,7 @@ class TestKeys:
         keys, loop = queue(), asyncio.get_running_loop()
         for seconds in (5.0, 2.0, 8.0):
             keys.add_after("a", seconds)
-        await keys.take()
+        await keys.get()
         keys.done("a")
         assert loop.time() == pytest.approx(2.0, abs=0.001)
         await asyncio.sleep(20)
@@ -68,16 +68,16 @@ class TestKeys:
         keys, loop = queue(), asyncio.get_running_loop()
         times = [loop.time()]
         for _ in range(16):
-            keys.retry("a")
-            await keys.take()
+            keys.add_rate_limited("a")
+            await keys.get()
             keys.done("a")
             times.append(loop.time())
         waits = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert 0.025 <= waits[0] <= 0.05
         assert all(0.5 <= wait / min(60.0, 0.05 * 2**turn) <= 1.0001 for turn, wait in enumerate(waits))
         keys.forget("a")
-        keys.retry("a")
-        await keys.take()
+        keys.add_rate_limited("a")
+        await keys.get()
         assert loop.time() - times[-1] <= 0.05
 
 
@@ -96,7 +96,7 @@ class TestMetrics:
 
         for key in ("good", "bad", "later", "hangs", "last"):
             keys.add(key)
-        working = asyncio.ensure_future(run_workers(keys, reconcile, workers=2, failed=lambda _key, _error: None))
+        working = asyncio.ensure_future(run_workers(keys, reconcile, workers=2, on_error=lambda _key, _error: None))
         await asyncio.sleep(1)
         first = keys.metrics()
         assert (3, 2, 0, 2) == (first.waiting, first.busy, first.later, first.taken)
@@ -160,7 +160,9 @@ class TestWork:
 
         keys.add("bad")
         keys.add("good")
-        working = asyncio.ensure_future(run_workers(keys, reconcile, workers=1, failed=lambda key, _: failures.append(key)))
+        working = asyncio.ensure_future(
+            run_workers(keys, reconcile, workers=1, on_error=lambda key, _: failures.append(key))
+        )
         await asyncio.sleep(10)
         working.cancel()
         await asyncio.wait([working])
@@ -192,7 +194,7 @@ class TestWork:
 
         keys.add("a")
         with pytest.raises(ExceptionGroup) as ended:
-            await run_workers(keys, reconcile, failed=strict)
+            await run_workers(keys, reconcile, on_error=strict)
         assert isinstance(ended.value.exceptions[0], KeyError)
 
     @in_virtual_time
@@ -211,12 +213,12 @@ class TestReconciling:
         names = [f"n-{number}" for number in range(10)]
         async with cluster.guest() as guest, mirror(guest) as seen:
             keys = queue()
-            seen.store.subscribe(lambda _, new: keys.add(new.key) if new else None)
+            seen.cache.subscribe(lambda _, new: keys.add(new.key) if new else None)
 
             async def reconcile(key: str) -> None:
-                found = seen.store.get(key)
+                found = seen.cache.get(key)
                 if found is not None and found.spec.requested != 7:
-                    await guest.client.merge(
+                    await guest.client.merge_patch(
                         NNC,
                         found.metadata.name,
                         {"spec": {"requestedIPCount": 7}},
@@ -229,7 +231,7 @@ class TestReconciling:
             for turn in range(5):
                 for name in names:
                     await ask(guest, name, turn)
-            await seen.until(lambda: [7] * 10 == [each.spec.requested for each in seen.store.values()])
+            await seen.until(lambda: [7] * 10 == [each.spec.requested for each in seen.cache.values()])
             await seen.equals_a_fresh_list()
             working.cancel()
             await asyncio.wait([working])
@@ -245,7 +247,7 @@ async def test_whatever_is_added_is_taken_and_never_while_it_is_held(steps: list
             keys.add(key)
             due.add(key)
         elif step == "take" and len(keys):
-            taken = await keys.take()
+            taken = await keys.get()
             assert taken not in held
             assert taken in due
             held.append(taken)

@@ -44,8 +44,8 @@ class TestFollowing:
             async with mirror(guest, labels="mine=yes") as seen:
                 for name, mine in (("b", "yes"), ("a", "no")):
                     patch = {"metadata": {"labels": {"mine": mine}}}
-                    await guest.client.merge(NNC, name, patch, namespace=guest.namespace)
-                await seen.until(lambda: [f"{guest.namespace}/b"] == list(seen.store))
+                    await guest.client.merge_patch(NNC, name, patch, namespace=guest.namespace)
+                await seen.until(lambda: [f"{guest.namespace}/b"] == list(seen.cache))
                 assert [(None, "a"), (None, "b"), ("a", None)] == seen.names()
 
     @in_loop
@@ -54,7 +54,7 @@ class TestFollowing:
             await make(guest, "a")
             async with mirror(guest, lasting=2) as seen:
                 for name in ("b", "c"):
-                    version = seen.reflector.seen
+                    version = seen.reflector.resource_version
                     await guest.road.reopened()
                     await make(guest, name)
                     await seen.has(name)
@@ -98,7 +98,7 @@ class TestStream:
             async with mirror(guest, fields="metadata.name=mine") as seen:
                 await ask(guest, "other", 5)
                 await ask(guest, "mine", 5)
-                await seen.until(lambda: [5] == [each.spec.requested for each in seen.store.values()])
+                await seen.until(lambda: [5] == [each.spec.requested for each in seen.cache.values()])
                 assert [(None, "mine"), ("mine", "mine")] == seen.names()
 
 
@@ -109,7 +109,7 @@ class TestQuorum:
             followed = reflector(guest)
             for number in range(20):
                 await make(guest, f"n-{number}")
-                assert number + 1 == len((await followed.quorum()).items)
+                assert number + 1 == len((await followed.quorum_list()).items)
             assert {""} == set(guest.road.listed), "no cache was asked"
 
     @in_virtual_time
@@ -121,7 +121,7 @@ class TestQuorum:
                 await make(guest, "lost")
                 await seen.has("lost")
                 guest.store.restore(copy)
-                assert [] == list((await seen.reflector.quorum()).items)
+                assert [] == list((await seen.reflector.quorum_list()).items)
                 assert [(copy.revision + 1, copy.revision)] == restores
 
     @in_virtual_time
@@ -131,7 +131,7 @@ class TestQuorum:
             async with mirror(guest, restored=lambda *versions: restores.append(versions)) as seen:
                 before = await snapshot_of(guest)
                 guest.road.answer = lambda request: before() if "limit" in request.query else None
-                asking = asyncio.ensure_future(seen.reflector.quorum())
+                asking = asyncio.ensure_future(seen.reflector.quorum_list())
                 guest.road.before = lambda request: make_first(guest, request)
                 await asking
                 await seen.has("first")
@@ -250,19 +250,19 @@ class TestPocketTrouble:
             async with mirror(guest) as seen:
                 await asyncio.sleep(10)
                 await make(guest, "a")
-                assert len(seen.store) == 0
+                assert len(seen.cache) == 0
                 await seen.shows("a")
                 assert 90 <= asyncio.get_running_loop().time() <= 92
 
     @in_virtual_time
     async def test_bookmarks_keep_a_quiet_watch_from_being_forgotten(self) -> None:
         async with Cluster(None).guest() as guest, mirror(guest) as seen:
-            first = seen.reflector.seen
+            first = seen.reflector.resource_version
             for each in range(20):
                 await guest.client.create(NNC, {"metadata": {"name": f"n-{each}"}}, namespace="default")
             await asyncio.sleep(RELIST_INTERVAL - 1)
             guest.store.compact()
-            assert int(first) < int(seen.reflector.seen)
+            assert int(first) < int(seen.reflector.resource_version)
             assert ["0"] == guest.road.listed
 
     @in_virtual_time
@@ -328,7 +328,7 @@ class TestOneObject:
             await make(guest, "one")
             copy = guest.store.snapshot()
             async with mirror(guest) as seen:
-                cache = seen.reflector.store
+                cache = seen.reflector.cache
                 await seen.has("one")
                 await ask(guest, "one", 7)
                 await seen.until(lambda: any(each.spec.requested for each in cache.values()))

@@ -21,18 +21,18 @@ class TestReplacing:
         async with cluster.guest() as guest:
             spec = {"requestedIPCount": 1, "ipsNotInUse": ["a"], "strange": STRANGE}
             await guest.client.create(NNC, {"metadata": {"name": "n"}, "spec": spec}, namespace=guest.namespace)
-            read = await guest.client.read(NNC, "n", namespace=guest.namespace)
+            read = await guest.client.get_raw(NNC, "n", namespace=guest.namespace)
             assert spec == read["spec"]
             del read["spec"]["ipsNotInUse"]
             new = await guest.client.replace(NNC, {**read, "spec": {**read["spec"], "requestedIPCount": 2}})
-            assert (2, ()) == (new.spec.requested, new.spec.released)
-            assert STRANGE == (await guest.client.read(NNC, "n", namespace=guest.namespace))["spec"]["strange"]
+            assert (2, ()) == (new.spec.requested, new.spec.pending_release)
+            assert STRANGE == (await guest.client.get_raw(NNC, "n", namespace=guest.namespace))["spec"]["strange"]
 
     @in_loop
     async def test_only_the_version_that_was_read_is_replaced(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             await guest.client.create(NNC, {"metadata": {"name": "n"}}, namespace=guest.namespace)
-            read = await guest.client.read(NNC, "n", namespace=guest.namespace)
+            read = await guest.client.get_raw(NNC, "n", namespace=guest.namespace)
             await guest.client.replace(NNC, {**read, "spec": {"requestedIPCount": 1}})
             with pytest.raises(ApiConflict, match="replace NodeNetworkConfig test-.*/n"):
                 await guest.client.replace(NNC, {**read, "spec": {"requestedIPCount": 2}})
@@ -42,18 +42,18 @@ class TestReplacing:
         async with cluster.guest() as guest:
             spec = {"requestedIPCount": 1}
             await guest.client.create(NNC, {"metadata": {"name": "n"}, "spec": spec}, namespace=guest.namespace)
-            read = await guest.client.read(NNC, "n", namespace=guest.namespace)
+            read = await guest.client.get_raw(NNC, "n", namespace=guest.namespace)
             both = {**read, "spec": {"requestedIPCount": 9}, "status": {"assignedIPCount": 5, "strange": STRANGE}}
-            new = await guest.client.replace(NNC, both, sub="status")
+            new = await guest.client.replace(NNC, both, subresource="status")
             assert (1, 5) == (new.spec.requested, new.status.assigned)
-            kept = await guest.client.read(NNC, "n", namespace=guest.namespace)
+            kept = await guest.client.get_raw(NNC, "n", namespace=guest.namespace)
             assert STRANGE == kept["status"]["strange"]
 
     @in_loop
     async def test_what_is_not_there_is_neither_read_nor_replaced(self, cluster: Cluster) -> None:
         async with cluster.guest() as guest:
             with pytest.raises(ApiNotFound, match="get NodeNetworkConfig test-.*/none"):
-                await guest.client.read(NNC, "none", namespace=guest.namespace)
+                await guest.client.get_raw(NNC, "none", namespace=guest.namespace)
             gone = {"metadata": {"name": "none", "namespace": guest.namespace, "resourceVersion": "1"}}
             with pytest.raises(ApiNotFound):
                 await guest.client.replace(NNC, gone)
@@ -70,7 +70,7 @@ class TestInstalling:
             await install_crds(guest.client, [theirs])
             await install_crds(guest.client, [ours])
             await install_crds(guest.client, [ours])
-            found = await guest.client.read(CRDS, name)
+            found = await guest.client.get_raw(CRDS, name)
             assert [("v2", True), ("v1", False)] == [
                 (each["name"], each["storage"]) for each in found["spec"]["versions"]
             ]

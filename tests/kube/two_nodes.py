@@ -104,7 +104,7 @@ HELD = {"spec": {"holderIdentity": "default/p"}}
 NOTES = {
     "IPPool": ("podpool.io/boot-id",),
     "Lease": ("podpool.io/boot-id", "podpool.io/signature"),
-    "Node": ("podpool.io/slices",),
+    "Node": ("podpool.io/slice-report",),
 }
 """The annotations that an agent writes on what is its own."""
 WANTED: dict[str, dict[str, Any]] = {

@@ -8,21 +8,21 @@ import asyncio
 import random
 from collections.abc import Sequence
 
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.errors import TermEnded, Unavailable
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.errors import StaleTerm, Unavailable
 from podpool.ledger.messages import (
-    ContainerState,
-    Item,
-    ListedContainer,
-    Listing,
-    NewSubnet,
-    OpenTerm,
-    Reconcile,
-    ReconcileAnswer,
-    Report,
+    NetworkContainerState,
+    ReconcileItem,
+    InventoryItem,
+    Inventory,
+    SubnetSpec,
+    OpenTermRequest,
+    ReconcileRequest,
+    ReconcileResponse,
+    DemandReport,
     SubnetName,
 )
-from podpool.ledger.storage.store import Store
+from podpool.ledger.domain.repository import LedgerStore
 from podpool.runtime.clock import SystemClock
 from tests.ledger.offices import listed
 
@@ -30,26 +30,26 @@ SUBNETS = tuple(SubnetName(network="vnet", name=name) for name in ("blue", "gree
 Place = tuple[SubnetName, str]
 
 
-def ledger_on(store: Store) -> Ledger:
-    return Ledger(store, clock=SystemClock(), rng=random.SystemRandom())
+def ledger_on(store: LedgerStore) -> LedgerService:
+    return LedgerService(store, clock=SystemClock(), rng=random.SystemRandom())
 
 
-async def make_subnets(ledger: Ledger, *, cooldown: float = 0.0) -> None:
+async def make_subnets(ledger: LedgerService, *, cooldown: float = 0.0) -> None:
     for number, name in enumerate(SUBNETS):
         cidr = f"10.{number}.0.0/22"
-        new = NewSubnet(network=name.network, name=name.name, cidr=cidr, cooldown=cooldown, cooldown_floor=cooldown)
+        new = SubnetSpec(network=name.network, name=name.name, cidr=cidr, cooldown=cooldown, cooldown_exhausted=cooldown)
         await ledger.create_subnet(new)
 
 
 class Cluster:
     """One cluster's leader. Every call goes to some replica; one without an answer is sent again, as it was."""
 
-    def __init__(self, name: str, replicas: Sequence[Ledger], *, seed: int) -> None:
+    def __init__(self, name: str, replicas: Sequence[LedgerService], *, seed: int) -> None:
         self.name = name
         self.replicas = replicas
         self.rng = random.Random(seed)  # noqa: S311  the same each time
         self.term = self.number = self.seen = 0
-        self.held: dict[Place, ContainerState] = {}
+        self.held: dict[Place, NetworkContainerState] = {}
         self.released: set[str] = set()
         self.answered = 0
         self.news = asyncio.Event()
@@ -58,7 +58,7 @@ class Cluster:
         """Open a term; tells whether the ledger wants a list."""
         while True:
             try:
-                opening = OpenTerm(cluster=self.name, known=self.term, seen=self.seen)
+                opening = OpenTermRequest(cluster=self.name, known=self.term, seen=self.seen)
                 term = await self.replica().open_term(opening)
             except Unavailable:
                 continue
@@ -71,7 +71,7 @@ class Cluster:
         items = [self.item(place) for place in sorted(places, key=str)]
         self.number += 1
         answer = await self.send(
-            Reconcile(cluster=self.name, term=self.term, number=self.number, seen=self.seen, items=tuple(items))
+            ReconcileRequest(cluster=self.name, term=self.term, number=self.number, seen=self.seen, items=tuple(items))
         )
         self.seen = max(self.seen, answer.revision)
         for item, result in zip(items, answer.results, strict=True):
@@ -87,7 +87,7 @@ class Cluster:
             self.news.clear()
             await self.news.wait()
 
-    async def send(self, call: Reconcile) -> ReconcileAnswer:
+    async def send(self, call: ReconcileRequest) -> ReconcileResponse:
         while True:
             try:
                 return await self.replica().reconcile(call)
@@ -97,44 +97,44 @@ class Cluster:
     async def list_all(self) -> None:
         """Tell the ledger everything that this cluster was answered, as after a restore."""
         containers = tuple(self.shown(node, state) for (_, node), state in self.held.items())
-        listing = Listing(cluster=self.name, term=self.term, seen=self.seen, containers=containers)
+        listing = Inventory(cluster=self.name, term=self.term, seen=self.seen, network_containers=containers)
         answer = await self.replica().take_listing(listing)
-        assert () == answer.alarms
+        assert () == answer.conflicts
         self.seen = max(self.seen, answer.revision)
         for place, result in zip(self.held, answer.results, strict=True):
             assert result.state is not None, result.error
             assert self.held[place].grants == result.state.grants
             self.held[place] = result.state
 
-    def shown(self, node: str, state: ContainerState) -> ListedContainer:
+    def shown(self, node: str, state: NetworkContainerState) -> InventoryItem:
         return listed(node, state, node_uid=f"{self.name}-{node}")
 
-    def item(self, place: Place) -> Item:
+    def item(self, place: Place) -> ReconcileItem:
         subnet, node = place
         state = self.held.get(place)
         grants = state.grants if state else ()
         gone = tuple(grant.id for grant in grants if self.rng.random() < 0.3)
-        return Item(
+        return ReconcileItem(
             subnet=subnet,
             node=node,
             node_uid=f"{self.name}-{node}",
-            container=state.container if state else None,
+            nc_id=state.nc_id if state else None,
             wanted=self.rng.randrange(20),
             released=gone,
-            report=Report(demand=5),
+            report=DemandReport(demand=5),
         )
 
-    def replica(self) -> Ledger:
+    def replica(self) -> LedgerService:
         return self.rng.choice(self.replicas)
 
 
-async def agree(ledger: Ledger, clusters: Sequence[Cluster], *, resting: bool = False) -> None:
+async def agree(ledger: LedgerService, clusters: Sequence[Cluster], *, cooling: bool = False) -> None:
     """The books show what the callers were answered, and count it right."""
     counted: dict[SubnetName, int] = dict.fromkeys(SUBNETS, 0)
     owners: dict[str, tuple[str, Place]] = {}
     for cluster in clusters:
         shown = {
-            (each.state.subnet, each.node): each.state for each in (await ledger.containers(cluster.name)).containers
+            (each.state.subnet, each.node): each.state for each in (await ledger.containers(cluster.name)).network_containers
         }
         assert cluster.held == shown
         for place, state in shown.items():
@@ -146,8 +146,8 @@ async def agree(ledger: Ledger, clusters: Sequence[Cluster], *, resting: bool = 
                 counted[place[0]] += 1
     for name in SUBNETS:
         subnet = await ledger.subnet(name)
-        assert counted[name] == subnet.reserved - subnet.resting
-        assert resting or not subnet.resting
+        assert counted[name] == subnet.reserved - subnet.cooling
+        assert cooling or not subnet.cooling
 
 
 async def lead_again(clusters: Sequence[Cluster]) -> None:
@@ -162,5 +162,5 @@ async def call_until(cluster: Cluster, over: asyncio.Event) -> None:
     while not over.is_set():
         try:
             await cluster.call()
-        except TermEnded:
+        except StaleTerm:
             return

@@ -6,25 +6,25 @@ from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.service import Habits, Ledger
-from podpool.ledger.http.handler import Service
+from podpool.ledger.domain.service import LedgerSettings, LedgerService
+from podpool.ledger.http.handler import LedgerHandler
 from podpool.ledger.messages import (
-    ContainerState,
+    NetworkContainerState,
     Grant,
-    Item,
-    ListedContainer,
-    Listing,
-    ListingAnswer,
-    NewSubnet,
-    OpenTerm,
-    Problem,
-    Reconcile,
-    ReconcileAnswer,
-    Report,
+    ReconcileItem,
+    InventoryItem,
+    Inventory,
+    InventoryResponse,
+    SubnetSpec,
+    OpenTermRequest,
+    ErrorResponse,
+    ReconcileRequest,
+    ReconcileResponse,
+    DemandReport,
     SubnetName,
     SubnetState,
 )
-from podpool.ledger.storage.rollback_detector import MemoryWitness
+from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector
 from podpool.runtime.transport import Handler, Request, Response
 from tests.ledger.stores import in_use
 
@@ -67,32 +67,32 @@ class Office:
         self,
         *,
         image: bytes | None = None,
-        witness: MemoryWitness | None = None,
+        witness: MemoryRollbackDetector | None = None,
         clock: HandClock | None = None,
         seed: int = 1,
-        habits: Habits | None = None,
+        settings: LedgerSettings | None = None,
     ) -> None:
-        self.habits = habits
+        self.settings = settings
         self.clock = clock or HandClock()
-        self.witness = witness or MemoryWitness()
+        self.witness = witness or MemoryRollbackDetector()
         self.store = in_use[-1].open(image=image, witness=self.witness)
         self.rng = random.Random(seed)  # noqa: S311  the same each time
-        self.ledger = Ledger(self.store, clock=self.clock, rng=self.rng, habits=habits)
-        self.client = LedgerClient(Wire(Service(self.ledger)))
+        self.ledger = LedgerService(self.store, clock=self.clock, rng=self.rng, settings=settings)
+        self.client = LedgerClient(Wire(LedgerHandler(self.ledger)))
         done(self.ledger.start())
 
-    def restored(self, image: bytes, *, witness: MemoryWitness | None = None) -> "Office":
+    def restored(self, image: bytes, *, witness: MemoryRollbackDetector | None = None) -> "Office":
         """The same ledger after its books were exchanged for an older copy; with its own witness, unless told."""
         witness = witness or self.witness_copy()
         seed = self.rng.getrandbits(32)
-        return Office(image=image, witness=witness, clock=self.clock, seed=seed, habits=self.habits)
+        return Office(image=image, witness=witness, clock=self.clock, seed=seed, settings=self.settings)
 
-    def witness_copy(self) -> MemoryWitness:
+    def witness_copy(self) -> MemoryRollbackDetector:
         in_use[-1].attest(self.store, self.witness)
         return copy.deepcopy(self.witness)
 
     def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = "pods", **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them
-        new = NewSubnet(network="vnet", name=name, cidr=cidr, **settings)
+        new = SubnetSpec(network="vnet", name=name, cidr=cidr, **settings)
         return done(self.client.create_subnet(new))
 
     def state(self, name: str = "pods") -> SubnetState:
@@ -122,7 +122,7 @@ class Leader:
         self.lead()
 
     def lead(self) -> None:
-        term = done(self.office.client.open_term(OpenTerm(cluster=self.cluster, known=self.known, seen=self.seen)))
+        term = done(self.office.client.open_term(OpenTermRequest(cluster=self.cluster, known=self.known, seen=self.seen)))
         self.term = self.known = term.term
         self.seen = max(self.seen, term.revision)
         self.listing_wanted = term.listing_wanted
@@ -132,9 +132,9 @@ class Leader:
         self.office = office
         return self
 
-    def call(self, *items: Item, number: int | None = None) -> ReconcileAnswer:
+    def call(self, *items: ReconcileItem, number: int | None = None) -> ReconcileResponse:
         self.number += 1
-        call = Reconcile(
+        call = ReconcileRequest(
             cluster=self.cluster,
             term=self.term,
             number=self.number if number is None else number,
@@ -145,25 +145,25 @@ class Leader:
         self.seen = max(self.seen, answer.revision)
         return answer
 
-    def one(self, item: Item) -> ContainerState:
+    def one(self, item: ReconcileItem) -> NetworkContainerState:
         """Send one item that must succeed."""
         (result,) = self.call(item).results
         assert result.error is None, result.error
         assert result.state is not None
         return result.state
 
-    def problem(self, item: Item) -> Problem:
+    def problem(self, item: ReconcileItem) -> ErrorResponse:
         """Send one item that must fail."""
         (result,) = self.call(item).results
         assert result.error is not None, result.state
         return result.error
 
-    def node(self, name: str = "n1", *, wanted: int = 0, waiting: int = 0, demand: int = 0) -> ContainerState:
+    def node(self, name: str = "n1", *, wanted: int = 0, waiting: int = 0, demand: int = 0) -> NetworkContainerState:
         """Open the container of a node."""
-        return self.one(item(name, wanted=wanted, report=Report(demand=demand, waiting=waiting)))
+        return self.one(item(name, wanted=wanted, report=DemandReport(demand=demand, waiting=waiting)))
 
-    def list_all(self, *containers: ListedContainer) -> ListingAnswer:
-        listing = Listing(cluster=self.cluster, term=self.term, seen=self.seen, containers=containers)
+    def list_all(self, *containers: InventoryItem) -> InventoryResponse:
+        listing = Inventory(cluster=self.cluster, term=self.term, seen=self.seen, network_containers=containers)
         answer = done(self.office.client.send_listing(listing))
         self.seen = max(self.seen, answer.revision)
         return answer
@@ -171,43 +171,43 @@ class Leader:
 
 def item(
     node: str = "n1",
-    state: ContainerState | None = None,
+    state: NetworkContainerState | None = None,
     *,
     wanted: int = 0,
     released: Sequence[str] = (),
-    rested: float = 0.0,
-    report: Report | None = Report(),  # noqa: B008  frozen
+    cooled_seconds: float = 0.0,
+    report: DemandReport | None = DemandReport(),  # noqa: B008  frozen
     subnet: SubnetName = SUBNET,
     **more: Any,  # noqa: ANN401  as Item has them
-) -> Item:
+) -> ReconcileItem:
     """Make an item for a node, and its container if it has one."""
-    return Item(
+    return ReconcileItem(
         subnet=subnet,
         node=node,
         node_uid=more.pop("node_uid", f"uid-{node}"),
-        container=state.container if state else None,
+        nc_id=state.nc_id if state else None,
         wanted=wanted,
         released=tuple(released),
-        rested=rested,
+        cooled_seconds=cooled_seconds,
         report=report,
         **more,
     )
 
 
-def ids(state: ContainerState) -> list[str]:
+def ids(state: NetworkContainerState) -> list[str]:
     return [grant.id for grant in state.grants]
 
 
-def addresses(state: ContainerState) -> list[str]:
+def addresses(state: NetworkContainerState) -> list[str]:
     return [grant.address for grant in state.grants]
 
 
-def listed(node: str, state: ContainerState, **more: Any) -> ListedContainer:  # noqa: ANN401  as it has them
+def listed(node: str, state: NetworkContainerState, **more: Any) -> InventoryItem:  # noqa: ANN401  as it has them
     """Show a container as its NNC does."""
     grants: tuple[Grant, ...] = more.pop("grants", state.grants)
     version: int = more.pop("version", state.version)
-    return ListedContainer(
-        container=state.container,
+    return InventoryItem(
+        nc_id=state.nc_id,
         subnet=state.subnet,
         node=node,
         node_uid=more.pop("node_uid", f"uid-{node}"),

@@ -2,8 +2,8 @@
 
 import pytest
 
-from podpool.ledger.errors import NotFound, TermEnded
-from podpool.ledger.messages import ContainerState, Reconcile, ReconcileAnswer, Result
+from podpool.ledger.errors import NotFound, StaleTerm
+from podpool.ledger.messages import NetworkContainerState, ReconcileRequest, ReconcileResponse, NetworkContainerResult
 from tests.ledger.offices import Leader, Office, done, item
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -16,13 +16,13 @@ def office() -> Office:
     return made
 
 
-def nodes(leader: Leader, count: int) -> dict[str, ContainerState]:
+def nodes(leader: Leader, count: int) -> dict[str, NetworkContainerState]:
     names = [f"n{number:02}" for number in range(count)]
     results = leader.call(*(item(name, wanted=3) for name in names)).results
     return {name: result.state for name, result in zip(names, results, strict=True) if result.state}
 
 
-def lose(leader: Leader, states: dict[str, ContainerState], count: int) -> list[Result]:
+def lose(leader: Leader, states: dict[str, NetworkContainerState], count: int) -> list[NetworkContainerResult]:
     """Give up the first so many, in one call."""
     lost = [(name, states.pop(name)) for name in list(states)[:count]]
     results = leader.call(*(item(name, state, gone=True) for name, state in lost)).results
@@ -30,7 +30,7 @@ def lose(leader: Leader, states: dict[str, ContainerState], count: int) -> list[
     return list(results)
 
 
-def codes(results: list[Result]) -> set[str]:
+def codes(results: list[NetworkContainerResult]) -> set[str]:
     return {result.error.error if result.error else "closed" for result in results}
 
 
@@ -76,14 +76,14 @@ def test_who_says_how_many_are_missing_loses_none_of_them(office: Office) -> Non
     states = nodes(leader, 20)
     name, state = next(iter(states.items()))
     leader.number += 1
-    call = Reconcile(
+    call = ReconcileRequest(
         cluster=leader.cluster,
         term=leader.term,
         number=leader.number,
         missing=7,
         items=(item(name, state, gone=True),),
     )
-    answer: ReconcileAnswer = done(office.client.reconcile(call))
+    answer: ReconcileResponse = done(office.client.reconcile(call))
     assert {"braked"} == codes(list(answer.results))
 
 
@@ -102,9 +102,9 @@ def test_a_person_agrees_and_then_they_are_given_up(office: Office) -> None:
     states = nodes(leader, 10)
     assert {"braked"} == codes(lose(leader, states, 9))
     (shown,) = done(office.client.clusters()).clusters
-    assert ("c1", 10, "1970-01-12T13:46:40.000+00:00") == (shown.id, shown.containers, shown.braked)
+    assert ("c1", 10, "1970-01-12T13:46:40.000+00:00") == (shown.id, shown.network_containers, shown.breaker_open_since)
     (shown,) = done(office.client.confirm_loss("c1")).clusters
-    assert shown.braked is None
+    assert shown.breaker_open_since is None
     assert {"closed"} == codes(lose(leader, states, 9))
     with pytest.raises(NotFound):
         done(office.client.confirm_loss("none"))
@@ -125,14 +125,14 @@ def test_a_destroyed_cluster_gives_back_all_and_others_nothing(office: Office) -
     nodes(leader, 6)
     kept = nodes(other, 2)
     done_with = done(office.client.retire("c1"))
-    assert (6, 24) == (done_with.containers, done_with.addresses)
+    assert (6, 24) == (done_with.network_containers, done_with.addresses)
     assert 32 == office.reserved(), "it rests first"
     office.later(31.0)
     assert 8 == office.reserved()
     assert ["c2"] == [each.id for each in done(office.client.clusters()).clusters]
-    assert 2 == len(done(office.client.containers("c2")).containers)
+    assert 2 == len(done(office.client.containers("c2")).network_containers)
     assert kept["n00"].grants == other.one(item("n00", kept["n00"], wanted=3)).grants
-    with pytest.raises(TermEnded):
+    with pytest.raises(StaleTerm):
         leader.call()
 
 
@@ -143,4 +143,4 @@ def test_nobody_waits_for_the_list_of_a_retired_cluster(office: Office) -> None:
     done(office.client.retire("c1"))
     office.later(31.0)
     assert not office.state().frozen
-    assert () == done(office.client.recovery()).awaited
+    assert () == done(office.client.recovery()).pending_inventories

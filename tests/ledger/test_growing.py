@@ -9,17 +9,17 @@ from hypothesis import strategies as st
 
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
-from podpool.ledger.domain.subnet_layout import Ground, ground_of
+from podpool.ledger.domain.subnet_layout import SubnetLayout, subnet_layout
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.messages import Growth, NewSubnet, Report
+from podpool.ledger.messages import SubnetGrowth, SubnetSpec, DemandReport
 from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
 
 pytestmark = pytest.mark.usefixtures("books")
 
 
-def grow(office: Office, cidr: str, *keep_back: str) -> int:
+def grow(office: Office, cidr: str, *excluded_ranges: str) -> int:
     """Grow the subnet; tell its capacity."""
-    return done(office.client.grow_subnet(SUBNET, Growth(cidr=cidr, keep_back=keep_back))).capacity
+    return done(office.client.grow_subnet(SUBNET, SubnetGrowth(cidr=cidr, excluded_ranges=excluded_ranges))).capacity
 
 
 def usable(*cidrs: str) -> set[str]:
@@ -55,7 +55,7 @@ def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
     short = leader.node("n1", wanted=20, waiting=7)
     assert 7 == short.short
     grow(office, "10.0.0.0/27")
-    assert (short.container,) == leader.call(item("n2")).servable
+    assert (short.nc_id,) == leader.call(item("n2")).servable
     assert 0 == leader.one(item("n1", short, wanted=20)).short
 
 
@@ -87,7 +87,7 @@ def test_what_is_new_can_be_kept_back_but_not_what_is_given() -> None:
         grow(office, "10.0.0.0/27", "10.0.0.4")
     assert "keep_back" == refused.value.field
     assert 30 - 4 == grow(office, "10.0.0.0/27", "10.0.0.16-10.0.0.19")
-    assert 4 == office.state().kept_back
+    assert 4 == office.state().excluded
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/28", "10.0.0.0/29", "10.0.0.7/27", "fd00::/64", "10.0.0.0/99", "x"])
@@ -111,16 +111,16 @@ def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
         office.subnet("10.2.0.0/24", name="third")
 
 
-def grounds(cidr: str, growths: Sequence[str]) -> list[Ground]:
+def grounds(cidr: str, growths: Sequence[str]) -> list[SubnetLayout]:
     """The ground as it grows, as far as it does."""
-    found = [ground_of(cidr, None, ())]
-    grown: tuple[Growth, ...] = ()
+    found = [subnet_layout(cidr, None, ())]
+    growths: tuple[SubnetGrowth, ...] = ()
     for each in growths:
         try:
-            found.append(ground_of(cidr, None, (), (*grown, Growth(cidr=each))))
+            found.append(subnet_layout(cidr, None, (), (*growths, SubnetGrowth(cidr=each))))
         except InvalidInput:
             continue
-        grown = (*grown, Growth(cidr=each))
+        growths = (*growths, SubnetGrowth(cidr=each))
     return found
 
 
@@ -134,16 +134,16 @@ networks = st.builds(
 @given(networks, st.lists(networks, max_size=5))
 def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[str]) -> None:
     before: dict[int, tuple[int, int]] = {}
-    for ground in grounds(cidr, growths):
-        members = [value for each in ground.members.ranges for value in range(each.first, each.last + 1)]
-        places = {value: ground.place(value) for value in members}
-        assert len(members) == ground.capacity == len(set(places.values()))
+    for layout in grounds(cidr, growths):
+        members = [value for each in layout.members.ranges for value in range(each.first, each.last + 1)]
+        places = {value: layout.place(value) for value in members}
+        assert len(members) == layout.capacity == len(set(places.values()))
         assert before.items() <= places.items()
-        assert all(ground.address(*place) == value for value, place in places.items())
-        found, block = [], ground.next_block(0)
+        assert all(layout.address(*place) == value for value, place in places.items())
+        found, block = [], layout.next_block(0)
         while block is not None:
-            found += [(block, slot) for slot in ground.slots(block)]
-            block = ground.next_block(block + 1)
+            found += [(block, slot) for slot in layout.slots(block)]
+            block = layout.next_block(block + 1)
         assert sorted(places.values()) == found
         before = places
 
@@ -155,7 +155,7 @@ def test_a_subnet_that_drains_grants_nothing_and_wants_back_what_is_idle() -> No
     state = leader.node("n1", wanted=15)
     drained = done(office.client.drain_subnet(SUBNET))
     assert (True, True, Scaler(1, 0)) == (drained.draining, drained.exhausted, drained.scaler)
-    assert 5 == leader.one(item("n1", state, wanted=20, report=Report(waiting=5))).short
+    assert 5 == leader.one(item("n1", state, wanted=20, report=DemandReport(waiting=5))).short
     assert "draining" == leader.problem(item("n2")).error
     assert 10 == len(leader.one(item("n1", state, wanted=10, released=ids(state)[:5])).grants)
     reopened = done(office.client.reopen_subnet(SUBNET))
@@ -193,14 +193,14 @@ def test_a_restored_ledger_deletes_nothing_that_somebody_may_have() -> None:
 
 def test_details_tell_who_holds_a_subnet() -> None:
     office = Office()
-    office.subnet("10.0.0.0/26", gateway="10.0.0.1", keep_back=("10.0.0.8/29",))
+    office.subnet("10.0.0.0/26", gateway="10.0.0.1", excluded_ranges=("10.0.0.8/29",))
     Leader(office, "c1").call(item("n1", wanted=4), item("n2", wanted=2))
     other = Leader(office, "c2")
-    other.one(item("n1", other.node("n1", wanted=60), wanted=60, report=Report(waiting=3)))
+    other.one(item("n1", other.node("n1", wanted=60), wanted=60, report=DemandReport(waiting=3)))
     told = done(office.client.details(SUBNET))
-    assert ("10.0.0.1", 9, 4) == (told.made.gateway, told.state.kept_back, told.state.reserved_for_primaries)
-    assert [("c1", 2, 8), ("c2", 1, 41)] == [(each.cluster, each.containers, each.held) for each in told.holders]
-    assert (3, 17) == (told.holders[1].waiting, told.holders[1].wishing)
+    assert ("10.0.0.1", 9, 4) == (told.spec.gateway, told.state.excluded, told.state.reserved_for_primaries)
+    assert [("c1", 2, 8), ("c2", 1, 41)] == [(each.cluster, each.network_containers, each.held) for each in told.holders]
+    assert (3, 17) == (told.holders[1].waiting, told.holders[1].waiting_for_buffer)
     assert told.state.reserved == sum(each.held for each in told.holders)
 
 
@@ -208,7 +208,7 @@ def test_networks_are_what_subnets_are_in() -> None:
     office = Office()
     office.subnet("10.0.0.0/24", name="b")
     office.subnet("10.0.1.0/24", name="a")
-    done(office.client.create_subnet(NewSubnet(network="other", name="c", cidr="10.0.0.0/24")))
+    done(office.client.create_subnet(SubnetSpec(network="other", name="c", cidr="10.0.0.0/24")))
     shown = done(office.client.networks()).networks
     assert [("other", ("c",), 254), ("vnet", ("a", "b"), 508)] == [
         (each.name, each.subnets, each.capacity) for each in shown

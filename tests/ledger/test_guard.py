@@ -4,12 +4,12 @@ import itertools
 
 import pytest
 
-from podpool.ledger.admin_messages import NewToken, PodReport
-from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound, TooMany, Unauthorized
-from podpool.ledger.http.limits import Limits
+from podpool.ledger.admin_messages import CreateTokenRequest, PodReport
+from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unauthorized
+from podpool.ledger.http.limits import RateLimits
 from podpool.ledger.http.routes import ROUTES, Access
-from podpool.ledger.messages import Excuse, Growth, NewSubnet, OpenTerm, Reconcile
-from podpool.ledger.storage.rows import TokenRow
+from podpool.ledger.messages import ExcuseRequest, SubnetGrowth, SubnetSpec, OpenTermRequest, ReconcileRequest
+from podpool.ledger.domain.rows import TokenRow
 from podpool.runtime.transport import Request
 from tests.ledger.guarded import Gatehouse
 from tests.ledger.offices import SUBNET, Leader, done, item
@@ -80,34 +80,34 @@ def test_a_token_that_is_revoked_here_is_none_at_once() -> None:
 def test_tokens_are_not_read_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
     office = Gatehouse()
     caller, reads = office.caller(office.token(cluster="c1")), itertools.count()
-    read = office.ledger.administration.token_rows
+    read = office.ledger.admin.token_rows
 
     async def counted() -> list[TokenRow]:
         next(reads)
         return await read()
 
-    monkeypatch.setattr(office.ledger.administration, "token_rows", counted)
+    monkeypatch.setattr(office.ledger.admin, "token_rows", counted)
     for _ in range(20):
-        done(caller.open_term(OpenTerm(cluster="c1")))
+        done(caller.open_term(OpenTermRequest(cluster="c1")))
     assert 1 == next(reads)
 
 
 def test_a_token_speaks_for_the_cluster_that_it_first_spoke_for() -> None:
     office = Gatehouse()
     caller = office.caller(office.token())
-    done(caller.open_term(OpenTerm(cluster="c1")))
+    done(caller.open_term(OpenTermRequest(cluster="c1")))
     with pytest.raises(Forbidden):
-        done(caller.open_term(OpenTerm(cluster="c2")))
-    done(caller.open_term(OpenTerm(cluster="c1")))
+        done(caller.open_term(OpenTermRequest(cluster="c2")))
+    done(caller.open_term(OpenTermRequest(cluster="c1")))
     assert ["c1"] == [each.cluster for each in done(office.client.tokens()).tokens]
 
 
 def test_no_new_token_can_take_over_a_cluster_that_has_one() -> None:
     office = Gatehouse()
-    done(office.caller(office.token("first")).open_term(OpenTerm(cluster="c1")))
+    done(office.caller(office.token("first")).open_term(OpenTermRequest(cluster="c1")))
     with pytest.raises(Forbidden):
-        done(office.caller(office.token("thief")).open_term(OpenTerm(cluster="c1")))
-    done(office.caller(office.token("next", cluster="c1")).open_term(OpenTerm(cluster="c1")))
+        done(office.caller(office.token("thief")).open_term(OpenTermRequest(cluster="c1")))
+    done(office.caller(office.token("next", cluster="c1")).open_term(OpenTermRequest(cluster="c1")))
 
 
 def test_a_cluster_sees_and_touches_nothing_of_another() -> None:
@@ -116,22 +116,22 @@ def test_a_cluster_sees_and_touches_nothing_of_another() -> None:
     victim = Leader(office, "c1")
     state = victim.node("n1", wanted=3)
     thief = office.caller(office.token(cluster="c2"))
-    term = done(thief.open_term(OpenTerm(cluster="c2"))).term
+    term = done(thief.open_term(OpenTermRequest(cluster="c2"))).term
     with pytest.raises(Forbidden):
         done(thief.containers("c1"))
     with pytest.raises(Forbidden):
-        done(thief.reconcile(Reconcile(cluster="c1", term=victim.term, number=99)))
+        done(thief.reconcile(ReconcileRequest(cluster="c1", term=victim.term, number=99)))
     with pytest.raises(Forbidden):
         done(thief.report_pods(PodReport(cluster="c1")))
     with pytest.raises(Forbidden):
         done(thief.history(node="n1", cluster="c1"))
     theft = item("n1", state, gone=True)
-    (result,) = done(thief.reconcile(Reconcile(cluster="c2", term=term, number=1, items=(theft,)))).results
+    (result,) = done(thief.reconcile(ReconcileRequest(cluster="c2", term=term, number=1, items=(theft,)))).results
     assert result.error is not None
     assert "not-found" == result.error.error
-    assert () == done(thief.containers("c2")).containers
+    assert () == done(thief.containers("c2")).network_containers
     assert () == done(thief.details(SUBNET)).holders
-    assert () == done(thief.history(address=state.primary)).tenures
+    assert () == done(thief.history(address=state.primary)).periods
     assert 4 == office.reserved()
 
 
@@ -140,19 +140,19 @@ def test_a_cluster_manages_nothing_and_an_admin_speaks_for_nobody() -> None:
     office.subnet("10.0.0.0/24")
     cluster = office.caller(office.token("cluster", cluster="c1"))
     admin = office.caller(office.token("admin", admin=True))
-    other = NewSubnet(network="vnet", name="other", cidr="10.1.0.0/24")
+    other = SubnetSpec(network="vnet", name="other", cidr="10.1.0.0/24")
     for refused in (
         cluster.create_subnet(other),
-        cluster.grow_subnet(SUBNET, Growth(cidr="10.0.0.0/23")),
+        cluster.grow_subnet(SUBNET, SubnetGrowth(cidr="10.0.0.0/23")),
         cluster.delete_subnet(SUBNET),
-        cluster.create_token(NewToken(name="more")),
+        cluster.create_token(CreateTokenRequest(name="more")),
         cluster.tokens(),
         cluster.clusters(),
         cluster.retire("c1"),
-        cluster.excuse(Excuse(cluster="c1").cluster),
+        cluster.excuse(ExcuseRequest(cluster="c1").cluster),
         cluster.recovery(),
-        admin.open_term(OpenTerm(cluster="c1")),
-        admin.reconcile(Reconcile(cluster="c1", term=1, number=1)),
+        admin.open_term(OpenTermRequest(cluster="c1")),
+        admin.reconcile(ReconcileRequest(cluster="c1", term=1, number=1)),
     ):
         with pytest.raises(Forbidden):
             done(refused)
@@ -171,13 +171,13 @@ def test_a_call_that_does_not_say_for_whom_it_is_is_refused(body: object) -> Non
 @pytest.mark.parametrize(
     "new",
     [
-        NewToken(name=""),
-        NewToken(name="x" * 300),
-        NewToken(name="x", cluster=""),
-        NewToken(name="x", cluster="c", admin=True),
+        CreateTokenRequest(name=""),
+        CreateTokenRequest(name="x" * 300),
+        CreateTokenRequest(name="x", cluster=""),
+        CreateTokenRequest(name="x", cluster="c", admin=True),
     ],
 )
-def test_a_token_that_cannot_be_meant_is_refused(new: NewToken) -> None:
+def test_a_token_that_cannot_be_meant_is_refused(new: CreateTokenRequest) -> None:
     with pytest.raises(Invalid):
         done(Gatehouse().client.create_token(new))
 
@@ -189,7 +189,7 @@ def calls_until_refused(office: Gatehouse, authorization: str) -> int:
 
 
 def test_who_calls_too_often_is_told_to_wait_and_others_are_not() -> None:
-    office = Gatehouse(Limits(rate=2.0, burst=5.0))
+    office = Gatehouse(RateLimits(rate=2.0, burst=5.0))
     busy, calm = (f"Bearer {office.token(name).secret}" for name in ("busy", "calm"))
     assert 5 == calls_until_refused(office, busy)
     assert 200 == office.status("GET", "/v1/subnets", authorization=calm)
@@ -198,21 +198,21 @@ def test_who_calls_too_often_is_told_to_wait_and_others_are_not() -> None:
 
 
 def test_guessing_is_slow() -> None:
-    office = Gatehouse(Limits(strangers=3.0))
+    office = Gatehouse(RateLimits(strangers=3.0))
     good = f"Bearer {office.token().secret}"
     assert 6 == calls_until_refused(office, "Bearer guess")
     assert 200 == office.status("GET", "/v1/subnets", authorization=good)
 
 
 def test_streams_and_calls_at_once_are_bounded_and_counted_down() -> None:
-    office = Gatehouse(Limits(at_once=2))
+    office = Gatehouse(RateLimits(at_once=2))
     token = office.token(cluster="c1")
     caller, headers = office.caller(token), {"authorization": f"Bearer {token.secret}"}
     for _ in range(3):
         done(caller.subnets())
-    follow = Request(method="GET", path="/v1/changes", query={"cluster": "c1"}, headers=headers)
-    streams = [done(office.guard(follow)) for _ in range(2)]
-    with pytest.raises(TooMany):
+    subscribe = Request(method="GET", path="/v1/changes", query={"cluster": "c1"}, headers=headers)
+    streams = [done(office.guard(subscribe)) for _ in range(2)]
+    with pytest.raises(TooManyRequests):
         done(caller.subnets())
     for stream in streams:
         done(stream.close())

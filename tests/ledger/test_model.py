@@ -19,10 +19,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from podpool.ledger.domain.circuit_breaker import Brake
-from podpool.ledger.domain.service import Habits
-from podpool.ledger.errors import TermEnded
-from podpool.ledger.messages import ContainerState, Item, ListedContainer, Reconcile, Report, Result
+from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.ledger.domain.service import LedgerSettings
+from podpool.ledger.errors import StaleTerm
+from podpool.ledger.messages import NetworkContainerState, ReconcileItem, InventoryItem, ReconcileRequest, DemandReport, NetworkContainerResult
 from tests.ledger.offices import Leader, Office, done, item, listed
 
 COOLDOWN = 64.0
@@ -41,7 +41,7 @@ NODES = ("n1", "n2", "n3")
 class Plain:
     """One container, as plain Python knows it."""
 
-    state: ContainerState
+    state: NetworkContainerState
     short: dict[str, int] = field(default_factory=lambda: {"need": 0, "wish": 0})
     since: dict[str, float | None] = field(default_factory=lambda: {"need": None, "wish": None})
     asked: float = 0.0
@@ -70,18 +70,18 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.office = Office(habits=Habits(brake=Brake(least=1_000)))  # plain Python never brakes
+        self.office = Office(settings=LedgerSettings(brake=BreakerSettings(least=1_000)))  # plain Python never brakes
         self.office.subnet(
             "10.0.0.0/27",
             gateway="10.0.0.1",
-            keep_back=("10.0.0.8/31",),
+            excluded_ranges=("10.0.0.8/31",),
             reserved_for_primaries=KEPT,
             cooldown=COOLDOWN,
             cooldown_exhausted=COOLDOWN,
         )
         self.leaders = {cluster: Leader(self.office, cluster) for cluster in CLUSTERS}
         self.open: dict[tuple[str, str], Plain] = {}
-        self.closed: dict[tuple[str, str], ContainerState] = {}
+        self.closed: dict[tuple[str, str], NetworkContainerState] = {}
         self.freed: dict[str, float] = {}
         self.names: set[str] = set()
         self.stale: list[str] = []
@@ -96,38 +96,38 @@ class Model(RuleBasedStateMachine):
     def holders(self) -> dict[str, tuple[str, str]]:
         return {address: key for key, plain in self.open.items() for address in plain.held()}
 
-    def resting(self) -> set[str]:
+    def cooling(self) -> set[str]:
         return {each for each, since in self.freed.items() if self.now - since < COOLDOWN}
 
     def free(self) -> int:
-        return len(MEMBERS) - len(self.holders()) - len(self.resting())
+        return len(MEMBERS) - len(self.holders()) - len(self.cooling())
 
-    def make(self, wish: dict[str, object], cluster: str) -> Item:
-        key = (cluster, str(wish["node"]))
+    def make(self, buffer_shortage: dict[str, object], cluster: str) -> ReconcileItem:
+        key = (cluster, str(buffer_shortage["node"]))
         plain = self.open.get(key)
         grants = plain.state.grants if plain else ()
-        released = [grant.id for at, grant in enumerate(grants) if int(str(wish["release"])) >> at & 1]
-        if wish["stale"]:
+        released = [grant.id for at, grant in enumerate(grants) if int(str(buffer_shortage["release"])) >> at & 1]
+        if buffer_shortage["stale"]:
             released += self.stale[-5:]
         return item(
             key[1],
             plain.state if plain else None,
-            wanted=int(str(wish["wanted"])),
+            wanted=int(str(buffer_shortage["wanted"])),
             released=released,
-            rested=float(str(wish["rested"])),
-            report=Report(waiting=int(str(wish["waiting"]))),
-            gone=bool(wish["gone"]) and plain is not None,
+            cooled_seconds=float(str(buffer_shortage["rested"])),
+            report=DemandReport(waiting=int(str(buffer_shortage["waiting"]))),
+            gone=bool(buffer_shortage["gone"]) and plain is not None,
         )
 
     # what happens
 
-    @rule(wish_list=st.lists(wishes, min_size=1, max_size=3, unique_by=lambda wish: wish["node"]))
+    @rule(wish_list=st.lists(wishes, min_size=1, max_size=3, unique_by=lambda buffer_shortage: buffer_shortage["node"]))
     def reconcile(self, wish_list: list[dict[str, object]]) -> None:
         cluster = str(wish_list[0]["cluster"])
-        items = [self.make(wish, cluster) for wish in wish_list]
+        items = [self.make(buffer_shortage, cluster) for buffer_shortage in wish_list]
         self.check(cluster, items, list(self.leaders[cluster].call(*items).results))
 
-    def check(self, cluster: str, items: list[Item], results: list[Result]) -> None:
+    def check(self, cluster: str, items: list[ReconcileItem], results: list[NetworkContainerResult]) -> None:
         keys = [(cluster, each.node) for each in items]
         before = {key: self.open[key].state for key in keys if key in self.open}
         for key, each in zip(keys, items, strict=True):
@@ -138,28 +138,28 @@ class Model(RuleBasedStateMachine):
         for key, each, result in zip(keys, items, results, strict=True):
             self.compare_version(before.get(key), each, result)
 
-    def let_go(self, key: tuple[str, str], each: Item) -> None:
+    def let_go(self, key: tuple[str, str], each: ReconcileItem) -> None:
         plain = self.open.get(key)
         if plain is None:
             return
         going = [grant for grant in plain.state.grants if each.gone or grant.id in each.released]
         for grant in going:
-            self.freed[grant.address] = self.now - each.rested
+            self.freed[grant.address] = self.now - each.cooled_seconds
             self.stale.append(grant.id)
         left = tuple(grant for grant in plain.state.grants if grant not in going)
-        plain.state = ContainerState(
-            container=plain.state.container,
+        plain.state = NetworkContainerState(
+            nc_id=plain.state.nc_id,
             subnet=plain.state.subnet,
             version=plain.state.version,
             primary=plain.state.primary,
             grants=left,
         )
         if each.gone:
-            self.freed[plain.state.primary] = self.now - each.rested
+            self.freed[plain.state.primary] = self.now - each.cooled_seconds
             self.closed[key] = plain.state
             del self.open[key]
 
-    def take_primary(self, key: tuple[str, str], result: Result) -> None:
+    def take_primary(self, key: tuple[str, str], result: NetworkContainerResult) -> None:
         if key in self.open or (result.state and result.state.closed):
             return
         if self.free() <= 0:
@@ -168,8 +168,8 @@ class Model(RuleBasedStateMachine):
             return
         assert result.state is not None
         self.take(result.state.primary)
-        bare = ContainerState(
-            container=result.state.container, subnet=result.state.subnet, version=0, primary=result.state.primary
+        bare = NetworkContainerState(
+            nc_id=result.state.nc_id, subnet=result.state.subnet, version=0, primary=result.state.primary
         )
         self.open[key] = Plain(bare)
 
@@ -177,10 +177,10 @@ class Model(RuleBasedStateMachine):
         """An address is given: it is a member, nobody has it, and its rest is over."""
         assert address in MEMBERS
         assert address not in self.holders()
-        assert address not in self.resting()
+        assert address not in self.cooling()
         self.freed.pop(address, None)
 
-    def top_up(self, asks: list[tuple[tuple[str, str], Item, Result]]) -> None:
+    def top_up(self, asks: list[tuple[tuple[str, str], ReconcileItem, NetworkContainerResult]]) -> None:
         spare = max(0, self.free() - KEPT)
         here = {key for key, _, _ in asks}
         others = [plain for key, plain in self.open.items() if key not in here]
@@ -200,14 +200,14 @@ class Model(RuleBasedStateMachine):
             self.receive(key, result, others, left=spare - granted)
 
     def queue(self, plain: Plain, short: int, waiting: int) -> None:
-        need = min(short, waiting)
-        for kind, amount in (("need", need), ("wish", short - need)):
+        pod_shortage = min(short, waiting)
+        for kind, amount in (("need", pod_shortage), ("wish", short - pod_shortage)):
             plain.short[kind] = amount
             since = plain.since[kind]
             plain.since[kind] = (self.now if since is None else since) if amount else None
         plain.asked = self.now
 
-    def receive(self, key: tuple[str, str], result: Result, others: list[Plain], *, left: int) -> None:
+    def receive(self, key: tuple[str, str], result: NetworkContainerResult, others: list[Plain], *, left: int) -> None:
         plain, state = self.open[key], result.state
         assert state is not None
         new = [grant for grant in state.grants if grant not in plain.state.grants]
@@ -227,7 +227,7 @@ class Model(RuleBasedStateMachine):
         assert state.short == sum(plain.short.values())
         plain.state = state
 
-    def compare_version(self, before: ContainerState | None, each: Item, result: Result) -> None:
+    def compare_version(self, before: NetworkContainerState | None, each: ReconcileItem, result: NetworkContainerResult) -> None:
         if result.state is None:
             return
         if before is None:
@@ -240,11 +240,11 @@ class Model(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.office.later(float(seconds))
 
-    @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), wish=wishes)
-    def late_or_repeated_call(self, cluster: str, back: int, wish: dict[str, object]) -> None:
+    @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), buffer_shortage=wishes)
+    def late_or_repeated_call(self, cluster: str, back: int, buffer_shortage: dict[str, object]) -> None:
         leader = self.leaders[cluster]
-        each = self.make(wish, cluster)
-        call = Reconcile(cluster=cluster, term=leader.term, number=max(0, leader.number - back), items=(each,))
+        each = self.make(buffer_shortage, cluster)
+        call = ReconcileRequest(cluster=cluster, term=leader.term, number=max(0, leader.number - back), items=(each,))
         answer = done(self.office.client.reconcile(call))
         assert not answer.changed
         (result,) = answer.results
@@ -256,12 +256,12 @@ class Model(RuleBasedStateMachine):
             assert result.error is not None
             assert "superseded" == result.error.error
 
-    @rule(cluster=st.sampled_from(CLUSTERS), wish=wishes)
-    def new_leader(self, cluster: str, wish: dict[str, object]) -> None:
+    @rule(cluster=st.sampled_from(CLUSTERS), buffer_shortage=wishes)
+    def new_leader(self, cluster: str, buffer_shortage: dict[str, object]) -> None:
         old = self.leaders[cluster]
         self.leaders[cluster] = Leader(self.office, cluster, known=old.term, seen=old.seen)
-        with pytest.raises(TermEnded):
-            old.call(self.make(wish, cluster))
+        with pytest.raises(StaleTerm):
+            old.call(self.make(buffer_shortage, cluster))
 
     @rule()
     def restart(self) -> None:
@@ -280,7 +280,7 @@ class Model(RuleBasedStateMachine):
             leader.lead()
             mine = {key: plain for key, plain in self.open.items() if key[0] == cluster}
             answer = leader.list_all(*(self.listing(key, plain, named) for key, plain in mine.items()))
-            assert () == answer.alarms
+            assert () == answer.conflicts
             for (key, plain), result in zip(mine.items(), answer.results, strict=True):
                 assert result.state is not None
                 assert result.state.version > plain.state.version or not leader.listing_wanted
@@ -290,16 +290,16 @@ class Model(RuleBasedStateMachine):
                 self.open[key] = Plain(result.state)
         self.tidy()
 
-    def listing(self, key: tuple[str, str], plain: Plain, named: int) -> ListedContainer:
+    def listing(self, key: tuple[str, str], plain: Plain, named: int) -> InventoryItem:
         released = tuple(grant.id for grant in plain.state.grants[:named])
         return listed(key[1], plain.state, released=released)
 
     def tidy(self) -> None:
         """Do what a controller does next: compare each container with the ledger."""
         for cluster, leader in self.leaders.items():
-            ours = {plain.state.container: plain for key, plain in self.open.items() if key[0] == cluster}
-            for record in done(self.office.client.containers(cluster)).containers:
-                plain = ours.get(record.state.container)
+            ours = {plain.state.nc_id: plain for key, plain in self.open.items() if key[0] == cluster}
+            for record in done(self.office.client.ncs(cluster)).network_containers:
+                plain = ours.get(record.state.nc_id)
                 if plain is None:
                     leader.one(item(record.node, record.state, gone=True))
                 else:
@@ -322,14 +322,14 @@ class Model(RuleBasedStateMachine):
         held = [address for plain in self.open.values() for address in plain.held()]
         assert len(held) == len(set(held))
         assert set(held) <= MEMBERS
-        assert len(held) + len(self.resting()) == self.office.reserved()
+        assert len(held) + len(self.cooling()) == self.office.reserved()
 
     @invariant()
     def the_books_show_what_was_answered(self) -> None:
         if not hasattr(self, "open"):
             return
         for cluster in CLUSTERS:
-            shown = {each.node: each.state for each in done(self.office.client.containers(cluster)).containers}
+            shown = {each.node: each.state for each in done(self.office.client.ncs(cluster)).network_containers}
             assert {key[1]: plain.state for key, plain in self.open.items() if key[0] == cluster} == shown
 
 
@@ -346,9 +346,9 @@ def ahead(other: Plain, plain: Plain, kind: str, now: float) -> int:
     return amount
 
 
-def test_the_ledger_does_what_plain_python_does(books: str) -> None:
+def test_the_ledger_does_what_plain_python_does(repo: str) -> None:
     """On a real server a history takes a second, so that there are fewer."""
-    share = 1 if books == "sqlite" else 4
+    share = 1 if repo == "sqlite" else 4
     examples = settings().max_examples // share
     chosen = settings(stateful_step_count=25, max_examples=examples)
     run_state_machine_as_test(Model, settings=chosen)

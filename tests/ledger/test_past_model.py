@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
-from podpool.ledger.messages import ContainerState, Growth
+from podpool.ledger.messages import NetworkContainerState, SubnetGrowth
 from tests.ledger.offices import SUBNET, Leader, Office, done, ids, item
 
 NODES = ("n1", "n2", "n3", "n4")
@@ -25,9 +25,9 @@ class Past(RuleBasedStateMachine):
         self.office = Office()
         self.office.subnet("10.0.0.0/27", reserved_for_primaries=1, cooldown=10.0, cooldown_exhausted=2.0)
         self.leaders = [Leader(self.office, cluster) for cluster in ("c1", "c2")]
-        self.states: dict[tuple[str, str], ContainerState] = {}
+        self.states: dict[tuple[str, str], NetworkContainerState] = {}
         self.shown: dict[float, Held] = {}
-        self.grown = 0
+        self.growths = 0
 
     @rule(who=st.integers(0, 1), wishes=WISHES)
     def reconcile(self, who: int, wishes: dict[str, tuple[int, int]]) -> None:
@@ -64,9 +64,9 @@ class Past(RuleBasedStateMachine):
 
     @rule()
     def grow(self) -> None:
-        if self.grown < len(GROWTHS):
-            done(self.office.client.grow_subnet(SUBNET, Growth(cidr=GROWTHS[self.grown])))
-            self.grown += 1
+        if self.growths < len(GROWTHS):
+            done(self.office.client.grow_subnet(SUBNET, SubnetGrowth(cidr=GROWTHS[self.growths])))
+            self.growths += 1
 
     @rule(draining=st.sampled_from([False, False, False, True]))
     def drain(self, draining: bool) -> None:
@@ -84,7 +84,7 @@ class Past(RuleBasedStateMachine):
     @invariant()
     def one_owner_and_the_count_is_right(self) -> None:
         held, state = self.held(), self.office.state()
-        assert state.reserved == len(held) + state.resting
+        assert state.reserved == len(held) + state.cooling
         assert state.reserved <= state.capacity
 
     def teardown(self) -> None:
@@ -98,25 +98,25 @@ class Past(RuleBasedStateMachine):
         """What the books show now."""
         found: Held = {}
         for leader in self.leaders:
-            for record in done(self.office.client.containers(leader.cluster)).containers:
+            for record in done(self.office.client.containers(leader.cluster)).network_containers:
                 state = record.state
                 for address in filter(None, (state.primary, *(grant.address for grant in state.grants))):
                     assert address not in found
-                    found[address] = (leader.cluster, record.node, state.container)
+                    found[address] = (leader.cluster, record.node, state.nc_id)
         return found
 
     def told(self, moment: float) -> Held:
         """What the history tells of a moment."""
         at = dt.datetime.fromtimestamp(moment, dt.UTC).isoformat()
-        tenures = [
-            each for node in NODES for each in done(self.office.client.history(node=node, at=at, limit=1000)).tenures
+        periods = [
+            each for node in NODES for each in done(self.office.client.history(node=node, at=at, limit=1000)).periods
         ]
-        found = {each.address: (each.cluster, each.node, each.container) for each in tenures}
-        assert len(found) == len(tenures), "two owners at one moment"
+        found = {each.address: (each.cluster, each.node, each.nc_id) for each in periods}
+        assert len(found) == len(periods), "two owners at one moment"
         return found
 
 
-def test_the_past_is_what_was(books: str) -> None:
-    share = 2 if books == "sqlite" else 10
+def test_the_past_is_what_was(repo: str) -> None:
+    share = 2 if repo == "sqlite" else 10
     chosen = settings(stateful_step_count=20, max_examples=max(1, settings().max_examples // share))
     run_state_machine_as_test(Past, settings=chosen)

@@ -5,7 +5,7 @@ import uuid
 import pytest
 
 from podpool.core.scaling import Scaler
-from podpool.ledger.messages import Item, Report, SubnetName
+from podpool.ledger.messages import ReconcileItem, DemandReport, SubnetName
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -33,7 +33,7 @@ def full(leader: Leader, *, left: int, node: str = "hog") -> None:
 def test_a_container_without_secondaries_is_normal(leader: Leader, office: Office) -> None:
     state = leader.node()
     assert ("10.0.0.2", (), 0, 1) == (state.primary, state.grants, state.short, state.version)
-    assert state.container == str(uuid.UUID(state.container))
+    assert state.nc_id == str(uuid.UUID(state.nc_id))
     assert 1 == office.reserved()
 
 
@@ -43,7 +43,7 @@ def test_opening_twice_finds_the_same_container(leader: Leader) -> None:
 
 def test_another_uid_of_the_same_name_is_another_container(leader: Leader) -> None:
     old, new = leader.node(), leader.one(item(node_uid="uid-new"))
-    assert old.container != new.container
+    assert old.nc_id != new.nc_id
     assert old.primary != new.primary
 
 
@@ -91,10 +91,10 @@ def test_names_that_are_not_held_are_ignored(leader: Leader) -> None:
 
 def test_a_late_release_frees_nothing_new(leader: Leader) -> None:
     state = leader.node(wanted=1)
-    leader.one(item("n1", state, released=ids(state), rested=60))
+    leader.one(item("n1", state, released=ids(state), cooled_seconds=60))
     full(leader, left=0)
     holder = leader.one(item("hog", wanted=245))
-    again = leader.one(item("n1", state, released=ids(state), rested=60))
+    again = leader.one(item("n1", state, released=ids(state), cooled_seconds=60))
     assert () == again.grants
     assert state.grants[0].address in addresses(holder)
     assert holder == leader.one(item("hog", wanted=245))
@@ -105,7 +105,7 @@ def test_rested_addresses_may_come_back_as_new_grants() -> None:
     office.subnet("10.0.0.0/29", reserved_for_primaries=0)
     leader = Leader(office)
     state = leader.node(wanted=5)
-    after = leader.one(item("n1", state, wanted=5, released=ids(state), rested=30))
+    after = leader.one(item("n1", state, wanted=5, released=ids(state), cooled_seconds=30))
     assert set(addresses(state)) == set(addresses(after))
     assert not set(ids(state)) & set(ids(after))
     assert state.version + 1 == after.version
@@ -116,10 +116,10 @@ def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> N
     office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(office)
     state = leader.node(wanted=13)
-    after = leader.one(item("n1", state, wanted=13, released=ids(state)[:3], rested=10.0))
+    after = leader.one(item("n1", state, wanted=13, released=ids(state)[:3], cooled_seconds=10.0))
     assert 3 == after.short
     assert 14 == office.reserved()
-    assert 3 == office.state().resting
+    assert 3 == office.state().cooling
     office.later(19.0)
     assert 3 == leader.one(item("n1", state, wanted=13)).short
     office.later(1.5)
@@ -133,7 +133,7 @@ def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
     leader = Leader(office)
     state = leader.node(wanted=13, demand=13)
     assert office.state().exhausted
-    leader.one(item("n1", state, wanted=12, released=ids(state)[:1], report=Report(demand=13)))
+    leader.one(item("n1", state, wanted=12, released=ids(state)[:1], report=DemandReport(demand=13)))
     assert 14 == office.reserved()
     office.later(5.5)
     assert 13 == office.reserved()
@@ -175,12 +175,12 @@ def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_foun
     for turn in range(12):
         at = turn % 3
         going = ids(states[at])[turn::5]
-        rested = 30.0 if turn % 2 else 0.0
-        states[at] = leader.one(item(f"n{at}", states[at], wanted=250, released=going, rested=rested))
+        cooled_seconds = 30.0 if turn % 2 else 0.0
+        states[at] = leader.one(item(f"n{at}", states[at], wanted=250, released=going, cooled_seconds=cooled_seconds))
         office.later(11.0)
         state = office.state()
         taken = sum(len(each.grants) + 1 for each in states)
-        assert state.reserved == taken + state.resting
+        assert state.reserved == taken + state.cooling
         held = [address for each in states for address in addresses(each)]
         assert len(held) == len(set(held))
     office.later(31.0)
@@ -226,7 +226,7 @@ def test_a_container_that_is_gone_is_closed_for_good_and_all_of_it_rests(leader:
     office.later(31.0)
     assert 0 == office.reserved()
     assert gone == leader.one(item("n1", state, wanted=3))
-    assert state.container != leader.node(wanted=3).container
+    assert state.nc_id != leader.node(wanted=3).nc_id
     assert gone == leader.one(item("n1", state, gone=True))
 
 
@@ -253,16 +253,16 @@ def test_one_bad_item_fails_alone(leader: Leader, office: Office) -> None:
         ("node", item("")),
         ("node_uid", item(node_uid="")),
         ("wanted", item(wanted=1 << 20)),
-        ("rested", item(rested=-1.0)),
+        ("rested", item(cooled_seconds=-1.0)),
         ("maximum", item(maximum=0)),
-        ("report.demand", item(report=Report(demand=-1))),
-        ("report.version", item(report=Report(version=1 << 60))),
+        ("report.demand", item(report=DemandReport(demand=-1))),
+        ("report.version", item(report=DemandReport(version=1 << 60))),
         ("pinned.batch", item(pinned=Scaler(0, 50))),
         ("container", item(gone=True)),
-        ("container", Item(subnet=SubnetName(network="vnet", name="pods"), node="n1", node_uid="u", container="x")),
+        ("container", ReconcileItem(subnet=SubnetName(network="vnet", name="pods"), node="n1", node_uid="u", nc_id="x")),
     ],
 )
-def test_an_error_names_its_field(leader: Leader, field: str, bad: Item) -> None:
+def test_an_error_names_its_field(leader: Leader, field: str, bad: ReconcileItem) -> None:
     assert field == leader.problem(bad).field
 
 
@@ -286,12 +286,12 @@ def test_a_container_does_not_move_to_another_subnet(leader: Leader, office: Off
     other = SubnetName(network="vnet", name="other")
     state = leader.node()
     assert "subnet" == leader.problem(item("n1", state, subnet=other)).field
-    assert state.container != leader.one(item("n1", subnet=other)).container
+    assert state.nc_id != leader.one(item("n1", subnet=other)).nc_id
 
 
 def test_a_version_that_the_agent_has_accepted_is_passed(leader: Leader) -> None:
     state = leader.node(wanted=1)
-    after = leader.one(item("n1", state, wanted=1, report=Report(version=41)))
+    after = leader.one(item("n1", state, wanted=1, report=DemandReport(version=41)))
     assert 42 == after.version
     assert state.grants == after.grants
 
@@ -299,10 +299,10 @@ def test_a_version_that_the_agent_has_accepted_is_passed(leader: Leader) -> None
 def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, office: Office) -> None:
     state = leader.node(wanted=2)
     gone_name = state.grants[0].id
-    report = Report(demand=1, batch=16, version=1)
-    after = leader.one(item("n1", state, wanted=1, released=[gone_name], rested=31.0, report=report, boot_id="b1"))
-    leader.one(item("n1", state, wanted=1, released=[gone_name], rested=31.0, report=report))
-    (record,) = done(office.client.containers("c1")).containers
+    report = DemandReport(demand=1, batch=16, version=1)
+    after = leader.one(item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report, boot_id="b1"))
+    leader.one(item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report))
+    (record,) = done(office.client.containers("c1")).network_containers
     assert after == record.state
     assert ("n1", "uid-n1", "b1", 1, (gone_name,), 31.0, report) == (
         record.node,
@@ -310,10 +310,10 @@ def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, office
         record.boot_id,
         record.wanted,
         record.released,
-        record.rested,
+        record.cooled_seconds,
         record.report,
     )
-    assert () == done(office.client.containers("c2")).containers
+    assert () == done(office.client.containers("c2")).network_containers
 
 
 def test_an_answer_shows_the_subnets_that_it_is_about(leader: Leader, office: Office) -> None:

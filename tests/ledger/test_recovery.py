@@ -2,9 +2,9 @@
 
 import pytest
 
-from podpool.ledger.errors import Invalid, ListingWanted, NotFound, TermEnded
-from podpool.ledger.messages import ContainerState, Grant, Recovery, Report, SubnetName
-from podpool.ledger.storage.rollback_detector import MemoryWitness
+from podpool.ledger.errors import Invalid, InventoryRequired, NotFound, StaleTerm
+from podpool.ledger.messages import NetworkContainerState, Grant, RecoveryStatus, DemandReport, SubnetName
+from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item, listed
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -17,7 +17,7 @@ def office() -> Office:
     return office
 
 
-def recovery(office: Office) -> Recovery:
+def recovery(office: Office) -> RecoveryStatus:
     return done(office.client.recovery())
 
 
@@ -39,7 +39,7 @@ class TestNoticing:
         leader.node()
         leader.moved_to(office.restored(copy))
         leader.seen = 0
-        with pytest.raises(TermEnded, match="restored"):
+        with pytest.raises(StaleTerm, match="restored"):
             leader.node()
 
     def test_a_caller_that_has_seen_a_higher_revision_is_a_witness(self, office: Office) -> None:
@@ -47,11 +47,11 @@ class TestNoticing:
         copy, witness = office.store.image(), office.witness_copy()
         leader.node()
         restored = office.restored(copy, witness=witness)
-        assert () == recovery(restored).awaited
+        assert () == recovery(restored).pending_inventories
         leader.moved_to(restored)
-        with pytest.raises(TermEnded):
+        with pytest.raises(StaleTerm):
             leader.node()
-        assert ["c1"] == [each.cluster for each in recovery(restored).awaited]
+        assert ["c1"] == [each.cluster for each in recovery(restored).pending_inventories]
 
     def test_a_caller_that_knows_a_higher_term_is_a_witness(self, office: Office) -> None:
         copy, witness = office.store.image(), office.witness_copy()
@@ -63,7 +63,7 @@ class TestNoticing:
 
     def test_books_without_their_witness_are_taken_as_restored(self, office: Office) -> None:
         Leader(office).node()
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         assert restored.state().frozen
 
     def test_the_new_term_is_above_one_that_the_books_have_forgotten(self, office: Office) -> None:
@@ -83,7 +83,7 @@ class TestNoticing:
 
     def test_a_cluster_that_has_nothing_to_lose_need_not_list(self, office: Office) -> None:
         Leader(office, "c1").node()
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         assert not Leader(restored, "new").listing_wanted
 
 
@@ -94,10 +94,10 @@ class TestNothingIsGranted:
         copy = office.store.image()
         used = leader.one(item("n0", first, wanted=1))
         restored = office.restored(copy)
-        with pytest.raises(TermEnded):
+        with pytest.raises(StaleTerm):
             leader.moved_to(restored).one(item("n1", wanted=200))
         leader.lead()
-        with pytest.raises(ListingWanted):
+        with pytest.raises(InventoryRequired):
             leader.one(item("n1", wanted=200))
         leader.list_all(listed("n0", used))
         over(restored)
@@ -123,12 +123,12 @@ class TestNothingIsGranted:
         Leader(office, "absent").node()
         leader = Leader(office)
         state = leader.node()
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
         leader.list_all(listed("n1", state))
         over(restored)
         assert 1 == leader.one(item("n1", state, wanted=1)).short
-        assert () == done(restored.client.excuse("absent")).awaited
+        assert () == done(restored.client.excuse("absent")).pending_inventories
         assert 0 == leader.one(item("n1", state, wanted=1)).short
         with pytest.raises(NotFound):
             done(restored.client.excuse("absent"))
@@ -148,13 +148,13 @@ class TestNothingIsGranted:
 
 
 class TestTheListsBecomeTheBooks:
-    def prepared(self, office: Office, *, before: int, after: int) -> tuple[Leader, ContainerState, Office]:
+    def prepared(self, office: Office, *, before: int, after: int) -> tuple[Leader, NetworkContainerState, Office]:
         """A node that held `before` when the copy was made and `after` when it was restored."""
         leader = Leader(office)
         state = leader.node(wanted=before)
         copy = office.store.image()
         released = ids(state)[after:]
-        state = leader.one(item("n1", state, wanted=after, released=released, rested=60.0))
+        state = leader.one(item("n1", state, wanted=after, released=released, cooled_seconds=60.0))
         restored = office.restored(copy)
         leader.moved_to(restored).lead()
         assert leader.listing_wanted
@@ -169,7 +169,7 @@ class TestTheListsBecomeTheBooks:
 
     def test_a_grant_that_only_the_books_have_is_free_after_rest(self, office: Office) -> None:
         leader, state, restored = self.prepared(office, before=5, after=2)
-        leader.list_all(listed("n1", state, rested=60.0))
+        leader.list_all(listed("n1", state, cooled_seconds=60.0))
         assert 6 == restored.reserved()
         over(restored)
         assert 3 == restored.reserved()
@@ -199,9 +199,9 @@ class TestTheListsBecomeTheBooks:
         leader = Leader(office)
         state = leader.node()
         state = leader.one(item("n1", state, wanted=1))
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
-        report = Report(version=accepted)
+        report = DemandReport(version=accepted)
         (result,) = leader.list_all(listed("n1", state, version=shown, report=report)).results
         assert result.state is not None
         assert expected == result.state.version
@@ -214,14 +214,14 @@ class TestTheListsBecomeTheBooks:
         leader.moved_to(restored).lead()
         (result,) = leader.list_all(listed("n1", state)).results
         assert result.state is not None
-        assert (state.container, state.grants) == (result.state.container, result.state.grants)
-        assert state.container == leader.node(wanted=2).container
+        assert (state.nc_id, state.grants) == (result.state.nc_id, result.state.grants)
+        assert state.nc_id == leader.node(wanted=2).nc_id
 
     def test_a_container_that_was_closed_stays_closed(self, office: Office) -> None:
         leader = Leader(office)
         state = leader.node(wanted=2)
         leader.one(item("n1", state, gone=True))
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
         (result,) = leader.list_all(listed("n1", state)).results
         assert result.state is not None
@@ -242,7 +242,7 @@ class TestTheListsBecomeTheBooks:
     def test_nothing_is_told_of_an_unlisted_container_before_all_lists_are_in(self, office: Office) -> None:
         first, second = Leader(office, "c1"), Leader(office, "c2")
         state, other = first.node(wanted=1), second.node()
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         for leader in (first, second):
             leader.moved_to(restored).lead()
         first.list_all()
@@ -260,29 +260,29 @@ class TestTheListsBecomeTheBooks:
         leader.moved_to(restored).lead()
         leader.list_all(listed("n1", new))
         assert leader.one(item("n1", old)).closed
-        assert new.container == leader.node(wanted=1).container
-        told = done(restored.client.history(node="n1")).tenures
-        assert {new.container} == {each.container for each in told if each.until is None}
+        assert new.nc_id == leader.node(wanted=1).nc_id
+        told = done(restored.client.history(node="n1")).periods
+        assert {new.nc_id} == {each.nc_id for each in told if each.until is None}
 
     def test_containers_that_changed_their_nodes_are_found_on_them(self, office: Office) -> None:
         leader = Leader(office)
         first, second = leader.one(item(node_uid="a")), leader.one(item(node_uid="b"))
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
         leader.list_all(listed("n1", first, node_uid="b"), listed("n1", second, node_uid="a"))
         over(restored)
-        assert first.container == leader.one(item(node_uid="b")).container
-        assert second.container == leader.one(item(node_uid="a")).container
+        assert first.nc_id == leader.one(item(node_uid="b")).nc_id
+        assert second.nc_id == leader.one(item(node_uid="a")).nc_id
 
 
 class TestAListThatIsNotWanted:
     def test_row_6_a_grant_that_the_books_do_not_hold_changes_nothing(self, office: Office) -> None:
         leader = Leader(office)
         state = leader.node(wanted=1)
-        leader.one(item("n1", state, released=ids(state), rested=60.0))
+        leader.one(item("n1", state, released=ids(state), cooled_seconds=60.0))
         hog = leader.node("n2", wanted=200)
         answer = leader.list_all(listed("n1", state))
-        assert () == answer.alarms
+        assert () == answer.conflicts
         (result,) = answer.results
         assert result.state is not None
         assert () == result.state.grants
@@ -291,20 +291,20 @@ class TestAListThatIsNotWanted:
     def test_it_counts_once_in_a_recovery(self, office: Office) -> None:
         leader = Leader(office)
         state = leader.node(wanted=1)
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
         leader.list_all(listed("n1", state))
         over(restored)
-        grown = leader.one(item("n1", state, wanted=3))
+        growths = leader.one(item("n1", state, wanted=3))
         leader.list_all(listed("n1", state))
-        assert grown == leader.one(item("n1", state, wanted=3))
+        assert growths == leader.one(item("n1", state, wanted=3))
 
     def test_an_older_term_s_list_changes_nothing(self, office: Office) -> None:
         leader = Leader(office)
         state = leader.node(wanted=1)
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored)
-        with pytest.raises(TermEnded):
+        with pytest.raises(StaleTerm):
             leader.list_all(listed("n1", state))
 
     @pytest.mark.parametrize(
@@ -322,12 +322,12 @@ class TestAListThatIsNotWanted:
     ) -> None:
         leader = Leader(office)
         state = leader.node()
-        restored = office.restored(office.store.image(), witness=MemoryWitness())
+        restored = office.restored(office.store.image(), witness=MemoryRollbackDetector())
         leader.moved_to(restored).lead()
         with pytest.raises(Invalid) as refused:
             leader.list_all(listed("n1", state, **bad))
         assert field == refused.value.field
-        assert len(recovery(restored).awaited) == 1
+        assert len(recovery(restored).pending_inventories) == 1
 
     def test_nothing_is_told_of_another_cluster_s_container(self, office: Office) -> None:
         state = Leader(office, "c1").node(wanted=2)

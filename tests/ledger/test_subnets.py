@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.domain.subnet_layout import BLOCK, ground_of
+from podpool.ledger.domain.subnet_layout import BLOCK_SIZE, subnet_layout
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.messages import SubnetName
 from tests.ledger.offices import SUBNET, Leader, Office, done, item
@@ -30,10 +30,10 @@ pytestmark = pytest.mark.usefixtures("books")
     ],
 )
 def test_capacity_is_the_cidr_less_what_can_never_be_given(
-    cidr: str, gateway: str | None, keep_back: tuple[str, ...], capacity: int
+    cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], capacity: int
 ) -> None:
     office = Office()
-    assert capacity == office.subnet(cidr, gateway=gateway, keep_back=keep_back).capacity
+    assert capacity == office.subnet(cidr, gateway=gateway, excluded_ranges=excluded_ranges).capacity
     assert capacity == done(office.client.utilization(SUBNET))[0].capacity
 
 
@@ -47,15 +47,15 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
     members = {str(each) for each in network.hosts()} - {str(network[each]) for each in inside} - {at}
     if not members:
         return
-    ground = ground_of(str(network), at, tuple(str(network[each]) for each in inside))
+    layout = subnet_layout(str(network), at, tuple(str(network[each]) for each in inside))
     found = []
-    block = ground.next_block(0)
+    block = layout.next_block(0)
     while block is not None:
-        found += [ground.text(ground.address(block, slot)) for slot in ground.slots(block)]
-        block = ground.next_block(block + 1)
+        found += [layout.text(layout.address(block, slot)) for slot in layout.slots(block)]
+        block = layout.next_block(block + 1)
     assert sorted(members, key=ipaddress.ip_address) == found
-    assert len(members) == ground.capacity
-    assert all(ground.place(int(ipaddress.ip_address(each)))[1] < BLOCK for each in members)
+    assert len(members) == layout.capacity
+    assert all(layout.place(int(ipaddress.ip_address(each)))[1] < BLOCK_SIZE for each in members)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_an_unknown_subnet_is_not_found() -> None:
 
 def test_an_ipv6_64_gives_addresses_at_once_and_none_of_what_is_kept_back() -> None:
     office = Office()
-    office.subnet("fd00::/64", gateway="fd00::1", keep_back=("fd00::/65",))
+    office.subnet("fd00::/64", gateway="fd00::1", excluded_ranges=("fd00::/65",))
     state = Leader(office).one(item(wanted=70))
     assert "fd00::8000:0:0:0" == state.primary
     assert 70 == len({grant.address for grant in state.grants})

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podpool.ledger.errors import TermEnded
-from podpool.ledger.messages import Containers, OpenTerm, Reconcile, ReconcileAnswer
+from podpool.ledger.errors import StaleTerm
+from podpool.ledger.messages import NetworkContainerList, OpenTermRequest, ReconcileRequest, ReconcileResponse
 from tests.ledger.offices import Leader, Office, addresses, done, ids, item
 
 pytestmark = pytest.mark.usefixtures("books")
@@ -18,31 +18,31 @@ def office() -> Office:
     return office
 
 
-def send(leader: Leader, number: int, *items: object, term: int | None = None) -> ReconcileAnswer:
+def send(leader: Leader, number: int, *items: object, term: int | None = None) -> ReconcileResponse:
     # items of any kind: none is looked at
-    call = Reconcile(cluster=leader.cluster, term=term or leader.term, number=number, items=items)  # type: ignore[arg-type]
+    call = ReconcileRequest(cluster=leader.cluster, term=term or leader.term, number=number, items=items)  # type: ignore[arg-type]
     return done(leader.office.client.reconcile(call))
 
 
 def test_each_term_is_above_every_one_that_the_cluster_has_seen(office: Office) -> None:
-    terms = [done(office.client.open_term(OpenTerm(cluster="c1"))).term for _ in range(5)]
+    terms = [done(office.client.open_term(OpenTermRequest(cluster="c1"))).term for _ in range(5)]
     assert terms == sorted(set(terms))
-    assert terms[-1] < done(office.client.open_term(OpenTerm(cluster="c1", known=terms[-1]))).term
+    assert terms[-1] < done(office.client.open_term(OpenTermRequest(cluster="c1", known=terms[-1]))).term
 
 
 def test_an_older_term_changes_nothing(office: Office) -> None:
     old = Leader(office)
     state = old.node(wanted=4)
     new = Leader(office, known=old.term)
-    with pytest.raises(TermEnded) as refused:
+    with pytest.raises(StaleTerm) as refused:
         old.call(item("n1", state, released=ids(state)))
     assert "term" == refused.value.field
     assert state == new.one(item("n1", state, wanted=4))
 
 
 def test_a_cluster_without_a_term_is_told_to_open_one(office: Office) -> None:
-    with pytest.raises(TermEnded, match="open a term"):
-        done(office.client.reconcile(Reconcile(cluster="c9", term=0, number=1)))
+    with pytest.raises(StaleTerm, match="open a term"):
+        done(office.client.reconcile(ReconcileRequest(cluster="c9", term=0, number=1)))
 
 
 def test_a_term_of_one_cluster_says_nothing_about_another(office: Office) -> None:
@@ -112,9 +112,9 @@ def test_whatever_order_calls_arrive_in_the_result_is_that_of_those_that_were_in
     assert expected == shown
 
 
-def unnamed(shown: Containers) -> list[object]:
+def unnamed(shown: NetworkContainerList) -> list[object]:
     """All but the names, which a work that is done again draws again."""
     return [
         (each.node, each.wanted, each.state.version, each.state.primary, addresses(each.state))
-        for each in shown.containers
+        for each in shown.network_containers
     ]

@@ -22,7 +22,7 @@ from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
 from podpool.core.debounce import DebounceState
 from podpool.kube.backoff import backoff
-from podpool.kube.errors import ApiError, ApiConflict, ApiNotFound
+from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
 

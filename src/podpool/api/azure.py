@@ -12,9 +12,9 @@ from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 AGENT_ANNOTATION = "podpool.io/agent"
 """On an NNC: what its agent reports."""
-INVENTORY_ANNOTATION = "podpool.io/listed"
+INVENTORY_ANNOTATION = "podpool.io/inventory"
 """Asks an agent for what it holds: the number of the listing, which the agent answers with its own report."""
-CLOSED_ANNOTATION = "podpool.io/refused"
+CLOSED_ANNOTATION = "podpool.io/closed"
 """Tells an agent that the container which it takes for its own is closed: it goes on with the one that is shown."""
 FINALIZER = "podpool.io/ledger"
 """On an NNC: keeps it until the ledger knows what becomes of its container."""
@@ -29,17 +29,17 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Pods that wait although a status answered the node's last request short."""
     batch: int = 0
     """The batch that the agent scaled with."""
-    rested_seconds: float = msgspec.field(name="restedSeconds", default=0.0)
+    cooled_seconds: float = msgspec.field(name="cooledSeconds", default=0.0)
     """For how long the most recently used of the named grants has rested."""
     boot_id: str = msgspec.field(name="bootID", default="")
     """The boot of the machine, as its kubelet reports it."""
     version: int = 0
     """The highest container version that the agent accepted."""
-    container: str = ""
+    network_container: str = msgspec.field(name="networkContainer", default="")
     """The container that the agent takes for its own: all of this is about that one."""
-    listed: int = 0
+    inventory: int = 0
     """The last listing that the agent has answered,"""
-    knows: "NetworkContainer | None" = None
+    known: "NetworkContainer | None" = None
     """and, where the NNC shows less than that, its container as it knows it, without what it has let go of."""
 
 
@@ -48,7 +48,7 @@ class NetworkConfigSpec(ApiStruct, frozen=True, kw_only=True):
 
     requested: int = msgspec.field(name="requestedIPCount", default=0)
     """How many secondary addresses the node should have."""
-    released: tuple[str, ...] = msgspec.field(name="ipsNotInUse", default=())
+    pending_release: tuple[str, ...] = msgspec.field(name="ipsNotInUse", default=())
     """The names (UUIDs) of grants that the node never uses again."""
     availability_zone: int | None = None
     """Azure's; kept, not used."""
@@ -209,4 +209,6 @@ NODE_NETWORK_CONFIGS = Kind(
 CLUSTER_SUBNET_STATES = Kind(
     group=GROUP, version="v1alpha1", plural="clustersubnetstates", kind="ClusterSubnetState", type=ClusterSubnetState
 )
-CLUSTER_SUBNETS = Kind(group=GROUP, version="v1alpha1", plural="clustersubnets", kind="ClusterSubnet", type=ClusterSubnet)
+CLUSTER_SUBNETS = Kind(
+    group=GROUP, version="v1alpha1", plural="clustersubnets", kind="ClusterSubnet", type=ClusterSubnet
+)

@@ -100,8 +100,10 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
         """The group and version as objects carry them."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
-    def path(self, *, namespace: str | None = None, name: str | None = None, sub: str | None = None) -> str:
+    def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
         """Find an object, its subresource, or all of the kind; without a namespace those of every namespace."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
-        return f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "") + (f"/{sub}" if sub else "")
+        return (
+            f"{root}{inside}/{self.plural}" + (f"/{name}" if name else "") + (f"/{subresource}" if subresource else "")
+        )

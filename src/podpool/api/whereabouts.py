@@ -20,9 +20,9 @@ SIGNATURE_ANNOTATION = "podpool.io/signature"
 """On a Lease: drawn by the agent that takes it, new each time,"""
 GRANTED_ANNOTATION = "podpool.io/granted"
 """and the signature that the controller has agreed to: nothing is given before."""
-RETURN_ANNOTATION = "podpool.io/leave"
+RETURN_ANNOTATION = "podpool.io/return"
 """On an IPPool: its node is to give nothing more of it, and to hand it back when nothing is in use; says why."""
-SEALED_ANNOTATION = "podpool.io/cut"
+SEALED_ANNOTATION = "podpool.io/sealed"
 """On an IPPool that all nodes share: its range is cut into slices, it gives no new address; a word of the leader's."""
 SHARED_POOLS_SELECTOR = f"!{NODE_UID_LABEL}"
 """Selects the IPPools that are no node's own, of which there are as many as nodes."""
@@ -30,9 +30,9 @@ SLICE_ANNOTATION = "podpool.io/slice"
 """On a Lease: the slice that it is about, as the IPPool's range has it."""
 WAITING_ANNOTATION = "podpool.io/waiting"
 """On a NodeSlicePool: the nodes for which there is no slice, longest waiting first."""
-SLICE_INVENTORY_ANNOTATION = "podpool.io/slices-asked"
+SLICE_INVENTORY_ANNOTATION = "podpool.io/slice-inventory"
 """On a Node: the controller's question, a word that is new each time, to which the agent tells what it has lost;"""
-SLICE_REPORT_ANNOTATION = "podpool.io/slices"
+SLICE_REPORT_ANNOTATION = "podpool.io/slice-report"
 """and what the agent tells, as JSON: a `SliceReport`."""
 
 
@@ -123,7 +123,7 @@ class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
 class SliceReport(ApiStruct, frozen=True, kw_only=True):
     """What an agent tells of its slices, on its Node."""
 
-    listed: str = ""
+    inventory: str = ""
     """The question that it answers."""
     lost: tuple[LostSlice, ...] = ()
 
@@ -148,4 +148,6 @@ IP_RESERVATIONS = Kind(
     kind="OverlappingRangeIPReservation",
     type=OverlappingRangeIPReservation,
 )
-NODE_SLICE_POOLS = Kind(group=GROUP, version="v1alpha1", plural="nodeslicepools", kind="NodeSlicePool", type=NodeSlicePool)
+NODE_SLICE_POOLS = Kind(
+    group=GROUP, version="v1alpha1", plural="nodeslicepools", kind="NodeSlicePool", type=NodeSlicePool
+)

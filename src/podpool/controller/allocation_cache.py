@@ -1,87 +1,82 @@
-"""The cluster's containers as the ledger remembers them: what an NNC can be made again from.
+"""Cache of the cluster's network containers as the ledger has them: an NNC can be rebuilt from it.
 
-Read when a term begins, and kept in step with each answer. A container that was closed is not in here.
+It is loaded when a term begins and updated with each response. Closed network containers are not in it.
 """
-
-from collections.abc import Iterator
 
 from podpool.api.azure import NodeNetworkConfig
 from podpool.api.builtin import Node
-from podpool.controller.convert import claim_of
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item
+from podpool.controller.convert import claimed_nc
+from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, ReconcileItem
 
 
-class Books:
-    """Containers by id, by the UID of their Node, and by its name: the same name may have had several."""
+class AllocationCache:
+    """NCs by id, by UID and by name of their Node. One Node name may have several NCs."""
 
     def __init__(self) -> None:
-        self._records: dict[str, ContainerRecord] = {}
+        self._records: dict[str, NetworkContainerRecord] = {}
         self._by_uid: dict[str, dict[str, None]] = {}
         self._by_name: dict[str, dict[str, None]] = {}
 
-    def load(self, records: tuple[ContainerRecord, ...]) -> None:
-        """Take what the ledger has."""
-        for container in tuple(self._records):
-            self._drop(container)
+    def load(self, records: tuple[NetworkContainerRecord, ...]) -> None:
+        """Replace the contents by the ledger's records."""
+        for nc in tuple(self._records):
+            self._remove(nc)
         for record in records:
-            self._put(record)
+            self._add(record)
 
-    def values(self) -> tuple[ContainerRecord, ...]:
-        """List all of them."""
+    def values(self) -> tuple[NetworkContainerRecord, ...]:
+        """Return all records."""
         return tuple(self._records.values())
 
-    def get(self, container: str) -> ContainerRecord | None:
-        """Find one by its id."""
-        return self._records.get(container)
+    def get(self, nc: str) -> NetworkContainerRecord | None:
+        """Return the record of an NC."""
+        return self._records.get(nc)
 
-    def of_uid(self, node_uid: str) -> ContainerRecord | None:
-        """Find a container that was asked for by a Node of this UID."""
-        return next(self._of_uid(node_uid), None)
+    def by_node_uid(self, node_uid: str) -> NetworkContainerRecord | None:
+        """Return an NC that was opened for the Node with this UID."""
+        return next((self._records[nc] for nc in self._by_uid.get(node_uid, ())), None)
 
-    def of_node(self, node: Node, config: NodeNetworkConfig | None) -> ContainerRecord | None:
-        """Find the container of a Node: which its machine claims, else by boot id, else as its NNC shows, or by UID.
+    def by_node_name(self, node: str) -> NetworkContainerRecord | None:
+        """Return an NC of a Node of this name."""
+        return next((self._records[nc] for nc in self._by_name.get(node, ())), None)
 
-        An API server that was restored may show the Node of a machine that is long gone, and on it another machine of
-        that name, whose Pods run on addresses of its own container; or the Node as it was before it was deleted and
-        registered again. Then a UID tells little. A claim to a container that is closed is none.
+    def for_node(self, node: Node, nnc: NodeNetworkConfig | None) -> NetworkContainerRecord | None:
+        """Return the NC of a Node: the one its agent claims, else by boot ID, else from the NNC's status, else by UID.
+
+        The UID comes last because a restored API server may show the Node of a machine that no longer exists, while
+        another machine of that name runs Pods on addresses of its own NC; or it may show the Node as it was before it
+        was deleted and registered again. A claim to a closed NC does not count.
         """
-        named = [self._records[container] for container in self._by_name.get(node.metadata.name, ())]
-        claim = claim_of(node, config)
+        named = [self._records[nc] for nc in self._by_name.get(node.metadata.name, ())]
+        claim = claimed_nc(node, nnc)
         claimed = (record for record in named if record.state.container == claim)
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
-        ids = {each.id for each in config.status.network_containers} if config else set()
-        shown = (record for record in named if record.state.container in ids)
-        found = (*claimed, *same_boot, *shown)
-        return found[0] if found else self.of_uid(node.metadata.uid)
+        ids = {each.id for each in nnc.status.network_containers} if nnc else set()
+        in_status = (record for record in named if record.state.container in ids)
+        found = (*claimed, *same_boot, *in_status)
+        return found[0] if found else self.by_node_uid(node.metadata.uid)
 
-    def knows(self, container: str, node: str) -> bool:
-        """Tell whether a container is open for a node of this name."""
-        return container in self._by_name.get(node, ())
+    def is_open(self, nc: str, node: str) -> bool:
+        """Return whether an NC is open for a Node of this name."""
+        return nc in self._by_name.get(node, ())
 
-    def of_name(self, node: str) -> ContainerRecord | None:
-        """Find a container of a node of this name."""
-        return next((self._records[container] for container in self._by_name.get(node, ())), None)
-
-    def remembers(self, node: str) -> bool:
-        """Tell whether a node of this name has a container."""
+    def has_node(self, node: str) -> bool:
+        """Return whether a Node of this name has an NC."""
         return node in self._by_name
 
-    def answered(self, item: Item) -> bool:
-        """Tell whether this is what the ledger was last asked for a container, and has answered."""
+    def is_answered(self, item: ReconcileItem) -> bool:
+        """Return whether the ledger has already answered this request, and none after it."""
         known = self._records.get(item.container or "")
-        return known is not None and item.boot_id in (None, known.boot_id) and _asked(known) == _asked(item)
+        return known is not None and item.boot_id in (None, known.boot_id) and _request(known) == _request(item)
 
-    def _of_uid(self, node_uid: str) -> Iterator[ContainerRecord]:
-        return (self._records[container] for container in self._by_uid.get(node_uid, ()))
-
-    def note(self, item: Item, state: ContainerState) -> None:
-        """Remember what was asked for and given."""
+    def update(self, item: ReconcileItem, state: NetworkContainerState) -> None:
+        """Store a request with the ledger's response."""
         known = self._records.get(state.container)
-        self._drop(state.container)
+        self._remove(state.container)
         if state.closed:
             return
-        self._put(
-            ContainerRecord(
+        self._add(
+            NetworkContainerRecord(
                 state=state,
                 node=item.node,
                 node_uid=item.node_uid,
@@ -94,20 +89,20 @@ class Books:
             )
         )
 
-    def _put(self, record: ContainerRecord) -> None:
+    def _add(self, record: NetworkContainerRecord) -> None:
         self._records[record.state.container] = record
         for index, key in ((self._by_uid, record.node_uid), (self._by_name, record.node)):
             index.setdefault(key, {})[record.state.container] = None
 
-    def _drop(self, container: str) -> None:
-        record = self._records.pop(container, None)
+    def _remove(self, nc: str) -> None:
+        record = self._records.pop(nc, None)
         if record is None:
             return
         for index, key in ((self._by_uid, record.node_uid), (self._by_name, record.node)):
-            del index[key][container]
+            del index[key][nc]
             if not index[key]:
                 del index[key]
 
 
-def _asked(of: ContainerRecord | Item) -> tuple[object, ...]:
+def _request(of: NetworkContainerRecord | ReconcileItem) -> tuple[object, ...]:
     return of.node_uid, of.wanted, of.released, of.rested, of.report, of.pinned

@@ -1,26 +1,24 @@
-"""The controller of one cluster: mirrors on its objects, one leader by Lease, and a term of the ledger for each lead.
+"""The controller of one cluster: informers, leader election by Lease, and the tasks that run while it is the leader.
 
-The mirrors are always kept, so that a new leader has them at once. What writes for the ledger runs inside a term, and
-ends with it; what writes for slices needs no ledger, and goes on for as long as the lead lasts.
+The informers run on every replica, so that a new leader starts with filled caches. What writes for the ledger runs
+within a term of the ledger and stops with it. Slices need no ledger, and are reconciled as long as the leadership lasts.
 """
 
 import asyncio
-import logging
 import random
 
 from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.allocation_controller import AllocationController
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.events import ControllerEvents
 from podpool.controller.informers import ControllerInformers
-from podpool.controller.inventory import send_listing
-from podpool.controller.leader import AllocationController
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
 from podpool.controller.ledger_session import LeaderTerm
-from podpool.controller.metrics import ControllerSnapshot, Metrics
+from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
+from podpool.controller.nnc_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.deps import SliceDeps
-from podpool.controller.slices.events import ControllerEvents
 from podpool.controller.slices.informers import SliceInformers
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff
@@ -30,18 +28,19 @@ from podpool.kube.events import EventRecorder
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import InventoryRequired, StaleTerm
-from podpool.ledger.messages import OpenTermRequest, Term
+from podpool.ledger.messages import OpenTermRequest
 from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
+from podpool.runtime.logging import get_logger
 
 LEASE = "podpool-controller"
-BACKOFF_BASE, BACKOFF_MOST = 0.2, 30.0
+BACKOFF, MAX_BACKOFF = 0.2, 30.0
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Controller:
-    """`run` until cancelled; without a ledger it looks after slices alone."""
+    """Runs until cancelled; without a ledger it reconciles only slices."""
 
     def __init__(
         self,
@@ -58,53 +57,55 @@ class Controller:
         self._clock = clock
         self._rng = rng
         self._identity = new_uuid(rng)
-        self._mirrors = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
-        self._slice_mirrors = SliceInformers(kube, settings=settings, rng=rng)
+        self._informers = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
+        self._slice_informers = SliceInformers(kube, settings=settings, rng=rng)
         self._recorder = EventRecorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
-        self._metrics = Metrics()
-        self._presence = LedgerHealth()
-        self._elector = self._candidate()
-        self._work: AllocationController | None = None
+        self._events = ControllerEvents(self._recorder)
+        self._metrics = ControllerMetrics()
+        self._health = LedgerHealth()
+        self._elector = self._new_elector()
+        self._allocations: AllocationController | None = None
         self._slices: SliceController | None = None
         self._cluster = ""
         self._term = 0
         self._seen = 0
+        """The last ledger revision seen, also by former terms."""
 
     async def run(self) -> None:
-        """Mirror, and lead whenever it is this one's turn."""
+        """Run the informers, and reconcile while this replica is the leader."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._mirrors.run())
-            group.create_task(self._slice_mirrors.run())
+            group.create_task(self._informers.run())
+            group.create_task(self._slice_informers.run())
             group.create_task(self._recorder.run())
-            await self._mirrors.synced()
+            await self._informers.synced()
             self._cluster = await cluster_uid(self._kube, rng=self._rng)
             while True:
                 try:
                     await self._elector.run(self._lead)
                 except LeadershipLost as error:
-                    _log.warning("%s", error)
-                self._elector = self._candidate()
+                    log.warning("leadership lost", error=error)
+                self._elector = self._new_elector()
 
-    def missing(self) -> str | None:
-        """Tell what stands in the way of being ready; following another leader is ready."""
-        return None if self._cluster else "the cluster's objects have not been listed yet"
+    def not_ready(self) -> str | None:
+        """Return why this replica is not ready; a replica that is not the leader is ready."""
+        return None if self._cluster else "the informer caches are not filled yet"
 
-    def page(self) -> bytes:
-        """Write down the metrics."""
-        work, slices = self._work, self._slices
-        return self._metrics.page(
+    def render_metrics(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        allocations, slices = self._allocations, self._slices
+        return self._metrics.render(
             ControllerSnapshot(
-                leading=self._elector.leading,
-                ledger_away=self._presence.away,
-                braked=work.braked if work else False,
-                queues={**(work.queues if work else {}), **(slices.queues if slices else {})},
-                slices=slices.meters() if slices else {},
-                subnets=work.meters() if work else {},
-                unreported_pods=work.unreported_pods if work else 0,
+                leader=self._elector.leading,
+                ledger_unreachable_seconds=self._health.unreachable_seconds,
+                node_gc_paused=allocations.node_gc_paused if allocations else False,
+                queues={**(allocations.queues if allocations else {}), **(slices.queues if slices else {})},
+                slices=slices.metrics() if slices else {},
+                subnets=allocations.subnet_metrics() if allocations else {},
+                pod_addresses_pending=allocations.pod_addresses_pending if allocations else 0,
             )
         )
 
-    def _candidate(self) -> LeaderElector:
+    def _new_elector(self) -> LeaderElector:
         return LeaderElector(
             self._kube,
             name=LEASE,
@@ -115,25 +116,26 @@ class Controller:
             timing=self._settings.election,
         )
 
-    def _must_lead(self) -> None:
-        """Refuse to write for one who does not lead any more: a paused process goes on before any timer ends it."""
+    def _require_leadership(self) -> None:
+        """Refuse writes after the Lease has expired: a paused process resumes before any timer cancels its tasks."""
         if not self._elector.leading:
             raise LeadershipLost(LEASE)
 
     async def _lead(self) -> None:
-        """Look after slices, and serve one term of the ledger after the other, for as long as the lead lasts."""
-        kube = self._kube.permitted(self._must_lead)
+        """Reconcile slices and run one ledger term after the other, as long as the leadership lasts."""
+        log.info("leadership acquired", identity=self._identity)
+        kube = self._kube.permitted(self._require_leadership)
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._look_after_slices(kube))
+            group.create_task(self._run_slices(kube))
             if self._ledger is not None:
-                group.create_task(self._serve_terms(kube, self._ledger))
+                group.create_task(self._run_terms(kube, self._ledger))
 
-    async def _look_after_slices(self, kube: KubeClient) -> None:
-        ground = SliceDeps(
+    async def _run_slices(self, kube: KubeClient) -> None:
+        deps = SliceDeps(
             kube=kube,
-            nodes=self._mirrors.nodes,
-            mirrors=self._slice_mirrors,
-            telling=ControllerEvents(self._recorder),
+            nodes=self._informers.nodes,
+            informers=self._slice_informers,
+            events=self._events,
             metrics=self._metrics,
             settings=self._settings,
             clock=self._clock,
@@ -141,74 +143,72 @@ class Controller:
         )
         failures = 0
         while True:
-            self._slices = SliceController(ground)
+            self._slices = SliceController(deps)
             try:
                 await self._slices.run()
-            except* PodpoolError as trouble:
+            except* PodpoolError as errors:
                 failures += 1
-                _log.warning("slices are looked after later: %s", trouble.exceptions[0])
+                log.warning("slice controller failed, restarting", error=errors.exceptions[0])
             finally:
                 self._slices = None
-            await asyncio.sleep(self._patience(failures))
+            await asyncio.sleep(self._backoff(failures))
 
-    async def _serve_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
-        ground = ControllerDeps(
+    async def _run_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
+        deps = ControllerDeps(
             kube=kube,
             ledger=ledger,
-            mirrors=self._mirrors,
-            herald=ControllerEvents(self._recorder),
+            informers=self._informers,
+            events=self._events,
             metrics=self._metrics,
             settings=self._settings,
             clock=self._clock,
             rng=self._rng,
         )
         async with asyncio.TaskGroup() as group:
-            group.create_task(
-                LedgerConditionWriter(kube, self._presence, self._mirrors.subnets, clock=self._clock).run()
-            )
+            condition = LedgerConditionWriter(kube, self._health, self._informers.subnets, clock=self._clock)
+            group.create_task(condition.run())
             failures = 0
             while True:
                 try:
-                    await self._serve_term(ground)
-                except* (StaleTerm, InventoryRequired) as ended:
+                    await self._run_term(deps)
+                except* (StaleTerm, InventoryRequired) as errors:
                     failures = 0
-                    _log.warning("the term has ended: %s", ended.exceptions[0])
-                except* PodpoolError as trouble:
+                    log.warning("ledger term ended, opening a new one", error=errors.exceptions[0])
+                except* PodpoolError as errors:
                     failures += 1
-                    _log.warning("the term broke off: %s", trouble.exceptions[0])
+                    log.warning("leader session failed, retrying", error=errors.exceptions[0])
                 finally:
-                    self._work = None
-                await asyncio.sleep(self._patience(failures + 1))
+                    self._allocations = None
+                await asyncio.sleep(self._backoff(failures + 1))
 
-    async def _serve_term(self, ground: ControllerDeps) -> None:
-        term = await self._open(ground)
-        books = AllocationCache()
-        books.load((await self._presence.ask(ground.ledger.containers(self._cluster))).containers)
-        self._work = AllocationController(
-            ground, self._presence, books, LeaderTerm(self._cluster, term.term, self._seen)
-        )
+    async def _run_term(self, deps: ControllerDeps) -> None:
+        term = await self._open_term(deps)
+        allocations = AllocationCache()
+        allocations.load((await self._health.call(deps.ledger.containers(self._cluster))).containers)
+        self._allocations = AllocationController(deps, self._health, allocations, term)
         try:
-            await self._work.run()
+            await self._allocations.run()
         finally:
-            self._seen = max(self._seen, self._work.session.seen)
+            self._seen = max(self._seen, self._allocations.session.seen)
 
-    async def _open(self, ground: ControllerDeps) -> Term:
-        """Take a term, and tell what the cluster has if the ledger wants to know."""
-        opening = OpenTermRequest(cluster=self._cluster, known=self._term, seen=self._seen)
-        term = await self._presence.ask(ground.ledger.open_term(opening))
-        self._term, self._seen = term.term, max(self._seen, term.revision)
-        if term.listing_wanted:
-            answer = await send_listing(
-                ground.kube,
-                ground.ledger,
-                cluster=self._cluster,
-                term=term.term,
-                seen=self._seen,
-                settings=self._settings,
-            )
-            for alarm in answer.alarms:
-                _log.error("%s has two owners in %s: a person must settle it", alarm.address, alarm.subnet)
+    async def _open_term(self, deps: ControllerDeps) -> LeaderTerm:
+        """Open a term, and send an inventory of the cluster if the ledger asks for it."""
+        request = OpenTermRequest(cluster=self._cluster, known=self._term, seen=self._seen)
+        opened = await self._health.call(deps.ledger.open_term(request))
+        self._term, self._seen = opened.term, max(self._seen, opened.revision)
+        term = LeaderTerm(self._cluster, self._term, self._seen)
+        log.info("ledger term opened", term=term.term, inventory_required=opened.listing_wanted)
+        if opened.listing_wanted:
+            response = await send_inventory(deps.kube, deps.ledger, term, self._settings)
+            for conflict in response.alarms:
+                log.error(
+                    "address has two owners, resolve it with `podpool ledger recovery settle`",
+                    address=conflict.address,
+                    subnet=conflict.subnet,
+                    nc=conflict.holder,
+                    claimant=conflict.claimant,
+                )
         return term
 
-    def _patience(self, failures: int) -> float:
-        return backoff(failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
+    def _backoff(self, failures: int) -> float:
+        return backoff(failures, rng=self._rng, base=BACKOFF, most=MAX_BACKOFF)

@@ -1,7 +1,7 @@
-"""From objects to messages and back: what an NNC asks of the ledger, and the status that tells what it was given.
+"""Conversions between NNCs and ledger messages. Pure.
 
-Pure: nothing here reads or writes. The status holds everything that an agent needs before it serves, also a foreign
-one: all four values of the scaler, a lower-case container id, gateway and address space.
+The status has everything that an agent needs before it serves, including Azure's CNS: all four values of the scaler, a
+lower-case NC id, gateway and address space.
 """
 
 from typing import Any
@@ -31,78 +31,78 @@ from podpool.ledger.messages import (
     SubnetName,
 )
 
-FULL = "NCUpdateSubnetFullError"
+SUBNET_FULL = "NCUpdateSubnetFullError"
 
 
 def subnet_of(node: Node, settings: ControllerSettings) -> SubnetName:
-    """Tell which subnet a node is on: by its label, else the cluster's default; a bad label is the default too."""
+    """Return the subnet of a node: from its label, or the cluster's default if the label is missing or invalid."""
     try:
-        return _labelled(node) or settings.subnet
+        return _subnet_label(node) or settings.subnet
     except InvalidInput:
         return settings.subnet
 
 
-def mislabelled(node: Node) -> str:
-    """Tell what is wrong with a node's label, if anything is."""
+def subnet_label_error(node: Node) -> str:
+    """Return why a node's subnet label is invalid, or an empty string."""
     try:
-        _labelled(node)
+        _subnet_label(node)
     except InvalidInput as error:
         return str(error)
     return ""
 
 
-def _labelled(node: Node) -> SubnetName | None:
+def _subnet_label(node: Node) -> SubnetName | None:
     label = node.metadata.labels.get(SUBNET_LABEL)
     return None if label is None else parse_subnet(label, what=f"label {SUBNET_LABEL} of node {node.metadata.name}")
 
 
-def owner_of(config: NodeNetworkConfig) -> str:
-    """Tell the UID of the Node that an NNC belongs to."""
-    return next((each.uid for each in config.metadata.owner_references if each.controller), "")
+def owner_uid(nnc: NodeNetworkConfig) -> str:
+    """Return the UID of the Node that owns an NNC."""
+    return next((each.uid for each in nnc.metadata.owner_references if each.controller), "")
 
 
-def speaks_of(config: NodeNetworkConfig, container: str) -> bool:
-    """Tell whether the agent's words in an NNC are about this container; without a name, about what the NNC shows."""
-    report = agent_report(config)
-    if report and report.container:
-        return report.container == container
-    return container in {each.id for each in config.status.network_containers}
+def report_is_about(nnc: NodeNetworkConfig, nc: str) -> bool:
+    """Return whether the agent's report refers to this NC; a report without an NC id refers to those in the status."""
+    report = agent_report(nnc)
+    if report and report.network_container:
+        return report.network_container == nc
+    return nc in {each.id for each in nnc.status.network_containers}
 
 
-def claim_of(node: Node, config: NodeNetworkConfig | None) -> str:
-    """Tell which container the machine that a Node is now takes for its own; nothing, if it has not said so."""
-    report = agent_report(config) if config else None
-    return report.container if report and node.boot_id and report.boot_id == node.boot_id else ""
+def claimed_nc(node: Node, nnc: NodeNetworkConfig | None) -> str:
+    """Return the NC that the agent of the current boot claims as its own, or an empty string."""
+    report = agent_report(nnc) if nnc else None
+    return report.network_container if report and node.boot_id and report.boot_id == node.boot_id else ""
 
 
-def item_of(
-    config: NodeNetworkConfig,
+def reconcile_item(
+    nnc: NodeNetworkConfig,
     *,
     node_uid: str,
-    container: str | None,
+    nc: str | None,
     subnet: SubnetName,
     settings: Settings,
     pinned: Scaler | None = None,
 ) -> ReconcileItem:
-    """Ask for what an NNC asks for."""
-    report = agent_report(config)
+    """Return the ledger request for what an NNC's spec and report ask for."""
+    report = agent_report(nnc)
     return ReconcileItem(
         subnet=subnet,
-        node=config.metadata.name,
+        node=nnc.metadata.name,
         node_uid=node_uid,
-        container=container,
+        container=nc,
         boot_id=(report.boot_id or None) if report else None,
-        wanted=min(max(config.spec.requested, 0), settings.node_maximum),
-        released=config.spec.released,
-        rested=report.rested_seconds if report else 0.0,
-        report=_reported(report) if report else None,
+        wanted=min(max(nnc.spec.requested, 0), settings.node_maximum),
+        released=nnc.spec.pending_release,
+        rested=report.cooled_seconds if report else 0.0,
+        report=_demand_report(report) if report else None,
         pinned=pinned,
         maximum=settings.node_maximum,
     )
 
 
-def item_of_record(record: NetworkContainerRecord, *, node: Node, settings: Settings) -> ReconcileItem:
-    """Ask for what the ledger remembers of a container, for the Node that it belongs to now."""
+def reconcile_item_of_record(record: NetworkContainerRecord, *, node: Node, settings: Settings) -> ReconcileItem:
+    """Return the ledger request that keeps an NC as recorded, for the Node that it belongs to now."""
     return ReconcileItem(
         subnet=record.state.subnet,
         node=record.node,
@@ -118,8 +118,8 @@ def item_of_record(record: NetworkContainerRecord, *, node: Node, settings: Sett
     )
 
 
-def config_for(node: Node, *, namespace: str, record: NetworkContainerRecord | None) -> dict[str, Any]:
-    """Make a node's NNC: new and asking for nothing, or as the ledger remembers it."""
+def build_nnc(node: Node, *, namespace: str, record: NetworkContainerRecord | None) -> dict[str, Any]:
+    """Return a node's NNC: new and without a request, or as recorded in the ledger."""
     owner = {
         "apiVersion": NODES.api_version,
         "kind": NODES.kind,
@@ -146,52 +146,52 @@ def config_for(node: Node, *, namespace: str, record: NetworkContainerRecord | N
     }
 
 
-def status_of(state: NetworkContainerState, offer: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
-    """Tell what a container has, and what its subnet asks of the node."""
-    gateway = {"defaultGateway": offer.gateway} if offer.gateway else {}
-    container = {
+def build_status(state: NetworkContainerState, subnet: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
+    """Return the NNC status for an NC and its subnet."""
+    gateway = {"defaultGateway": subnet.gateway} if subnet.gateway else {}
+    nc = {
         "id": state.container,
         "assignmentMode": "dynamic",
         "type": "vnet",
         "primaryIP": state.primary,
         "subnetName": state.subnet.name,
         "vnetID": state.subnet.network,
-        "subnetAddressSpace": offer.space,
+        "subnetAddressSpace": subnet.address_space,
         "ipAssignments": [{"name": grant.id, "ip": grant.address} for grant in state.grants],
         "version": state.version,
         "nodeIP": node.internal_address,
-        "status": FULL if state.short else "NCUpdateSuccess",
+        "status": SUBNET_FULL if state.short else "NCUpdateSuccess",
         **gateway,
     }
     return {
         "assignedIPCount": len(state.grants),
         "scaler": {
-            "batchSize": offer.scaler.batch,
-            "requestThresholdPercent": offer.scaler.buffer,
-            "releaseThresholdPercent": offer.scaler.buffer + 100,
+            "batchSize": subnet.scaler.batch,
+            "requestThresholdPercent": subnet.scaler.buffer,
+            "releaseThresholdPercent": subnet.scaler.buffer + 100,
             "maxIPCount": settings.node_maximum,
         },
         "status": "Updating" if state.short else "Updated",
-        "networkContainers": [container],
+        "networkContainers": [nc],
     }
 
 
-def told_already(config: NodeNetworkConfig, state: NetworkContainerState, node: Node, offer: PublishedSubnet) -> bool:
-    """Tell whether an NNC's status shows this state.
+def status_is_current(nnc: NodeNetworkConfig, state: NetworkContainerState, node: Node, subnet: PublishedSubnet) -> bool:
+    """Return whether an NNC's status shows this state.
 
-    A scaler that has changed is worth a write only for a foreign agent: ours reads the ClusterSubnet.
+    A changed scaler is written only for a third-party agent: podpool's agent reads the ClusterSubnet.
     """
-    status = config.status
+    status = nnc.status
     if len(status.network_containers) != 1:
         return False
     shown = status.network_containers[0]
     return (
         (shown.id, shown.version, shown.primary_ip) == (state.container, state.version, state.primary)
         and [each.name for each in shown.ip_assignments] == [grant.id for grant in state.grants]
-        and (shown.status == FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
+        and (shown.status == SUBNET_FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
         and shown.node_ip == node.internal_address
-        and (shown.subnet_address_space, shown.default_gateway) == (offer.space, offer.gateway)
-        and (agent_report(config) is not None or _scaler(status.scaler) == offer.scaler)
+        and (shown.subnet_address_space, shown.default_gateway) == (subnet.address_space, subnet.gateway)
+        and (agent_report(nnc) is not None or _scaler(status.scaler) == subnet.scaler)
     )
 
 
@@ -199,21 +199,21 @@ def _scaler(shown: NodeScaler) -> Scaler:
     return Scaler(shown.batch_size, shown.request_threshold_percent)
 
 
-def _reported(report: AgentReport) -> DemandReport:
+def _demand_report(report: AgentReport) -> DemandReport:
     return DemandReport(demand=report.demand, waiting=report.waiting, batch=report.batch, version=report.version)
 
 
 def _annotations(record: NetworkContainerRecord) -> dict[str, str]:
-    """Repeat the words of a machine's agent; another's would keep it from taking the container."""
+    """Return the agent's report of the same boot; one of another boot would keep the agent from accepting the NC."""
     if record.report is None:
         return {}
-    told = AgentReport(
+    report = AgentReport(
         demand=record.report.demand,
         waiting=record.report.waiting,
         batch=record.report.batch,
-        rested_seconds=record.rested,
+        cooled_seconds=record.rested,
         boot_id=record.boot_id or "",
         version=record.report.version,
-        container=record.state.container,
+        network_container=record.state.container,
     )
-    return {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}
+    return {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}

@@ -1,63 +1,140 @@
-"""What the controller tells people, as Events: each sentence once, with what to do about it."""
+"""Events of the controller: one method per reason. Each note says what happened and what to do about it."""
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node, ObjectReference
+from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.whereabouts import IP_POOLS, IPPool
 from podpool.kube.events import EventRecorder, object_reference
 from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, SubnetName
+from podpool.whereabouts.network_plan import NadRejection, SliceTableKey
+
+INSUFFICIENT_SLICES = "InsufficientSlices"
+"""Event reason, and condition type of a NodeSlicePool, when there are more nodes than slices."""
 
 
 class ControllerEvents:
-    """Tells about Nodes, ClusterSubnets and NNCs; it costs the teller nothing."""
+    """Records Events on the objects that an operator looks at. Recording neither waits nor fails."""
 
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def short(self, node: Node, state: NetworkContainerState) -> None:
-        """A node asked for more than its subnet has."""
+    # Nodes, NNCs and subnets
+
+    def insufficient_addresses(self, node: Node, state: NetworkContainerState) -> None:
+        """A node requested more addresses than its subnet has."""
         held = len(state.grants)
-        self._recorder.tell(
-            object_reference(NODES, node),
-            reason="SubnetShort",
-            action="Grant",
-            note=f"subnet {state.subnet} gave {held} of {held + state.short} addresses: the rest follows when others"
-            f" give some back; if Pods wait, make the subnet larger (`podpool ledger subnet grow`)",
+        self._warn_node(
+            node,
+            reason="InsufficientAddresses",
+            action="Allocate",
+            note=f"subnet {state.subnet} granted {held} of {held + state.short} requested addresses; the remainder is"
+            f" granted when other nodes release some. If Pods wait, grow the subnet: `podpool ledger subnet grow`",
+        )
+
+    def allocation_failed(self, node: Node, why: str) -> None:
+        """The ledger rejects the node's request."""
+        self._warn_node(node, reason="AllocationFailed", action="Allocate", note=f"no addresses allocated: {why}")
+
+    def invalid_subnet_label(self, node: Node, why: str) -> None:
+        """The node's subnet label cannot be parsed."""
+        self._warn_node(node, reason="InvalidSubnetLabel", action="SelectSubnet", note=why)
+
+    def invalid_scaler(self, subnet: ClusterSubnet, why: str) -> None:
+        """spec.scaler of a ClusterSubnet is invalid."""
+        self._recorder.record(
+            object_reference(CLUSTER_SUBNETS, subnet), reason="InvalidScaler", action="Override", note=why, warning=True
+        )
+
+    def nc_released(self, record: NetworkContainerRecord) -> None:
+        """Node GC released the network container of a deleted Node."""
+        self._recorder.record(
+            _deleted_node(record.node, record.node_uid),
+            reason="NetworkContainerReleased",
+            action="Release",
+            note=f"the Node is deleted: network container {record.state.container} with {len(record.state.grants)}"
+            f" addresses is released to subnet {record.state.subnet}",
+        )
+
+    def repaired(self, nnc: NodeNetworkConfig, what: str) -> None:
+        """The controller repaired or removed an NNC."""
+        self._recorder.record(
+            object_reference(NODE_NETWORK_CONFIGS, nnc), reason="Repaired", action="Repair", note=what
+        )
+
+    def node_gc_paused(self, subnet: SubnetName, *, namespace: str, why: str) -> None:
+        """The ledger's circuit breaker is open: too many Nodes are missing at once."""
+        regarding = ObjectReference(
+            api_version=CLUSTER_SUBNETS.api_version, kind=CLUSTER_SUBNETS.kind, namespace=namespace, name=subnet.name
+        )
+        self._recorder.record(regarding, reason="NodeGCPaused", action="Release", note=why, warning=True)
+
+    # Slices
+
+    def nad_rejected(self, nad: NetworkAttachmentDefinition, rejection: NadRejection) -> None:
+        """A NAD gets no slices, or no new addresses of a range that another NAD divides into slices."""
+        missing = "slices" if rejection.sliced else "new addresses"
+        note = f"{rejection.rejected} gets no {missing}: {rejection.reason}"
+        self._warn_nad(nad, reason="NetworkRejected", action="Plan", note=note)
+
+    def slice_size_missing(self, nad: NetworkAttachmentDefinition, advice: str) -> None:
+        """A NAD has fast_ipam but no node_slice_size."""
+        note = f"fast_ipam has no effect without node_slice_size, all nodes share the range: {advice}"
+        self._warn_nad(nad, reason="SliceSizeMissing", action="Plan", note=note)
+
+    def insufficient_slices(self, nad: NetworkAttachmentDefinition, why: str) -> None:
+        """There are more nodes than slices."""
+        self._warn_nad(nad, reason=INSUFFICIENT_SLICES, action="Assign", note=why)
+
+    def slices_withheld(self, nad: NetworkAttachmentDefinition, why: str) -> None:
+        """Slices are not assigned because Pods use addresses of them from before the range was divided."""
+        self._warn_nad(nad, reason="SlicesWithheld", action="Assign", note=why)
+
+    def no_free_slice(self, node: Node, key: SliceTableKey) -> None:
+        """A node waits for a slice."""
+        network = f" in network {key.network}" if key.network else ""
+        self._warn_node(
+            node,
+            reason="NoFreeSlice",
+            action="Assign",
+            note=f"no slice of {key.range} is free{network}: Pods that need one wait until another node is deleted"
+            f" or returns its slice",
+        )
+
+    def slice_conflict(self, pool: IPPool, other: str) -> None:
+        """Two nodes may use the same addresses."""
+        self._recorder.record(
+            object_reference(IP_POOLS, pool),
+            reason="SliceConflict",
+            action="Assign",
+            note=f"overlaps with {other}, which the controller did not assign: drain one of the nodes",
             warning=True,
         )
 
-    def refused(self, node: Node, why: str) -> None:
-        """The ledger does not serve a node at all."""
-        self._recorder.tell(
-            object_reference(NODES, node), reason="AddressesRefused", action="Grant", note=f"no addresses: {why}", warning=True
+    def slices_released(self, *, node: str, uid: str, count: int) -> None:
+        """Node GC released the slices of a deleted Node."""
+        self._recorder.record(
+            _deleted_node(node, uid),
+            reason="SlicesReleased",
+            action="Release",
+            note=f"the Node is deleted: {count} {'slice' if count == 1 else 'slices'} released",
         )
 
-    def mislabelled(self, node: Node, why: str) -> None:
-        """A node's label names no subnet that it can be on."""
-        self._recorder.tell(object_reference(NODES, node), reason="SubnetLabel", action="Place", note=why, warning=True)
-
-    def override_refused(self, subnet: ClusterSubnet, why: str) -> None:
-        """A person's scaler cannot be used."""
-        self._recorder.tell(
-            object_reference(CLUSTER_SUBNETS, subnet), reason="ScalerRefused", action="Override", note=why, warning=True
+    def orphans_released(self, pool: IPPool, *, count: int) -> None:
+        """Orphan GC released allocations of deleted Pods."""
+        self._recorder.record(
+            object_reference(IP_POOLS, pool),
+            reason="OrphansReleased",
+            action="Release",
+            note=f"released {count} {'address' if count == 1 else 'addresses'} of deleted or finished Pods",
         )
 
-    def given_up(self, record: NetworkContainerRecord) -> None:
-        """The container of a Node that is gone was closed."""
-        gone = ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=record.node, uid=record.node_uid)
-        self._recorder.tell(
-            gone,
-            reason="NodeGone",
-            action="Close",
-            note=f"the Node is gone: container {record.state.container} with {len(record.state.grants)} addresses"
-            f" goes back to subnet {record.state.subnet}",
-        )
+    def _warn_node(self, node: Node, *, reason: str, action: str, note: str) -> None:
+        self._recorder.record(object_reference(NODES, node), reason=reason, action=action, note=note, warning=True)
 
-    def mended(self, config: NodeNetworkConfig, what: str) -> None:
-        """Something that nobody else would have put in order."""
-        self._recorder.tell(object_reference(NODE_NETWORK_CONFIGS, config), reason="Mended", action="Mend", note=what)
+    def _warn_nad(self, nad: NetworkAttachmentDefinition, *, reason: str, action: str, note: str) -> None:
+        regarding = object_reference(NETWORK_ATTACHMENTS, nad)
+        self._recorder.record(regarding, reason=reason, action=action, note=note, warning=True)
 
-    def braked(self, subnet: SubnetName, *, namespace: str, why: str) -> None:
-        """Many nodes were lost at once: nothing is given up before somebody agrees."""
-        about = ObjectReference(
-            api_version=CLUSTER_SUBNETS.api_version, kind=CLUSTER_SUBNETS.kind, namespace=namespace, name=subnet.name
-        )
-        self._recorder.tell(about, reason="NodesLost", action="Brake", note=why, warning=True)
+
+def _deleted_node(name: str, uid: str) -> ObjectReference:
+    return ObjectReference(api_version=NODES.api_version, kind=NODES.kind, name=name, uid=uid)

@@ -1,48 +1,40 @@
-"""The cluster's objects as the controller sees them: mirrors that are kept whether it leads or not."""
+"""Informers of the controller. They run on every replica, so that a new leader starts with filled caches."""
 
 import asyncio
 import random
+from typing import Any
 
-from podpool.api.azure import (
-    CLUSTER_SUBNET_STATES,
-    CLUSTER_SUBNETS,
-    NODE_NETWORK_CONFIGS,
-    ClusterSubnet,
-    ClusterSubnetState,
-    NodeNetworkConfig,
-)
-from podpool.api.builtin import NODES, Node
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
+from podpool.api.builtin import NODES
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.informer import Informer
 
-_Mirror = Informer[Node] | Informer[NodeNetworkConfig] | Informer[ClusterSubnet] | Informer[ClusterSubnetState]
-
 
 class ControllerInformers:
-    """One for each kind that the controller acts on; without a ledger only Nodes."""
+    """Caches of Nodes, NNCs, ClusterSubnets and ClusterSubnetStates; without a ledger only Nodes are followed."""
 
     def __init__(
         self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random, ledger: bool = True
     ) -> None:
         namespace, trust = settings.namespace, settings.common.relist_interval
-        nodes = Informer(kube, NODES, rng=rng, trust=trust)
-        configs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, trust=trust)
-        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, trust=trust)
-        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, trust=trust)
-        self.nodes = nodes.store
-        self.configs = configs.store
-        self.subnets = subnets.store
-        self.states = states.store
-        self._kept: tuple[_Mirror, ...] = (nodes, configs, subnets, states) if ledger else (nodes,)
+        nodes = Informer(kube, NODES, rng=rng, relist_interval=trust)
+        nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, relist_interval=trust)
+        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, relist_interval=trust)
+        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, relist_interval=trust)
+        self.nodes = nodes.cache
+        self.nncs = nncs.cache
+        self.subnets = subnets.cache
+        self.subnet_states = states.cache
+        self._informers: tuple[Informer[Any], ...] = (nodes, nncs, subnets, states) if ledger else (nodes,)
 
     async def run(self) -> None:
-        """Keep them."""
+        """Follow the objects until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for mirror in self._kept:
-                group.create_task(mirror.run())
+            for informer in self._informers:
+                group.create_task(informer.run())
 
     async def synced(self) -> None:
-        """Wait until each has been seen as a whole."""
-        for mirror in self._kept:
-            await mirror.store.synced.wait()
+        """Wait until every cache has been filled."""
+        for informer in self._informers:
+            await informer.cache.synced.wait()

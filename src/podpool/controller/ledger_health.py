@@ -1,11 +1,10 @@
-"""Whether the ledger answers. While it is away, what is stays as it is, and people are told so.
+"""Whether the ledger is reachable, and the condition LedgerReachable of ClusterSubnets.
 
-Nodes go on from what they hold, so nothing is urgent. A blip is not worth a write: only after a while each
-ClusterSubnet says so in a condition, and again when the ledger is back. Where it was never away there is no condition.
+While it is unreachable nothing changes: nodes continue with the addresses they hold. So a short outage is not worth a
+write: the condition is set after a while, and again when the ledger is back. Before the first outage there is none.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable
 from typing import TypeVar
 
@@ -18,114 +17,117 @@ from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.runtime.clock import Clock
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
 CONDITION = "LedgerReachable"
-DEADLINE = 15.0
-"""Seconds for an answer."""
-BLIP = 10.0
-"""Seconds for which the ledger may be away unsaid."""
-LOOK = 2.0
-"""Seconds between two looks while there is something to say."""
+CALL_TIMEOUT = 15.0
+"""Seconds for one call."""
+GRACE_PERIOD = 10.0
+"""Seconds of an outage before the condition is set."""
+CHECK_INTERVAL = 2.0
+"""Seconds between two checks of the condition while the ledger is unreachable."""
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 T = TypeVar("T")
 
 
 class LedgerHealth:
-    """Knows how calls to the ledger ended."""
+    """Tracks the outcome of calls to the ledger."""
 
     def __init__(self) -> None:
         self.lost = asyncio.Event()
-        """Set whenever the ledger has become silent."""
-        self.why = ""
+        """Set when the ledger becomes unreachable."""
+        self.error = ""
+        """The last error of the present outage."""
         self._since: float | None = None
 
     @property
-    def away(self) -> float:
-        """For how many seconds the ledger has not answered; 0 while it does."""
+    def unreachable_seconds(self) -> float:
+        """Seconds since the ledger became unreachable; 0 while it is reachable."""
         return 0.0 if self._since is None else max(asyncio.get_running_loop().time() - self._since, 0.001)
 
-    async def ask(self, call: Awaitable[T]) -> T:
-        """Wait for an answer, not for ever; to refuse is one too, unless its books are away."""
+    async def call(self, call: Awaitable[T]) -> T:
+        """Await a call with a timeout. An error response counts as reachable, unless its database is unavailable."""
         try:
-            async with asyncio.timeout(DEADLINE):
-                answer = await call
+            async with asyncio.timeout(CALL_TIMEOUT):
+                response = await call
         except TimeoutError:
-            late = Unreachable("the ledger", f"no answer within {DEADLINE:g} s")
-            self._miss(late)
-            raise late from None
+            error = Unreachable("the ledger", f"no response within {CALL_TIMEOUT:g} s")
+            self._on_failure(error)
+            raise error from None
         except (Unreachable, Unavailable) as error:
-            self._miss(error)
+            self._on_failure(error)
             raise
         except LedgerError:
-            self._meet()
+            self._on_response()
             raise
-        self._meet()
-        return answer
+        self._on_response()
+        return response
 
-    def _miss(self, error: Exception) -> None:
-        self.why = str(error)
+    def _on_failure(self, error: Exception) -> None:
+        self.error = str(error)
         if self._since is None:
+            log.warning("ledger unreachable, nodes keep their addresses", error=error)
             self._since = asyncio.get_running_loop().time()
             self.lost.set()
 
-    def _meet(self) -> None:
+    def _on_response(self) -> None:
         if self._since is not None:
-            _log.info("the ledger answers again, after %.0f s", self.away)
+            log.info("ledger reachable again", seconds=round(self.unreachable_seconds))
         self._since = None
 
 
 class LedgerConditionWriter:
-    """Says it in every ClusterSubnet, as long as this controller leads."""
+    """Writes the condition into every ClusterSubnet while this controller is the leader."""
 
     def __init__(
-        self, kube: KubeClient, presence: LedgerHealth, subnets: ObjectCache[ClusterSubnet], *, clock: Clock
+        self, kube: KubeClient, health: LedgerHealth, subnets: ObjectCache[ClusterSubnet], *, clock: Clock
     ) -> None:
         self._kube = kube
-        self._presence = presence
+        self._health = health
         self._subnets = subnets
         self._clock = clock
 
     async def run(self) -> None:
-        """Keep the condition in step."""
+        """Keep the conditions current until cancelled."""
         while True:
-            self._presence.lost.clear()
-            behind = [subnet for subnet in self._subnets.values() if self._differs(subnet)]
-            for subnet in behind:
-                await self._say(subnet)
-            if not behind and not self._presence.away:
-                await self._presence.lost.wait()
-            await asyncio.sleep(LOOK)
+            self._health.lost.clear()
+            outdated = [subnet for subnet in self._subnets.values() if self._is_outdated(subnet)]
+            for subnet in outdated:
+                await self._write(subnet)
+            if not outdated and not self._health.unreachable_seconds:
+                await self._health.lost.wait()
+            await asyncio.sleep(CHECK_INTERVAL)
 
-    def _differs(self, subnet: ClusterSubnet) -> bool:
-        """Tell whether a condition is wrong; that there is none is right until the ledger is away."""
-        shown = next((each for each in subnet.status.conditions if each.type == CONDITION), None)
-        return self._away if shown is None else shown.status != str(not self._away)
+    def _is_outdated(self, subnet: ClusterSubnet) -> bool:
+        """Return whether the condition is wrong; a missing one is correct until the first outage."""
+        condition = next((each for each in subnet.status.conditions if each.type == CONDITION), None)
+        return not self._reachable if condition is None else condition.status != str(self._reachable)
 
     @property
-    def _away(self) -> bool:
-        return self._presence.away >= BLIP
+    def _reachable(self) -> bool:
+        return self._health.unreachable_seconds < GRACE_PERIOD
 
-    async def _say(self, subnet: ClusterSubnet) -> None:
-        why = f"nodes keep what they hold, and are given nothing more: {self._presence.why}"
-        told = Condition(
+    async def _write(self, subnet: ClusterSubnet) -> None:
+        outage = f"nodes keep the addresses they hold and get no more: {self._health.error}"
+        condition = Condition(
             type=CONDITION,
-            status=str(not self._away),
-            reason="NoAnswer" if self._away else "Answers",
-            message=why if self._away else "",
+            status=str(self._reachable),
+            reason="Reachable" if self._reachable else "Unreachable",
+            message="" if self._reachable else outage,
             last_transition_time=rfc3339(self._clock.wall()),
         )
         others = [each for each in subnet.status.conditions if each.type != CONDITION]
         try:
-            await self._kube.merge(
+            await self._kube.merge_patch(
                 CLUSTER_SUBNETS,
                 subnet.metadata.name,
-                {"status": {"conditions": msgspec.to_builtins([*others, told])}},
+                {"status": {"conditions": msgspec.to_builtins([*others, condition])}},
                 namespace=subnet.metadata.namespace,
-                sub="status",
+                subresource="status",
                 precondition=subnet.metadata.resource_version,
             )
         except PodpoolError as error:
-            _log.info("subnet %s: its condition is written later: %s", subnet.metadata.name, error)
+            log.info("cannot write condition, retrying", subnet=subnet.metadata.name, condition=CONDITION, error=error)

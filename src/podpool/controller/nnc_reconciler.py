@@ -1,8 +1,10 @@
-"""What an NNC asks for, asked of the ledger, and what it was given, told in its status.
+"""Reconciles the NNC of a living Node: sends its request to the ledger and writes the response into its status.
 
-What must hold: a status is written only after the ledger has committed what it tells, and after agents can read what
-their subnet asks of them: the first request follows the exhaustion state. A grant that the agent did not name is never
-removed. What was asked and answered already is neither asked nor written again, unless somebody wants to be sure.
+Invariants:
+- A status is written only after the ledger has committed it, and after the subnet's ClusterSubnet is published, because
+  an agent's first request depends on the exhaustion state.
+- A grant that the agent did not release is never removed.
+- A request that was answered is neither sent nor written again, unless a resync asks for it.
 """
 
 import asyncio
@@ -13,7 +15,7 @@ import msgspec
 from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import item_of, speaks_of, status_of, told_already
+from podpool.controller.convert import build_status, reconcile_item, report_is_about, status_is_current
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_session import LedgerSession
@@ -21,125 +23,127 @@ from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.ledger.errors import Invalid, LedgerError, NotFound, OwnershipDisputed, SubnetDraining, SubnetFull
 from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
-LASTING = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid)
-"""What the ledger says when asking again soon will not help: people are told."""
+PERMANENT = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid)
+"""Ledger errors that a retry does not resolve soon: they are reported as an Event and in the NNC's status."""
 
 
 class NNCReconciler:
-    """Serves living NNCs, and remembers whom it could not give enough."""
+    """Reconciles NNCs with the ledger, and tracks nodes that have fewer addresses than requested."""
 
     def __init__(
-        self, ground: ControllerDeps, session: LedgerSession, books: AllocationCache, subnets: SubnetReconciler
+        self, deps: ControllerDeps, session: LedgerSession, allocations: AllocationCache, subnets: SubnetReconciler
     ) -> None:
-        self.echoes = Expectations()
-        self._ground = ground
+        self.expectations = Expectations()
+        self._deps = deps
         self._session = session
-        self._books = books
+        self._allocations = allocations
         self._subnets = subnets
-        self._doubted: set[str] = set()
+        self._resync: set[str] = set()
+        """Nodes whose request is sent again although it was answered."""
         self._waiting: dict[str, tuple[str, float]] = {}
+        """Nodes with fewer addresses than requested: subnet and start of the wait."""
 
-    def doubt(self, names: Iterable[str]) -> None:
-        """Ask for these nodes, although nothing of theirs has changed."""
-        self._doubted.update(names)
+    def resync(self, nodes: Iterable[str]) -> None:
+        """Send the requests of these nodes again, even if unchanged."""
+        self._resync.update(nodes)
 
-    def waits(self, name: str, subnet: str) -> None:
-        """Note that a node has not what it should have, from now on."""
-        self._waiting.setdefault(name, (subnet, asyncio.get_running_loop().time()))
+    def mark_waiting(self, node: str, subnet: str) -> None:
+        """Record that a node has fewer addresses than requested."""
+        self._waiting.setdefault(node, (subnet, asyncio.get_running_loop().time()))
 
-    def rests(self, name: str) -> None:
-        """Note that a node has what it asked for, or is no more."""
-        self._waiting.pop(name, None)
+    def clear_waiting(self, node: str) -> None:
+        """Record that a node has what it requested, or is deleted."""
+        self._waiting.pop(node, None)
 
     def waiting(self, subnet: str) -> tuple[int, float]:
-        """Count the nodes that wait, and the seconds of the first one."""
+        """Return how many nodes of a subnet wait, and for how many seconds the longest waiting has."""
         since = [when for name, when in self._waiting.values() if name == subnet]
         return len(since), asyncio.get_running_loop().time() - min(since) if since else 0.0
 
-    async def serve(self, node: Node, config: NodeNetworkConfig, subnet: SubnetName) -> None:
-        """Do what a living NNC asks for, and tell it what it has."""
-        config = await self._finalized(config)
-        record = self._books.of_node(node, config)
-        item = item_of(
-            config,
+    async def reconcile(self, node: Node, nnc: NodeNetworkConfig, subnet: SubnetName) -> None:
+        """Send what the NNC requests to the ledger, and write the response into its status."""
+        nnc = await self._ensure_finalizer(nnc)
+        record = self._allocations.for_node(node, nnc)
+        item = reconcile_item(
+            nnc,
             node_uid=node.metadata.uid,
-            container=record.state.container if record else None,
+            nc=record.state.container if record else None,
             subnet=subnet,
-            settings=self._ground.settings.common,
+            settings=self._deps.settings.common,
             pinned=self._subnets.pinned(subnet.name),
         )
-        if record and not speaks_of(config, record.state.container):
-            item = msgspec.structs.replace(item, boot_id=None, report=None)  # the words of another machine's agent
+        if record and not report_is_about(nnc, record.state.container):
+            item = msgspec.structs.replace(item, boot_id=None, report=None)  # another machine's report
         elif record and item.boot_id != record.boot_id == node.boot_id:
-            item = msgspec.structs.replace(item, boot_id=None)  # words from before a reboot: the server was restored
-        if record and node.metadata.name not in self._doubted and self._books.answered(item):
+            item = msgspec.structs.replace(item, boot_id=None)  # from before a reboot: the API server was restored
+        if record and node.metadata.name not in self._resync and self._allocations.is_answered(item):
             published = self._subnets.published(subnet.name)
-            if published and told_already(config, record.state, node, published):
-                self._count(node.metadata.name, record.state)
+            if published and status_is_current(nnc, record.state, node, published):
+                self._track_waiting(node.metadata.name, record.state)
                 return
-        await self.tell(node, config, await self.ask_for(node, config, item))
+        await self.write_status(node, nnc, await self.request(node, nnc, item))
 
-    async def ask_for(self, node: Node, config: NodeNetworkConfig, item: ReconcileItem) -> NetworkContainerState:
-        """Ask the ledger for a node; what it refuses for long is told to people."""
+    async def request(self, node: Node, nnc: NodeNetworkConfig, item: ReconcileItem) -> NetworkContainerState:
+        """Send a node's request to the ledger; a permanent error is also reported on Node and NNC."""
         try:
-            return await self.ask(item)
-        except LASTING as error:
-            self.waits(node.metadata.name, item.subnet.name)
-            await self._refuse(node, config, error)
+            return await self.send(item)
+        except PERMANENT as error:
+            self.mark_waiting(node.metadata.name, item.subnet.name)
+            await self._report_failure(node, nnc, error)
             raise
 
-    async def ask(self, item: ReconcileItem) -> NetworkContainerState:
-        """Ask the ledger."""
-        self._doubted.discard(item.node)
+    async def send(self, item: ReconcileItem) -> NetworkContainerState:
+        """Send a request to the ledger and cache the response."""
+        self._resync.discard(item.node)
         state = await self._session.reconcile(item)
-        self._books.note(item, state)
+        self._allocations.update(item, state)
         return state
 
-    async def tell(self, node: Node, config: NodeNetworkConfig, state: NetworkContainerState) -> None:
-        """Write what a node has, if its NNC does not show it."""
+    async def write_status(self, node: Node, nnc: NodeNetworkConfig, state: NetworkContainerState) -> None:
+        """Write an NC into the NNC's status, unless it is there."""
         published = self._subnets.published(state.subnet.name)
         if published is None:
-            return  # whoever publishes it has this node looked at again
-        self._count(node.metadata.name, state)
-        if told_already(config, state, node, published):
+            return  # publishing the subnet requeues this node
+        self._track_waiting(node.metadata.name, state)
+        if status_is_current(nnc, state, node, published):
             return
         if state.short:
-            self._ground.herald.short(node, state)
-        await self._write(config, status_of(state, published, node, self._ground.settings.common))
+            self._deps.events.insufficient_addresses(node, state)
+        await self._patch_status(nnc, build_status(state, published, node, self._deps.settings.common))
 
-    def _count(self, name: str, state: NetworkContainerState) -> None:
+    def _track_waiting(self, node: str, state: NetworkContainerState) -> None:
         if state.short:
-            self.waits(name, state.subnet.name)
+            self.mark_waiting(node, state.subnet.name)
         else:
-            self.rests(name)
+            self.clear_waiting(node)
 
-    async def _refuse(self, node: Node, config: NodeNetworkConfig, error: LedgerError) -> None:
-        self._ground.herald.refused(node, str(error))
-        if config.status.status != "Error":
-            await self._write(config, {"status": "Error"})
+    async def _report_failure(self, node: Node, nnc: NodeNetworkConfig, error: LedgerError) -> None:
+        self._deps.events.allocation_failed(node, str(error))
+        if nnc.status.status != "Error":
+            await self._patch_status(nnc, {"status": "Error"})
 
-    async def _write(self, config: NodeNetworkConfig, status: dict[str, object]) -> None:
-        await self._ground.kube.merge(
+    async def _patch_status(self, nnc: NodeNetworkConfig, status: dict[str, object]) -> None:
+        await self._deps.kube.merge_patch(
             NODE_NETWORK_CONFIGS,
-            config.metadata.name,
+            nnc.metadata.name,
             {"status": status},
-            namespace=self._ground.settings.namespace,
-            sub="status",
-            precondition=config.metadata.resource_version,
+            namespace=self._deps.settings.namespace,
+            subresource="status",
+            precondition=nnc.metadata.resource_version,
         )
-        self.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
+        self.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
 
-    async def _finalized(self, config: NodeNetworkConfig) -> NodeNetworkConfig:
-        """Put our finalizer back: without it a deleted NNC takes its last words along."""
-        if FINALIZER in config.metadata.finalizers:
-            return config
-        mended = await self._ground.kube.merge(
+    async def _ensure_finalizer(self, nnc: NodeNetworkConfig) -> NodeNetworkConfig:
+        """Restore the finalizer: without it a deleted NNC takes the agent's last report with it."""
+        if FINALIZER in nnc.metadata.finalizers:
+            return nnc
+        repaired = await self._deps.kube.merge_patch(
             NODE_NETWORK_CONFIGS,
-            config.metadata.name,
-            {"metadata": {"finalizers": [*config.metadata.finalizers, FINALIZER]}},
-            namespace=self._ground.settings.namespace,
-            precondition=config.metadata.resource_version,
+            nnc.metadata.name,
+            {"metadata": {"finalizers": [*nnc.metadata.finalizers, FINALIZER]}},
+            namespace=self._deps.settings.namespace,
+            precondition=nnc.metadata.resource_version,
         )
-        self.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
-        self._ground.herald.mended(config, "the finalizer was missing, and is back")
-        return mended
+        self.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
+        self._deps.events.repaired(nnc, "the finalizer was missing and was restored")
+        return repaired

@@ -1,112 +1,114 @@
-"""When a container is given up: its Node is gone.
+"""Node GC: releases the network container of a deleted Node.
 
-What must hold: gone is decided on quorum reads that are made after the gone time, never on a cache. No Node keeps the
-container; no Node of that name reports the boot id that the agent wrote, unless its machine claims another container;
-and while no Node of that name exists, no unfinished Pod is bound to it. The gone time is longer than the fence: by then
-the agent gives no new address.
+Invariant: that a Node is deleted is decided on quorum reads after `node_gc_delay`, never on a cache. No Node has the
+NC; no Node of that name reports the boot ID that the agent wrote, unless its agent claims another NC; and while no Node
+of that name exists, no unfinished Pod is bound to it. The delay is longer than the fence: by then the agent assigns no
+new address.
 """
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import claim_of, speaks_of
+from podpool.controller.convert import claimed_nc, report_is_about
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
+from podpool.core.two_observations import TwoObservations
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.informer import quorum_get
 from podpool.ledger.errors import BreakerOpen
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileItem
+from podpool.runtime.logging import get_logger
 
-LOOK = 10.0
-"""Seconds between two looks; short beside the gone time."""
-AT_ONCE = 16
-"""Nodes that are decided on at the same time."""
+SCAN_INTERVAL = 10.0
+"""Seconds between two scans; short compared to the delay."""
+CONCURRENCY = 16
+"""Nodes that are released at the same time."""
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
-async def watch_over(
-    nodes: ObjectCache[Node], look: Callable[[], Awaitable[None]], *, see: Callable[[Node], None], gone: float
+async def run_node_gc(
+    nodes: ObjectCache[Node], scan: Callable[[], Awaitable[None]], *, on_node: Callable[[Node], None], delay: float
 ) -> None:
-    """Look several times in a gone time, for ever; who is there between two looks, however briefly, is seen."""
-    unsubscribe = nodes.subscribe(lambda _, node: see(node) if node else None)
+    """Scan several times within a delay. `on_node` is called for each Node that appears between two scans."""
+    unsubscribe = nodes.subscribe(lambda _, node: on_node(node) if node else None)
     try:
         while True:
-            await look()
-            await asyncio.sleep(min(LOOK, gone / 4))
+            await scan()
+            await asyncio.sleep(min(SCAN_INTERVAL, delay / 4))
     finally:
         unsubscribe()
 
 
 class NodeGC:
-    """Watches over containers whose Node is not there."""
+    """Releases NCs whose Node has been missing for the delay."""
 
     def __init__(
-        self, ground: ControllerDeps, session: LedgerSession, books: AllocationCache, *, reconciler: NodeReconciler
+        self, deps: ControllerDeps, session: LedgerSession, allocations: AllocationCache, *, reconciler: NodeReconciler
     ) -> None:
-        self.braked = False
-        """The ledger holds everything back: too many were lost at once."""
-        self._ground = ground
-        self._kube = ground.kube
+        self.paused = False
+        """The ledger's circuit breaker is open: too many Nodes are missing at once."""
+        self._deps = deps
+        self._kube = deps.kube
         self._session = session
-        self._books = books
-        self._nodes = ground.mirrors.nodes
-        self._configs = ground.mirrors.configs
+        self._allocations = allocations
+        self._nodes = deps.informers.nodes
+        self._nncs = deps.informers.nncs
         self._reconciler = reconciler
-        self._settings = ground.settings
-        self._missed: dict[str, float] = {}
-        """Containers by when their Node was first missed."""
+        self._settings = deps.settings
+        self._missing = TwoObservations[str](deps.settings.common.node_gc_delay)
+        """NCs whose Node is missing."""
 
     async def run(self) -> None:
-        """Look now and then."""
+        """Scan until cancelled."""
 
-        async def look() -> None:
-            with self._ground.metrics.working("gone"):
-                await self.look()
+        async def scan() -> None:
+            with self._deps.metrics.measure("node_gc"):
+                await self.scan()
 
-        await watch_over(self._nodes, look, see=self._see, gone=self._settings.common.node_gc_delay)
+        await run_node_gc(self._nodes, scan, on_node=self._on_node, delay=self._settings.common.node_gc_delay)
 
-    def _see(self, node: Node) -> None:
-        kept = self._kept(node) if self._missed else None
-        if kept:
-            self._missed.pop(kept.state.container, None)
+    def _on_node(self, node: Node) -> None:
+        record = self._nc_of(node) if self._missing else None
+        if record:
+            self._missing.forget(record.state.container)
 
-    async def look(self) -> None:
-        """Note who is missed, and give up whose time is over."""
-        now = asyncio.get_running_loop().time()
-        kept = {record.state.container for node in self._nodes.values() if (record := self._kept(node))}
-        missed = [record for record in self._books.values() if record.state.container not in kept]
-        self._missed = {each.state.container: self._missed.get(each.state.container, now) for each in missed}
-        self._session.missing = len(missed)
-        due = [
-            each for each in missed if now - self._missed[each.state.container] >= self._settings.common.node_gc_delay
-        ]
+    async def scan(self) -> None:
+        """Record which NCs have no Node, and release those whose Node has been missing for the delay."""
+        in_use = {record.state.container for node in self._nodes.values() if (record := self._nc_of(node))}
+        records = {each.state.container: each for each in self._allocations.values()}
+        missing = [nc for nc in records if nc not in in_use]
+        self._session.missing_nodes = len(missing)
+        due = [records[nc] for nc in self._missing.observe(missing, now=asyncio.get_running_loop().time())]
         if not due:
-            self.braked = False
-        for begin in range(0, len(due), AT_ONCE):
-            await asyncio.gather(*map(self._try, due[begin : begin + AT_ONCE]))
+            self.paused = False
+        for begin in range(0, len(due), CONCURRENCY):
+            await asyncio.gather(*map(self._try_release, due[begin : begin + CONCURRENCY]))
 
-    async def _try(self, record: NetworkContainerRecord) -> None:
+    async def _try_release(self, record: NetworkContainerRecord) -> None:
         try:
-            await self._decide(record)
+            await self._release(record)
         except BreakerOpen as error:
-            if not self.braked:
-                self._ground.herald.braked(record.state.subnet, namespace=self._settings.namespace, why=str(error))
-            self.braked = True
+            if not self.paused:
+                log.warning("circuit breaker open, node GC paused", subnet=record.state.subnet, error=error)
+                self._deps.events.node_gc_paused(
+                    record.state.subnet, namespace=self._settings.namespace, why=str(error)
+                )
+            self.paused = True
         except PodpoolError as error:
-            self._ground.metrics.errors.labels("gone").inc()
-            _log.info("node %s: not given up yet: %s", record.node, error)
+            self._deps.metrics.errors.labels("node_gc").inc()
+            log.info("cannot release network container, retrying",
+                     node=record.node, nc=record.state.container, error=error)
 
-    async def _decide(self, record: NetworkContainerRecord) -> None:
-        if not await self._is_gone(record):
+    async def _release(self, record: NetworkContainerRecord) -> None:
+        if not await self._is_deleted(record):
             return
         item = ReconcileItem(
             subnet=record.state.subnet,
@@ -116,50 +118,57 @@ class NodeGC:
             gone=True,
         )
         state = await self._session.reconcile(item)
-        self.braked = False
-        _log.warning("node %s (%s) is gone: container %s ends", record.node, record.node_uid, record.state.container)
-        self._books.note(item, state)
-        self._ground.herald.given_up(record)
-        self._ground.metrics.mended.labels("container").inc()
-        await self._clear(record)
+        self.paused = False
+        log.info(
+            "node is gone, network container released",
+            node=record.node,
+            node_uid=record.node_uid,
+            nc=record.state.container,
+            subnet=record.state.subnet,
+            count=len(record.state.grants),
+        )
+        self._allocations.update(item, state)
+        self._deps.events.nc_released(record)
+        self._deps.metrics.orphans.labels("network_container").inc()
+        await self._delete_nnc(record)
 
-    async def _is_gone(self, record: NetworkContainerRecord) -> bool:
-        config = await self._config(record)
+    async def _is_deleted(self, record: NetworkContainerRecord) -> bool:
+        nnc = await self._read_nnc(record)
         try:
             node = await quorum_get(self._kube, NODES, record.node, cache=self._nodes)
         except ApiNotFound:
-            return await nothing_bound(self._kube, record.node)
-        if self._kept(node) is record:
+            return await no_pods_bound(self._kube, record.node)
+        if self._nc_of(node) is record:
             return False
-        if claim_of(node, config):
-            return claim_of(node, config) != record.state.container  # the machine itself has another
-        report = agent_report(config) if config and speaks_of(config, record.state.container) else None
+        if claimed_nc(node, nnc):
+            return claimed_nc(node, nnc) != record.state.container
+        report = agent_report(nnc) if nnc and report_is_about(nnc, record.state.container) else None
         return node.boot_id not in {record.boot_id, report.boot_id if report else None} - {None, ""}
 
-    def _kept(self, node: Node) -> NetworkContainerRecord | None:
-        return self._books.of_node(node, self._configs.get(f"{self._settings.namespace}/{node.metadata.name}"))
+    def _nc_of(self, node: Node) -> NetworkContainerRecord | None:
+        return self._allocations.for_node(node, self._nncs.get(f"{self._settings.namespace}/{node.metadata.name}"))
 
-    async def _config(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
+    async def _read_nnc(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
         try:
             return await quorum_get(
-                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._configs, namespace=self._settings.namespace
+                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._nncs, namespace=self._settings.namespace
             )
         except ApiNotFound:
             return None
 
-    async def _clear(self, record: NetworkContainerRecord) -> None:
-        """Let the NNC that is about this container go; another's says nothing about it."""
-        config = await self._config(record)
-        if config is None or not speaks_of(config, record.state.container):
+    async def _delete_nnc(self, record: NetworkContainerRecord) -> None:
+        """Delete the NNC if it is about this NC."""
+        nnc = await self._read_nnc(record)
+        if nnc is None or not report_is_about(nnc, record.state.container):
             return
-        await self._reconciler.release(config)
-        if config.metadata.deletion_timestamp is None:
+        await self._reconciler.remove_finalizer(nnc)
+        if nnc.metadata.deletion_timestamp is None:
             await self._kube.delete(
-                NODE_NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=config.metadata.uid
+                NODE_NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=nnc.metadata.uid
             )
 
 
-async def nothing_bound(kube: KubeClient, node: str) -> bool:
-    """Tell, by a quorum read, whether no unfinished Pod is bound to a node."""
+async def no_pods_bound(kube: KubeClient, node: str) -> bool:
+    """Return, from a quorum read, whether no unfinished Pod is bound to a node."""
     bound = await kube.list(PODS, fields=f"spec.nodeName={node}")
     return all(pod.status.phase in FINISHED for pod in bound.items)

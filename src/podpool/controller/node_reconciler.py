@@ -1,13 +1,11 @@
-"""A node's NNC: made, served, and made again when its Node comes back.
+"""Reconciles a Node with its NNC: creates it, reconciles it, and creates it again when a Node is registered again.
 
-What must hold: whether a Node that comes back under its name keeps its container is decided on a fresh read, by the
-boot id that the agent wrote: the same machine, its Pods still running, keeps it; another inherits nothing.
+Invariant: whether a Node that is registered again under its name keeps its NC is decided on a quorum read, by the boot
+ID that the agent wrote. The same machine, whose Pods still run, keeps it; another machine inherits nothing.
 
-A Node's deletion marks its NNC for deletion within seconds, which cannot be undone; our finalizer keeps it readable. It
-is read into the ledger once more before it goes, so that whatever crashes in between is finished from the ledger.
+Deletion of a Node marks its NNC for deletion within seconds, which cannot be undone; the finalizer keeps it readable.
+Its last contents are sent to the ledger before it is removed, so that a crash in between is completed from the ledger.
 """
-
-import logging
 
 import msgspec
 
@@ -15,13 +13,13 @@ from podpool.api.azure import CLOSED_ANNOTATION, FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import (
-    claim_of,
-    config_for,
-    item_of,
-    item_of_record,
-    mislabelled,
-    owner_of,
-    speaks_of,
+    build_nnc,
+    claimed_nc,
+    owner_uid,
+    reconcile_item,
+    reconcile_item_of_record,
+    report_is_about,
+    subnet_label_error,
     subnet_of,
 )
 from podpool.controller.deps import ControllerDeps
@@ -30,206 +28,205 @@ from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
 from podpool.kube.informer import quorum_get
 from podpool.kube.workqueue import Requeue
-from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
+from podpool.ledger.messages import ReconcileItem, SubnetName
+from podpool.runtime.logging import get_logger
 
-STALE = 1.0
-"""Seconds after which a cache should show what a fresh read has shown."""
+CACHE_DELAY = 1.0
+"""Seconds after which a cache should show what a quorum read returned."""
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class NodeReconciler:
-    """Brings one node's NNC in step, by the node's name."""
+    """Reconciles one node by its name."""
 
     def __init__(
-        self, ground: ControllerDeps, books: AllocationCache, subnets: SubnetReconciler, served: NNCReconciler
+        self, deps: ControllerDeps, allocations: AllocationCache, subnets: SubnetReconciler, nncs: NNCReconciler
     ) -> None:
-        self._ground = ground
-        self._kube = ground.kube
-        self._books = books
+        self._deps = deps
+        self._kube = deps.kube
+        self._allocations = allocations
         self._subnets = subnets
-        self._served = served
-        self._nodes = ground.mirrors.nodes
-        self._configs = ground.mirrors.configs
-        self._settings = ground.settings
+        self._nnc_reconciler = nncs
+        self._nodes = deps.informers.nodes
+        self._nncs = deps.informers.nncs
+        self._settings = deps.settings
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Look at a node as it is now, and do what is missing."""
+        """Bring a node's NNC to the desired state."""
         node = self._nodes.get(name)
-        config = self._configs.get(f"{self._settings.namespace}/{name}")
-        unseen = self._served.echoes.due(name, seen=config.metadata.resource_version if config else "")
-        if unseen:
-            return Requeue(after=unseen)
-        if config is not None and config.metadata.deletion_timestamp is not None:
-            await self._bury(config)
+        nnc = self._nncs.get(f"{self._settings.namespace}/{name}")
+        delay = self._nnc_reconciler.expectations.due(name, seen=nnc.metadata.resource_version if nnc else "")
+        if delay:
+            return Requeue(after=delay)
+        if nnc is not None and nnc.metadata.deletion_timestamp is not None:
+            await self._finalize(nnc)
         elif node is None:
-            self._served.rests(name)  # its container waits for the gone time; the garbage collector marks its NNC
-        elif config is None:
-            await self._make(name)
-        elif owner_of(config) != node.metadata.uid:
-            return await self._belongs(config)
+            self._nnc_reconciler.clear_waiting(name)  # node GC releases its NC, Kubernetes' GC deletes its NNC
+        elif nnc is None:
+            await self._create_nnc(name)
+        elif owner_uid(nnc) != node.metadata.uid:
+            return await self._replace_owner(nnc)
         else:
-            return await self._decide(node, config)
+            return await self._reconcile_nnc(node, nnc)
         return None
 
-    async def _decide(self, node: Node, config: NodeNetworkConfig) -> Requeue | None:
-        """Serve an NNC; that its Node has another container than it shows or claims is decided on a fresh read."""
-        if self._doubtful(node, config):
+    async def _reconcile_nnc(self, node: Node, nnc: NodeNetworkConfig) -> Requeue | None:
+        """Reconcile an NNC. If its NC is not the one in the status or the claim, both objects are read again first."""
+        if self._is_inconsistent(node, nnc):
             name = node.metadata.name
             node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
-            config = await self._fresh_config(name)
-            if owner_of(config) != node.metadata.uid or config.metadata.deletion_timestamp is not None:
-                return Requeue(after=STALE)  # the mirrors will show it
-            if self._unanswered(node, config):
-                config = await self._refuse(config, claim_of(node, config))
-        await self._serve(node, config)
+            nnc = await self._read_nnc(name)
+            if owner_uid(nnc) != node.metadata.uid or nnc.metadata.deletion_timestamp is not None:
+                return Requeue(after=CACHE_DELAY)
+            if self._claims_closed_nc(node, nnc):
+                nnc = await self._reject_claim(nnc, claimed_nc(node, nnc))
+        record = self._allocations.for_node(node, nnc)
+        subnet = record.state.subnet if record else subnet_of(node, self._settings)
+        if self._is_published(node, subnet):
+            await self._nnc_reconciler.reconcile(node, nnc, subnet)
         return None
 
-    def _doubtful(self, node: Node, config: NodeNetworkConfig) -> bool:
-        unknown = bool(config.status.network_containers) and self._books.of_node(node, config) is None
-        return unknown or self._unanswered(node, config)
+    def _is_inconsistent(self, node: Node, nnc: NodeNetworkConfig) -> bool:
+        unknown = bool(nnc.status.network_containers) and self._allocations.for_node(node, nnc) is None
+        return unknown or self._claims_closed_nc(node, nnc)
 
-    def _unanswered(self, node: Node, config: NodeNetworkConfig) -> bool:
-        """Tell whether a machine claims a container that is closed, and has not been told so."""
-        claim = claim_of(node, config)
-        refused = config.metadata.annotations.get(CLOSED_ANNOTATION)
-        return claim not in {"", refused} and not self._books.knows(claim, node.metadata.name)
+    def _claims_closed_nc(self, node: Node, nnc: NodeNetworkConfig) -> bool:
+        """Return whether the agent claims a closed NC, and the claim was not rejected yet."""
+        claim = claimed_nc(node, nnc)
+        rejected = nnc.metadata.annotations.get(CLOSED_ANNOTATION)
+        return claim not in {"", rejected} and not self._allocations.is_open(claim, node.metadata.name)
 
-    async def _refuse(self, config: NodeNetworkConfig, container: str) -> NodeNetworkConfig:
-        refused = await self._kube.merge(
+    async def _reject_claim(self, nnc: NodeNetworkConfig, nc: str) -> NodeNetworkConfig:
+        rejected = await self._kube.merge_patch(
             NODE_NETWORK_CONFIGS,
-            config.metadata.name,
-            {"metadata": {"annotations": {CLOSED_ANNOTATION: container}}},
+            nnc.metadata.name,
+            {"metadata": {"annotations": {CLOSED_ANNOTATION: nc}}},
             namespace=self._settings.namespace,
-            precondition=config.metadata.resource_version,
+            precondition=nnc.metadata.resource_version,
         )
-        self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
-        return refused
+        self._nnc_reconciler.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
+        return rejected
 
-    async def _belongs(self, config: NodeNetworkConfig) -> Requeue | None:
-        """Delete an NNC of another Node than there is, by a fresh read: a cache may show the Node of before."""
-        name = config.metadata.name
+    async def _replace_owner(self, nnc: NodeNetworkConfig) -> Requeue | None:
+        """Delete an NNC that belongs to a former Node; decided on a quorum read, as the cache may show that Node."""
+        name = nnc.metadata.name
         try:
             node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
         except ApiNotFound:
             return None
-        if owner_of(config) == node.metadata.uid:
-            return await self._decide(node, config)
-        await self._kube.delete(NODE_NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=config.metadata.uid)
+        if owner_uid(nnc) == node.metadata.uid:
+            return await self._reconcile_nnc(node, nnc)
+        await self._kube.delete(NODE_NETWORK_CONFIGS, name, namespace=self._settings.namespace, uid=nnc.metadata.uid)
         return None
 
-    async def _serve(self, node: Node, config: NodeNetworkConfig) -> None:
-        record = self._books.of_node(node, config)
-        subnet = record.state.subnet if record else subnet_of(node, self._settings)
-        if self._is_published(node, subnet):
-            await self._served.serve(node, config, subnet)
-
     def _is_published(self, node: Node, subnet: SubnetName) -> bool:
-        """Tell whether agents know what a subnet asks of them; if not, the node waits for it."""
-        if self._subnets.use(subnet) is not None:
+        """Return whether the subnet is published to agents; if not, the node waits for it."""
+        if self._subnets.track(subnet) is not None:
             return True
-        self._served.waits(node.metadata.name, subnet.name)
-        trouble = self._subnets.trouble(subnet)
-        if trouble:
-            self._ground.herald.refused(node, trouble)
+        self._nnc_reconciler.mark_waiting(node.metadata.name, subnet.name)
+        error = self._subnets.error(subnet)
+        if error:
+            self._deps.events.allocation_failed(node, error)
         return False
 
-    async def _make(self, name: str) -> None:
-        """Make an NNC for a Node that has none."""
-        node = await self._new_or_fresh(name)
+    async def _create_nnc(self, name: str) -> None:
+        """Create the NNC of a Node that has none, then its NC."""
+        node = await self._read_node(name)
         if node is None:
             return
-        kept = self._books.of_node(node, None)
+        kept = self._allocations.for_node(node, None)
         subnet = kept.state.subnet if kept else subnet_of(node, self._settings)
         if not self._is_published(node, subnet):
             return
-        settings = self._settings.common
+        common = self._settings.common
         if kept:
-            _log.info("node %s is the machine that it was, and keeps container %s", name, kept.state.container)
-            item = item_of_record(kept, node=node, settings=settings)
+            log.info("node re-registered with the same boot ID, keeping its network container",
+                     node=name, nc=kept.state.container)
+            item = reconcile_item_of_record(kept, node=node, settings=common)
         else:
-            self._say_mislabelled(node)
-            item = ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=settings.node_maximum)
-            self._served.waits(name, subnet.name)
+            self._warn_invalid_label(node)
+            item = ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=common.node_maximum)
+            self._nnc_reconciler.mark_waiting(name, subnet.name)
         try:
-            config = await self._kube.create(
-                NODE_NETWORK_CONFIGS, config_for(node, namespace=self._settings.namespace, record=kept)
+            nnc = await self._kube.create(
+                NODE_NETWORK_CONFIGS, build_nnc(node, namespace=self._settings.namespace, record=kept)
             )
         except ApiAlreadyExists:
-            return  # the watch will show it, and whose it is; a second container would stand in the way of the first
-        self._served.echoes.wrote(name, over="")
+            return  # the watch will show it and its owner; a second NC would block the first
+        self._nnc_reconciler.expectations.wrote(name, over="")
         item = msgspec.structs.replace(item, pinned=self._subnets.pinned(subnet.name))
-        await self._served.tell(node, config, await self._served.ask_for(node, config, item))
+        state = await self._nnc_reconciler.request(node, nnc, item)
+        await self._nnc_reconciler.write_status(node, nnc, state)
 
-    async def _new_or_fresh(self, name: str) -> Node | None:
-        """Find a Node as it is now; as the cache has it, when there is nothing that it could keep."""
+    async def _read_node(self, name: str) -> Node | None:
+        """Return the Node by a quorum read; from the cache if there is no NC that it could keep."""
         node = self._nodes.get(name)
-        if node and not self._books.remembers(name) and self._books.of_uid(node.metadata.uid) is None:
+        if node and not self._allocations.has_node(name) and self._allocations.by_node_uid(node.metadata.uid) is None:
             return node
         try:
             return await quorum_get(self._kube, NODES, name, cache=self._nodes)
         except ApiNotFound:
             return None
 
-    def _say_mislabelled(self, node: Node) -> None:
-        wrong = mislabelled(node)
-        if wrong:
-            self._ground.herald.mislabelled(node, f"{wrong}; it is on {self._settings.subnet}, as if it had none")
+    def _warn_invalid_label(self, node: Node) -> None:
+        error = subnet_label_error(node)
+        if error:
+            self._deps.events.invalid_subnet_label(node, f"{error}; using the default subnet {self._settings.subnet}")
 
-    async def _bury(self, config: NodeNetworkConfig) -> None:
-        """Let an NNC that is marked for deletion go, when it is not needed any more to decide who its Node was."""
-        name = config.metadata.name
-        if FINALIZER not in config.metadata.finalizers:
+    async def _finalize(self, nnc: NodeNetworkConfig) -> None:
+        """Remove the finalizer of a deleted NNC when it is no longer needed to identify the Node."""
+        name = nnc.metadata.name
+        if FINALIZER not in nnc.metadata.finalizers:
             return
         try:
             node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
         except ApiNotFound:
-            if self._books.of_uid(owner_of(config)) is None:
-                await self.release(config)
-            return  # the container is still there: the gone time decides
-        dying = await self._fresh_config(name)
-        if dying.metadata.uid != config.metadata.uid:
+            if self._allocations.by_node_uid(owner_uid(nnc)) is None:
+                await self.remove_finalizer(nnc)
+            return  # the NC exists: node GC decides
+        terminating = await self._read_nnc(name)
+        if terminating.metadata.uid != nnc.metadata.uid:
             return
-        await self._read_once_more(node, dying)
-        await self.release(dying)
+        await self._save_last_report(node, terminating)
+        await self.remove_finalizer(terminating)
 
-    async def _read_once_more(self, node: Node, dying: NodeNetworkConfig) -> None:
-        """Bring what the agent last wrote into the ledger, for the Node that the container belongs to from now on."""
-        record = self._books.of_uid(owner_of(dying))
-        if record is None or not speaks_of(dying, record.state.container):
+    async def _save_last_report(self, node: Node, terminating: NodeNetworkConfig) -> None:
+        """Send the agent's last request and report to the ledger, for the Node that the NC belongs to from now on."""
+        record = self._allocations.by_node_uid(owner_uid(terminating))
+        if record is None or not report_is_about(terminating, record.state.container):
             return
-        report = agent_report(dying)
+        report = agent_report(terminating)
         boots = {record.boot_id, report.boot_id if report else None}
-        same = owner_of(dying) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
-        item = item_of(
-            dying,
-            node_uid=node.metadata.uid if same else owner_of(dying),
-            container=record.state.container,
+        same = owner_uid(terminating) == node.metadata.uid or (node.boot_id != "" and node.boot_id in boots)
+        item = reconcile_item(
+            terminating,
+            node_uid=node.metadata.uid if same else owner_uid(terminating),
+            nc=record.state.container,
             subnet=record.state.subnet,
             settings=self._settings.common,
             pinned=record.pinned,
         )
         if record.boot_id == node.boot_id:
-            item = msgspec.structs.replace(item, boot_id=None)  # what is known is the machine's own
-        await self._ask(item)
+            item = msgspec.structs.replace(item, boot_id=None)  # the recorded boot ID is the current one
+        await self._nnc_reconciler.send(item)
 
-    async def release(self, config: NodeNetworkConfig) -> None:
-        """Take our finalizer off."""
-        left = [each for each in config.metadata.finalizers if each != FINALIZER]
+    async def remove_finalizer(self, nnc: NodeNetworkConfig) -> None:
+        """Remove podpool's finalizer from an NNC."""
+        others = [each for each in nnc.metadata.finalizers if each != FINALIZER]
         try:
-            await self._kube.merge(
+            await self._kube.merge_patch(
                 NODE_NETWORK_CONFIGS,
-                config.metadata.name,
-                {"metadata": {"finalizers": left}},
+                nnc.metadata.name,
+                {"metadata": {"finalizers": others}},
                 namespace=self._settings.namespace,
-                precondition=config.metadata.resource_version,
+                precondition=nnc.metadata.resource_version,
             )
         except ApiNotFound:
             return
-        self._served.echoes.wrote(config.metadata.name, over=config.metadata.resource_version)
+        self._nnc_reconciler.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
 
-    async def _fresh_config(self, name: str) -> NodeNetworkConfig:
-        return await quorum_get(self._kube, NODE_NETWORK_CONFIGS, name, cache=self._configs, namespace=self._settings.namespace)
-
-    async def _ask(self, item: ReconcileItem) -> NetworkContainerState:
-        return await self._served.ask(item)
+    async def _read_nnc(self, name: str) -> NodeNetworkConfig:
+        return await quorum_get(
+            self._kube, NODE_NETWORK_CONFIGS, name, cache=self._nncs, namespace=self._settings.namespace
+        )

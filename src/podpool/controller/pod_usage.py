@@ -1,13 +1,12 @@
-"""Which Pods have which addresses, told to the ledger for its history: from a slim watch, in batches.
+"""Reports which Pods use which addresses to the ledger's history: from a slim watch, in batches.
 
-What must hold: nothing waits for it, and nothing fails with it. A new leader tells everything again, which changes
-nothing. Addresses are those of the Pod's status, in the network of its node's container, and those of further networks,
-as the annotation of Multus names them. A Pod that goes while nobody leads is ended by whoever has its address next.
+Invariants: nothing waits for it, and nothing fails with it. A new leader reports everything again, which changes
+nothing. Addresses are those of the Pod's status, in the network of its node's NC, and those of secondary networks from
+Multus' annotation. A Pod that is deleted while there is no leader ends in the history when its address is used again.
 """
 
 import asyncio
 import json
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
 
@@ -23,22 +22,23 @@ from podpool.kube.backoff import backoff
 from podpool.kube.informer import Applied, Deleted, Informer, Replaced
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import Invalid, LedgerError
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
-GATHER = 2.0
-"""Seconds for which news wait for company."""
-BATCH = 1000
+BATCH_DELAY = 2.0
+"""Seconds for which a report waits for more changes."""
+BATCH_SIZE = 1000
 """Addresses in one report."""
-KEPT = 100_000
-"""Addresses that wait while the ledger is away; of more than that the oldest are never told."""
-DEADLINE = 15.0
-BACKOFF_BASE, BACKOFF_MOST = 1.0, 60.0
+MAX_PENDING = 100_000
+"""Addresses that are kept while the ledger is unreachable; beyond that the oldest are dropped."""
+CALL_TIMEOUT = 15.0
+BACKOFF, MAX_BACKOFF = 1.0, 60.0
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
-class _Network(msgspec.Struct, frozen=True):
-    """One entry of the annotation."""
+class _NetworkStatus(msgspec.Struct, frozen=True):
+    """One entry of Multus' network-status annotation."""
 
     name: str = ""
     ips: tuple[str, ...] = ()
@@ -46,55 +46,55 @@ class _Network(msgspec.Struct, frozen=True):
 
 
 class PodUsageReporter:
-    """Follows all Pods, and tells who has which address, since when, until when."""
+    """Follows all Pods, and reports who uses which address, from when to when."""
 
-    def __init__(self, ground: ControllerDeps, books: AllocationCache, *, cluster: str) -> None:
-        self._ground = ground
-        self._books = books
+    def __init__(self, deps: ControllerDeps, allocations: AllocationCache, *, cluster: str) -> None:
+        self._deps = deps
+        self._allocations = allocations
         self._cluster = cluster
         self._uses: dict[str, tuple[PodUsage, ...]] = {}
-        """What each Pod has now, by its key."""
-        self._news: dict[tuple[str, str, str], PodUsage] = {}
-        self._some = asyncio.Event()
+        """Current addresses of each Pod, by its key."""
+        self._pending: dict[tuple[str, str, str], PodUsage] = {}
+        self._wake = asyncio.Event()
 
     @property
-    def unreported(self) -> int:
-        """Count the addresses that wait to be told."""
-        return len(self._news)
+    def pending(self) -> int:
+        """Number of addresses that are not reported yet."""
+        return len(self._pending)
 
     async def run(self) -> None:
-        """Follow and tell."""
+        """Follow Pods and report until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._follow())
             group.create_task(self._send())
 
     async def _follow(self) -> None:
-        settings = self._ground.settings.common
-        pods = Informer(self._ground.kube, ADDRESSED_PODS, rng=self._ground.rng, trust=settings.relist_interval)
+        settings = self._deps.settings.common
+        pods = Informer(self._deps.kube, ADDRESSED_PODS, rng=self._deps.rng, relist_interval=settings.relist_interval)
         async with aclosing(pods.stream()) as events:
             async for event in events:
                 match event:
                     case Applied():
-                        self._see(event.object)
+                        self._on_pod(event.object)
                     case Deleted():
-                        self._end(event.object.key)
+                        self._on_delete(event.object.key)
                     case Replaced():
-                        there = {pod.key for pod in event.objects}
-                        for key in [each for each in self._uses if each not in there]:
-                            self._end(key)
+                        present = {pod.key for pod in event.objects}
+                        for key in [each for each in self._uses if each not in present]:
+                            self._on_delete(key)
                         for pod in event.objects:
-                            self._see(pod)
+                            self._on_pod(pod)
 
-    def _see(self, pod: AddressedPod) -> None:
+    def _on_pod(self, pod: AddressedPod) -> None:
         before = self._uses.get(pod.key, ())
         if before and before[0].uid != pod.metadata.uid:
-            self._end(pod.key)
+            self._on_delete(pod.key)
             before = ()
-        had = {(use.network, use.address): use for use in before}
-        has = dict.fromkeys(self._addresses(pod))
-        lost = [use for place, use in had.items() if place not in has]
-        since = self._now() if lost or pod.status.start_time is None else pod.status.start_time
-        came = [
+        before_by_address = {(use.network, use.address): use for use in before}
+        addresses = dict.fromkeys(self._addresses(pod))
+        removed = [use for key, use in before_by_address.items() if key not in addresses]
+        since = self._now() if removed or pod.status.start_time is None else pod.status.start_time
+        added = [
             PodUsage(
                 network=network,
                 address=address,
@@ -104,85 +104,85 @@ class PodUsageReporter:
                 since=since,
                 node=pod.spec.node_name,
             )
-            for network, address in has
-            if (network, address) not in had
+            for network, address in addresses
+            if (network, address) not in before_by_address
         ]
-        if came or lost:
-            self._tell([*self._ended(lost), *came])
-            self._uses[pod.key] = (*(use for use in before if use not in lost), *came)
+        if added or removed:
+            self._queue([*self._ended(removed), *added])
+            self._uses[pod.key] = (*(use for use in before if use not in removed), *added)
             if not self._uses[pod.key]:
                 del self._uses[pod.key]
 
-    def _end(self, key: str) -> None:
-        self._tell(self._ended(self._uses.pop(key, ())))
+    def _on_delete(self, key: str) -> None:
+        self._queue(self._ended(self._uses.pop(key, ())))
 
     def _ended(self, uses: Sequence[PodUsage]) -> list[PodUsage]:
         return [msgspec.structs.replace(use, until=max(use.since, self._now())) for use in uses]
 
     def _addresses(self, pod: AddressedPod) -> Iterator[tuple[str, str]]:
-        """List networks and addresses of a Pod that runs on a node of ours."""
-        record = self._books.of_name(pod.spec.node_name)
+        """Yield network and address of a running Pod on a node with an NC."""
+        record = self._allocations.by_node_name(pod.spec.node_name)
         if record is None or pod.spec.host_network or pod.status.phase in FINISHED:
             return
         for each in pod.status.pod_ips:
             yield record.state.subnet.network, each.ip
-        for network in _further(pod.metadata.annotations.status):
+        for network in _secondary_networks(pod.metadata.annotations.status):
             for address in network.ips:
                 yield network.name, address
 
-    def _tell(self, uses: Sequence[PodUsage]) -> None:
+    def _queue(self, uses: Sequence[PodUsage]) -> None:
         for use in uses:
-            self._news.pop((use.uid, use.network, use.address), None)
-            self._news[use.uid, use.network, use.address] = use
-        while len(self._news) > KEPT:
-            del self._news[next(iter(self._news))]
-            self._ground.metrics.pods_dropped.inc()
-        if self._news:
-            self._some.set()
+            self._pending.pop((use.uid, use.network, use.address), None)
+            self._pending[use.uid, use.network, use.address] = use
+        while len(self._pending) > MAX_PENDING:
+            del self._pending[next(iter(self._pending))]
+            self._deps.metrics.pod_addresses_dropped.inc()
+        if self._pending:
+            self._wake.set()
 
     async def _send(self) -> None:
         failures = 0
         while True:
-            await self._some.wait()
-            await asyncio.sleep(GATHER if not failures else self._patience(failures))
-            batch = dict(list(self._news.items())[:BATCH])
+            await self._wake.wait()
+            await asyncio.sleep(BATCH_DELAY if not failures else self._backoff(failures))
+            batch = dict(list(self._pending.items())[:BATCH_SIZE])
             for key in batch:
-                del self._news[key]
+                del self._pending[key]
             try:
-                async with asyncio.timeout(DEADLINE):
-                    await self._ground.ledger.report_pods(PodReport(cluster=self._cluster, pods=tuple(batch.values())))
-            except Invalid as error:  # it will not be better the next time
-                _log.warning("addresses of %d Pods are not told: %s", len(batch), error)
-                self._ground.metrics.pods_dropped.inc(len(batch))
+                async with asyncio.timeout(CALL_TIMEOUT):
+                    await self._deps.ledger.report_pods(PodReport(cluster=self._cluster, pods=tuple(batch.values())))
+            except Invalid as error:  # a retry would fail too
+                log.warning("ledger rejected Pod addresses, dropped from the history", count=len(batch), error=error)
+                self._deps.metrics.pod_addresses_dropped.inc(len(batch))
             except (Unreachable, LedgerError, TimeoutError) as error:
                 failures += 1
-                _log.info("addresses of Pods are told later: %s", error)
-                self._news = batch | self._news
+                log.info("cannot report Pod addresses, retrying", count=len(batch), error=error)
+                self._pending = batch | self._pending
             else:
                 failures = 0
-                self._ground.metrics.pods.inc(len(batch))
-            if not self._news:
-                self._some.clear()
+                self._deps.metrics.pod_addresses.inc(len(batch))
+            if not self._pending:
+                self._wake.clear()
 
-    def _patience(self, failures: int) -> float:
-        return backoff(failures, rng=self._ground.rng, base=BACKOFF_BASE, most=BACKOFF_MOST)
+    def _backoff(self, failures: int) -> float:
+        return backoff(failures, rng=self._deps.rng, base=BACKOFF, most=MAX_BACKOFF)
 
     def _now(self) -> str:
-        return rfc3339(self._ground.clock.wall())
+        return rfc3339(self._deps.clock.wall())
 
 
-def _further(annotation: str | None) -> list[_Network]:
-    """Read the further networks of a Pod; what cannot be read is none."""
+def _secondary_networks(annotation: str | None) -> list[_NetworkStatus]:
+    """Return a Pod's secondary networks; an invalid annotation counts as none."""
     if not annotation:
         return []
     try:
-        told = msgspec.convert(json.loads(annotation), list[_Network])
+        networks = msgspec.convert(json.loads(annotation), list[_NetworkStatus])
     except (ValueError, msgspec.ValidationError):
         return []
-    return [network for network in told if network.name and not network.default and all(map(_readable, network.ips))]
+    return [network for network in networks if network.name and not network.default and all(map(_is_address, network.ips))]
 
 
-def _readable(address: str) -> bool:
+def _is_address(address: str) -> bool:
     try:
         parse_address(address)
     except InvalidInput:

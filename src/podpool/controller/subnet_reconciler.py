@@ -1,12 +1,11 @@
-"""What agents read of a subnet: ClusterSubnet with its scaler and exhaustion, and ClusterSubnetState for older ones.
+"""Publishes subnets to agents: ClusterSubnet with scaler and exhaustion, and ClusterSubnetState for Azure's CNS.
 
-The ledger is asked now and then, and its stream followed, so that a change is with the agents at once; only what
-differs is written. Only subnets that nodes of this cluster are on are looked at, each for itself. A scaler in a
-ClusterSubnet's spec is a person's: taken over, or refused with the reason in the status.
+The ledger's change stream is followed, so that agents see a change at once, and it is polled as well. Only differences
+are written, and only for subnets that nodes of this cluster use. spec.scaler of a ClusterSubnet overrides the scaler; an
+invalid one is reported in the status.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 from contextlib import aclosing
 from decimal import Decimal
@@ -16,7 +15,7 @@ from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSub
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_health import LedgerHealth
-from podpool.controller.scaler_policy import PublishedSubnet, offer
+from podpool.controller.scaler_policy import PublishedSubnet, published_subnet
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
@@ -24,173 +23,176 @@ from podpool.kube.errors import ApiAlreadyExists
 from podpool.kube.workqueue import Requeue
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import SubnetChange, SubnetName, SubnetState
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class SubnetReconciler:
-    """Publishes the state of each subnet under its name."""
+    """Publishes each subnet under its name."""
 
     def __init__(
         self,
-        ground: ControllerDeps,
-        presence: LedgerHealth,
+        deps: ControllerDeps,
+        health: LedgerHealth,
         *,
-        look: Callable[[str], None],
-        moved: Callable[[str], None],
+        enqueue: Callable[[str], None],
+        on_publish: Callable[[str], None],
     ) -> None:
-        self._ground = ground
-        self._presence = presence
-        self._look = look
-        self._moved = moved
-        """Whom to tell when the nodes of a subnet are told something else than before."""
-        self._echoes = Expectations()
-        self._used: dict[str, SubnetName] = {}
-        self._latest: dict[str, SubnetState] = {}
-        self._offers: dict[str, PublishedSubnet] = {}
-        self._trouble: dict[str, str] = {}
+        self._deps = deps
+        self._health = health
+        self._enqueue = enqueue
+        self._on_publish = on_publish
+        """Called with a subnet's name when agents on it read something else than before."""
+        self._expectations = Expectations()
+        self._tracked: dict[str, SubnetName] = {}
+        self._states: dict[str, SubnetState] = {}
+        self._published: dict[str, PublishedSubnet] = {}
+        self._errors: dict[str, str] = {}
 
-    def use(self, subnet: SubnetName) -> PublishedSubnet | None:
-        """Tell what is published of a subnet that a node is on; None while nothing is, which is then mended."""
-        if subnet.name not in self._used:
-            self._used[subnet.name] = subnet
-            self._look(subnet.name)
-        return self._offers.get(subnet.name) if self._used[subnet.name] == subnet else None
+    def track(self, subnet: SubnetName) -> PublishedSubnet | None:
+        """Return what is published for a subnet that a node uses; the first call starts publishing it."""
+        if subnet.name not in self._tracked:
+            self._tracked[subnet.name] = subnet
+            self._enqueue(subnet.name)
+        return self._published.get(subnet.name) if self._tracked[subnet.name] == subnet else None
 
-    def trouble(self, subnet: SubnetName) -> str:
-        """Tell why nothing will be published of a subnet, if that is known."""
-        used = self._used.get(subnet.name, subnet)
-        if used != subnet:
-            return f"subnet {subnet} has the name of subnet {used}, which this cluster uses: one name, one subnet"
-        return self._trouble.get(subnet.name, "")
+    def error(self, subnet: SubnetName) -> str:
+        """Return why a subnet cannot be published, or an empty string."""
+        tracked = self._tracked.get(subnet.name, subnet)
+        if tracked != subnet:
+            return (
+                f"subnet {subnet} has the same name as subnet {tracked}, which this cluster uses: subnet names must be"
+                f" unique within a cluster"
+            )
+        return self._errors.get(subnet.name, "")
 
     def published(self, name: str) -> PublishedSubnet | None:
-        """Tell what agents were told in this term."""
-        return self._offers.get(name)
+        """Return what this leader has published for a subnet."""
+        return self._published.get(name)
 
     def pinned(self, name: str) -> Scaler | None:
-        """Tell which scaler this cluster insists on."""
-        made = self._offers.get(name)
-        return made.pinned if made else None
+        """Return the scaler of this cluster's nodes on a subnet, where it does not depend on the ledger."""
+        published = self._published.get(name)
+        return published.pinned if published else None
 
-    def offers(self) -> dict[str, PublishedSubnet]:
-        """List what is published, by the subnet's name."""
-        return dict(self._offers)
+    def all_published(self) -> dict[str, PublishedSubnet]:
+        """Return what is published, by subnet name."""
+        return dict(self._published)
 
-    def hear(self, state: SubnetState) -> None:
-        """Take what the ledger says of a subnet."""
+    def on_state(self, state: SubnetState) -> None:
+        """Store a subnet's state from the ledger, and enqueue the subnet."""
         name = state.subnet.name
-        if self._used.get(name) != state.subnet:
+        if self._tracked.get(name) != state.subnet:
             return
-        known = self._latest.get(name)
+        known = self._states.get(name)
         if known is None or state.revision >= known.revision:
-            self._latest[name] = state
-            self._look(name)
+            self._states[name] = state
+            self._enqueue(name)
 
-    async def follow(self, cluster: str, serve: Callable[[SubnetChange], None]) -> None:
-        """Listen to the ledger's stream for as long as it lasts, and again."""
+    async def follow(self, cluster: str, on_change: Callable[[SubnetChange], None]) -> None:
+        """Follow the ledger's change stream, and reconnect when it ends."""
         while True:
             try:
-                async with aclosing(self._ground.ledger.changes(cluster)) as changes:
+                async with aclosing(self._deps.ledger.changes(cluster)) as changes:
                     async for change in changes:
-                        self.hear(change.state)
-                        serve(change)
+                        self.on_state(change.state)
+                        on_change(change)
             except PodpoolError as error:
-                _log.info("the ledger's stream broke off: %s", error)
-            await asyncio.sleep(self._ground.settings.common.growth_max_delay)
+                log.info("ledger change stream ended, reconnecting", error=error)
+            await asyncio.sleep(self._deps.settings.common.growth_max_delay)
 
     async def poll(self) -> None:
-        """Ask now and then, whatever the stream says."""
+        """Poll the ledger, in addition to the stream."""
         while True:
-            await asyncio.sleep(self._ground.settings.common.utilization_poll)
-            for name in tuple(self._used):
+            await asyncio.sleep(self._deps.settings.common.utilization_poll)
+            for name in tuple(self._tracked):
                 try:
-                    await self._ask(name)
+                    await self._fetch(name)
                 except (Unreachable, LedgerError) as error:
-                    _log.info("subnet %s: the ledger does not tell: %s", name, error)
+                    log.info("cannot read subnet from the ledger, polling again later", subnet=name, error=error)
 
-    async def _ask(self, name: str) -> None:
-        self.hear(await self._presence.ask(self._ground.ledger.subnet(self._used[name])))
+    async def _fetch(self, name: str) -> None:
+        self.on_state(await self._health.call(self._deps.ledger.subnet(self._tracked[name])))
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Write what differs."""
-        if name not in self._used:
+        """Write ClusterSubnet and ClusterSubnetState where they differ."""
+        if name not in self._tracked:
             return None
-        if name not in self._latest:
-            await self._learn(name)
-        mirrors, key = self._ground.mirrors, f"{self._ground.settings.namespace}/{name}"
-        for kind, mirror in (("subnet", mirrors.subnets), ("state", mirrors.states)):
-            seen = mirror.get(key)
-            wait = self._echoes.due(f"{kind}/{name}", seen=seen.metadata.resource_version if seen else "")
-            if wait:
-                return Requeue(after=wait)
-        subnet = mirrors.subnets.get(key) or await self._create(CLUSTER_SUBNETS, name)
-        before = self._offers.get(name)
-        made = offer(
-            self._latest[name],
+        if name not in self._states:
+            await self._fetch_first(name)
+        informers, key = self._deps.informers, f"{self._deps.settings.namespace}/{name}"
+        for kind, cache in (("subnet", informers.subnets), ("state", informers.subnet_states)):
+            seen = cache.get(key)
+            delay = self._expectations.due(f"{kind}/{name}", seen=seen.metadata.resource_version if seen else "")
+            if delay:
+                return Requeue(after=delay)
+        subnet = informers.subnets.get(key) or await self._create(CLUSTER_SUBNETS, name)
+        before = self._published.get(name)
+        published = published_subnet(
+            self._states[name],
             subnet.spec.scaler,
             exhausted_before=before.exhausted if before else bool(subnet.status.exhausted),
-            settings=self._ground.settings,
+            settings=self._deps.settings,
         )
-        await self._publish(name, subnet, made)
-        self._offers[name] = made
-        if made != before:
-            self._moved(name)
+        await self._publish(name, subnet, published)
+        self._published[name] = published
+        if published != before:
+            self._on_publish(name)
         return None
 
-    async def _learn(self, name: str) -> None:
-        """Ask for a subnet that nothing was heard of yet; that there is none is told to those who are on it."""
+    async def _fetch_first(self, name: str) -> None:
+        """Read a new subnet from the ledger; that it does not exist is reported on the Nodes that use it."""
         try:
-            await self._ask(name)
+            await self._fetch(name)
         except NotFound as error:
-            if self._trouble.get(name) != str(error):
-                self._trouble[name] = str(error)
-                self._moved(name)
+            if self._errors.get(name) != str(error):
+                self._errors[name] = str(error)
+                self._on_publish(name)
             raise
-        self._trouble.pop(name, None)
+        self._errors.pop(name, None)
 
-    async def _publish(self, name: str, subnet: ClusterSubnet, made: PublishedSubnet) -> None:
-        moment = {"timestamp": self._latest[name].timestamp}
-        told = {
-            "exhausted": made.exhausted,
-            "scaler": {"batch": made.scaler.batch, "buffer": Decimal(show_share(made.scaler.buffer))},
-            "message": made.refused,
+    async def _publish(self, name: str, subnet: ClusterSubnet, published: PublishedSubnet) -> None:
+        timestamp = {"timestamp": self._states[name].timestamp}
+        status = {
+            "exhausted": published.exhausted,
+            "scaler": {"batch": published.scaler.batch, "buffer": Decimal(show_share(published.scaler.buffer))},
+            "message": published.scaler_error,
         }
-        if not _shows(subnet, told):
-            await self._write(CLUSTER_SUBNETS, name, told | moment, subnet.metadata.resource_version)
-            self._echoes.wrote(f"subnet/{name}", over=subnet.metadata.resource_version)
-            if made.refused and made.refused != subnet.status.message:
-                self._ground.herald.override_refused(subnet, made.refused)
-        key = f"{self._ground.settings.namespace}/{name}"
-        older = self._ground.mirrors.states.get(key) or await self._create(CLUSTER_SUBNET_STATES, name)
-        if older.status.exhausted != made.exhausted:
-            await self._write(
-                CLUSTER_SUBNET_STATES, name, {"exhausted": made.exhausted} | moment, older.metadata.resource_version
-            )
-            self._echoes.wrote(f"state/{name}", over=older.metadata.resource_version)
+        if not _is_current(subnet, status):
+            await self._patch_status(CLUSTER_SUBNETS, name, status | timestamp, subnet.metadata.resource_version)
+            self._expectations.wrote(f"subnet/{name}", over=subnet.metadata.resource_version)
+            if published.scaler_error and published.scaler_error != subnet.status.message:
+                self._deps.events.invalid_scaler(subnet, published.scaler_error)
+        key = f"{self._deps.settings.namespace}/{name}"
+        state = self._deps.informers.subnet_states.get(key) or await self._create(CLUSTER_SUBNET_STATES, name)
+        if state.status.exhausted != published.exhausted:
+            exhausted = {"exhausted": published.exhausted} | timestamp
+            await self._patch_status(CLUSTER_SUBNET_STATES, name, exhausted, state.metadata.resource_version)
+            self._expectations.wrote(f"state/{name}", over=state.metadata.resource_version)
 
     async def _create(self, kind: Any, name: str) -> Any:  # noqa: ANN401  one of two kinds, typed by the caller
-        namespace = self._ground.settings.namespace
+        namespace = self._deps.settings.namespace
         try:
-            made = await self._ground.kube.create(kind, {"metadata": {"name": name, "namespace": namespace}})
+            created = await self._deps.kube.create(kind, {"metadata": {"name": name, "namespace": namespace}})
         except ApiAlreadyExists:
-            return await self._ground.kube.get(kind, name, namespace=namespace)
-        self._echoes.wrote(f"{'subnet' if kind is CLUSTER_SUBNETS else 'state'}/{name}", over="")
-        return made
+            return await self._deps.kube.get(kind, name, namespace=namespace)
+        self._expectations.wrote(f"{'subnet' if kind is CLUSTER_SUBNETS else 'state'}/{name}", over="")
+        return created
 
-    async def _write(self, kind: Any, name: str, status: dict[str, Any], version: str) -> None:  # noqa: ANN401  as above
-        await self._ground.kube.merge(
+    async def _patch_status(self, kind: Any, name: str, status: dict[str, Any], version: str) -> None:  # noqa: ANN401  as above
+        await self._deps.kube.merge_patch(
             kind,
             name,
             {"status": status},
-            namespace=self._ground.settings.namespace,
-            sub="status",
+            namespace=self._deps.settings.namespace,
+            subresource="status",
             precondition=version,
         )
 
 
-def _shows(subnet: ClusterSubnet, wanted: dict[str, Any]) -> bool:
+def _is_current(subnet: ClusterSubnet, wanted: dict[str, Any]) -> bool:
     status = subnet.status
-    shown = {"batch": status.scaler.batch, "buffer": status.scaler.buffer}
-    return (status.exhausted, shown, status.message) == (wanted["exhausted"], wanted["scaler"], wanted["message"])
+    scaler = {"batch": status.scaler.batch, "buffer": status.scaler.buffer}
+    return (status.exhausted, scaler, status.message) == (wanted["exhausted"], wanted["scaler"], wanted["message"])

@@ -17,7 +17,7 @@ class DebounceTiming(msgspec.Struct, frozen=True, kw_only=True):
 
     quiet: float
     """Growth waits until the target has not changed for this long,"""
-    at_most: float
+    max_delay: float
     """but no longer than this."""
     hold: float
     """Shrinking waits for this long; 0 while the subnet is exhausted."""
@@ -44,45 +44,47 @@ class DebounceState(msgspec.Struct, frozen=True, kw_only=True):
 class DebounceResult(msgspec.Struct, frozen=True, kw_only=True):
     """What to do now, and when to look again."""
 
-    pace: DebounceState
+    state: DebounceState
     request: int | None = None
-    again_at: float | None = None
+    next_at: float | None = None
 
 
-def debounce(pace: DebounceState, *, now: float, wanted: int, requested: int, rhythm: DebounceTiming) -> DebounceResult:
+def debounce(
+    state: DebounceState, *, now: float, wanted: int, requested: int, timing: DebounceTiming
+) -> DebounceResult:
     """Decide whether the wanted number is asked for now."""
-    if wanted != pace.seen:
-        pace = msgspec.structs.replace(pace, seen=wanted, seen_since=now)
+    if wanted != state.seen:
+        state = msgspec.structs.replace(state, seen=wanted, seen_since=now)
     if wanted > requested:
-        return _grow(pace, now=now, wanted=wanted, rhythm=rhythm)
+        return _grow(state, now=now, wanted=wanted, timing=timing)
     if wanted < requested:
-        return _shrink(pace, now=now, wanted=wanted, rhythm=rhythm)
-    return DebounceResult(pace=msgspec.structs.replace(pace, above_since=None, below_since=None))
+        return _shrink(state, now=now, wanted=wanted, timing=timing)
+    return DebounceResult(state=msgspec.structs.replace(state, above_since=None, below_since=None))
 
 
-def _grow(pace: DebounceState, *, now: float, wanted: int, rhythm: DebounceTiming) -> DebounceResult:
-    above_since = now if pace.above_since is None else pace.above_since
-    due = min(pace.seen_since + rhythm.quiet, above_since + rhythm.at_most)
+def _grow(state: DebounceState, *, now: float, wanted: int, timing: DebounceTiming) -> DebounceResult:
+    above_since = now if state.above_since is None else state.above_since
+    due = min(state.seen_since + timing.quiet, above_since + timing.max_delay)
     if now < due:
-        waiting = msgspec.structs.replace(pace, above_since=above_since, below_since=None)
-        return DebounceResult(pace=waiting, again_at=due)
-    return _ask(pace, wanted, now=now, hold=rhythm.hold)
+        waiting = msgspec.structs.replace(state, above_since=above_since, below_since=None)
+        return DebounceResult(state=waiting, next_at=due)
+    return _ask(state, wanted, now=now, hold=timing.hold)
 
 
-def _shrink(pace: DebounceState, *, now: float, wanted: int, rhythm: DebounceTiming) -> DebounceResult:
-    below_since, peak = (now, wanted) if pace.below_since is None else (pace.below_since, max(pace.peak, wanted))
-    if rhythm.hold:
-        due = max(below_since + rhythm.hold, pace.paid_until)
+def _shrink(state: DebounceState, *, now: float, wanted: int, timing: DebounceTiming) -> DebounceResult:
+    below_since, peak = (now, wanted) if state.below_since is None else (state.below_since, max(state.peak, wanted))
+    if timing.hold:
+        due = max(below_since + timing.hold, state.paid_until)
     else:
-        due, peak = below_since + rhythm.spread, wanted
+        due, peak = below_since + timing.spread, wanted
     if now < due:
-        waiting = msgspec.structs.replace(pace, above_since=None, below_since=below_since, peak=peak)
-        return DebounceResult(pace=waiting, again_at=due)
-    return _ask(pace, peak, now=now, hold=rhythm.hold)
+        waiting = msgspec.structs.replace(state, above_since=None, below_since=below_since, peak=peak)
+        return DebounceResult(state=waiting, next_at=due)
+    return _ask(state, peak, now=now, hold=timing.hold)
 
 
-def _ask(pace: DebounceState, request: int, *, now: float, hold: float) -> DebounceResult:
+def _ask(state: DebounceState, request: int, *, now: float, hold: float) -> DebounceResult:
     # two holds at most, or a node that grew in many steps would keep its peak for as many
-    paid_until = min(max(pace.paid_until, now) + hold, now + 2 * hold)
-    asked = msgspec.structs.replace(pace, above_since=None, below_since=None, paid_until=paid_until)
-    return DebounceResult(pace=asked, request=request)
+    paid_until = min(max(state.paid_until, now) + hold, now + 2 * hold)
+    asked = msgspec.structs.replace(state, above_since=None, below_since=None, paid_until=paid_until)
+    return DebounceResult(state=asked, request=request)

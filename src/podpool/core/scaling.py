@@ -40,7 +40,7 @@ class NodeHoldings(msgspec.Struct, frozen=True, kw_only=True):
     requested: int
     held: int
     """Secondary addresses, those named for release too."""
-    named: int = 0
+    pending_release: int = 0
     """Addresses that the node has named for release and never uses again."""
     assigned: int = 0
 
@@ -73,7 +73,7 @@ def demand_bound(*, requested: int, scaler: Scaler, primaries: int) -> int:
 
 def surplus(holding: NodeHoldings, *, wanted: int) -> int:
     """Count what a node holds beyond its wish, from what the status shows: a grant that arrives late goes back too."""
-    return max(0, holding.held - holding.named - wanted)
+    return max(0, holding.held - holding.pending_release - wanted)
 
 
 def thresholds(*, batch: int, buffer: int, max_buffer: int) -> Thresholds:
@@ -100,7 +100,7 @@ def reactive_step(
     ragged = holding.requested % batch
     if holding.requested - holding.assigned < free.grow:
         return ScalingStep(request=min(holding.requested + batch - ragged, maximum))
-    if holding.held - holding.assigned - holding.named >= free.shrink:
+    if holding.held - holding.assigned - holding.pending_release >= free.shrink:
         release = min(ragged or batch, releasable)
         return ScalingStep(request=holding.requested - release, release=release)
     return ScalingStep(request=holding.requested)

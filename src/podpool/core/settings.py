@@ -1,4 +1,4 @@
-"""Every number that somebody may want to change, with its default and its rule, in one place.
+"""Every number that somebody may want to change, with its default and its rule, in one position.
 
 A `Settings` that exists is valid: making one outside the rules raises `InvalidInput` with the field, the value and the
 rule. `settings_from_strings` reads them from the words of a file, the environment or a command line.
@@ -105,17 +105,17 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return self.buffer + 100 if self.max_buffer is None else self.max_buffer
 
     @property
-    def grading(self) -> BatchRules:
+    def batch_rules(self) -> BatchRules:
         """When the batch of a subnet changes."""
         return BatchRules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
 
-    def rhythm(self, *, exhausted: bool, nodes: int, place: float) -> DebounceTiming:
-        """Tell when a node may ask; `place` is its random place in the queue, from 0 up to 1."""
+    def debounce_timing(self, *, exhausted: bool, nodes: int, position: float) -> DebounceTiming:
+        """Tell when a node may ask; `position` is its random position in the queue, from 0 up to 1."""
         return DebounceTiming(
             quiet=self.growth_quiet,
-            at_most=self.growth_max_delay,
+            max_delay=self.growth_max_delay,
             hold=0.0 if exhausted else self.shrink_hold,
-            spread=place * min(nodes * self.shrink_spread_per_node, self.shrink_spread_max),
+            spread=position * min(nodes * self.shrink_spread_per_node, self.shrink_spread_max),
         )
 
     def cooldown_in_force(self, *, exhausted: bool) -> float:
@@ -154,7 +154,9 @@ def _not_negative(name: str) -> tuple[str, Callable[[Settings], bool], str]:
 
 def _kind(hint: object) -> ValueFormat:
     """Find the kind in a type: `Share`, or `Share | None`."""
-    kinds: list[ValueFormat] = [kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())]
+    kinds: list[ValueFormat] = [
+        kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())
+    ]
     return kinds[0]
 
 
@@ -165,21 +167,37 @@ RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ("max_buffer", lambda n: n.shrink_buffer >= n.buffer + 100, "must be at least 1 above buffer"),
     ("node_maximum", lambda n: n.node_maximum >= 1, "must be at least 1"),
     ("upper_threshold", lambda n: 0 < n.upper_threshold <= 100, "must be above 0 and at most 1"),
-    ("lower_threshold", lambda n: 0 < n.lower_threshold < n.upper_threshold, "must be above 0 and below upper_threshold"),
+    (
+        "lower_threshold",
+        lambda n: 0 < n.lower_threshold < n.upper_threshold,
+        "must be above 0 and below upper_threshold",
+    ),
     ("utilization_poll", lambda n: n.utilization_poll > 0, "must be longer than 0"),
     _not_negative("growth_quiet"),
     ("growth_max_delay", lambda n: n.growth_max_delay >= n.growth_quiet, "must not be shorter than growth_quiet"),
     _not_negative("shrink_hold"),
     _not_negative("shrink_spread_per_node"),
     _not_negative("shrink_spread_max"),
-    ("step_up_margin", lambda n: 0 <= n.step_up_margin < n.upper_threshold, "must be at least 0 and below upper_threshold"),
+    (
+        "step_up_margin",
+        lambda n: 0 <= n.step_up_margin < n.upper_threshold,
+        "must be at least 0 and below upper_threshold",
+    ),
     _not_negative("step_up_hold"),
     _not_negative("cooldown_exhausted"),
     ("cooldown", lambda n: n.cooldown >= n.cooldown_exhausted, "must not be shorter than cooldown_exhausted"),
     ("fence", lambda n: n.fence > 0, "must be longer than 0"),
-    ("confirmation_interval", lambda n: 0 < n.confirmation_interval < n.fence, "must be longer than 0 and shorter than fence"),
+    (
+        "confirmation_interval",
+        lambda n: 0 < n.confirmation_interval < n.fence,
+        "must be longer than 0 and shorter than fence",
+    ),
     _not_negative("clock_error"),
-    ("node_gc_delay", lambda n: n.node_gc_delay > n.fence + n.clock_error, "must be longer than fence and clock_error together"),
+    (
+        "node_gc_delay",
+        lambda n: n.node_gc_delay > n.fence + n.clock_error,
+        "must be longer than fence and clock_error together",
+    ),
     ("relist_interval", lambda n: n.relist_interval > 0, "must be longer than 0"),
     _not_negative("inventory_timeout"),
     _not_negative("reserved_for_primaries"),

@@ -42,11 +42,11 @@ class SliceLayout(msgspec.Struct, frozen=True):
         size = self.range.family.bits - self.length
         return Prefix(self.range.family, self.range.network + (number << size), self.length)
 
-    def has(self, prefix: Prefix) -> bool:
+    def contains(self, prefix: Prefix) -> bool:
         """Tell whether a prefix is one of the slices: prefixes of one length are equal or apart."""
         return prefix.length == self.length and self.range.range.overlaps(prefix.range)
 
-    def covered(self, taken: Prefix) -> tuple[int, int] | None:
+    def overlapping(self, taken: Prefix) -> tuple[int, int] | None:
         """Number the slices, first and last, that share an address with a prefix."""
         ours, theirs = self.range.range, taken.range
         if not ours.overlaps(theirs):
@@ -74,7 +74,7 @@ class SliceTable:
 
     def __init__(
         self,
-        cut: SliceLayout,
+        layout: SliceLayout,
         *,
         held: Mapping[str, Prefix] | None = None,
         waiting: Iterable[str] = (),
@@ -84,7 +84,7 @@ class SliceTable:
 
         Slices whose numbers are in a closed run, first and last included, are given to nobody.
         """
-        self.cut = cut
+        self.layout = layout
         self._closed = tuple(closed)
         self._held = dict(held or {})
         self._waiting = OrderedDict.fromkeys(waiting)
@@ -108,10 +108,10 @@ class SliceTable:
             self._serve()
         return self._held.get(node)
 
-    def keep(self, node: str, slice_: Prefix) -> bool:
+    def adopt(self, node: str, slice_: Prefix) -> bool:
         """Let a node go on with the slice that it has, when that is one of this cut's and free; tell whether it is."""
-        covered = self.cut.covered(slice_)
-        if node in self._held or not covered or not self.cut.has(slice_) or covered[0] in self._taken:
+        covered = self.layout.overlapping(slice_)
+        if node in self._held or not covered or not self.layout.contains(slice_) or covered[0] in self._taken:
             return False
         self._waiting.pop(node, None)
         self._taken.add(covered[0])
@@ -126,8 +126,8 @@ class SliceTable:
         if node not in self._held:
             raise NoSuchSlice(node)
         freed = self._held.pop(node)
-        covered = self.cut.covered(freed)
-        if covered and self.cut.has(freed) and not self._closed:
+        covered = self.layout.overlapping(freed)
+        if covered and self.layout.contains(freed) and not self._closed:
             self._taken.discard(covered[0])
         else:
             self._taken = self._blocked()  # rare: something else may block the same numbers
@@ -142,13 +142,13 @@ class SliceTable:
                 break
             node, _ = self._waiting.popitem(last=False)
             self._taken.add(number)
-            self._held[node] = self.cut.slice(number)
+            self._held[node] = self.layout.slice(number)
             served.append(node)
         return tuple(served)
 
     def _blocked(self) -> Bitmap:
-        numbers = map(self.cut.covered, self._held.values())
-        return Bitmap(self.cut.count, full=(*self._closed, *filter(None, numbers)))
+        numbers = map(self.layout.overlapping, self._held.values())
+        return Bitmap(self.layout.count, full=(*self._closed, *filter(None, numbers)))
 
 
 def _refuse_overlaps(held: Mapping[str, Prefix]) -> None:

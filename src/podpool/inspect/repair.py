@@ -19,9 +19,9 @@ from podpool.whereabouts.ippool import allocation_patch
 from podpool.whereabouts.migration_report import owner_text
 from podpool.whereabouts.orphan_gc import OrphanedEntry, orphaned_entries, orphaned_reservations
 
-LOOK_AGAIN_ANNOTATION = "podpool.io/look-again"
+RECONCILE_ANNOTATION = "podpool.io/look-again"
 """On an NNC: when somebody asked for another look. The write itself is what wakes controller and agent."""
-MENDED_BY_A_LOOK = frozenset({"books-differ", "container-unknown", "nodes-share-address", "unaligned"})
+REPAIRED_BY_RECONCILE = frozenset({"books-differ", "container-unknown", "nodes-share-address", "unaligned"})
 
 
 class Repair(ViewModel, frozen=True, kw_only=True):
@@ -29,7 +29,7 @@ class Repair(ViewModel, frozen=True, kw_only=True):
 
     about: str
     """The object, as kubectl names it."""
-    told: str
+    message: str
 
 
 class RequestReconcile(Repair, frozen=True, kw_only=True):
@@ -60,11 +60,11 @@ class RepairResult(ViewModel, frozen=True, kw_only=True):
     """What became of a step; without an error it is done."""
 
     about: str
-    told: str
+    message: str
     error: str = ""
 
 
-def plan(first: AuditSnapshot, second: AuditSnapshot, report: AuditReport) -> tuple[RepairStep, ...]:
+def plan_repairs(first: AuditSnapshot, second: AuditSnapshot, report: AuditReport) -> tuple[RepairStep, ...]:
     """Plan what can be done about a report that both looks confirm."""
     return (*_entries(first, second), *_reservations(first, second), *_looks(second, report))
 
@@ -77,7 +77,7 @@ def _entries(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep
             owners = ", ".join(f"{each.change.address} of {_owner(each)}" for each in here)
             yield ReleaseEntries(
                 about=f"ippool/{pool.metadata.name}",
-                told=f"release {owners}",
+                message=f"release {owners}",
                 namespace=pool.metadata.namespace,
                 entries=here,
             )
@@ -91,7 +91,7 @@ def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[Repai
     for each in orphaned_reservations(first.look, second.look):
         yield DeleteReservation(
             about=f"overlappingrangeipreservation/{each.metadata.name}",
-            told=f"delete it: {each.spec.podref} is gone",
+            message=f"delete it: {each.spec.podref} is gone",
             namespace=each.metadata.namespace,
             name=each.metadata.name,
             uid=each.metadata.uid,
@@ -99,7 +99,7 @@ def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[Repai
 
 
 def _looks(evidence: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]:
-    doubted = {each.about for each in report.findings if each.code in MENDED_BY_A_LOOK}
+    doubted = {each.about for each in report.findings if each.code in REPAIRED_BY_RECONCILE}
     for config in evidence.configs:
         name = config.metadata.name
         addresses = {
@@ -107,28 +107,28 @@ def _looks(evidence: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]
         }
         if doubted & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
             yield RequestReconcile(
-                about=f"nodenetworkconfig/{name}", told="ask its controller and agent to look again", node=name
+                about=f"nodenetworkconfig/{name}", message="ask its controller and agent to look again", node=name
             )
 
 
-async def carry_out(steps: Sequence[RepairStep], kube: KubeClient, *, at: float) -> list[RepairResult]:
-    """Do what was planned; what has changed meanwhile is left as it is, and told."""
+async def execute_plan(steps: Sequence[RepairStep], kube: KubeClient, *, at: float) -> list[RepairResult]:
+    """Do what was planned; what has changed meanwhile is left as it is, and message."""
     done = []
     for step in steps:
         try:
             await _do(step, kube, at=at)
         except PodpoolError as error:
-            done.append(RepairResult(about=step.about, told=step.told, error=str(error)))
+            done.append(RepairResult(about=step.about, message=step.message, error=str(error)))
         else:
-            done.append(RepairResult(about=step.about, told=step.told))
+            done.append(RepairResult(about=step.about, message=step.message))
     return done
 
 
 async def _do(step: RepairStep, kube: KubeClient, *, at: float) -> None:
     if isinstance(step, RequestReconcile):
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-        patch = {"metadata": {"annotations": {LOOK_AGAIN_ANNOTATION: moment}}}
-        await kube.merge(NODE_NETWORK_CONFIGS, step.node, patch, namespace="kube-system")
+        patch = {"metadata": {"annotations": {RECONCILE_ANNOTATION: moment}}}
+        await kube.merge_patch(NODE_NETWORK_CONFIGS, step.node, patch, namespace="kube-system")
     elif isinstance(step, ReleaseEntries):
         changes = allocation_patch(each.change for each in step.entries)
         await kube.json_patch(IP_POOLS, step.entries[0].pool, changes, namespace=step.namespace)
@@ -136,6 +136,6 @@ async def _do(step: RepairStep, kube: KubeClient, *, at: float) -> None:
         await kube.delete(IP_RESERVATIONS, step.name, namespace=step.namespace, uid=step.uid)
 
 
-def shown_plan(steps: Sequence[RepairStep]) -> list[Repair]:
+def plan_view(steps: Sequence[RepairStep]) -> list[Repair]:
     """Show a plan without what only the doing needs."""
-    return [Repair(about=each.about, told=each.told) for each in steps]
+    return [Repair(about=each.about, message=each.message) for each in steps]

@@ -1,4 +1,4 @@
-"""What a looker is shown of each thing, made from the objects that tell it. Pure: nothing here reads or waits.
+"""What a looker is shown of each thing, made from the objects that tell it. Pure: nothing here reads or waiting_for_address.
 
 An address of a node is assigned when a Pod shows it, idle otherwise; resting on a node is idle here, because only the
 agent knows. What the ledger has reserved beyond this cluster's nodes and the resting ones is other clusters'.
@@ -9,12 +9,13 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
+from podpool.api.builtin import FINISHED
 from podpool.core.scaling import Scaler
-from podpool.inspect.objects import ObservedPod
+from podpool.inspect.pods import InspectedPod
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
 WAITING_SHOWN = 12
-"""Pods of a node that are named; of more, the number is told."""
+"""Pods of a node that are named; of more, the number is message."""
 FULL = "NCUpdateSubnetFullError"
 
 
@@ -31,7 +32,7 @@ class Waiting(ViewModel, frozen=True, kw_only=True):
 
 
 class NodeView(ViewModel, frozen=True, kw_only=True):
-    """A node: what it has, and who waits there."""
+    """A node: what it has, and who waiting_for_address there."""
 
     name: str
     subnet: str = ""
@@ -58,6 +59,19 @@ class NodeView(ViewModel, frozen=True, kw_only=True):
     def held(self) -> int:
         """Addresses for Pods that it was given and has not let go of."""
         return self.assigned + self.idle
+
+
+class PodView(ViewModel, frozen=True, kw_only=True):
+    """A Pod, and how it stands with its address."""
+
+    name: str
+    """Namespace and name."""
+    node: str = ""
+    addresses: tuple[str, ...] = ()
+    state: str
+    """served, waiting_for_address, unplaced, leaving (it is being deleted), host (on its node's own network) or finished."""
+    since: str = ""
+    """When it came to its node; else when it was made."""
 
 
 class SubnetView(ViewModel, frozen=True, kw_only=True):
@@ -104,15 +118,17 @@ class SubnetView(ViewModel, frozen=True, kw_only=True):
         return max(0, self.reserved - self.idle)
 
 
-def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[ObservedPod], *, there: bool = True) -> NodeView:
+def node_view(
+    name: str, config: NodeNetworkConfig | None, pods: Sequence[InspectedPod], *, there: bool = True
+) -> NodeView:
     """Show a node."""
     used = {address for pod in pods for address in pod.addresses}
-    waiting = sorted((each for each in pods if each.waits), key=lambda pod: (pod.since or "~", pod.key))
+    waiting = sorted((each for each in pods if each.waiting_for_address), key=lambda pod: (pod.since or "~", pod.key))
     waiters = tuple(Waiting(pod=pod.key, since=pod.since) for pod in waiting[:WAITING_SHOWN])
     if config is None or not config.status.network_containers:
         return NodeView(name=name, waiting=len(waiting), waiters=waiters, gone=not there)
     containers = config.status.network_containers
-    released = set(config.spec.released)
+    released = set(config.spec.pending_release)
     kept = [each.ip for container in containers for each in container.ip_assignments if each.name not in released]
     shown = sum(len(container.ip_assignments) for container in containers)
     assigned = sum(address in used for address in kept)
@@ -134,7 +150,24 @@ def node_view(name: str, config: NodeNetworkConfig | None, pods: Sequence[Observ
     )
 
 
-def as_decided(state: SubnetState, subnet: ClusterSubnet | None) -> SubnetState:
+def pod_view(pod: InspectedPod) -> PodView:
+    """Show a Pod."""
+    return PodView(name=pod.key, node=pod.spec.node_name, addresses=pod.addresses, state=_state(pod), since=pod.since)
+
+
+def _state(pod: InspectedPod) -> str:
+    if pod.status.phase in FINISHED:
+        return "finished"
+    if pod.spec.host_network:
+        return "host"
+    if pod.addresses:
+        return "served"
+    if pod.metadata.deletion_timestamp:
+        return "leaving"
+    return "waiting_for_address" if pod.waiting_for_address else "unplaced"
+
+
+def with_cluster_scaler(state: SubnetState, subnet: ClusterSubnet | None) -> SubnetState:
     """Have a subnet scale as this cluster's controller decided: its people may go by other rules than the ledger."""
     if subnet is None or not (batch := subnet.status.scaler.batch):
         return state
@@ -175,7 +208,7 @@ def subnet_view(state: SubnetState, made: SubnetSpec | None, nodes: Iterable[Nod
     )
 
 
-def unbooked_views(
+def subnet_views_without_ledger(
     nodes: Iterable[NodeView], configs: Iterable[NodeNetworkConfig], shown: Iterable[ClusterSubnet]
 ) -> Iterable[SubnetView]:
     """Show subnets without a ledger, as far as NNCs and ClusterSubnets tell: how large they are, only it knows."""
@@ -185,7 +218,7 @@ def unbooked_views(
         for config in configs
         for each in config.status.network_containers
     }
-    for name, here in by_subnet(nodes).items():
+    for name, here in nodes_by_subnet(nodes).items():
         if not name:
             continue
         subnet = decided.get(name.partition(".")[2])
@@ -213,7 +246,7 @@ def subnet_key(network: str, name: str) -> str:
     return f"{network}.{name}" if name else ""
 
 
-def by_subnet(nodes: Iterable[NodeView]) -> Mapping[str, list[NodeView]]:
+def nodes_by_subnet(nodes: Iterable[NodeView]) -> Mapping[str, list[NodeView]]:
     """Gather nodes by the subnet that they are on."""
     found: dict[str, list[NodeView]] = {}
     for each in nodes:

@@ -41,18 +41,20 @@ class KubeClient:
         self,
         transport: Transport,
         *,
-        deadline: float = 10.0,
-        silence: float = SILENCE,
-        permit: Callable[[], None] | None = None,
+        timeout: float = 10.0,
+        watch_idle_timeout: float = SILENCE,
+        write_guard: Callable[[], None] | None = None,
     ) -> None:
         self._transport = transport
-        self._deadline = deadline
-        self._silence = silence
-        self._permit = permit
+        self._timeout = timeout
+        self._watch_idle_timeout = watch_idle_timeout
+        self._write_guard = write_guard
 
-    def permitted(self, permit: Callable[[], None]) -> "KubeClient":
+    def with_write_guard(self, write_guard: Callable[[], None]) -> "KubeClient":
         """Make a client that asks before each write: what `permit` raises, the write does."""
-        return KubeClient(self._transport, deadline=self._deadline, silence=self._silence, permit=permit)
+        return KubeClient(
+            self._transport, timeout=self._timeout, watch_idle_timeout=self._watch_idle_timeout, write_guard=write_guard
+        )
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> T:
         """Read one object as it is now; raises `NotFound`."""
@@ -60,7 +62,7 @@ class KubeClient:
         path = kind.path(namespace=namespace, name=name)
         return _read(kind, doing, await self._call(doing, Request(method="GET", path=path)))
 
-    async def read(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> dict[str, Any]:
+    async def get_raw(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """Read one object with all its fields, also those that we do not know: what `replace` takes."""
         doing = f"get {_named(kind, namespace, name)}"
         body = await self._call(doing, Request(method="GET", path=kind.path(namespace=namespace, name=name)))
@@ -92,29 +94,29 @@ class KubeClient:
         return _read(kind, doing, await self._call(doing, request))
 
     async def replace(
-        self, kind: Kind[T], obj: Mapping[str, Any], *, namespace: str | None = None, sub: str | None = None
+        self, kind: Kind[T], obj: Mapping[str, Any], *, namespace: str | None = None, subresource: str | None = None
     ) -> T:
         """Write an object that was `read`, whole: its version is the precondition. A struct would lose fields."""
         meta = obj["metadata"]
         namespace = namespace or meta.get("namespace")
-        doing = f"replace {_part(sub)}{_named(kind, namespace, meta['name'])}"
-        path = kind.path(namespace=namespace, name=meta["name"], sub=sub)
+        doing = f"replace {_part(subresource)}{_named(kind, namespace, meta['name'])}"
+        path = kind.path(namespace=namespace, name=meta["name"], subresource=subresource)
         return _read(kind, doing, await self._call(doing, _writing("PUT", path, manifest_of(kind, obj))))
 
-    async def merge(
+    async def merge_patch(
         self,
         kind: Kind[T],
         name: str,
         patch: Mapping[str, Any],
         *,
         namespace: str | None = None,
-        sub: str | None = None,
+        subresource: str | None = None,
         precondition: str | None = None,
     ) -> T:
-        """Merge fields into an object, or into its `sub` resource; `precondition` is the version that it must have."""
+        """Merge fields into an object, or into its `subresource`; `precondition` is the version that it must have."""
         if precondition is not None:
             patch = {**patch, "metadata": {**patch.get("metadata", {}), "resourceVersion": precondition}}
-        return await self._patch(kind, name, patch, namespace=namespace, sub=sub)
+        return await self._patch(kind, name, patch, namespace=namespace, subresource=subresource)
 
     async def json_patch(
         self,
@@ -123,10 +125,10 @@ class KubeClient:
         operations: Sequence[Mapping[str, Any]],
         *,
         namespace: str | None = None,
-        sub: str | None = None,
+        subresource: str | None = None,
     ) -> T:
         """Apply the operations of a JSON patch, all or none; a failed `test` is `Invalid`."""
-        return await self._patch(kind, name, operations, namespace=namespace, sub=sub)
+        return await self._patch(kind, name, operations, namespace=namespace, subresource=subresource)
 
     async def delete(
         self,
@@ -136,14 +138,14 @@ class KubeClient:
         namespace: str | None = None,
         uid: str | None = None,
         resource_version: str | None = None,
-        grace: int | None = None,
+        grace_seconds: int | None = None,
     ) -> None:
         """Delete an object, only this `uid` at this version if told; with finalizers it stays until they are gone."""
         doing = f"delete {_named(kind, namespace, name)}"
         conditions = {"uid": uid, "resourceVersion": resource_version}
         options: dict[str, Any] = {"preconditions": {each: value for each, value in conditions.items() if value}}
-        if grace is not None:
-            options["gracePeriodSeconds"] = grace
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         options |= {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Background"}
         await self._call(doing, _writing("DELETE", kind.path(namespace=namespace, name=name), options))
 
@@ -151,24 +153,24 @@ class KubeClient:
         self,
         kind: Kind[T],
         *,
-        since: str,
+        resource_version: str,
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        lasting: int = 300,
+        timeout_seconds: int = 300,
     ) -> AsyncGenerator[WatchEvent[T], None]:
-        """Tell what changes after version `since`, until the server ends it after `lasting` seconds.
+        """Tell what changes after `resource_version`, until the server ends it after `timeout_seconds`.
 
         Raises `ApiExpired` when the server has forgotten that version. Whoever stops early closes (`contextlib.aclosing`).
         """
         doing = f"watch {_named(kind, namespace, '')}"
-        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(lasting)}
-        query |= {"resourceVersion": since, **_selecting(labels, fields)}
+        query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_seconds)}
+        query |= {"resourceVersion": resource_version, **_selecting(labels, fields)}
         request = Request(method="GET", path=kind.path(namespace=namespace), query=query)
         response = await self._head(doing, request)
         pieces, lines = aiter(response.stream), LineSplitter()
         try:
-            while (piece := await _next(pieces, self._silence)) is not None:
+            while (piece := await _next(pieces, self._watch_idle_timeout)) is not None:
                 for line in lines.cut(piece):
                     yield _change(kind, doing, line)
         finally:
@@ -181,11 +183,11 @@ class KubeClient:
         patch: Mapping[str, Any] | Sequence[Mapping[str, Any]],
         *,
         namespace: str | None,
-        sub: str | None,
+        subresource: str | None,
     ) -> T:
-        doing = f"patch {_part(sub)}{_named(kind, namespace, name)}"
+        doing = f"patch {_part(subresource)}{_named(kind, namespace, name)}"
         media = _MERGE if isinstance(patch, Mapping) else _JSON_PATCH
-        request = _writing("PATCH", kind.path(namespace=namespace, name=name, sub=sub), patch, media)
+        request = _writing("PATCH", kind.path(namespace=namespace, name=name, subresource=subresource), patch, media)
         return _read(kind, doing, await self._call(doing, request))
 
     async def _pages(self, kind: Kind[T], namespace: str | None, query: dict[str, str]) -> ObjectList[T]:
@@ -201,8 +203,8 @@ class KubeClient:
             query["continue"] = page.metadata.next
 
     async def _call(self, doing: str, request: Request) -> bytes:
-        if self._permit and request.method != "GET":
-            self._permit()
+        if self._write_guard and request.method != "GET":
+            self._write_guard()
         async with self._within(doing):
             return await (await self._accepted(doing, request)).read()
 
@@ -213,7 +215,7 @@ class KubeClient:
     async def _accepted(self, doing: str, request: Request) -> Response:
         """Send a request until it is not turned away any more, or the wait would pass the deadline."""
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._deadline
+        until = loop.time() + self._timeout
         while True:
             response = await self._transport.send(request)
             if response.status < 400:
@@ -227,14 +229,14 @@ class KubeClient:
     @asynccontextmanager
     async def _within(self, doing: str) -> AsyncIterator[None]:
         try:
-            async with asyncio.timeout(self._deadline):
+            async with asyncio.timeout(self._timeout):
                 yield
         except TimeoutError as late:
-            raise Unreachable(_PEER, f"no answer within {self._deadline:g} s, to {doing}") from late
+            raise Unreachable(_PEER, f"no answer within {self._timeout:g} s, to {doing}") from late
 
 
-def _part(sub: str | None) -> str:
-    return f"the {sub} of " if sub else ""
+def _part(subresource: str | None) -> str:
+    return f"the {subresource} of " if subresource else ""
 
 
 def _named(kind: Kind[Any], namespace: str | None, name: str) -> str:

@@ -67,7 +67,7 @@ class EventRecorder:
         self._tokens = float(BURST)
         self._filled = 0.0
 
-    def tell(self, regarding: ObjectReference, *, reason: str, action: str, note: str, warning: bool = False) -> None:
+    def record(self, regarding: ObjectReference, *, reason: str, action: str, note: str, warning: bool = False) -> None:
         """Tell that something happened: why and what was done, in one word each, and a sentence for people."""
         thing = (regarding, WARNING if warning else NORMAL, reason, action)
         now = self._clock.wall()
@@ -120,7 +120,7 @@ class EventRecorder:
         try:
             if series.written:
                 counted = {"series": self._counted(series)}
-                await self._client.merge(EVENTS, series.name, counted, namespace=namespace)
+                await self._client.merge_patch(EVENTS, series.name, counted, namespace=namespace)
             else:
                 await self._client.create(EVENTS, self._event(thing, series), namespace=namespace)
         except ApiAlreadyExists:

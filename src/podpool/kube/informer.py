@@ -70,26 +70,26 @@ class Informer(Generic[T]):
         namespace: str | None = None,
         labels: str | None = None,
         fields: str | None = None,
-        trust: float = RELIST_INTERVAL,
-        restored: Callable[[int, int], None] | None = None,
+        relist_interval: float = RELIST_INTERVAL,
+        on_restored: Callable[[int, int], None] | None = None,
     ) -> None:
-        self.store: ObjectCache[T] = ObjectCache()
-        self.lasting = WATCH_SECONDS
+        self.cache: ObjectCache[T] = ObjectCache()
+        self.watch_seconds = WATCH_SECONDS
         self._client = client
         self._kind = kind
         self._rng = rng
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
-        self._trust = trust
-        self._restored = restored
-        self.heard: float | None = None
+        self._relist_interval = relist_interval
+        self._on_restored = on_restored
+        self.last_contact: float | None = None
         """When the server last told anything, by the loop's time; it does every minute while all is well."""
         self._seen = ""
         self._failures = 0
 
     @property
-    def seen(self) -> str:
+    def resource_version(self) -> str:
         """The newest version that the server has told; empty before the first list."""
         return self._seen
 
@@ -99,11 +99,11 @@ class Informer(Generic[T]):
             async for event in events:
                 match event:
                     case Applied():
-                        self.store.apply(event.object)
+                        self.cache.apply(event.object)
                     case Deleted():
-                        self.store.discard(event.object.key)
+                        self.cache.discard(event.object.key)
                     case Replaced():
-                        self.store.replace(event.objects)
+                        self.cache.replace(event.objects)
 
     async def stream(self) -> AsyncGenerator[InformerEvent[T], None]:
         """Tell what there is, and then what happens, for ever. Whoever stops closes (`contextlib.aclosing`).
@@ -117,7 +117,7 @@ class Informer(Generic[T]):
                 if clock() >= trusted_until:
                     begun = clock()
                     yield Replaced(await self._list())
-                    trusted_until = begun + self._trust
+                    trusted_until = begun + self._relist_interval
                 async with aclosing(self._watch()) as events:
                     async for event in events:
                         yield event
@@ -127,7 +127,7 @@ class Informer(Generic[T]):
                 _log.info("%s: %s; trying again", self._kind.plural, error)
                 await asyncio.sleep(self._patience(error))
 
-    async def quorum(self) -> ObjectList[T]:
+    async def quorum_list(self) -> ObjectList[T]:
         """Read what is followed as it is now, for a decision that no cache may make.
 
         When that is older than what was seen before it was asked for, the server was restored, which is said.
@@ -141,9 +141,9 @@ class Informer(Generic[T]):
     async def _list(self) -> Sequence[T]:
         listing = await self._ask(cached=True)
         if _older(listing.resource_version, self._seen):
-            listing = await self.quorum()
+            listing = await self.quorum_list()
         self._seen = listing.resource_version
-        self.heard = asyncio.get_running_loop().time()
+        self.last_contact = asyncio.get_running_loop().time()
         return listing.items
 
     async def _ask(self, *, cached: bool) -> ObjectList[T]:
@@ -152,20 +152,20 @@ class Informer(Generic[T]):
         )
 
     async def _watch(self) -> AsyncGenerator[InformerEvent[T], None]:
-        lasting = min(self._rng.randint(*self.lasting), math.ceil(self._trust))
+        lasting = min(self._rng.randint(*self.watch_seconds), math.ceil(self._relist_interval))
         loop = asyncio.get_running_loop()
         agreed = loop.time() + lasting - 1.0  # the server counts in whole seconds
         changes = self._client.watch(
             self._kind,
-            since=self._seen,
+            resource_version=self._seen,
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
-            lasting=lasting,
+            timeout_seconds=lasting,
         )
         async with aclosing(changes) as told:
             async for change in told:
-                self._failures, self.heard = 0, loop.time()
+                self._failures, self.last_contact = 0, loop.time()
                 self._seen = change.object.metadata.resource_version
                 if change.type == "DELETED":
                     yield Deleted(change.object)
@@ -181,15 +181,17 @@ class Informer(Generic[T]):
             found,
             seen,
         )
-        if self._restored:
-            self._restored(int(seen), int(found))
+        if self._on_restored:
+            self._on_restored(int(seen), int(found))
 
     def _patience(self, error: ApiError | Unreachable) -> float:
         asked = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
         return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MAX))
 
 
-async def quorum_get(client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None) -> T:
+async def quorum_get(
+    client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None
+) -> T:
     """Read one object as it is now, for a decision that no cache may make; a server that was restored is told of."""
     known = cache.get(f"{namespace}/{name}" if namespace else name)
     found = await client.get(kind, name, namespace=namespace)

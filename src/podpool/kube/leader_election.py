@@ -83,7 +83,7 @@ class LeaderElector:
         self._told = datetime.fromtimestamp(0, UTC)
 
     @property
-    def leading(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this candidate leads at this moment."""
         return asyncio.get_running_loop().time() < self._leads_until and self._clock.boot() < self._leads_until_boot
 
@@ -97,7 +97,7 @@ class LeaderElector:
         try:
             await self._lead(lead)
         finally:
-            if self.leading:
+            if self.is_leader:
                 await self._release()
             self._leads_until = 0.0
             self._held = None
@@ -134,7 +134,7 @@ class LeaderElector:
                     await asyncio.sleep(self._timing.retry)
                     if await self._attempt():
                         limit.reschedule(self._leads_until)
-                    elif not self.leading:
+                    elif not self.is_leader:
                         return
         except TimeoutError:
             _log.warning("%s could not renew %s in time", self._identity, self._where)
@@ -176,7 +176,7 @@ class LeaderElector:
         if version != self._rival:
             self._rival, self._rival_since = version, now
         if found is None:
-            return self.leading or now >= self._rival_since + self._timing.duration
+            return self.is_leader or now >= self._rival_since + self._timing.duration
         if found.spec.holder_identity in {self._identity, "", None}:
             return True
         return now >= self._rival_since + (found.spec.lease_duration_seconds or self._timing.duration)
@@ -186,7 +186,7 @@ class LeaderElector:
         if found is None:
             lease = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
             return await self._client.create(LEASES, lease, namespace=self._namespace)
-        return await self._client.merge(
+        return await self._client.merge_patch(
             LEASES,
             self._name,
             {"spec": spec},
@@ -211,7 +211,7 @@ class LeaderElector:
             return
         try:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
-                await self._client.merge(
+                await self._client.merge_patch(
                     LEASES,
                     self._name,
                     {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}},

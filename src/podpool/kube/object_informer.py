@@ -27,50 +27,50 @@ class ObjectInformer(Generic[T]):
         *,
         rng: random.Random,
         namespace: str | None = None,
-        trust: float = RELIST_INTERVAL,
-        changed: Callable[[], None],
+        relist_interval: float = RELIST_INTERVAL,
+        on_change: Callable[[], None],
     ) -> None:
         self._kube = kube
         self._kind = kind
         self._rng = rng
         self._namespace = namespace
-        self._changed = changed
+        self._on_change = on_change
         self._fields = f"metadata.name={name}"
         self._key = f"{namespace}/{name}" if namespace else name
-        self._reflector = Informer(
+        self._informer = Informer(
             kube,
             kind,
             rng=rng,
             namespace=namespace,
             fields=self._fields,
-            trust=trust,
-            restored=lambda _was, _is: changed(),
+            relist_interval=relist_interval,
+            on_restored=lambda _was, _is: on_change(),
         )
         self._kind_missing = False
-        self._reflector.store.subscribe(lambda _old, _new: changed())
+        self._informer.cache.subscribe(lambda _old, _new: on_change())
 
     @property
-    def heard(self) -> float | None:
+    def last_contact(self) -> float | None:
         """When the server last told anything, by the loop's time."""
-        return self._reflector.heard
+        return self._informer.last_contact
 
     @property
-    def known(self) -> bool:
+    def synced(self) -> bool:
         """Tell whether it is known what there is."""
-        return self._kind_missing or self._reflector.store.synced.is_set()
+        return self._kind_missing or self._informer.cache.synced.is_set()
 
     @property
     def object(self) -> T | None:
         """The object; None when there is none, as far as is known."""
-        return self._reflector.store.get(self._key)
+        return self._informer.cache.get(self._key)
 
     async def run(self) -> None:
         """Follow it for ever."""
         await self._kind_is_there()
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._reflector.run())
-            await self._reflector.store.synced.wait()
-            self._changed()  # an empty list tells no subscriber
+            group.create_task(self._informer.run())
+            await self._informer.cache.synced.wait()
+            self._on_change()  # an empty list tells no subscriber
 
     async def _kind_is_there(self) -> None:
         """Wait until the API server knows the kind; that it does not is an answer."""
@@ -80,7 +80,7 @@ class ObjectInformer(Generic[T]):
                 await self._kube.list(self._kind, namespace=self._namespace, fields=self._fields, cached=True)
             except ApiNotFound:
                 self._kind_missing = True
-                self._changed()
+                self._on_change()
                 await asyncio.sleep(KIND_POLL_INTERVAL)
             except (ApiError, Unreachable):
                 failures += 1

@@ -1,34 +1,34 @@
 """What a person asks of the ledger and is told: subnets in detail, clusters, tokens, history."""
 
-from podpool.ledger.messages import Growth, Message, NewSubnet, SubnetName, SubnetState
+from podpool.ledger.messages import SubnetGrowth, LedgerMessage, SubnetSpec, SubnetName, SubnetState
 
 # Subnets
 
 
-class Holder(Message, frozen=True, kw_only=True):
+class ClusterUsage(LedgerMessage, frozen=True, kw_only=True):
     """What one cluster has in a subnet."""
 
     cluster: str
-    containers: int
+    network_containers: int
     held: int
     """Addresses, primaries too."""
     waiting: int = 0
     """Addresses that its waiting Pods are short of,"""
-    wishing: int = 0
+    waiting_for_buffer: int = 0
     """and that its buffers are."""
 
 
-class SubnetDetails(Message, frozen=True, kw_only=True):
+class SubnetDetails(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/networks/{network}/subnets/{subnet}/details`: as it was made, what it was given since, who holds it."""
 
     state: SubnetState
-    made: NewSubnet
-    grown: tuple[Growth, ...] = ()
-    holders: tuple[Holder, ...] = ()
+    spec: SubnetSpec
+    growths: tuple[SubnetGrowth, ...] = ()
+    holders: tuple[ClusterUsage, ...] = ()
     """A cluster sees only itself."""
 
 
-class Occupant(Message, frozen=True, kw_only=True):
+class Occupant(LedgerMessage, frozen=True, kw_only=True):
     """A node's container and the addresses that it has."""
 
     cluster: str = ""
@@ -38,14 +38,14 @@ class Occupant(Message, frozen=True, kw_only=True):
     secondaries: tuple[str, ...] = ()
 
 
-class Resting(Message, frozen=True, kw_only=True):
+class CoolingAddress(LedgerMessage, frozen=True, kw_only=True):
     """An address that nobody has, and nobody is given yet."""
 
     address: str
     until: str
 
 
-class Occupancy(Message, frozen=True, kw_only=True):
+class Occupancy(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/networks/{network}/subnets/{subnet}/addresses`: every address that is not free."""
 
     revision: int
@@ -53,12 +53,12 @@ class Occupancy(Message, frozen=True, kw_only=True):
     members: tuple[str, ...]
     """What may be given, as stretches: `10.0.0.2-10.0.0.254`."""
     occupants: tuple[Occupant, ...] = ()
-    resting: tuple[Resting, ...] = ()
+    cooling: tuple[CoolingAddress, ...] = ()
     complete: bool = True
     """False when there are more than one answer holds."""
 
 
-class Network(Message, frozen=True, kw_only=True):
+class NetworkSummary(LedgerMessage, frozen=True, kw_only=True):
     """A network: nothing but the subnets in it, which do not overlap."""
 
     name: str
@@ -67,13 +67,13 @@ class Network(Message, frozen=True, kw_only=True):
     reserved: int
 
 
-class Networks(Message, frozen=True, kw_only=True):
+class NetworkList(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/networks`: all of them, by name."""
 
-    networks: tuple[Network, ...] = ()
+    networks: tuple[NetworkSummary, ...] = ()
 
 
-class Deleted(Message, frozen=True, kw_only=True):
+class DeletedSubnet(LedgerMessage, frozen=True, kw_only=True):
     """`DELETE /v1/networks/{network}/subnets/{subnet}`: which one is no more."""
 
     subnet: SubnetName
@@ -82,7 +82,7 @@ class Deleted(Message, frozen=True, kw_only=True):
 # Tokens
 
 
-class NewToken(Message, frozen=True, kw_only=True):
+class CreateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/tokens`: let somebody call."""
 
     name: str
@@ -93,12 +93,12 @@ class NewToken(Message, frozen=True, kw_only=True):
     """It manages subnets, tokens and clusters, and speaks for none."""
 
 
-class Token(Message, frozen=True, kw_only=True):
+class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
     """A token as it may be shown; the secret is told once, when it is made."""
 
     id: str
     name: str
-    made: str
+    created_at: str
     admin: bool = False
     cluster: str | None = None
     revoked: bool = False
@@ -106,16 +106,16 @@ class Token(Message, frozen=True, kw_only=True):
     """What the caller sends as `Authorization: Bearer ...`. Only its hash is kept."""
 
 
-class Tokens(Message, frozen=True, kw_only=True):
+class TokenList(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/tokens`: all of them, revoked ones too."""
 
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[TokenInfo, ...] = ()
 
 
 # Clusters
 
 
-class Cluster(Message, frozen=True, kw_only=True):
+class ClusterSummary(LedgerMessage, frozen=True, kw_only=True):
     """A cluster as the ledger knows it."""
 
     id: str
@@ -123,24 +123,24 @@ class Cluster(Message, frozen=True, kw_only=True):
     tokens: tuple[str, ...] = ()
     """Names of the tokens that speak for it."""
     term: int = 0
-    containers: int = 0
-    awaited: bool = False
+    network_containers: int = 0
+    pending_inventories: bool = False
     """The ledger was restored and waits for its list."""
-    braked: str | None = None
+    breaker_open_since: str | None = None
     """Since when too many of its nodes are lost at once, so that none is given up."""
 
 
-class Clusters(Message, frozen=True, kw_only=True):
+class ClusterList(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/clusters`: all of them."""
 
-    clusters: tuple[Cluster, ...] = ()
+    clusters: tuple[ClusterSummary, ...] = ()
 
 
-class Retired(Message, frozen=True, kw_only=True):
+class RetiredCluster(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/clusters/{cluster}/retire`: what a destroyed cluster gave back."""
 
     cluster: str
-    containers: int
+    network_containers: int
     addresses: int
     tokens: int
     """Revoked."""
@@ -149,7 +149,7 @@ class Retired(Message, frozen=True, kw_only=True):
 # History
 
 
-class PodUse(Message, frozen=True, kw_only=True):
+class PodUsage(LedgerMessage, frozen=True, kw_only=True):
     """A Pod had an address. Moments are RFC 3339."""
 
     network: str
@@ -163,48 +163,48 @@ class PodUse(Message, frozen=True, kw_only=True):
     """Where the Pod is, or was; empty when nobody reported it."""
 
 
-class PodReport(Message, frozen=True, kw_only=True):
+class PodReport(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/pods`: which Pods of a cluster have, or had, which addresses. The same again changes nothing."""
 
     cluster: str
-    pods: tuple[PodUse, ...] = ()
+    pods: tuple[PodUsage, ...] = ()
 
 
-class Taken(Message, frozen=True, kw_only=True):
+class PodReportResponse(LedgerMessage, frozen=True, kw_only=True):
     """How much of a report was written down."""
 
     count: int
 
 
-class Tenure(Message, frozen=True, kw_only=True):
+class AllocationPeriod(LedgerMessage, frozen=True, kw_only=True):
     """An address in one node's hands."""
 
     subnet: SubnetName
     address: str
     cluster: str
     node: str
-    container: str
+    nc_id: str
     grant: str | None = None
     """None for the container's primary."""
     since: str
     until: str | None = None
     """None while it lasts."""
-    pods: tuple[PodUse, ...] = ()
+    pods: tuple[PodUsage, ...] = ()
     """The latest first."""
 
 
-class ReportedUse(PodUse, frozen=True, kw_only=True):
+class ReportedPodUsage(PodUsage, frozen=True, kw_only=True):
     """A Pod had an address, as its cluster reported it."""
 
     cluster: str
 
 
-class History(Message, frozen=True, kw_only=True):
+class AddressHistory(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/history/{addresses,nodes,pods}/...`: the latest first."""
 
     kept: float
     """For how many seconds the past is kept."""
-    tenures: tuple[Tenure, ...] = ()
+    periods: tuple[AllocationPeriod, ...] = ()
     """Not of a Pod: it has `uses`."""
-    uses: tuple[ReportedUse, ...] = ()
+    uses: tuple[ReportedPodUsage, ...] = ()
     """All that a Pod had; of an address or a node only what is of further networks, which the ledger does not give."""

@@ -1,12 +1,12 @@
 """What is said to the ledger and what it answers, as JSON.
 
-The one call that matters is `Reconcile`: many containers, each with what it wants, which grants it lets go of and what
+The one call that matters is `ReconcileRequest`: many containers, each with what it wants, which grants it lets go of and what
 its agent reports. It may be lost, repeated, reordered or late: `term` and `number` say which call is newer, and a grant
 is released by its identity, never by its address. `held = (held - released) topped up to wanted`: asking for less
 without naming grants takes nothing away, and a name that is not held (any more) is ignored.
 
 `seen` is the highest revision that the caller has had from the ledger. Books that are older than that were restored:
-then every term ends, and a cluster that opens its next one may be told to send a full `Listing` first.
+then every term ends, and a cluster that opens its next one may be told to send a full `Inventory` first.
 """
 
 from typing import Annotated, Self
@@ -16,15 +16,15 @@ import msgspec
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 
-Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
+SafeInt = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 """Beyond that, not every reader of JSON counts right."""
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class LedgerMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Something that travels; what is as it always is need not be written."""
 
 
-class SubnetName(Message, frozen=True, kw_only=True):
+class SubnetName(LedgerMessage, frozen=True, kw_only=True):
     """A subnet, by the network that it is in and its name there."""
 
     network: str
@@ -34,14 +34,14 @@ class SubnetName(Message, frozen=True, kw_only=True):
         return f"{self.network}.{self.name}"
 
 
-class Grant(Message, frozen=True, kw_only=True):
+class Grant(LedgerMessage, frozen=True, kw_only=True):
     """One address given to one container; the identity is a UUID that is new each time."""
 
     id: str
     address: str
 
 
-class Report(Message, frozen=True, kw_only=True):
+class DemandReport(LedgerMessage, frozen=True, kw_only=True):
     """What an agent tells in its annotation."""
 
     demand: int = 0
@@ -54,7 +54,7 @@ class Report(Message, frozen=True, kw_only=True):
     """The highest version of its container that the agent accepted."""
 
 
-class Problem(Message, frozen=True, kw_only=True):
+class ErrorResponse(LedgerMessage, frozen=True, kw_only=True):
     """Why something was not done: a code for programs, a sentence for people, and the field that is to blame."""
 
     error: str
@@ -65,23 +65,23 @@ class Problem(Message, frozen=True, kw_only=True):
 # The reconcile call
 
 
-class Item(Message, frozen=True, kw_only=True):
+class ReconcileItem(LedgerMessage, frozen=True, kw_only=True):
     """One container: what it should have. Without `container` one is opened, or found if it was opened before."""
 
     subnet: SubnetName
     node: str
     node_uid: str
     """Opened by cluster, node, node UID and subnet; a container that is kept takes the UID of its new Node."""
-    container: str | None = None
+    nc_id: str | None = None
     boot_id: str | None = None
     """As the agent wrote it; None when it has not, or is a foreign one. What is known is not forgotten by a None."""
     wanted: int = 0
     """Secondary addresses; none at all is normal."""
     released: tuple[str, ...] = ()
     """Grants that the node never uses again."""
-    rested: float = 0.0
+    cooled_seconds: float = 0.0
     """For how many seconds the most recently used of them has rested; the ledger rests the remainder."""
-    report: Report | None = None
+    report: DemandReport | None = None
     """None from a foreign agent: its demand is then bounded from what it wants."""
     pinned: Scaler | None = None
     """The scaler that the cluster insists on."""
@@ -91,24 +91,24 @@ class Item(Message, frozen=True, kw_only=True):
     """The node is gone: close the container for good, and free all of it after rest."""
 
 
-class Reconcile(Message, frozen=True, kw_only=True):
+class ReconcileRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/reconcile`: many containers of one cluster."""
 
     cluster: str
     """The UID of the cluster's kube-system namespace."""
-    term: Number
-    number: Number
+    term: SafeInt
+    number: SafeInt
     """Rises with each call of a term, from 1; one that is not above the last changes nothing and shows what is."""
-    seen: Number = 0
-    missing: Number = 0
+    seen: SafeInt = 0
+    missing: SafeInt = 0
     """How many of the cluster's containers have no Node at this moment, those that are gone included: for the brake."""
-    items: tuple[Item, ...] = ()
+    items: tuple[ReconcileItem, ...] = ()
 
 
-class ContainerState(Message, frozen=True, kw_only=True):
+class NetworkContainerState(LedgerMessage, frozen=True, kw_only=True):
     """What a container has. A status is written from this, and written again when its version differs."""
 
-    container: str
+    nc_id: str
     subnet: SubnetName
     version: int
     """Rises with each change of the set; given by the ledger alone."""
@@ -121,18 +121,18 @@ class ContainerState(Message, frozen=True, kw_only=True):
     """Given up for good: it has nothing, and never will."""
 
 
-class Result(Message, frozen=True, kw_only=True):
+class NetworkContainerResult(LedgerMessage, frozen=True, kw_only=True):
     """What became of one item: its state, or the reason why it was left as it is."""
 
-    state: ContainerState | None = None
-    error: Problem | None = None
+    state: NetworkContainerState | None = None
+    error: ErrorResponse | None = None
 
 
-class ReconcileAnswer(Message, frozen=True, kw_only=True):
+class ReconcileResponse(LedgerMessage, frozen=True, kw_only=True):
     """One result per item, in their order."""
 
     revision: int
-    results: tuple[Result, ...] = ()
+    results: tuple[NetworkContainerResult, ...] = ()
     subnets: tuple["SubnetState", ...] = ()
     """Each subnet that the items are in."""
     servable: tuple[str, ...] = ()
@@ -144,56 +144,56 @@ class ReconcileAnswer(Message, frozen=True, kw_only=True):
 # Terms, and recovery after a restore
 
 
-class OpenTerm(Message, frozen=True, kw_only=True):
+class OpenTermRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/terms`: what each new leader does first."""
 
     cluster: str
-    known: Number = 0
+    known: SafeInt = 0
     """The highest term that the cluster has seen."""
-    seen: Number = 0
+    seen: SafeInt = 0
 
 
-class Term(Message, frozen=True, kw_only=True):
+class Term(LedgerMessage, frozen=True, kw_only=True):
     """The caller's term: above any that the cluster has seen. Every earlier one has ended."""
 
     term: int
     revision: int
     listing_wanted: bool = False
-    """The books may be older than what the cluster has: write to each NNC, read them, and send a `Listing`."""
+    """The books may be older than what the cluster has: write to each NNC, read them, and send a `Inventory`."""
 
 
-class ListedContainer(Message, frozen=True, kw_only=True):
+class InventoryItem(LedgerMessage, frozen=True, kw_only=True):
     """A container as the cluster's own objects show it."""
 
-    container: str
+    nc_id: str
     subnet: SubnetName
     node: str
     node_uid: str
     boot_id: str | None = None
-    version: Number
+    version: SafeInt
     primary: str
     grants: tuple[Grant, ...] = ()
     wanted: int = 0
     released: tuple[str, ...] = ()
-    rested: float = 0.0
-    report: Report | None = None
+    cooled_seconds: float = 0.0
+    report: DemandReport | None = None
     pinned: Scaler | None = None
     maximum: int = 250
 
 
-class Listing(Message, frozen=True, kw_only=True):
+class Inventory(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/listings`: all containers of a cluster, read after a write to each, so that no older one can follow.
 
     Counts only while the ledger wants it; at other times the books decide, and it changes nothing.
     """
 
     cluster: str
-    term: Number
-    seen: Number = 0
-    containers: tuple[ListedContainer, ...] = ()
+    term: SafeInt
+    seen: SafeInt = 0
+    network_containers: tuple[InventoryItem, ...] = ()
 
 
-class Alarm(Message, frozen=True, kw_only=True):
+class OwnershipConflict(LedgerMessage, frozen=True, kw_only=True):
     """Two lists claim one address: nothing is granted in its subnet until a person has settled it."""
 
     subnet: SubnetName
@@ -204,78 +204,78 @@ class Alarm(Message, frozen=True, kw_only=True):
     """and the one that lists it too."""
 
 
-class ListingAnswer(Message, frozen=True, kw_only=True):
+class InventoryResponse(LedgerMessage, frozen=True, kw_only=True):
     """What each listed container has now, in their order; a container in an alarm has an error instead."""
 
     revision: int
-    results: tuple[Result, ...] = ()
-    alarms: tuple[Alarm, ...] = ()
+    results: tuple[NetworkContainerResult, ...] = ()
+    conflicts: tuple[OwnershipConflict, ...] = ()
 
 
-class Awaited(Message, frozen=True, kw_only=True):
+class PendingInventory(LedgerMessage, frozen=True, kw_only=True):
     """A subnet that grants nothing until a cluster has listed."""
 
     subnet: SubnetName
     cluster: str
 
 
-class Recovery(Message, frozen=True, kw_only=True):
+class RecoveryStatus(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/recovery`: whom the ledger waits for, and what a person must settle."""
 
     revision: int
-    awaited: tuple[Awaited, ...] = ()
-    alarms: tuple[Alarm, ...] = ()
+    pending_inventories: tuple[PendingInventory, ...] = ()
+    conflicts: tuple[OwnershipConflict, ...] = ()
 
 
-class Excuse(Message, frozen=True, kw_only=True):
+class ExcuseRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/recovery/excuse`: a person says that a cluster need not be waited for. It lists when it returns."""
 
     cluster: str
 
 
-class Settle(Message, frozen=True, kw_only=True):
+class ResolveConflictRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/recovery/settle`: a person says to which of the two an address belongs."""
 
     subnet: SubnetName
     address: str
-    container: str
+    nc_id: str
 
 
 # Containers, as the ledger remembers them
 
 
-class ContainerRecord(Message, frozen=True, kw_only=True):
+class NetworkContainerRecord(LedgerMessage, frozen=True, kw_only=True):
     """What an NNC can be made again from: the ledger's copy of what the controller last sent, and the state."""
 
-    state: ContainerState
+    state: NetworkContainerState
     node: str
     node_uid: str
     boot_id: str | None = None
     wanted: int = 0
     released: tuple[str, ...] = ()
-    rested: float = 0.0
-    report: Report | None = None
+    cooled_seconds: float = 0.0
+    report: DemandReport | None = None
     pinned: Scaler | None = None
 
 
-class Containers(Message, frozen=True, kw_only=True):
+class NetworkContainerList(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/containers?cluster=...`: every container of a cluster that is not closed."""
 
     revision: int
-    containers: tuple[ContainerRecord, ...] = ()
+    network_containers: tuple[NetworkContainerRecord, ...] = ()
 
 
 # Subnets
 
 
-class NewSubnet(Message, frozen=True, kw_only=True):
+class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/subnets`. Shares are in hundredths, durations in seconds."""
 
     network: str
     name: str
     cidr: str
     gateway: str | None = None
-    keep_back: tuple[str, ...] = ()
+    excluded_ranges: tuple[str, ...] = ()
     """Never given: addresses, `10.0.0.0/28`, or `10.0.0.4-10.0.0.9`."""
     reserved_for_primaries: int = 4
     """This many free addresses are given as primaries only."""
@@ -307,15 +307,15 @@ class NewSubnet(Message, frozen=True, kw_only=True):
         )
 
 
-class Growth(Message, frozen=True, kw_only=True):
+class SubnetGrowth(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/networks/{network}/subnets/{subnet}/grow`: a CIDR around one that the subnet has, or a further one."""
 
     cidr: str
-    keep_back: tuple[str, ...] = ()
+    excluded_ranges: tuple[str, ...] = ()
     """Of what is new."""
 
 
-class SubnetState(Message, frozen=True, kw_only=True):
+class SubnetState(LedgerMessage, frozen=True, kw_only=True):
     """A subnet as it is now, with what the ledger decided for it. `GET /v1/networks/{network}/subnets/{subnet}`."""
 
     subnet: SubnetName
@@ -330,8 +330,8 @@ class SubnetState(Message, frozen=True, kw_only=True):
     """The CIDRs less network and broadcast address (IPv4), gateway, and what is kept back."""
     reserved: int
     """Everything that cannot be granted now: primaries, secondaries, resting."""
-    resting: int = 0
-    kept_back: int = 0
+    cooling: int = 0
+    excluded: int = 0
     """Never given: the gateway, and what a person keeps back. Not part of the capacity."""
     reserved_for_primaries: int = 0
     cooldown: float
@@ -343,7 +343,7 @@ class SubnetState(Message, frozen=True, kw_only=True):
     """What all containers, in all clusters, will hold with this scaler."""
     waiting: int = 0
     """Addresses that waiting Pods are short of,"""
-    wishing: int = 0
+    waiting_for_buffer: int = 0
     """and that buffers are."""
     frozen: bool = False
     """Nothing is granted: the ledger recovers, or an address has two owners."""
@@ -351,14 +351,14 @@ class SubnetState(Message, frozen=True, kw_only=True):
     """Nothing is granted: the subnet is being emptied."""
 
 
-class Subnets(Message, frozen=True, kw_only=True):
+class SubnetList(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/subnets`: all of them, by network and name."""
 
     revision: int
     subnets: tuple[SubnetState, ...] = ()
 
 
-class Utilization(Message, frozen=True, kw_only=True):
+class Utilization(LedgerMessage, frozen=True, kw_only=True):
     """`GET /networks/{network}/subnets/{subnet}/utilization` answers an array of these."""
 
     timestamp: str
@@ -366,7 +366,7 @@ class Utilization(Message, frozen=True, kw_only=True):
     reserved: int
 
 
-class Change(Message, frozen=True, kw_only=True):
+class SubnetChange(LedgerMessage, frozen=True, kw_only=True):
     """An event of `GET /v1/changes?cluster=...`: first each subnet as it is, then whatever changes."""
 
     state: SubnetState

@@ -1,8 +1,8 @@
-"""What an IPAM configuration means: the ranges a Pod gets addresses from, and all that goes with them.
+"""A validated IPAM configuration: the ranges that a Pod gets addresses from, and its static addresses.
 
-What Whereabouts accepts is accepted, with its meaning. So what it looks at only when an address is given is looked at
-only then: an exclusion that cannot be read, a range without usable addresses, a slice size that does not fit. A DEL
-needs none of these, and must not fail for them.
+What Whereabouts accepts is accepted, with the same meaning. So values that Whereabouts reads only when it allocates are
+validated only then: exclusions, ranges without usable addresses, slice sizes. A DEL needs none of them and must not
+fail because of them.
 """
 
 from collections.abc import Sequence
@@ -20,32 +20,32 @@ from podpool.whereabouts.cni_json import NetworkConfig, ipam_section, read_objec
 from podpool.whereabouts.raw_config import DnsConfig, RawAddress, RawIpamConfig, RawRange, merge_flat_file
 
 _ONE_PER_FAMILY = ("", "0.1.0", "0.2.0")
-"""CNI versions whose result has room for one address of each family; no version means the first."""
+"""CNI versions whose result has one address per family. No version means 0.1.0."""
 
 
 class RangeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """A range that every Pod gets an address from."""
+    """A range from which every Pod gets an address."""
 
     prefix: Prefix
     start: Address | None = None
     end: Address | None = None
     exclude: tuple[str, ...] = ()
     slice_size: str = ""
-    """Empty without slices."""
+    """Empty for a shared range."""
 
     @property
-    def allocation(self) -> RangeSpec:
-        """What may be given; refused when an exclusion cannot be read."""
+    def spec(self) -> RangeSpec:
+        """The addresses that may be allocated. Raises `InvalidInput` for an invalid exclusion."""
         return RangeSpec(self.prefix, self.start, self.end, tuple(map(parse_exclusion, self.exclude)))
 
     @property
-    def cut(self) -> SliceLayout:
-        """How it is divided among the nodes; refused when the size does not fit or leaves nothing to give."""
-        cut = parse_slice_size(self.slice_size, of=self.prefix)
+    def layout(self) -> SliceLayout:
+        """How the range is divided into slices. Raises `InvalidInput` if the size leaves no usable address."""
+        layout = parse_slice_size(self.slice_size, of=self.prefix)
         longest = self.prefix.family.bits - 2
-        if cut.length > longest:
+        if layout.length > longest:
             raise InvalidInput("node_slice_size", self.slice_size, f"leaves no usable address: use /{longest} or less")
-        return cut
+        return layout
 
 
 class InterfaceAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,7 +53,7 @@ class InterfaceAddress(msgspec.Struct, frozen=True, kw_only=True):
 
     address: Address
     prefix: Prefix
-    """The network it is in: the whole range, also when it comes from a slice."""
+    """The network of the interface: the whole range, also when the address is from a slice."""
     gateway: Address | None = None
 
     def __str__(self) -> str:
@@ -61,131 +61,130 @@ class InterfaceAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaderElectionConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How the `whereabouts` Lease is held, in milliseconds."""
+    """Timing of the `whereabouts` Lease, in milliseconds."""
 
     duration: int = 1500
     renew: int = 1000
     retry: int = 500
 
-    def checked(self) -> "LeaderElectionConfig":
-        """Refuse times with which nobody could hold it; Whereabouts crashes on them."""
+    def validated(self) -> "LeaderElectionConfig":
+        """Return itself, or raise `InvalidInput` for times on which Whereabouts panics."""
         if self.duration > self.renew and self.renew * 5 > self.retry * 6:
             return self
-        told = f"{self.duration}, {self.renew}, {self.retry}"
+        times = f"{self.duration}, {self.renew}, {self.retry}"
         rule = "leader_lease_duration must exceed leader_renew_deadline, and that 1.2 times leader_retry_period"
-        raise InvalidInput("leader times", told, rule)
+        raise InvalidInput("leader times", times, rule)
 
 
 class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """One network, as its IPAM configuration has it."""
+    """The IPAM configuration of one network."""
 
     name: str
-    """The network's name in CNI."""
+    """The name of the network in CNI."""
     network_name: str = ""
-    """Networks with the same addresses are kept apart by this; unnamed ones are one."""
+    """Keeps networks with the same addresses apart. All unnamed networks are one."""
     ranges: tuple[RangeConfig, ...] = ()
     addresses: tuple[InterfaceAddress, ...] = ()
-    """Handed on as they are: nobody stores them, nobody else is kept from them."""
+    """Static addresses. They are passed on, not allocated: no other Pod is kept from them."""
     gateway: Address | None = None
     routes: tuple[dict[str, Any], ...] = ()
     dns: DnsConfig = DnsConfig()
     sliced: bool = False
     fast_ipam: bool = False
     overlap_checked: bool = True
-    """An address is taken in every range of the network that has it;"""
-    overlap_insisted: bool = False
-    """and this was written, not left at its default."""
+    """An address is taken in every range of the network that contains it."""
+    overlap_explicit: bool = False
+    """`enable_overlapping_ranges: true` is written, not the default."""
     leader: LeaderElectionConfig = LeaderElectionConfig()
     sleep_for_race: int = 0
 
-    def given(self, chosen: Sequence[Address]) -> tuple[InterfaceAddress, ...]:
-        """Tell what a Pod gets: an address from each range, in order, and then those that are handed on.
+    def interface_addresses(self, allocated: Sequence[Address]) -> tuple[InterfaceAddress, ...]:
+        """Return all addresses of a Pod: those allocated from each range, in order, then the static ones.
 
-        A gateway goes with its own family. Whereabouts gives an IPv6 address an IPv4 gateway, which no kernel takes.
+        A gateway goes with its own family. Whereabouts gives an IPv6 address an IPv4 gateway, which the kernel rejects.
         """
-        families = {self.gateway.family: self.gateway} if self.gateway else {}
+        gateways = {self.gateway.family: self.gateway} if self.gateway else {}
         return (
             *(
-                InterfaceAddress(address=address, prefix=wanted.prefix, gateway=families.get(address.family))
-                for wanted, address in zip(self.ranges, chosen, strict=True)
+                InterfaceAddress(address=address, prefix=range_.prefix, gateway=gateways.get(address.family))
+                for range_, address in zip(self.ranges, allocated, strict=True)
             ),
             *self.addresses,
         )
 
-    def check_sizes(self) -> None:
-        """Refuse ranges with slices beside ranges without: a network is of the one kind or of the other."""
-        bare = [str(each.prefix) for each in self.ranges if not each.slice_size]
-        if self.sliced and bare:
-            reason = f"is missing for {', '.join(bare)}, and other ranges have one: set it beside ipRanges, for all"
+    def check_slice_sizes(self) -> None:
+        """Raise `InvalidInput` if only some ranges have slices: a network is either sliced or shared."""
+        shared = [str(each.prefix) for each in self.ranges if not each.slice_size]
+        if self.sliced and shared:
+            reason = f"is missing for {', '.join(shared)}, and other ranges have one: set it beside ipRanges, for all"
             raise InvalidInput("node_slice_size", "", reason)
 
 
 def parse_ipam_config(
-    network: NetworkConfig, *, flat: str | bytes | None = None, arguments: CniArgs | None = None
+    network: NetworkConfig, *, flat: str | bytes | None = None, args: CniArgs | None = None
 ) -> IpamConfig:
-    """Find out what a network's configuration means."""
-    written = read_struct(ipam_section(network), RawIpamConfig, at="ipam")
+    """Validate a network's configuration, merged with the content of the flat file and with CNI_ARGS."""
+    raw = read_struct(ipam_section(network), RawIpamConfig, at="ipam")
     if flat is not None:
-        written = merge_flat_file(
-            written, read_struct(read_object(flat, what="flat file"), RawIpamConfig, at="flat file")
-        )
-    written.read_kubernetes()  # nobody uses it, and a wrong type is refused all the same
-    addresses = _statics(written.read_addresses(), arguments or CniArgs())
-    _check_room(addresses, network.cni_version)
-    ranges = _ranges(written)
+        raw = merge_flat_file(raw, read_struct(read_object(flat, what="flat file"), RawIpamConfig, at="flat file"))
+    raw.read_kubernetes()  # unused, but a wrong type is an error, as in Whereabouts
+    addresses = _static_addresses(raw.read_addresses(), args or CniArgs())
+    _check_cni_version(addresses, network.cni_version)
+    ranges = _ranges(raw)
+    defaults = LeaderElectionConfig()
     return IpamConfig(
         name=network.name,
-        network_name=written.network_name,
+        network_name=raw.network_name,
         ranges=ranges,
         addresses=addresses,
-        gateway=parse_address(written.gateway, what="gateway", leading_zeros=True) if written.gateway else None,
-        routes=tuple(_route(each, at=at) for at, each in enumerate(written.routes)),
-        dns=written.read_dns(),
+        gateway=parse_address(raw.gateway, what="gateway", leading_zeros=True) if raw.gateway else None,
+        routes=tuple(_route(each, index=index) for index, each in enumerate(raw.routes)),
+        dns=raw.read_dns(),
         sliced=any(each.slice_size for each in ranges),
-        fast_ipam=written.fast_ipam is True,
-        overlap_checked=written.enable_overlapping_ranges is not False,
-        overlap_insisted=written.enable_overlapping_ranges is True,
+        fast_ipam=raw.fast_ipam is True,
+        overlap_checked=raw.enable_overlapping_ranges is not False,
+        overlap_explicit=raw.enable_overlapping_ranges is True,
         leader=LeaderElectionConfig(
-            duration=written.leader_lease_duration or LeaderElectionConfig().duration,
-            renew=written.leader_renew_deadline or LeaderElectionConfig().renew,
-            retry=written.leader_retry_period or LeaderElectionConfig().retry,
+            duration=raw.leader_lease_duration or defaults.duration,
+            renew=raw.leader_renew_deadline or defaults.renew,
+            retry=raw.leader_retry_period or defaults.retry,
         ),
-        sleep_for_race=written.sleep_for_race,
+        sleep_for_race=raw.sleep_for_race,
     )
 
 
-def _ranges(written: RawIpamConfig) -> tuple[RangeConfig, ...]:
-    """Read the ranges. A bound beside `range` that is no address is as if not written; in `ipRanges` it is refused."""
+def _ranges(raw: RawIpamConfig) -> tuple[RangeConfig, ...]:
+    """Return the ranges. As in Whereabouts, an invalid bound beside `range` is ignored, and an error in `ipRanges`."""
     ranges: list[RangeConfig] = []
-    for at, each in enumerate(written.read_ranges()):
-        bound = _forgiven if written.range and at == 0 else _strict
-        allocation = parse_range_spec(
+    for index, each in enumerate(raw.read_ranges()):
+        bound = _lenient_bound if raw.range and index == 0 else _strict_bound
+        spec = parse_range_spec(
             each.range, start=bound(each.range_start, "range_start"), end=bound(each.range_end, "range_end")
         )
-        first = ranges[0].prefix if ranges else allocation.prefix
+        first = ranges[0].prefix if ranges else spec.prefix
         ranges.append(
             RangeConfig(
-                prefix=allocation.prefix,
-                start=allocation.start,
-                end=allocation.end,
+                prefix=spec.prefix,
+                start=spec.start,
+                end=spec.end,
                 exclude=each.exclude,
-                slice_size=_slice_size(each, written.node_slice_size, of=allocation.prefix, first=first),
+                slice_size=_slice_size(each, raw.node_slice_size, of=spec.prefix, first=first),
             )
         )
     return tuple(ranges)
 
 
-def _slice_size(written: RawRange, common: str, *, of: Prefix, first: Prefix) -> str:
-    """Choose a range's own size, else the common one: in the other family than the first's, as many addresses."""
-    size = written.node_slice_size or common
+def _slice_size(raw: RawRange, common: str, *, of: Prefix, first: Prefix) -> str:
+    """Return the range's own size, else the common one. In the other family than the first's: as many addresses."""
+    size = raw.node_slice_size or common
     digits = size.removeprefix("/")
-    if written.node_slice_size or of.family is first.family or not (digits.isascii() and digits.isdigit()):
+    if raw.node_slice_size or of.family is first.family or not (digits.isascii() and digits.isdigit()):
         return size
     length = of.family.bits - first.family.bits + int(digits[:3])
     return f"/{length}" if length > 0 else size
 
 
-def _forgiven(text: str, what: str) -> str | None:
+def _lenient_bound(text: str, what: str) -> str | None:
     try:
         parse_address(text, what=what, leading_zeros=True)
     except InvalidInput:
@@ -193,27 +192,27 @@ def _forgiven(text: str, what: str) -> str | None:
     return text
 
 
-def _strict(text: str, what: str) -> str | None:
+def _strict_bound(text: str, what: str) -> str | None:
     return str(parse_address(text, what=f"ipRanges {what}")) if text else None
 
 
-def _route(written: dict[str, Any], *, at: int) -> dict[str, Any]:
-    """Hand a route on as it is, once its addresses are some."""
-    route = {key.lower(): value for key, value in written.items() if value is not None}
-    parse_prefix(str(route.get("dst", "")), what=f"routes[{at}].dst")
+def _route(raw: dict[str, Any], *, index: int) -> dict[str, Any]:
+    """Return a route unchanged, after its addresses were validated."""
+    route = {key.lower(): value for key, value in raw.items() if value is not None}
+    parse_prefix(str(route.get("dst", "")), what=f"routes[{index}].dst")
     if route.get("gw"):
-        parse_address(str(route["gw"]), what=f"routes[{at}].gw")
+        parse_address(str(route["gw"]), what=f"routes[{index}].gw")
     return route
 
 
-def _statics(written: Sequence[RawAddress], arguments: CniArgs) -> tuple[InterfaceAddress, ...]:
-    own = [_static(each.address, each.gateway, what="addresses") for each in written]
-    asked = [_static(each, "", what="CNI_ARGS IP") for each in arguments.addresses]
-    gateways = [parse_address(each, what="CNI_ARGS GATEWAY", leading_zeros=True) for each in arguments.gateways]
-    return tuple(_with_gateway(each, gateways) for each in (*own, *asked))
+def _static_addresses(raw: Sequence[RawAddress], args: CniArgs) -> tuple[InterfaceAddress, ...]:
+    configured = [_static_address(each.address, each.gateway, what="addresses") for each in raw]
+    requested = [_static_address(each, "", what="CNI_ARGS IP") for each in args.addresses]
+    gateways = [parse_address(each, what="CNI_ARGS GATEWAY", leading_zeros=True) for each in args.gateways]
+    return tuple(_with_gateway(each, gateways) for each in (*configured, *requested))
 
 
-def _static(text: str, gateway: str, *, what: str) -> InterfaceAddress:
+def _static_address(text: str, gateway: str, *, what: str) -> InterfaceAddress:
     prefix = parse_prefix(text, what=what, leading_zeros=True)
     return InterfaceAddress(
         address=parse_address(text.partition("/")[0], what=what, leading_zeros=True),
@@ -223,14 +222,14 @@ def _static(text: str, gateway: str, *, what: str) -> InterfaceAddress:
 
 
 def _with_gateway(static: InterfaceAddress, gateways: Sequence[Address]) -> InterfaceAddress:
-    """Take the last gateway that lies in the address' network."""
-    fitting = [each for each in gateways if each in static.prefix]
-    return msgspec.structs.replace(static, gateway=fitting[-1]) if fitting else static
+    """Set the last gateway that is in the network of the address."""
+    matching = [each for each in gateways if each in static.prefix]
+    return msgspec.structs.replace(static, gateway=matching[-1]) if matching else static
 
 
-def _check_room(addresses: Sequence[InterfaceAddress], version: str) -> None:
+def _check_cni_version(addresses: Sequence[InterfaceAddress], version: str) -> None:
     for family in Family:
         found = [str(each.address) for each in addresses if each.address.family is family]
         if len(found) > 1 and version in _ONE_PER_FAMILY:
-            reason = f"CNI {version or '0.1.0'} has room for one IPv{family} address: use cniVersion 0.3.1 or later"
+            reason = f"a result of CNI {version or '0.1.0'} has one IPv{family} address: use cniVersion 0.3.1 or later"
             raise InvalidInput("addresses", ", ".join(found), reason)

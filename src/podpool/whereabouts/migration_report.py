@@ -1,7 +1,7 @@
-"""What `podpool adopt whereabouts` says about a cluster before anything is changed: what is there, and what is wrong.
+"""The report of `podpool adopt whereabouts`: what a cluster has, and what is wrong, before anything is changed.
 
-Running Pods are the truth, the entries are what Whereabouts remembers of it. Where the two differ an address is lost
-to everybody (a leak), or is about to be given twice.
+Running Pods are authoritative. Where the allocations in IPPools differ from them, an address has leaked, or is about to
+be allocated twice.
 """
 
 import enum
@@ -20,273 +20,272 @@ from podpool.core.ranges import Prefix, RangeSet
 from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool import IPPoolEntry, parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, identify_pool
-from podpool.whereabouts.nads import ParsedNad
-from podpool.whereabouts.network_status import network_statuses
+from podpool.whereabouts.multus import ParsedNad, network_statuses
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 
 
 class Problem(enum.Enum):
-    """What is wrong."""
+    """Kinds of findings."""
 
     DUPLICATE = "duplicate"
     """An address has two owners."""
     LEAK = "leak"
-    """An address is kept for a Pod that is not there, or has another."""
+    """An address is allocated to a Pod that does not exist, or has another address."""
     OUTSIDE = "outside"
-    """An entry leads out of its pool's range, or out of what the configuration allows."""
+    """An allocation is outside its pool's range, or outside what the configuration allows."""
     UNKNOWN = "unknown"
-    """A pool that no attachment asks for, or that cannot be read."""
+    """No NAD uses the pool, or it cannot be read."""
     LONE_RESERVATION = "reservation without entry"
     SHARED = "shared"
-    """Addresses of a range that is cut into slices are in use from the pool that all nodes share."""
+    """Addresses of a sliced range are allocated from the shared pool."""
     UNRECORDED = "unrecorded"
-    """A running Pod's address has no entry: it would be given to another."""
+    """A running Pod's address is in no pool, so it could be allocated again."""
 
 
 class MigrationFinding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is wrong."""
+    """One problem."""
 
-    trouble: Problem
+    problem: Problem
     where: str
     """The object, as kubectl names it."""
-    told: str
+    message: str
 
     def __str__(self) -> str:
-        return f"{self.trouble.value}: {self.where}: {self.told}"
+        return f"{self.problem.value}: {self.where}: {self.message}"
 
 
 class PodAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """An address of a range that a running Pod has."""
+    """An address that a running Pod has from a range."""
 
     pod: str
     """`namespace/name`."""
     node: str
     interface: str
-    attachment: str
+    nad: str
     network: str
-    wanted: RangeConfig
+    range: RangeConfig
     address: Address
 
 
 class MigrationReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found."""
+    """Counts and findings."""
 
     pools: int
     entries: int
     reservations: int
     findings: tuple[MigrationFinding, ...] = ()
     unrecorded: tuple[PodAddress, ...] = ()
-    """What running Pods have and no pool knows of."""
+    """Addresses of running Pods that are in no pool."""
 
-    def of(self, trouble: Problem) -> tuple[MigrationFinding, ...]:
-        """Pick the findings of one kind."""
-        return tuple(each for each in self.findings if each.trouble is trouble)
+    def of(self, problem: Problem) -> tuple[MigrationFinding, ...]:
+        """Return the findings of one kind."""
+        return tuple(each for each in self.findings if each.problem is problem)
 
 
 class MigrationInputs(msgspec.Struct, frozen=True, kw_only=True):
-    """The objects that a build_migration_report looks at."""
+    """The objects that a report is about."""
 
     pools: Sequence[IPPool] = ()
     reservations: Sequence[Reservation] = ()
     pods: Sequence[AddressedPod] = ()
-    attachments: Sequence[ParsedNad] = ()
+    nads: Sequence[ParsedNad] = ()
     nodes: Collection[str] = ()
 
 
 class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry and where it stands."""
+    """An allocation and the pool that it is in."""
 
     pool: str
-    place: PoolIdentifier
+    identifier: PoolIdentifier
     entry: IPPoolEntry
 
     @property
-    def told(self) -> str:
+    def text(self) -> str:
         return f"{self.entry.address} of {owner_text(self.entry.allocation)} in ippool/{self.pool}"
 
 
-def build_migration_report(objects: MigrationInputs) -> MigrationReport:
-    """Look at everything, and change nothing."""
-    networks = frozenset(each.config.network_name for each in objects.attachments) - {""}
-    known = KnownNames(nodes=frozenset(objects.nodes), networks=networks)
+def build_migration_report(inputs: MigrationInputs) -> MigrationReport:
+    """Compare pools, reservations, Pods and NADs."""
+    networks = frozenset(each.config.network_name for each in inputs.nads) - {""}
+    known = KnownNames(nodes=frozenset(inputs.nodes), networks=networks)
     records: list[_Record] = []
     findings: list[MigrationFinding] = []
-    for pool in objects.pools:
-        place = identify_pool(pool, known)
-        if place is None:
-            told = f"range {pool.spec.range!r} or the name cannot be read"
-            findings.append(MigrationFinding(trouble=Problem.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
+    for pool in inputs.pools:
+        identifier = identify_pool(pool, known)
+        if identifier is None:
+            findings.append(_unknown_pool(pool, f"range {pool.spec.range!r} or the name cannot be read"))
             continue
-        entries = parse_ippool(pool.spec)
-        findings += _strays(pool, entries.outside, entries.prefix)
-        records += (_Record(pool=pool.metadata.name, place=place, entry=entry) for entry in entries.listed)
-        if not _asking(place, objects.attachments):
-            told = "no network attachment asks for its range"
-            findings.append(MigrationFinding(trouble=Problem.UNKNOWN, where=f"ippool/{pool.metadata.name}", told=told))
-    apart = _apart(records, objects.attachments)
-    findings += _duplicates(records, apart)
-    findings += _leaks(records, objects.pods)
-    findings += _disallowed(records, objects.attachments)
-    findings += _under_slices(records, objects.attachments)
-    findings += _lone_reservations(records, objects.reservations)
-    unrecorded = tuple(_unrecorded(records, objects, apart))
-    findings += map(_told_unrecorded, unrecorded)
+        parsed = parse_ippool(pool.spec)
+        findings += _invalid_keys(pool, parsed.invalid_keys, parsed.prefix)
+        records += (_Record(pool=pool.metadata.name, identifier=identifier, entry=entry) for entry in parsed.entries)
+        if not _users(identifier, inputs.nads):
+            findings.append(_unknown_pool(pool, "no NetworkAttachmentDefinition uses its range"))
+    separate = _separate_pools(records, inputs.nads)
+    unrecorded = tuple(_unrecorded(records, inputs, separate))
+    findings += _duplicates(records, separate)
+    findings += _leaks(records, inputs.pods)
+    findings += _disallowed(records, inputs.nads)
+    findings += _shared_in_sliced_ranges(records, inputs.nads)
+    findings += _lone_reservations(records, inputs.reservations)
+    findings += map(_unrecorded_finding, unrecorded)
     return MigrationReport(
-        pools=len(objects.pools),
-        entries=sum(len(pool.spec.allocations) for pool in objects.pools),
-        reservations=len(objects.reservations),
+        pools=len(inputs.pools),
+        entries=sum(len(pool.spec.allocations) for pool in inputs.pools),
+        reservations=len(inputs.reservations),
         findings=tuple(findings),
         unrecorded=unrecorded,
     )
 
 
 def owner_text(allocation: Allocation) -> str:
-    """Name an entry's owner."""
-    return " ".join(filter(None, (allocation.podref or "nobody", allocation.ifname)))
+    """Return the Pod and interface of an allocation."""
+    return " ".join(filter(None, (allocation.podref or "no Pod", allocation.ifname)))
 
 
-def _asking(place: PoolIdentifier, attachments: Sequence[ParsedNad]) -> list[ParsedNad]:
-    """Find the attachments that a pool is for: theirs is the range, or its slice is cut from it."""
+def _users(identifier: PoolIdentifier, nads: Sequence[ParsedNad]) -> list[ParsedNad]:
+    """Return the NADs that use a pool: it has their range, or a slice of it."""
     return [
-        each
-        for each in attachments
-        if each.config.network_name == place.network
+        nad
+        for nad in nads
+        if nad.config.network_name == identifier.network
         and any(
-            wanted.prefix == place.range or (place.node and wanted.prefix.range.overlaps(place.range.range))
-            for wanted in each.config.ranges
+            each.prefix == identifier.range or (identifier.node and each.prefix.range.overlaps(identifier.range.range))
+            for each in nad.config.ranges
         )
     ]
 
 
-def _strays(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[MigrationFinding]:
+def _unknown_pool(pool: IPPool, message: str) -> MigrationFinding:
+    return MigrationFinding(problem=Problem.UNKNOWN, where=f"ippool/{pool.metadata.name}", message=message)
+
+
+def _invalid_keys(pool: IPPool, keys: Sequence[str], prefix: Prefix) -> Iterator[MigrationFinding]:
     for key in keys:
-        told = f"entry {key!r} of {owner_text(pool.spec.allocations[key])} leads out of {prefix}"
-        yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", told=told)
+        message = f"entry {key!r} of {owner_text(pool.spec.allocations[key])} is outside {prefix}"
+        yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message)
 
 
-def _apart(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> frozenset[PoolIdentifier]:
-    """Find the pools whose addresses are their own, whichever other ranges have them: all who ask want it so."""
-    asked = {place: _asking(place, attachments) for place in {record.place for record in records} if not place.node}
+def _separate_pools(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> frozenset[PoolIdentifier]:
+    """Return the shared pools whose users all disable the check for overlapping ranges."""
+    shared = {record.identifier for record in records if not record.identifier.node}
+    users = {identifier: _users(identifier, nads) for identifier in shared}
     return frozenset(
-        place for place, asking in asked.items() if asking and not any(each.config.overlap_checked for each in asking)
+        identifier for identifier, nads in users.items() if nads and not any(nad.config.overlap_checked for nad in nads)
     )
 
 
-def _realm(place: PoolIdentifier, apart: Collection[PoolIdentifier]) -> PoolIdentifier | str:
-    """Tell within what an address has one owner: the pool, or its whole network."""
-    return place if place in apart else place.network
+def _scope(identifier: PoolIdentifier, separate: Collection[PoolIdentifier]) -> PoolIdentifier | str:
+    """Return within what an address has one owner: the pool, or its whole network."""
+    return identifier if identifier in separate else identifier.network
 
 
-def _duplicates(records: Sequence[_Record], apart: Collection[PoolIdentifier]) -> Iterator[MigrationFinding]:
-    holders: defaultdict[tuple[PoolIdentifier | str, Address], list[_Record]] = defaultdict(list)
+def _duplicates(records: Sequence[_Record], separate: Collection[PoolIdentifier]) -> Iterator[MigrationFinding]:
+    by_address: defaultdict[tuple[PoolIdentifier | str, Address], list[_Record]] = defaultdict(list)
     for record in records:
-        holders[_realm(record.place, apart), record.entry.address].append(record)
-    for (_, address), held in holders.items():
-        if len({each.entry.owned_by for each in held}) > 1:
-            told = f"{address} has {len(held)} owners: {'; '.join(each.told for each in held)}"
-            yield MigrationFinding(trouble=Problem.DUPLICATE, where=f"ippool/{held[0].pool}", told=told)
+        by_address[_scope(record.identifier, separate), record.entry.address].append(record)
+    for (_, address), group in by_address.items():
+        if len({each.entry.owner for each in group}) > 1:
+            message = f"{address} has {len(group)} owners: {'; '.join(each.text for each in group)}"
+            yield MigrationFinding(problem=Problem.DUPLICATE, where=f"ippool/{group[0].pool}", message=message)
 
 
 def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[MigrationFinding]:
     phases = {pod.key: pod.status.phase for pod in pods}
-    shown = {pod.key: {address for each in network_statuses(pod) for address in each.addresses} for pod in pods}
+    reported = {pod.key: {address for each in network_statuses(pod) for address in each.addresses} for pod in pods}
     for record in records:
         podref = record.entry.allocation.podref
         if podref not in phases:
-            why = "there is no such Pod"
+            reason = "the Pod does not exist"
         elif phases[podref] in FINISHED:
-            why = f"the Pod has {phases[podref].lower()}"
-        elif shown[podref] and record.entry.address not in shown[podref]:
-            why = "the Pod does not have this address"
+            reason = f"the Pod has {phases[podref].lower()}"
+        elif reported[podref] and record.entry.address not in reported[podref]:
+            reason = "the Pod does not have this address"
         else:
             continue
-        yield MigrationFinding(trouble=Problem.LEAK, where=f"ippool/{record.pool}", told=f"{record.told}: {why}")
+        message = f"{record.text}: {reason}"
+        yield MigrationFinding(problem=Problem.LEAK, where=f"ippool/{record.pool}", message=message)
 
 
-def _disallowed(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
-    places = dict.fromkeys(record.place for record in records)
-    asked = {place: _asking(place, attachments) for place in places}
-    members = {each.key: tuple(_members(each)) for each in attachments}
+def _disallowed(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
+    identifiers = dict.fromkeys(record.identifier for record in records)
+    users = {identifier: _users(identifier, nads) for identifier in identifiers}
+    members = {nad.key: tuple(_members(nad)) for nad in nads}
     for record in records:
-        asking = asked[record.place]
+        used_by = users[record.identifier]
         value = record.entry.address.value
-        if asking and not any(value in allowed for each in asking for allowed in members[each.key]):
-            told = f"{record.told} is outside of what {', '.join(each.key for each in asking)} may give"
-            yield MigrationFinding(trouble=Problem.OUTSIDE, where=f"ippool/{record.pool}", told=told)
+        if used_by and not any(value in allowed for nad in used_by for allowed in members[nad.key]):
+            message = f"{record.text} is outside what {', '.join(nad.key for nad in used_by)} may allocate"
+            yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{record.pool}", message=message)
 
 
-def _under_slices(records: Sequence[_Record], attachments: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
-    """Count, pool by pool, what is shared of ranges that are cut."""
-    cut = [
-        (each.config.network_name, wanted.prefix)
-        for each in attachments
-        for wanted in each.config.ranges
-        if wanted.slice_size
-    ]
-    shared = Counter(
+def _shared_in_sliced_ranges(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
+    """Count per shared pool the addresses of sliced ranges."""
+    sliced = [(nad.config.network_name, each.prefix) for nad in nads for each in nad.config.ranges if each.slice_size]
+    counts = Counter(
         record.pool
         for record in records
-        if not record.place.node
-        and any(network == record.place.network and record.entry.address in range_ for network, range_ in cut)
+        if not record.identifier.node
+        and any(network == record.identifier.network and record.entry.address in range_ for network, range_ in sliced)
     )
-    for pool, count in shared.items():
-        told = f"{count} of its addresses are of a range that is cut: slices with them wait until their Pods are gone"
-        yield MigrationFinding(trouble=Problem.SHARED, where=f"ippool/{pool}", told=told)
+    for pool, count in counts.items():
+        effect = "the slices that contain them are not assigned until their Pods are gone"
+        message = f"{count} of its addresses are in a sliced range: {effect}"
+        yield MigrationFinding(problem=Problem.SHARED, where=f"ippool/{pool}", message=message)
 
 
 def _lone_reservations(records: Sequence[_Record], reservations: Sequence[Reservation]) -> Iterator[MigrationFinding]:
     owners: defaultdict[str, set[str]] = defaultdict(set)
     for record in records:
-        name = reservation_name(record.entry.address, network=record.place.network)
+        name = reservation_name(record.entry.address, network=record.identifier.network)
         owners[name].add(record.entry.allocation.podref)
     for reservation in reservations:
         name, podref = reservation.metadata.name, reservation.spec.podref
         if podref not in owners[name]:
             others = f": the entry is of {', '.join(sorted(owners[name]))}" if owners[name] else ""
-            told = f"kept for {podref or 'nobody'}, which has no entry{others}"
+            message = f"reserved for {podref or 'no Pod'}, which has no entry{others}"
             where = f"overlappingrangeipreservation/{name}"
-            yield MigrationFinding(trouble=Problem.LONE_RESERVATION, where=where, told=told)
+            yield MigrationFinding(problem=Problem.LONE_RESERVATION, where=where, message=message)
 
 
 def _unrecorded(
-    records: Sequence[_Record], objects: MigrationInputs, apart: Collection[PoolIdentifier]
+    records: Sequence[_Record], inputs: MigrationInputs, separate: Collection[PoolIdentifier]
 ) -> Iterator[PodAddress]:
-    held = {(_realm(record.place, apart), record.entry.address) for record in records}
-    for each in _lent(objects):
-        place = PoolIdentifier(range=each.wanted.prefix, network=each.network)
-        if (_realm(place, apart), each.address) not in held:
+    recorded = {(_scope(record.identifier, separate), record.entry.address) for record in records}
+    for each in _pod_addresses(inputs):
+        identifier = PoolIdentifier(range=each.range.prefix, network=each.network)
+        if (_scope(identifier, separate), each.address) not in recorded:
             yield each
 
 
-def _told_unrecorded(lent: PodAddress) -> MigrationFinding:
-    told = f"{lent.address} on {lent.interface} ({lent.attachment}) has no entry in any pool"
-    return MigrationFinding(trouble=Problem.UNRECORDED, where=f"pod/{lent.pod}", told=told)
+def _unrecorded_finding(each: PodAddress) -> MigrationFinding:
+    message = f"{each.address} on {each.interface} ({each.nad}) has no entry in any pool"
+    return MigrationFinding(problem=Problem.UNRECORDED, where=f"pod/{each.pod}", message=message)
 
 
-def _lent(objects: MigrationInputs) -> Iterator[PodAddress]:
-    """Find the addresses of ranges that running Pods have, by what Multus says of them."""
-    attachments = {each.key: each.config for each in objects.attachments}
-    for pod in objects.pods:
-        shown = [] if pod.status.phase in FINISHED else network_statuses(pod)
-        running = [each for each in shown if each.name in attachments]
-        for status in running:
-            config = attachments[status.name]
+def _pod_addresses(inputs: MigrationInputs) -> Iterator[PodAddress]:
+    """Return the addresses that running Pods have from ranges, as Multus reports them."""
+    configs = {nad.key: nad.config for nad in inputs.nads}
+    for pod in inputs.pods:
+        reported = () if pod.status.phase in FINISHED else network_statuses(pod)
+        for status in reported:
+            config = configs.get(status.name)
+            if config is None:
+                continue
             for address in status.addresses:
-                for wanted in config.ranges:
-                    if wanted.prefix.family is address.family and address.value in wanted.prefix.range:
-                        yield PodAddress(
-                            pod=pod.key,
-                            node=pod.spec.node_name,
-                            interface=status.interface,
-                            attachment=status.name,
-                            network=config.network_name,
-                            wanted=wanted,
-                            address=address,
-                        )
-                        break
+                range_ = next((each for each in config.ranges if address in each.prefix), None)
+                if range_:
+                    yield PodAddress(
+                        pod=pod.key,
+                        node=pod.spec.node_name,
+                        interface=status.interface,
+                        nad=status.name,
+                        network=config.network_name,
+                        range=range_,
+                        address=address,
+                    )
 
 
-def _members(attachment: ParsedNad) -> Iterator[RangeSet]:
-    for wanted in attachment.config.ranges:
+def _members(nad: ParsedNad) -> Iterator[RangeSet]:
+    for range_ in nad.config.ranges:
         with suppress(InvalidInput):
-            yield wanted.allocation.members
+            yield range_.spec.members

@@ -1,7 +1,7 @@
-"""Which slice tables a cluster's attachments need: one for each network and range, whoever shares it.
+"""Which slice tables a cluster needs: one per network and range, shared by all NADs that use it.
 
-What must hold: within a network no address is in two tables, nor in a table and in a range without slices. Where two
-attachments would have it so, the one that came later is refused, by a sentence that names both; the others go on.
+Invariant: within a network no address is in two slice tables, nor in a slice table and a shared range. Of two NADs that
+would break this, the later one is rejected, with a reason that names both. The others are not affected.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -14,12 +14,12 @@ from podpool.core.range_spec import RangeSpec
 from podpool.core.ranges import Prefix
 from podpool.core.slice_table import SliceLayout
 from podpool.whereabouts.config import RangeConfig
-from podpool.whereabouts.nads import ParsedNad
+from podpool.whereabouts.multus import ParsedNad
 from podpool.whereabouts.object_names import range_text
 
 
 class SliceTableKey(msgspec.Struct, frozen=True, order=True):
-    """What a slice table is one of."""
+    """Identifies a slice table."""
 
     network: str
     range: Prefix
@@ -29,92 +29,89 @@ class SliceTablePlan(msgspec.Struct, frozen=True, kw_only=True):
     """A slice table that is needed."""
 
     key: SliceTableKey
-    cut: SliceLayout
-    allowed: tuple[RangeSpec, ...] = ()
-    """What each attachment may give from the range."""
-    attachments: tuple[str, ...] = ()
+    layout: SliceLayout
+    range_specs: tuple[RangeSpec, ...] = ()
+    """What each NAD may allocate from the range."""
+    nads: tuple[str, ...] = ()
 
 
 class NadRejection(msgspec.Struct, frozen=True, kw_only=True):
-    """Why an attachment gets no slices, or nothing new of a range that is cut; told on all that are named."""
+    """Why a NAD gets no slices, or no new addresses of a sliced range. Reported on all NADs that are involved."""
 
-    refused: str
-    attachments: tuple[str, ...]
+    rejected: str
+    nads: tuple[str, ...]
     reason: str
     sliced: bool = True
-    """It asks for slices; else it shares its range."""
+    """Whether the rejected NAD asks for slices."""
 
 
 class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
-    """What the attachments of a cluster need."""
+    """What the NADs of a cluster need."""
 
-    plans: tuple[SliceTablePlan, ...] = ()
+    tables: tuple[SliceTablePlan, ...] = ()
     slice_pools: Mapping[str, SliceTableKey] = {}
-    """NodeSlicePools by name, and which table each shows."""
-    refusals: tuple[NadRejection, ...] = ()
+    """NodeSlicePools by name, and the slice table of each."""
+    rejections: tuple[NadRejection, ...] = ()
 
 
-def plan_networks(
-    attachments: Collection[ParsedNad], *, published: Mapping[str, SliceTableKey] | None = None
-) -> NetworkPlan:
-    """Find the tables that are needed; those that are published already come before newcomers."""
+def plan_networks(nads: Collection[ParsedNad], *, published: Mapping[str, SliceTableKey] | None = None) -> NetworkPlan:
+    """Return the slice tables that are needed. NADs of published ones take precedence over others, then by age."""
     published = published or {}
     running = set(published.values())
     accepted: list[ParsedNad] = []
-    refusals: list[NadRejection] = []
-    for attachment in sorted(attachments, key=lambda each: (not _runs(each, running), each.created, each.key)):
-        refusal = _refusal(attachment, accepted)
-        if refusal:
-            refusals.append(refusal)
+    rejections: list[NadRejection] = []
+    for nad in sorted(nads, key=lambda each: (not _is_running(each, running), each.created, each.key)):
+        rejection = _rejection(nad, accepted)
+        if rejection:
+            rejections.append(rejection)
         else:
-            accepted.append(attachment)
-    sliced = [attachment for attachment in accepted if attachment.config.sliced]
-    return NetworkPlan(plans=_plans(sliced), slice_pools=_pool_names(sliced, published), refusals=tuple(refusals))
+            accepted.append(nad)
+    sliced = [nad for nad in accepted if nad.config.sliced]
+    return NetworkPlan(tables=_tables(sliced), slice_pools=_pool_names(sliced, published), rejections=tuple(rejections))
 
 
-def _runs(attachment: ParsedNad, running: Collection[SliceTableKey]) -> bool:
-    keys = [SliceTableKey(attachment.config.network_name, each.prefix) for each in attachment.config.ranges]
-    return attachment.config.sliced and all(key in running for key in keys)
+def _is_running(nad: ParsedNad, running: Collection[SliceTableKey]) -> bool:
+    keys = [SliceTableKey(nad.config.network_name, each.prefix) for each in nad.config.ranges]
+    return nad.config.sliced and all(key in running for key in keys)
 
 
-def _refusal(attachment: ParsedNad, accepted: Sequence[ParsedNad]) -> NadRejection | None:
+def _rejection(nad: ParsedNad, accepted: Sequence[ParsedNad]) -> NadRejection | None:
     try:
-        if attachment.config.sliced:
-            _check(attachment)
+        if nad.config.sliced:
+            _check(nad)
     except InvalidInput as error:
-        return NadRejection(refused=attachment.key, attachments=(attachment.key,), reason=str(error))
+        return NadRejection(rejected=nad.key, nads=(nad.key,), reason=str(error))
     for other in accepted:
-        reason = _clash(attachment, other)
+        reason = _conflict(nad, other)
         if reason:
-            named, sliced = (other.key, attachment.key), attachment.config.sliced
-            return NadRejection(refused=attachment.key, attachments=named, reason=reason, sliced=sliced)
+            return NadRejection(rejected=nad.key, nads=(other.key, nad.key), reason=reason, sliced=nad.config.sliced)
     return None
 
 
-def _check(attachment: ParsedNad) -> None:
-    """Refuse what could not serve a single Pod."""
-    _ = attachment.pool_name
-    attachment.config.check_sizes()
-    for wanted in attachment.config.ranges:
-        _ = wanted.cut, wanted.allocation.members
-    for one, other in combinations(attachment.config.ranges, 2):
+def _check(nad: ParsedNad) -> None:
+    """Raise `InvalidInput` for a NAD from which no Pod could get an address."""
+    _ = nad.pool_name
+    nad.config.check_slice_sizes()
+    for range_ in nad.config.ranges:
+        _ = range_.layout, range_.spec.members
+    for one, other in combinations(nad.config.ranges, 2):
         if one.prefix.range.overlaps(other.prefix.range):
-            raise InvalidInput("ipRanges", f"{one.prefix}, {other.prefix}", "overlap: give each its own addresses")
+            raise InvalidInput("ipRanges", f"{one.prefix}, {other.prefix}", "overlap: use disjoint ranges")
 
 
-def _clash(attachment: ParsedNad, other: ParsedNad) -> str:
-    """Say why two attachments cannot both be served; empty when they can."""
-    if attachment.config.network_name != other.config.network_name:
+def _conflict(nad: ParsedNad, other: ParsedNad) -> str:
+    """Return why two NADs cannot both be served; empty when they can."""
+    if nad.config.network_name != other.config.network_name:
         return ""
-    if not (attachment.config.sliced or other.config.sliced):
+    if not (nad.config.sliced or other.config.sliced):
         return ""
-    for wanted in attachment.config.ranges:
-        for theirs in other.config.ranges:
-            if wanted.prefix.range.overlaps(theirs.prefix.range):
-                difference = _difference(wanted, theirs)
+    for range_ in nad.config.ranges:
+        for other_range in other.config.ranges:
+            if range_.prefix.range.overlaps(other_range.prefix.range):
+                difference = _difference(range_, other_range)
                 if difference:
-                    cure = "make them equal, or set another network_name"
-                    return f"{attachment.key} and {other.key} share addresses but not {difference}: {cure}"
+                    remedy = "make them equal, or set another network_name"
+                    return f"{nad.key} and {other.key} share addresses but not {difference}: {remedy}"
     return ""
 
 
@@ -123,32 +120,32 @@ def _difference(one: RangeConfig, other: RangeConfig) -> str:
         return f"the range ({one.prefix}, {other.prefix})"
     if bool(one.slice_size) != bool(other.slice_size):
         return f"node_slice_size ({one.slice_size or 'none'}, {other.slice_size or 'none'})"
-    if one.cut != other.cut:
-        return f"node_slice_size (/{one.cut.length}, /{other.cut.length})"
+    if one.layout != other.layout:
+        return f"node_slice_size (/{one.layout.length}, /{other.layout.length})"
     return ""
 
 
-def _plans(attachments: Sequence[ParsedNad]) -> tuple[SliceTablePlan, ...]:
-    plans: dict[SliceTableKey, SliceTablePlan] = {}
-    for attachment in attachments:
-        for wanted in attachment.config.ranges:
-            key = SliceTableKey(attachment.config.network_name, wanted.prefix)
-            plan = plans.get(key) or SliceTablePlan(key=key, cut=wanted.cut)
-            plans[key] = msgspec.structs.replace(
-                plan, allowed=(*plan.allowed, wanted.allocation), attachments=(*plan.attachments, attachment.key)
+def _tables(nads: Sequence[ParsedNad]) -> tuple[SliceTablePlan, ...]:
+    tables: dict[SliceTableKey, SliceTablePlan] = {}
+    for nad in nads:
+        for range_ in nad.config.ranges:
+            key = SliceTableKey(nad.config.network_name, range_.prefix)
+            table = tables.get(key) or SliceTablePlan(key=key, layout=range_.layout)
+            tables[key] = msgspec.structs.replace(
+                table, range_specs=(*table.range_specs, range_.spec), nads=(*table.nads, nad.key)
             )
-    return tuple(plans.values())
+    return tuple(tables.values())
 
 
-def _pool_names(attachments: Sequence[ParsedNad], published: Mapping[str, SliceTableKey]) -> dict[str, SliceTableKey]:
-    """Name the NodeSlicePools: the first range has the network's name, every further one its range's beside it."""
-    wanted = [
-        (attachment.pool_name, SliceTableKey(attachment.config.network_name, each.prefix))
-        for attachment in attachments
-        for each in attachment.config.ranges
+def _pool_names(nads: Sequence[ParsedNad], published: Mapping[str, SliceTableKey]) -> dict[str, SliceTableKey]:
+    """Return the NodeSlicePools by name. The first range has the network's name, others have the range appended."""
+    needed = [
+        (nad.pool_name, SliceTableKey(nad.config.network_name, each.prefix))
+        for nad in nads
+        for each in nad.config.ranges
     ]
-    names = {name: published[name] for name, key in wanted if published.get(name) == key}
-    for name, key in wanted:
+    names = {name: published[name] for name, key in needed if published.get(name) == key}
+    for name, key in needed:
         if names.setdefault(name, key) != key:
             names[f"{name}-{range_text(key.range)}"] = key
     return names

@@ -1,8 +1,8 @@
-"""Every key of an IPAM configuration as people write it, inline or in the flat file, and how the two become one.
+"""The keys of an IPAM configuration as users write them, inline or in the flat file, and how the two are merged.
 
-A key of the flat file counts where the inline configuration has nothing (absent, empty, 0); lists are not joined.
-`enable_overlapping_ranges` is the exception: the flat file never decides it. So it is with Whereabouts, and running
-clusters depend on it. `datastore` and `etcd_*` are keys of the past: they are skipped like everything unknown.
+A key of the flat file applies where the inline configuration is empty (absent, empty or 0). Lists are not joined. The
+flat file never sets `enable_overlapping_ranges`. Whereabouts behaves like this, and running clusters depend on it. The
+obsolete keys `datastore` and `etcd_*` are skipped like unknown ones.
 """
 
 from typing import Any, TypeVar
@@ -16,37 +16,37 @@ FLAT_FILES = (
     "/etc/cni/net.d/whereabouts.d/whereabouts.conf",
     "/host/etc/cni/net.d/whereabouts.d/whereabouts.conf",
 )
-"""Where a flat file may be; the first that exists is read."""
+"""Default paths of the flat file. The first that exists is used."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
 class RawRange(msgspec.Struct, frozen=True, kw_only=True):
-    """A range, and which part of it may be given."""
+    """A range and its bounds."""
 
     range: str = ""
     range_start: str = ""
     range_end: str = ""
     exclude: tuple[str, ...] = ()
     node_slice_size: str = ""
-    """Ours alone: the size for this range, where the one beside `ipRanges` does not fit."""
+    """An extension of podpool: the size for this range, where the one beside `ipRanges` does not fit."""
 
 
 class RawAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """An address that every Pod gets beside the one from the range."""
+    """A static address that every Pod gets in addition to those of the ranges."""
 
     address: str = ""
     gateway: str = ""
 
 
 class RawKubernetes(msgspec.Struct, frozen=True, kw_only=True):
-    """The plugin's road to the API server; the agent has its own."""
+    """How Whereabouts' plugin reaches the API server. The agent has its own connection."""
 
     kubeconfig: str = ""
     k8s_api_root: str = ""
 
 
 class DnsConfig(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What CNI knows of name servers."""
+    """The `dns` object of CNI."""
 
     nameservers: tuple[str, ...] = ()
     domain: str = ""
@@ -70,7 +70,7 @@ class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     network_name: str = ""
     node_slice_size: str = ""
     fast_ipam: Any = False
-    """From the proposal of node slices; those who came later skip it, whatever it is."""
+    """Of the node slice proposal. Released Whereabouts skips it, whatever its type."""
     enable_overlapping_ranges: bool | None = None
     leader_lease_duration: int = 0
     leader_renew_deadline: int = 0
@@ -83,43 +83,45 @@ class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     reconciler_cron_expression: str = ""
 
     def read_kubernetes(self) -> RawKubernetes:
-        """Read the road to the API server."""
+        """Decode `kubernetes`."""
         return read_struct(self.kubernetes, RawKubernetes, at="ipam.kubernetes")
 
     def read_dns(self) -> DnsConfig:
-        """Read the name servers."""
+        """Decode `dns`."""
         return read_struct(self.dns, DnsConfig, at="ipam.dns")
 
     def read_ranges(self) -> tuple[RawRange, ...]:
-        """Read all ranges in the order in which a Pod gets its addresses: `range` comes before `ipRanges`."""
-        listed = tuple(read_struct(each, RawRange, at=f"ipam.ipRanges[{at}]") for at, each in enumerate(self.ip_ranges))
+        """Decode the ranges in the order of a Pod's addresses: `range` comes before `ipRanges`."""
+        ranges = tuple(
+            read_struct(each, RawRange, at=f"ipam.ipRanges[{index}]") for index, each in enumerate(self.ip_ranges)
+        )
         if not self.range:
-            return listed
-        alone = RawRange(range=self.range, range_start=self.range_start, range_end=self.range_end, exclude=self.exclude)
-        return (alone, *listed)
+            return ranges
+        first = RawRange(range=self.range, range_start=self.range_start, range_end=self.range_end, exclude=self.exclude)
+        return (first, *ranges)
 
     def read_addresses(self) -> tuple[RawAddress, ...]:
-        """Read the addresses beside those from ranges."""
+        """Decode the static addresses."""
         return tuple(
-            read_struct(each, RawAddress, at=f"ipam.addresses[{at}]") for at, each in enumerate(self.addresses)
+            read_struct(each, RawAddress, at=f"ipam.addresses[{index}]") for index, each in enumerate(self.addresses)
         )
 
 
 def uses_node_pool(inline: RawIpamConfig) -> bool:
-    """Tell whether it is for the node's own pool: it calls us by our name, and names no range.
+    """Return whether addresses come from the node's pool: the type is `podpool`, and there is no range.
 
-    A range in the flat file does not count: that file is for those who configure Whereabouts' networks.
+    A range in the flat file does not count: that file configures Whereabouts networks.
     """
     return inline.type == "podpool" and not inline.read_ranges()
 
 
 def flat_file_paths(inline: RawIpamConfig) -> tuple[str, ...]:
-    """Name the places of a flat file, in the order in which they are looked at."""
+    """Return where the flat file may be. The first that exists is used."""
     return (*filter(None, [inline.configuration_path]), *FLAT_FILES)
 
 
 def merge_flat_file(inline: RawIpamConfig, flat: RawIpamConfig) -> RawIpamConfig:
-    """Fill what the inline configuration leaves empty."""
+    """Fill the empty keys of the inline configuration from the flat file."""
     return msgspec.structs.replace(
         _filled(inline, flat),
         dns=msgspec.to_builtins(_filled(inline.read_dns(), flat.read_dns())),

@@ -1,4 +1,4 @@
-"""One node's world with secondary networks: what the slice controller does, by hand."""
+"""One node's env with secondary networks: what the slice controller does, by hand."""
 
 import asyncio
 import json
@@ -22,7 +22,7 @@ from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.whereabouts.object_names import PoolIdentifier
-from tests.agent.worlds import NODE, SYSTEM, World
+from tests.agent.node_env import NODE, SYSTEM, NodeEnv
 
 V4, V6 = "10.1.0.0/16", "fd00::/64"
 SLICE, SLICE6 = "10.1.4.0/28", "fd00::400/124"
@@ -30,12 +30,12 @@ IPAM: dict[str, Any] = {"type": "whereabouts", "range": V4, "node_slice_size": "
 DUAL: dict[str, Any] = {"type": "podpool", "ipRanges": [{"range": V4}, {"range": V6}], "node_slice_size": "/28"}
 
 
-def with_slices(world: World, *, agreeing: bool = True) -> World:
+def with_slices(env: NodeEnv, *, agreeing: bool = True) -> NodeEnv:
     """Tell the next agents to serve secondary networks; whoever signs a Lease is agreed to at once."""
-    world.options["pools"] = SYSTEM
+    env.options["pools"] = SYSTEM
     if agreeing:
-        world.store.on_write.append(lambda event: _agree(world.store, event))
-    return world
+        env.store.on_write.append(lambda event: _agree(env.store, event))
+    return env
 
 
 def _agree(store: ObjectStore, event: StoreEvent) -> None:
@@ -55,7 +55,7 @@ def _agree(store: ObjectStore, event: StoreEvent) -> None:
 
 
 async def offer(
-    world: World,
+    env: NodeEnv,
     slice_: str = SLICE,
     *,
     range_: str = V4,
@@ -64,45 +64,45 @@ async def offer(
 ) -> str:
     """Offer a slice as the controller does: an IPPool, then a Lease without a holder. Gives their name."""
     name = PoolIdentifier(range=parse_prefix(slice_), network=network, node=NODE).name
-    uid = (await world.kube.get(NODES, NODE)).metadata.uid
+    uid = (await env.kube.get(NODES, NODE)).metadata.uid
     notes = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: range_}
     meta = {"name": name, "namespace": SYSTEM, "labels": {NODE_UID_LABEL: uid}, "annotations": notes}
     allocations = {
         key: {"id": each.id, "podref": each.podref, "ifname": each.ifname} for key, each in (entries or {}).items()
     }
-    await world.kube.create(IP_POOLS, {"metadata": meta, "spec": {"range": slice_, "allocations": allocations}})
-    await world.kube.create(LEASES, {"metadata": meta, "spec": {}})
+    await env.kube.create(IP_POOLS, {"metadata": meta, "spec": {"range": slice_, "allocations": allocations}})
+    await env.kube.create(LEASES, {"metadata": meta, "spec": {}})
     return name
 
 
-async def pool_of(world: World, name: str) -> IPPool:
-    return await world.kube.get(IP_POOLS, name, namespace=SYSTEM)
+async def pool_of(env: NodeEnv, name: str) -> IPPool:
+    return await env.kube.get(IP_POOLS, name, namespace=SYSTEM)
 
 
-async def shown(world: World, name: str) -> dict[str, str]:
+async def shown(env: NodeEnv, name: str) -> dict[str, str]:
     """Who has what in an IPPool: containers by key."""
-    return {key: each.id for key, each in (await pool_of(world, name)).spec.allocations.items()}
+    return {key: each.id for key, each in (await pool_of(env, name)).spec.allocations.items()}
 
 
-async def lease_of(world: World, name: str) -> Lease | None:
+async def lease_of(env: NodeEnv, name: str) -> Lease | None:
     try:
-        return await world.kube.get(LEASES, name, namespace=SYSTEM)
+        return await env.kube.get(LEASES, name, namespace=SYSTEM)
     except ApiNotFound:
         return None
 
 
-async def ask_to_leave(world: World, name: str, reason: str = "the range changed") -> None:
-    await world.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {RETURN_ANNOTATION: reason}}}, namespace=SYSTEM)
+async def ask_to_leave(env: NodeEnv, name: str, reason: str = "the range changed") -> None:
+    await env.kube.merge_patch(IP_POOLS, name, {"metadata": {"annotations": {RETURN_ANNOTATION: reason}}}, namespace=SYSTEM)
 
 
-async def ranged(world: World, name: str, range_: str, reason: str | None = None) -> None:
+async def ranged(env: NodeEnv, name: str, range_: str, reason: str | None = None) -> None:
     """Let a slice be of another range, as the controller does, and perhaps ask it back."""
     change = {"metadata": {"annotations": {RANGE_ANNOTATION: range_, RETURN_ANNOTATION: reason}}}
-    await world.kube.merge(IP_POOLS, name, change, namespace=SYSTEM)
+    await env.kube.merge_patch(IP_POOLS, name, change, namespace=SYSTEM)
 
 
 async def call(
-    world: World,
+    env: NodeEnv,
     command: str,
     container: str,
     ipam: dict[str, Any] | None = None,
@@ -113,7 +113,7 @@ async def call(
     **config: Any,  # noqa: ANN401  JSON
 ) -> PluginResponse:
     """Ask as the plugin does."""
-    assert world.agent
+    assert env.agent
     stdin = {"cniVersion": version, "name": network, "type": "macvlan", "ipam": ipam or IPAM, **config}
     request = PluginRequest(
         command=command,
@@ -123,25 +123,25 @@ async def call(
         args=f"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=pod-{container};K8S_POD_INFRA_CONTAINER_ID=x",
         stdin=json.dumps(stdin).encode(),
     )
-    return decode_response(await world.agent.handle(encode_request(request)))
+    return decode_response(await env.agent.handle(encode_request(request)))
 
 
-async def add(world: World, container: str, ipam: dict[str, Any] | None = None, **options: Any) -> list[str]:  # noqa: ANN401  JSON
+async def add(env: NodeEnv, container: str, ipam: dict[str, Any] | None = None, **options: Any) -> list[str]:  # noqa: ANN401  JSON
     """ADD that must succeed; gives the addresses."""
-    answer = await call(world, "ADD", container, ipam, **options)
+    answer = await call(env, "ADD", container, ipam, **options)
     assert 0 == answer.exit_code, answer.stdout
     return [each["address"] for each in json.loads(answer.stdout)["ips"]]
 
 
 async def refused(
-    world: World,
+    env: NodeEnv,
     command: str,
     container: str,
     ipam: dict[str, Any] | None = None,
     **options: Any,  # noqa: ANN401  JSON
 ) -> dict[str, Any]:
     """Ask what must fail; gives the error."""
-    answer = await call(world, command, container, ipam, **options)
+    answer = await call(env, command, container, ipam, **options)
     assert 1 == answer.exit_code, answer.stdout
     error: dict[str, Any] = json.loads(answer.stdout)
     return error

@@ -60,7 +60,7 @@ class TestAdd:
         node = commons.node("a")
         given = await asyncio.gather(*(node.add(sandbox(f"p{each}"), ONE) for each in range(16)))
         assert 16 == len(set(given))
-        assert node.road.calls("PATCH") <= 3
+        assert node.transport.calls("PATCH") <= 3
 
     @in_commons
     async def test_nodes_that_write_at_once_never_take_one_address_twice(self, commons: Commons) -> None:
@@ -90,11 +90,11 @@ class TestAdd:
         async def story(commons: Commons) -> None:
             await commons.fill("10.0.0.0/24")
             node = commons.node("a")
-            node.road.refuse = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
+            node.transport.refuse = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
             error = await refused(node.add(sandbox("p"), ONE))
             assert ErrorCode.TRY_AGAIN_LATER == error.code
             assert f"not now ({status}" in error.message
-            assert node.road.calls("PATCH", "ippools") > 1
+            assert node.transport.calls("PATCH", "ippools") > 1
             assert {} == await commons.entries()
             assert {} == await commons.reservations()
 
@@ -103,7 +103,7 @@ class TestAdd:
     @in_commons
     async def test_while_the_api_server_is_away_an_add_says_so_within_its_deadline(self, commons: Commons) -> None:
         node = commons.node("a")
-        node.road.cut = True
+        node.transport.cut = True
         begun = asyncio.get_running_loop().time()
         error = await refused(node.add(sandbox("p"), ONE))
         assert ErrorCode.TRY_AGAIN_LATER == error.code
@@ -140,7 +140,7 @@ class TestAdd:
     @in_commons
     async def test_a_del_ends_the_waiting_of_its_sandbox(self, commons: Commons) -> None:
         node = commons.node("a")
-        node.road.cut = True
+        node.transport.cut = True
         adding = asyncio.get_running_loop().create_task(node.add(sandbox("p"), ONE))
         await asyncio.sleep(1)
         await node.delete(sandbox("p"), ONE)
@@ -193,7 +193,7 @@ class TestCutIntoSlices:
 
 async def shut(commons: Commons, name: str) -> None:
     """Mark a pool as the controller does."""
-    await commons.kube.merge(IP_POOLS, name, {"metadata": {"annotations": {SEALED_ANNOTATION: "word"}}}, namespace=SYSTEM)
+    await commons.kube.merge_patch(IP_POOLS, name, {"metadata": {"annotations": {SEALED_ANNOTATION: "word"}}}, namespace=SYSTEM)
 
 
 class TestDel:
@@ -235,13 +235,13 @@ class TestDel:
         """Whereabouts answers with success too, and forgets it."""
         node = commons.node("a")
         await node.add(sandbox("p"), DUAL)
-        node.road.cut = True
+        node.transport.cut = True
         await node.delete(sandbox("p"), DUAL)
         await node.kill()
         node.start()
         await asyncio.sleep(60)
         assert 2 == len(await holders(commons))
-        node.road.cut = False
+        node.transport.cut = False
         await asyncio.sleep(60)
         assert {} == await holders(commons)
         assert {} == await commons.reservations()
@@ -251,10 +251,10 @@ class TestDel:
         """What was answered is on the platter."""
         node = commons.node("a")
         await node.add(sandbox("p"), ONE)
-        node.road.cut = True
+        node.transport.cut = True
         await node.delete(sandbox("p"), ONE)
         await node.reboot()
-        node.road.cut = False
+        node.transport.cut = False
         node.start()
         await asyncio.sleep(60)
         assert {} == await holders(commons)
@@ -288,13 +288,13 @@ class TestDel:
         node, other = commons.node("a"), network("10.9.0.0/24")
         await node.add(sandbox("p"), ONE)
         await node.add(sandbox("q"), other)
-        await commons.kube.merge(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/99"}}, namespace=SYSTEM)
-        node.road.cut = True
+        await commons.kube.merge_patch(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/99"}}, namespace=SYSTEM)
+        node.transport.cut = True
         for each, settings in (("p", ONE), ("q", other)):
             await node.delete(sandbox(each), settings)
-        node.road.cut = False
+        node.transport.cut = False
         await asyncio.sleep(60)
-        await commons.kube.merge(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/24"}}, namespace=SYSTEM)
+        await commons.kube.merge_patch(IP_POOLS, "10.0.0.0-24", {"spec": {"range": "10.0.0.0/24"}}, namespace=SYSTEM)
         assert {"10.0.0.1": "c-p"} == await holders(commons)
         await asyncio.sleep(60)
         assert {} == await holders(commons)
@@ -303,9 +303,9 @@ class TestDel:
     async def test_one_that_was_kept_is_forgotten_when_the_sandbox_is_added_again(self, commons: Commons) -> None:
         node = commons.node("a")
         given = await node.add(sandbox("p"), ONE)
-        node.road.cut = True
+        node.transport.cut = True
         await node.delete(sandbox("p"), ONE)
-        node.road.cut = False
+        node.transport.cut = False
         assert given == await node.add(sandbox("p"), ONE)
         await asyncio.sleep(120)
         assert {given[0]: "c-p"} == await holders(commons)
@@ -413,7 +413,7 @@ class TestLease:
         await commons.fill("10.0.0.0/28")
         await ours.add(sandbox("q"), ONE)
         await plain.delete(sandbox("p"), ONE)
-        assert [] == [each for node in (plain, ours) for each in node.road.sent if "lease" in each[1]]
+        assert [] == [each for node in (plain, ours) for each in node.transport.sent if "lease" in each[1]]
 
 
 class TestRuntime:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from podpool.agent.lost_grant_gc import APART
+from podpool.core.two_observations import OBSERVATION_INTERVAL
 from podpool.agent.secondary.networks import RECOVERY_INTERVAL
 from podpool.api.builtin import PODS
 from podpool.core.settings import Settings
@@ -21,139 +21,139 @@ from tests.agent.secondary.slice_world import (
     shown,
     with_slices,
 )
-from tests.agent.worlds import SETTLED, World, in_world
+from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env
 
 WANTED, STATUS = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
-SOON = APART + 2 * RECOVERY_INTERVAL + Settings().cooldown_exhausted
+SOON = OBSERVATION_INTERVAL + 2 * RECOVERY_INTERVAL + Settings().cooldown_exhausted
 
 
-async def run_pod(world: World, container: str, *addresses: str) -> None:
+async def run_pod(env: NodeEnv, container: str, *addresses: str) -> None:
     """A Pod that asked for a network; Multus tells of it when it has told its addresses."""
     told = [{"name": "default/net", "interface": "net1", "ips": [*addresses]}]
     notes = {WANTED: "net", **({STATUS: json.dumps(told)} if addresses else {})}
     meta = {"name": f"pod-{container}", "namespace": "default", "annotations": notes}
-    await world.kube.create(PODS, {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"}})
+    await env.kube.create(PODS, {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"}})
 
 
-async def lose_journal(world: World) -> None:
+async def lose_journal(env: NodeEnv) -> None:
     """The next agent of this boot finds nothing."""
-    await world.kill()
-    world.disk = MemoryDisk()
-    world.road.cut = False
-    await world.start()
+    await env.kill()
+    env.disk = MemoryDisk()
+    env.transport.cut = False
+    await env.start()
 
 
-async def damage_journal(world: World, record: bytes) -> None:
+async def damage_journal(env: NodeEnv, record: bytes) -> None:
     """The next agent of this boot finds that the last record with this in it is spoilt."""
-    await world.kill()
-    (segment,) = [each for each in world.disk.names() if each.startswith("segment")]
-    content = bytearray(world.disk.written[segment])
+    await env.kill()
+    (segment,) = [each for each in env.disk.names() if each.startswith("segment")]
+    content = bytearray(env.disk.written[segment])
     content[content.rindex(record)] ^= 1
-    world.disk.written[segment] = bytes(content)
-    world.road.cut = False
-    await world.start()
+    env.disk.written[segment] = bytes(content)
+    env.transport.cut = False
+    await env.start()
 
 
-async def behind(world: World, *containers: str) -> list[str]:
+async def behind(env: NodeEnv, *containers: str) -> list[str]:
     """Give addresses that the IPPool never shows."""
-    world.road.cut = True
-    given = [(await add(world, each))[0] for each in containers]
+    env.transport.cut = True
+    given = [(await add(env, each))[0] for each in containers]
     return [each.partition("/")[0] for each in given]
 
 
-@in_world
-async def test_what_pods_show_is_theirs_and_the_rest_is_given_when_all_have_told(world: World) -> None:
-    name = await offer(with_slices(world))
-    await world.start()
-    await add(world, "a")
-    await run_pod(world, "a", "10.1.4.1")
+@in_node_env
+async def test_what_pods_show_is_theirs_and_the_rest_is_given_when_all_have_told(env: NodeEnv) -> None:
+    name = await offer(with_slices(env))
+    await env.start()
+    await add(env, "a")
+    await run_pod(env, "a", "10.1.4.1")
     await asyncio.sleep(1.0)
-    given = await behind(world, "b")
-    await run_pod(world, "b", *given)
-    await lose_journal(world)
-    assert ["10.1.4.1/16"] == await add(world, "a")
-    assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
+    given = await behind(env, "b")
+    await run_pod(env, "b", *given)
+    await lose_journal(env)
+    assert ["10.1.4.1/16"] == await add(env, "a")
+    assert "journal was lost" in (await refused(env, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
-    assert ["10.1.4.3/16"] == await add(world, "c")
+    assert ["10.1.4.3/16"] == await add(env, "c")
     await asyncio.sleep(1.0)
-    uid = (await world.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
-    assert {"1": "a", "2": uid, "3": "c"} == await shown(world, name)
+    uid = (await env.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
+    assert {"1": "a", "2": uid, "3": "c"} == await shown(env, name)
 
 
-@in_world
-async def test_a_pod_that_tells_nothing_yet_may_have_any(world: World) -> None:
-    await offer(with_slices(world))
-    await world.start()
-    given = await behind(world, "a")
-    await run_pod(world, "a")
-    await lose_journal(world)
+@in_node_env
+async def test_a_pod_that_tells_nothing_yet_may_have_any(env: NodeEnv) -> None:
+    await offer(with_slices(env))
+    await env.start()
+    given = await behind(env, "a")
+    await run_pod(env, "a")
+    await lose_journal(env)
     await asyncio.sleep(2 * SOON)
-    assert 11 == (await refused(world, "ADD", "c"))["code"]
+    assert 11 == (await refused(env, "ADD", "c"))["code"]
     told = json.dumps([{"name": "default/net", "interface": "net1", "ips": given}])
-    await world.kube.merge(PODS, "pod-a", {"metadata": {"annotations": {STATUS: told}}}, namespace="default")
+    await env.kube.merge_patch(PODS, "pod-a", {"metadata": {"annotations": {STATUS: told}}}, namespace="default")
     await asyncio.sleep(SOON)
-    assert ["10.1.4.2/16"] == await add(world, "c")
+    assert ["10.1.4.2/16"] == await add(env, "c")
 
 
-@in_world
-async def test_unless_it_has_asked_since(world: World) -> None:
-    await offer(with_slices(world))
-    await world.start()
-    await behind(world, "a")
-    await run_pod(world, "a")
-    await lose_journal(world)
-    await refused(world, "ADD", "a")
+@in_node_env
+async def test_unless_it_has_asked_since(env: NodeEnv) -> None:
+    await offer(with_slices(env))
+    await env.start()
+    await behind(env, "a")
+    await run_pod(env, "a")
+    await lose_journal(env)
+    await refused(env, "ADD", "a")
     await asyncio.sleep(SOON)
-    assert ["10.1.4.1/16"] == await add(world, "a")
+    assert ["10.1.4.1/16"] == await add(env, "a")
 
 
-@in_world
-async def test_one_whose_pod_goes_is_free_again(world: World) -> None:
-    name = await offer(with_slices(world))
-    await world.start()
-    await run_pod(world, "a", *await behind(world, "a"))
-    await lose_journal(world)
+@in_node_env
+async def test_one_whose_pod_goes_is_free_again(env: NodeEnv) -> None:
+    name = await offer(with_slices(env))
+    await env.start()
+    await run_pod(env, "a", *await behind(env, "a"))
+    await lose_journal(env)
     await asyncio.sleep(SOON)
-    assert 1 == len(await shown(world, name))
-    await world.remove("pod-a")
-    await call(world, "DEL", "a")
-    await asyncio.sleep(3 * APART)
-    assert {} == await shown(world, name)
+    assert 1 == len(await shown(env, name))
+    await env.remove("pod-a")
+    await call(env, "DEL", "a")
+    await asyncio.sleep(3 * OBSERVATION_INTERVAL)
+    assert {} == await shown(env, name)
 
 
-@in_world
-async def test_networks_over_the_same_addresses_are_kept_apart(world: World) -> None:
+@in_node_env
+async def test_networks_over_the_same_addresses_are_kept_apart(env: NodeEnv) -> None:
     """Pods' networks are told by their definitions' names, which the agent does not read: who is known is enough."""
-    with_slices(world)
-    names = [await offer(world, network=each) for each in ("blue", "red")]
-    await world.start()
-    await add(world, "a", {**IPAM, "network_name": "red"})
+    with_slices(env)
+    names = [await offer(env, network=each) for each in ("blue", "red")]
+    await env.start()
+    await add(env, "a", {**IPAM, "network_name": "red"})
     await asyncio.sleep(1.0)
-    await run_pod(world, "a", "10.1.4.1")
-    await lose_journal(world)
+    await run_pod(env, "a", "10.1.4.1")
+    await lose_journal(env)
     await asyncio.sleep(SOON)
-    assert [{}, {"1": "a"}] == [await shown(world, each) for each in names]
+    assert [{}, {"1": "a"}] == [await shown(env, each) for each in names]
 
 
 @pytest.mark.parametrize("early", [False, True])
 def test_it_is_not_handed_back_before_that(early: bool) -> None:
-    @in_world
-    async def story(world: World) -> None:
-        name = await offer(with_slices(world))
-        await world.start()
-        await run_pod(world, "a", *await behind(world, "a"))
+    @in_node_env
+    async def story(env: NodeEnv) -> None:
+        name = await offer(with_slices(env))
+        await env.start()
+        await run_pod(env, "a", *await behind(env, "a"))
         if early:
-            await ask_to_leave(world, name)
-        await lose_journal(world)
+            await ask_to_leave(env, name)
+        await lose_journal(env)
         if not early:
-            await ask_to_leave(world, name)
+            await ask_to_leave(env, name)
         await asyncio.sleep(2 * SOON)
-        lease = await lease_of(world, name)
+        lease = await lease_of(env, name)
         assert lease
         assert lease.spec.holder_identity
-        await world.remove("pod-a")
-        await asyncio.sleep(4 * APART)
-        lease = await lease_of(world, name)
+        await env.remove("pod-a")
+        await asyncio.sleep(4 * OBSERVATION_INTERVAL)
+        lease = await lease_of(env, name)
         assert lease
         assert not lease.spec.holder_identity
 
@@ -164,117 +164,117 @@ def test_it_is_not_handed_back_before_that(early: bool) -> None:
 def test_nor_is_anything_given_after_another_restart(moments: int) -> None:
     """Whatever the agent was doing when it was killed."""
 
-    @in_world
-    async def story(world: World) -> None:
-        await offer(with_slices(world))
-        await world.start()
-        await behind(world, "a")
-        await run_pod(world, "a")
-        await world.kill()
-        world.disk = MemoryDisk()
-        world.road.cut = False
-        await world.start(wait=False)
+    @in_node_env
+    async def story(env: NodeEnv) -> None:
+        await offer(with_slices(env))
+        await env.start()
+        await behind(env, "a")
+        await run_pod(env, "a")
+        await env.kill()
+        env.disk = MemoryDisk()
+        env.transport.cut = False
+        await env.start(wait=False)
         for _ in range(moments):
             await asyncio.sleep(0)
-        await world.kill()
-        await world.start()
+        await env.kill()
+        await env.start()
         await asyncio.sleep(2 * SOON)
-        assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
+        assert "journal was lost" in (await refused(env, "ADD", "c"))["msg"]
 
     story()
 
 
-@in_world
-async def test_a_journal_that_is_damaged_is_as_good_as_lost(world: World) -> None:
-    await offer(with_slices(world))
-    await world.start()
-    await run_pod(world, "a", *await behind(world, "a"))
-    await damage_journal(world, b"slice-given")
-    assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
+@in_node_env
+async def test_a_journal_that_is_damaged_is_as_good_as_lost(env: NodeEnv) -> None:
+    await offer(with_slices(env))
+    await env.start()
+    await run_pod(env, "a", *await behind(env, "a"))
+    await damage_journal(env, b"slice-given")
+    assert "journal was lost" in (await refused(env, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
-    assert ["10.1.4.2/16"] == await add(world, "c")
+    assert ["10.1.4.2/16"] == await add(env, "c")
 
 
-@in_world
-async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(world: World) -> None:
-    name = await offer(with_slices(world))
-    await world.start()
-    await add(world, "a")
+@in_node_env
+async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(env: NodeEnv) -> None:
+    name = await offer(with_slices(env))
+    await env.start()
+    await add(env, "a")
     await asyncio.sleep(1.0)
-    await call(world, "DEL", "a")
-    await asyncio.sleep(APART)
-    assert ["10.1.4.1/16"] == await add(world, "b")
-    await run_pod(world, "b", "10.1.4.1")
+    await call(env, "DEL", "a")
+    await asyncio.sleep(OBSERVATION_INTERVAL)
+    assert ["10.1.4.1/16"] == await add(env, "b")
+    await run_pod(env, "b", "10.1.4.1")
     await asyncio.sleep(1.0)
-    await damage_journal(world, b"slice-returned")
-    await asyncio.sleep(SOON + 3 * APART)
-    assert ["10.1.4.2/16"] == await add(world, "c")
+    await damage_journal(env, b"slice-returned")
+    await asyncio.sleep(SOON + 3 * OBSERVATION_INTERVAL)
+    assert ["10.1.4.2/16"] == await add(env, "c")
     await asyncio.sleep(1.0)
-    uid = (await world.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
-    assert {"1": uid, "2": "c"} == await shown(world, name)
+    uid = (await env.kube.get(PODS, "pod-b", namespace="default")).metadata.uid
+    assert {"1": uid, "2": "c"} == await shown(env, name)
 
 
-@in_world
-async def test_what_is_left_of_a_journal_may_end_before_this_boot(world: World) -> None:
-    await offer(with_slices(world))
-    await world.start()
-    await add(world, "a")
-    await world.reboot("boot-2", clean=True)
-    await world.report_boot("boot-2")
-    await world.start()
-    await run_pod(world, "b", *await behind(world, "b"))
-    await damage_journal(world, b"boot-2")
-    assert "journal was lost" in (await refused(world, "ADD", "c"))["msg"]
+@in_node_env
+async def test_what_is_left_of_a_journal_may_end_before_this_boot(env: NodeEnv) -> None:
+    await offer(with_slices(env))
+    await env.start()
+    await add(env, "a")
+    await env.reboot("boot-2", clean=True)
+    await env.report_boot("boot-2")
+    await env.start()
+    await run_pod(env, "b", *await behind(env, "b"))
+    await damage_journal(env, b"boot-2")
+    assert "journal was lost" in (await refused(env, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
-    assert [["10.1.4.1/16"], ["10.1.4.3/16"]] == [await add(world, each) for each in ("c", "d")]
+    assert [["10.1.4.1/16"], ["10.1.4.3/16"]] == [await add(env, each) for each in ("c", "d")]
 
 
-@in_world
-async def test_after_a_reboot_nobody_has_anything(world: World) -> None:
-    await offer(with_slices(world))
-    await world.start()
-    await run_pod(world, "a", *await behind(world, "a"))
-    await world.reboot("boot-2")
-    world.disk = MemoryDisk()
-    world.road.cut = False
-    await world.report_boot("boot-2")
-    await world.start()
-    assert ["10.1.4.1/16"] == await add(world, "c")
+@in_node_env
+async def test_after_a_reboot_nobody_has_anything(env: NodeEnv) -> None:
+    await offer(with_slices(env))
+    await env.start()
+    await run_pod(env, "a", *await behind(env, "a"))
+    await env.reboot("boot-2")
+    env.disk = MemoryDisk()
+    env.transport.cut = False
+    await env.report_boot("boot-2")
+    await env.start()
+    assert ["10.1.4.1/16"] == await add(env, "c")
 
 
-@in_world
-async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(world: World) -> None:
-    name = await offer(with_slices(world))
-    await world.start()
-    await add(world, "a")
-    await run_pod(world, "a", "10.1.4.1")
+@in_node_env
+async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(env: NodeEnv) -> None:
+    name = await offer(with_slices(env))
+    await env.start()
+    await add(env, "a")
+    await run_pod(env, "a", "10.1.4.1")
     await asyncio.sleep(1.0)
-    assert await shown(world, name)
-    await world.reboot("boot-2")
-    world.disk = MemoryDisk()
-    await world.report_boot("boot-2")
-    await world.start()
-    assert ["10.1.4.1/16"] == await add(world, "a-anew")
+    assert await shown(env, name)
+    await env.reboot("boot-2")
+    env.disk = MemoryDisk()
+    await env.report_boot("boot-2")
+    await env.start()
+    assert ["10.1.4.1/16"] == await add(env, "a-anew")
     await asyncio.sleep(1.0)
-    assert {"1": "a-anew"} == await shown(world, name)
+    assert {"1": "a-anew"} == await shown(env, name)
 
 
-@in_world
-async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippool_shows_nothing(world: World) -> None:
-    name = await offer(with_slices(world))
-    await world.start()
-    await behind(world, "a")
-    await world.reboot("boot-2")
-    world.disk = MemoryDisk()
-    world.road.cut = False
-    await world.report_boot("boot-2")
-    await ask_to_leave(world, name)
-    world.store.on_write.clear()  # nobody agrees to it: others may have those addresses by now
-    await world.start()
-    lease = await lease_of(world, name)
+@in_node_env
+async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippool_shows_nothing(env: NodeEnv) -> None:
+    name = await offer(with_slices(env))
+    await env.start()
+    await behind(env, "a")
+    await env.reboot("boot-2")
+    env.disk = MemoryDisk()
+    env.transport.cut = False
+    await env.report_boot("boot-2")
+    await ask_to_leave(env, name)
+    env.store.on_write.clear()  # nobody agrees to it: others may have those addresses by now
+    await env.start()
+    lease = await lease_of(env, name)
     assert lease
     assert lease.spec.holder_identity
-    await asyncio.sleep(Settings().cooldown + SETTLED)
-    lease = await lease_of(world, name)
+    await asyncio.sleep(Settings().cooldown + SETTLE_TIME)
+    lease = await lease_of(env, name)
     assert lease
     assert not lease.spec.holder_identity

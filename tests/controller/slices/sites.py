@@ -134,7 +134,7 @@ class SliceSite:
         )
         namespace = namespace or self.namespace
         try:
-            await self.client.merge(NETWORK_ATTACHMENTS, name, {"spec": {"config": text}}, namespace=namespace)
+            await self.client.merge_patch(NETWORK_ATTACHMENTS, name, {"spec": {"config": text}}, namespace=namespace)
         except ApiNotFound:
             meta = {"name": name, "namespace": namespace}
             await self.client.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": text}})
@@ -161,7 +161,7 @@ class SliceSite:
 
     async def unbind(self, name: str) -> None:
         """Have a Pod be gone."""
-        await self.client.delete(PODS, name, namespace=self.namespace, grace=0)
+        await self.client.delete(PODS, name, namespace=self.namespace, grace_seconds=0)
 
     async def take(self, name: str, *, boot: str = "") -> IPPool:
         """Have a node's agent take the slice that it is offered; gives the IPPool."""
@@ -171,7 +171,7 @@ class SliceSite:
         assert pool is not None
         meta = lease.metadata
         node, uid = meta.annotations[NODE_ANNOTATION], meta.labels[NODE_UID_LABEL]
-        await self.client.merge(
+        await self.client.merge_patch(
             LEASES,
             name,
             {
@@ -194,15 +194,15 @@ class SliceSite:
     async def use(self, name: str, key: str, pod: str) -> None:
         """Have an agent write who has an address."""
         entry = {"id": f"cid-{pod}", "podref": f"{self.namespace}/{pod}", "ifname": "net1"}
-        await self.client.merge(IP_POOLS, name, {"spec": {"allocations": {key: entry}}}, namespace=self.namespace)
+        await self.client.merge_patch(IP_POOLS, name, {"spec": {"allocations": {key: entry}}}, namespace=self.namespace)
 
     async def hand_back(self, name: str) -> None:
         """Have an agent hand a slice back."""
         pool = await self.pool(name)
         assert pool is not None
         empty: dict[str, None] = dict.fromkeys(pool.spec.allocations)
-        await self.client.merge(IP_POOLS, name, {"spec": {"allocations": empty}}, namespace=self.namespace)
-        await self.client.merge(LEASES, name, {"spec": {"holderIdentity": None}}, namespace=self.namespace)
+        await self.client.merge_patch(IP_POOLS, name, {"spec": {"allocations": empty}}, namespace=self.namespace)
+        await self.client.merge_patch(LEASES, name, {"spec": {"holderIdentity": None}}, namespace=self.namespace)
 
     async def pool_of_all(self, range_: str, *, name: str, **others: object) -> None:
         """Have plugins without slices share a range, or somebody write a pool with whatever metadata."""
@@ -270,7 +270,7 @@ class SliceSite:
 
         async def why() -> str:
             pool = await self.pool(name)
-            return pool.metadata.annotations.get("podpool.io/leave", "") if pool else ""
+            return pool.metadata.annotations.get("podpool.io/return", "") if pool else ""
 
         return await self.until(why, f"{name} is asked back")
 

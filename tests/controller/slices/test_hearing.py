@@ -37,15 +37,15 @@ async def asked(site: SliceSite, node: str, *, before: str = "") -> str:
 async def answer(site: SliceSite, node: str, question: str, *lost: str) -> None:
     """Have a node's agent answer."""
     slices = tuple(LostSlice(network="red", range="10.1.0.0/24", slice=each) for each in lost)
-    told = msgspec.json.encode(SliceReport(listed=question, lost=slices)).decode()
-    await site.client.merge(NODES, node, {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: told}}})
+    told = msgspec.json.encode(SliceReport(inventory=question, lost=slices)).decode()
+    await site.client.merge_patch(NODES, node, {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: told}}})
 
 
 async def sign(site: SliceSite, name: str, signature: str) -> None:
     """Have an agent sign a Lease."""
     await site.take(name)
     note = {"metadata": {"annotations": {SIGNATURE_ANNOTATION: signature}}}
-    await site.client.merge(LEASES, name, note, namespace=site.namespace)
+    await site.client.merge_patch(LEASES, name, note, namespace=site.namespace)
 
 
 async def agreed(site: SliceSite, name: str, signature: str) -> None:
@@ -301,7 +301,7 @@ class TestClaims:
             name = await site.taken()
             await site.use(name, "1", "p")
             note = {"metadata": {"annotations": {BOOT_ANNOTATION: "boot-of-n1"}}}
-            await site.client.merge(IP_POOLS, name, note, namespace=site.namespace)
+            await site.client.merge_patch(IP_POOLS, name, note, namespace=site.namespace)
             await site.leave("n1")
             await site.remove("leases", name)
             node = await site.join("n1")

@@ -254,7 +254,7 @@ class TestMoving:
             await site.comes(name)
             pool = await site.pool(name)
             assert pool
-            assert "podpool.io/leave" not in pool.metadata.annotations
+            assert "podpool.io/return" not in pool.metadata.annotations
 
         tell(story)
 
@@ -287,7 +287,7 @@ class TestMoving:
 
             async def stays() -> bool:
                 pool = await site.pool(name)
-                return pool is not None and "podpool.io/leave" not in pool.metadata.annotations
+                return pool is not None and "podpool.io/return" not in pool.metadata.annotations
 
             await site.until(stays, "it is asked back no more")
 

@@ -27,7 +27,7 @@ async def shared_by_a_pod(site: SliceSite, key: str = "1") -> None:
 async def release(site: SliceSite, key: str = "1", name: str = POOL) -> None:
     """A DEL takes the entry out."""
     patch = {"spec": {"allocations": {key: None}}}
-    await site.client.merge(IP_POOLS, name, patch, namespace=site.namespace)
+    await site.client.merge_patch(IP_POOLS, name, patch, namespace=site.namespace)
 
 
 class TestCutting:

@@ -152,7 +152,7 @@ class TestCrashes:
         for lease in (await site.client.list(LEASES, namespace=site.namespace, labels=NODE_UID_LABEL)).items:
             meta = lease.metadata
             node = meta.annotations[NODE_ANNOTATION]
-            await site.client.merge(
+            await site.client.merge_patch(
                 LEASES,
                 meta.name,
                 {

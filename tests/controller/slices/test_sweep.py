@@ -119,7 +119,7 @@ class TestSharedPools:
             nobodys: dict[str, Any] = {
                 "spec": {"allocations": {"1": {"id": "x", "podref": "nobody", "ifname": "net1"}}}
             }
-            await site.client.merge(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
+            await site.client.merge_patch(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
             meta = {"name": "10.1.0.1", "namespace": site.namespace}
             await site.client.create(IP_RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})
             site.start()

@@ -135,7 +135,7 @@ class TestWrites:
         async with cluster.guest() as guest:
             spec = {"containers": [{"name": "c", "image": "none.invalid/none"}]}
             await guest.client.create(PODS, {"metadata": {"name": "p"}, "spec": spec}, namespace=guest.namespace)
-            path = PODS.path(namespace=guest.namespace, name="p", sub="binding")
+            path = PODS.path(namespace=guest.namespace, name="p", subresource="binding")
             binding = {
                 "apiVersion": "v1",
                 "kind": "Binding",

@@ -96,7 +96,7 @@ class IPPoolWriter:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
         name, notes = pool.metadata.name, {BOOT_ANNOTATION: self._boot_id}
         try:
-            answer = await self._deps.kube.merge(
+            answer = await self._deps.kube.merge_patch(
                 IP_POOLS,
                 name,
                 {"metadata": {"annotations": notes}, "spec": {"allocations": allocations}},

@@ -9,24 +9,24 @@ journal -> IPPools                                                      pool_wri
 import asyncio
 from collections.abc import Sequence
 
-from podpool.agent.deps import AgentDeps
-from podpool.agent.errors import fenced
-from podpool.agent.lost_grant_gc import APART
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.errors import fenced_reason
 from podpool.agent.metrics import SliceMetricsSnapshot
 from podpool.agent.records import SliceAssigned, SliceRecovered, SliceUnassigned
 from podpool.agent.secondary.errors import why_kept_back, why_no_slice
-from podpool.agent.secondary.orphan_gc import Pods, SliceOrphanGC
-from podpool.agent.secondary.router import ReadFile, Router
+from podpool.agent.secondary.orphan_gc import SliceOrphanGC
+from podpool.agent.secondary.router import Router
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
 from podpool.agent.secondary.slice_ipam import SliceIPAM
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slice_recovery import SliceRecovery, reported_holders
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
-from podpool.api.builtin import ADDRESSED_PODS, AddressedPod, Node
+from podpool.api.builtin import ADDRESSED_PODS, AddressedPod, Node, Pod
 from podpool.core.ranges import Prefix
+from podpool.core.two_observations import OBSERVATION_INTERVAL
+from podpool.kube.cache import Store
 from podpool.kube.errors import ApiError
-from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.config import RangeConfig
 
@@ -37,18 +37,8 @@ RECOVERY_INTERVAL = 15.0
 class SecondaryNetworks:
     """All sources but the node's own pool."""
 
-    def __init__(  # noqa: PLR0913  everything is handed in
-        self,
-        deps: AgentDeps,
-        state: AgentState,
-        disk: Disk,
-        *,
-        namespace: str,
-        foreign: bool,
-        boot_id: str,
-        pods: Pods,
-        read_file: ReadFile,
-    ) -> None:
+    def __init__(self, deps: AgentDeps, options: AgentOptions, state: AgentState, pods: Store[Pod]) -> None:
+        namespace, boot_id = options.whereabouts_namespace, deps.boot_id
         self._deps = deps
         self._state = state
         self._pods = pods
@@ -63,10 +53,15 @@ class SecondaryNetworks:
             touched=self._keeper.touched,
         )
         self._shared = SharedRangeIPAM(
-            deps, disk, namespace=namespace, foreign=foreign, boot_id=boot_id, sliced=self._slice_over
+            deps,
+            deps.disk,
+            namespace=namespace,
+            foreign=options.third_party_plugins,
+            boot_id=boot_id,
+            sliced=self._slice_over,
         )
         self._keeper.pools.restored = self._shared.restored
-        self.router = Router(sliced=self.sliced, shared=self._shared, clock=deps.clock, read_file=read_file)
+        self.router = Router(sliced=self.sliced, shared=self._shared, clock=deps.clock, read_file=deps.read_file)
 
     def node_changed(self, node: Node | None) -> None:
         """Follow the objects of the Node that has our name, and our boot."""
@@ -100,7 +95,7 @@ class SecondaryNetworks:
     def missing(self) -> str | None:
         """Tell what stands in the way of giving addresses, but that there may be no slice."""
         fence = self._state.node_fence
-        return None if fence.is_open() else fenced(self._deps.node, fence.age(), self._deps.settings)
+        return None if fence.is_open() else fenced_reason(self._deps.node, fence.age(), self._deps.settings)
 
     def heard(self) -> dict[str, float | None]:
         """Tell when each watch last told anything, by the loop's time."""
@@ -116,7 +111,7 @@ class SecondaryNetworks:
                 slice=str(each.prefix),
                 size=each.prefix.usable.size,
                 assigned=len(each.held),
-                resting=each.resting(now=now, rest=rest),
+                cooling_down=each.resting(now=now, rest=rest),
                 lag=self._keeper.lag(each),
             )
             for each in self._state.slices
@@ -134,9 +129,9 @@ class SecondaryNetworks:
 
     async def _look_for_strays(self) -> None:
         while True:
-            await asyncio.sleep(APART)
-            pods = self._pods()
-            if pods is not None:
+            await asyncio.sleep(OBSERVATION_INTERVAL)
+            if self._pods.synced.is_set():
+                pods = self._pods.values()
                 now, asked = self._deps.clock.boot(), self.sliced.asked
                 self.sliced.put_back(self._strays.look(self._state.slices, pods, asked, now=now))
                 asked.intersection_update(each.key for each in pods)

@@ -44,27 +44,27 @@ class SliceInformers:
     @property
     def known(self) -> bool:
         """Tell whether it is known what there is."""
-        return bool(self._uid) and self._pools.store.synced.is_set() and self._leases.store.synced.is_set()
+        return bool(self._uid) and self._pools.cache.synced.is_set() and self._leases.cache.synced.is_set()
 
     def heard(self) -> dict[str, float | None]:
         """Tell when each watch last told anything, by the loop's time."""
-        return {"ippools": self._pools.heard, "leases": self._leases.heard}
+        return {"ippools": self._pools.last_contact, "leases": self._leases.last_contact}
 
     def names(self) -> set[str]:
         """Name what there is."""
-        return {each.metadata.name for each in (*self._pools.store.values(), *self._leases.store.values())}
+        return {each.metadata.name for each in (*self._pools.cache.values(), *self._leases.cache.values())}
 
     def pool(self, name: str) -> IPPool | None:
         """Find an IPPool, as it was last seen: by the watch, or in an answer, until the watch has come as far."""
-        watched, read = self._pools.store.get(f"{self.namespace}/{name}"), self._read.get(name)
-        if watched and read and _number(read.metadata.resource_version) > _number(self._pools.seen):
+        watched, read = self._pools.cache.get(f"{self.namespace}/{name}"), self._read.get(name)
+        if watched and read and _number(read.metadata.resource_version) > _number(self._pools.resource_version):
             return read
         self._read.pop(name, None)
         return watched
 
     def lease(self, name: str) -> Lease | None:
         """Find a Lease."""
-        return self._leases.store.get(f"{self.namespace}/{name}")
+        return self._leases.cache.get(f"{self.namespace}/{name}")
 
     def see(self, pool: IPPool) -> None:
         """Take note of an answer. Where the watch does not come as far the server was restored meanwhile."""
@@ -109,7 +109,7 @@ class SliceInformers:
 
     async def _listed(self, *reflectors: Informer[IPPool] | Informer[Lease]) -> None:
         for each in reflectors:
-            await each.store.synced.wait()
+            await each.cache.synced.wait()
         self._changed("")  # empty lists tell no subscriber
 
     def _reflector(self, kind: Kind[T]) -> Informer[T]:
@@ -119,10 +119,10 @@ class SliceInformers:
             rng=self._deps.rng,
             namespace=self.namespace,
             labels=f"{NODE_UID_LABEL}={self._uid}",
-            trust=self._deps.settings.relist_interval,
-            restored=self._restored,
+            relist_interval=self._deps.settings.relist_interval,
+            on_restored=self._restored,
         )
-        made.store.subscribe(self._seen)
+        made.cache.subscribe(self._seen)
         return made
 
     def _restored(self, _was: int, _is: int) -> None:

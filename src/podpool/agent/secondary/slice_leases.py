@@ -119,7 +119,7 @@ class SliceLeases:
         await self._write(lease, {"spec": {"holderIdentity": None}, "metadata": {"annotations": notes}})
 
     async def _write(self, lease: Lease, change: dict[str, object]) -> None:
-        await self._deps.kube.merge(
+        await self._deps.kube.merge_patch(
             LEASES,
             lease.metadata.name,
             change,

@@ -73,9 +73,9 @@ class SliceReporter:
             if not await self._verify():
                 return
             self._verified = asked
-        report = SliceReport(listed=asked, lost=self._lost())
+        report = SliceReport(inventory=asked, lost=self._lost())
         if report != (slice_report(node) or SliceReport()):
-            await self._deps.kube.merge(
+            await self._deps.kube.merge_patch(
                 NODES,
                 node.metadata.name,
                 {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: msgspec.json.encode(report).decode()}}},

@@ -98,8 +98,8 @@ class SliceController:
         """Read all definitions anew, and look at every network and slice that there is, was, or will be."""
         before = self._plans.networks
         after = self._plans.look()
-        shown = (key.network for pool in self._ground.mirrors.tables.store.values() if (key := key_of(pool)))
-        planned = (plan.key.network for networks in (before, after) for plan in networks.plans)
+        shown = (key.network for pool in self._ground.mirrors.tables.cache.values() if (key := key_of(pool)))
+        planned = (plan.key.network for networks in (before, after) for plan in networks.tables)
         self._look_at((*planned, *shown, *self._claims.networks(), *_shut(self._claims.strangers.values())), now=True)
         self._look_at_all()
         self._hearing.stir()
@@ -128,7 +128,7 @@ class SliceController:
         sure = {
             SliceTableKey(each.network, each.range) for each in self._claims.of_node(node.metadata.name) if each.sure
         }
-        return any(plan.key not in sure for plan in self._plans.networks.plans)
+        return any(plan.key not in sure for plan in self._plans.networks.tables)
 
     def _node_changed(self, old: Node | None, new: Node | None) -> None:
         """Look at every network when a Node comes, goes or tells who it is; its heartbeat is no news."""
@@ -137,7 +137,7 @@ class SliceController:
         if old is not None and new is not None and old.boot_id == new.boot_id:
             return
         node = new or old
-        self._look_at(plan.key.network for plan in self._plans.networks.plans)
+        self._look_at(plan.key.network for plan in self._plans.networks.tables)
         for claim in self._claims.of_node(node.metadata.name) if node else ():
             self.queues["slices"].add(claim.name)
             self._look_at([claim.network])
@@ -155,7 +155,7 @@ class SliceController:
         """Look at the network in which a pool is shut; where one comes or goes, at all: it may have anything."""
         shut = _shut(filter(None, (old, new)))
         if not shut and (old is None or new is None):
-            shut = [plan.key.network for plan in self._plans.networks.plans]
+            shut = [plan.key.network for plan in self._plans.networks.tables]
         self._look_at(shut)
 
     def _claim_changed(self, old: OwnedSlice | None, new: OwnedSlice | None) -> None:

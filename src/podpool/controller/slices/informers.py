@@ -50,16 +50,16 @@ class TrackedInformer(Generic[T]):
             rng=rng,
             namespace=namespace or None,
             labels=labels,
-            trust=settings.common.relist_interval,
-            restored=self._restored,
+            relist_interval=settings.common.relist_interval,
+            on_restored=self._restored,
         )
-        self.store = self._reflector.store
+        self.cache = self._reflector.cache
         self.run = self._reflector.run
 
     @property
     def seen(self) -> int:
         """The newest version that the server has told."""
-        return _number(self._reflector.seen)
+        return _number(self._reflector.resource_version)
 
     def _restored(self, _seen: int, _found: int) -> None:
         self.restores += 1
@@ -72,7 +72,7 @@ class SliceInformers:
     def __init__(self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random) -> None:
         home = settings.whereabouts_namespace
         self._definitions = TrackedInformer(kube, NETWORK_ATTACHMENTS, settings=settings, rng=rng)
-        self.attachments = self._definitions.store
+        self.attachments = self._definitions.cache
         self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
         self.leases = TrackedInformer(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
         self.tables = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=home)
@@ -110,7 +110,7 @@ class SliceInformers:
     async def synced(self) -> None:
         """Wait until each has been seen as a whole: for ever, where nobody has defined the kinds."""
         for mirror in self._all:
-            await mirror.store.synced.wait()
+            await mirror.cache.synced.wait()
 
 
 class _Known(msgspec.Struct, Generic[T], frozen=True):
@@ -132,7 +132,7 @@ class WriteThroughCache(Generic[T]):
 
     def __init__(self, mirror: TrackedInformer[T], *, changed: Callable[[str], object]) -> None:
         self._mirror = mirror
-        self._store = mirror.store
+        self._store = mirror.cache
         self._changed = changed
         """Whom to tell the name of whatever may be another now."""
         self._known: dict[str, _Known[T]] = {}

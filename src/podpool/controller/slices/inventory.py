@@ -93,7 +93,7 @@ class SliceInventory:
         if report is None or version < self._heard.get(node.metadata.uid, 0):
             return
         self._heard[node.metadata.uid] = version
-        self._claims.hear(node, report.lost, whole=self._over or report.listed == self._question)
+        self._claims.hear(node, report.lost, whole=self._over or report.inventory == self._question)
         if not self._over:
             self.stir()
 
@@ -157,12 +157,12 @@ class SliceInventory:
 
     async def _ask_one(self, node: str, question: str) -> None:
         with suppress(ApiNotFound):
-            await self._kube.merge(NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
+            await self._kube.merge_patch(NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
 
 
 def _answered(node: Node, question: str) -> bool:
     report = slice_report(node)
-    return report is not None and report.listed == question
+    return report is not None and report.inventory == question
 
 
 def _number(version: str) -> int:

@@ -8,7 +8,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.kube.cache import ObjectCache
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames
-from podpool.whereabouts.nads import ParsedNad, parse_nad, suggest_slice_size
+from podpool.whereabouts.multus import ParsedNad, parse_nad, suggest_slice_size
 from podpool.whereabouts.network_plan import NadRejection, NetworkPlan, SliceTableKey, plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier
 
@@ -39,14 +39,14 @@ class NADPlanner:
                 attachment = parse_nad(definition, flat=self._flat_file)
             except InvalidInput as error:
                 alone = definition.key
-                unreadable.append(NadRejection(refused=alone, attachments=(alone,), reason=str(error)))
+                unreadable.append(NadRejection(rejected=alone, nads=(alone,), reason=str(error)))
                 continue
             if attachment:
                 attachments.append(attachment)
-        published = {pool.metadata.name: key for pool in self._mirrors.tables.store.values() if (key := key_of(pool))}
+        published = {pool.metadata.name: key for pool in self._mirrors.tables.cache.values() if (key := key_of(pool))}
         self.networks, self.looked = plan_networks(attachments, published=published), True
         self.names = frozenset(each.config.network_name for each in attachments)
-        for refusal in (*unreadable, *self.networks.refusals):
+        for refusal in (*unreadable, *self.networks.rejections):
             self._tell(refusal)
         for attachment in attachments:
             self._hint(attachment)
@@ -58,11 +58,11 @@ class NADPlanner:
 
     def has_slice(self, place: PoolIdentifier) -> bool:
         """Tell whether a range is a part of one that is cut in its network."""
-        keys = (plan.key for plan in self.networks.plans if plan.key.network == place.network)
+        keys = (plan.key for plan in self.networks.tables if plan.key.network == place.network)
         return any(key.range != place.range and key.range.range.overlaps(place.range.range) for key in keys)
 
     def _tell(self, refusal: NadRejection) -> None:
-        for named in refusal.attachments:
+        for named in refusal.nads:
             definition = self._mirrors.attachments.get(named)
             if definition:
                 self._telling.refused(definition, refusal)

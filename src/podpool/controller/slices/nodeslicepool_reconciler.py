@@ -63,10 +63,10 @@ class NodeSlicePoolReconciler:
         """Tell how each table is, by its network and range."""
         return {
             (key.network, str(key.range)): SliceMetrics(
-                held=len(table.held),
+                held=len(table.assigned),
                 nodes_waiting=len(table.waiting),
-                moving=len(table.misfits),
-                disputed=len(table.disputed),
+                moving=len(table.outdated),
+                disputed=len(table.conflicts),
             )
             for key, table in self._tables.items()
         }
@@ -99,7 +99,7 @@ class NodeSlicePoolReconciler:
             self._tell(plan, tables[plan.key], self._tables.get(plan.key), nodes)
         self._tables |= tables
         self._contested.discard(network)
-        if len(kept) < len(claims) or any(table.disputed for table in tables.values()):
+        if len(kept) < len(claims) or any(table.conflicts for table in tables.values()):
             self._contested.add(network)
         for key, table in tables.items():
             for name in names[key]:
@@ -112,7 +112,7 @@ class NodeSlicePoolReconciler:
         return True
 
     def _planned(self, network: str) -> list[SliceTablePlan]:
-        return [plan for plan in self._plans.networks.plans if plan.key.network == network]
+        return [plan for plan in self._plans.networks.tables if plan.key.network == network]
 
     def _cut(self, network: str) -> list[Prefix]:
         """List the ranges of which nodes have slices, or are to have some."""
@@ -130,7 +130,7 @@ class NodeSlicePoolReconciler:
         if node is None or node.metadata.uid != holding.uid:
             return False
         tables = (table for key, table in self._tables.items() if key.network == network)
-        return any(table.held.get(holding.node) == holding.slice for table in tables)
+        return any(table.assigned.get(holding.node) == holding.slice for table in tables)
 
     def _joined(self, network: str) -> dict[str, Node]:
         """List the Nodes in the order in which they joined; not those of which it is still to be told who they are."""
@@ -161,7 +161,7 @@ class NodeSlicePoolReconciler:
         shown = next((pool for name in names if (pool := self._shown.get(name))), None)
         if plan.key in self._tables or shown is None:
             return self._tables.get(plan.key)
-        return read_assignment(shown, plan.cut, waiting=waiting_in(shown))
+        return read_assignment(shown, plan.layout, waiting=waiting_in(shown))
 
     async def _publish(self, name: str, key: SliceTableKey, table: SliceAssignment) -> None:
         """Have a NodeSlicePool show a table."""
@@ -174,7 +174,7 @@ class NodeSlicePoolReconciler:
         elif not shows(pool, wanted):
             version = pool.metadata.resource_version
             self._shown.note(
-                await self._kube.merge(NODE_SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
+                await self._kube.merge_patch(NODE_SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
             )
 
     async def _clear(self, network: str, tables: Collection[SliceTableKey]) -> None:
@@ -182,7 +182,7 @@ class NodeSlicePoolReconciler:
         for key in [each for each in self._tables if each.network == network and each not in tables]:
             del self._tables[key]
         slices = [claim.slice for claim in self._claims.of_network(network)]
-        for shown in self._ground.mirrors.tables.store.values():
+        for shown in self._ground.mirrors.tables.cache.values():
             was = key_of(shown)
             if was is None or was.network != network or shown.metadata.name in self._plans.networks.slice_pools:
                 continue
@@ -199,16 +199,16 @@ class NodeSlicePoolReconciler:
                 self._ground.telling.short(definition, shortage(plan.key, table))
             for name in [each for each in table.waiting if each not in waited]:
                 self._ground.telling.waits(nodes[name], plan.key)
-        if table.kept_back > (before.kept_back if before else 0):
+        if table.withheld > (before.withheld if before else 0):
             for definition in self._definitions(plan):
                 self._ground.telling.kept_back(definition, kept_back(plan.key, table))
-        if before is None or table.disputed != before.disputed:
-            for one, other in table.disputed:
+        if before is None or table.conflicts != before.conflicts:
+            for one, other in table.conflicts:
                 self._say_disputed(plan.key, one, other)
                 self._say_disputed(plan.key, other, one)
 
     def _definitions(self, plan: SliceTablePlan) -> list[NetworkAttachmentDefinition]:
-        return list(filter(None, map(self._ground.mirrors.attachments.get, plan.attachments)))
+        return list(filter(None, map(self._ground.mirrors.attachments.get, plan.nads)))
 
     def _say_disputed(self, key: SliceTableKey, one: HeldSlice, other: HeldSlice) -> None:
         names = [PoolIdentifier(range=each.slice, network=key.network, node=each.node).name for each in (one, other)]
@@ -220,7 +220,7 @@ class NodeSlicePoolReconciler:
 
 def _offers(key: SliceTableKey, table: SliceAssignment, nodes: dict[str, Node]) -> list[DesiredSlice]:
     """Write down what a table gives to whom; a node whose name leaves no room for a pool's gets nothing."""
-    disputed = {(each.slice, each.node) for pair in table.disputed for each in pair}
+    disputed = {(each.slice, each.node) for pair in table.conflicts for each in pair}
     offers = (
         DesiredSlice(
             place=PoolIdentifier(range=slice_, network=key.network, node=node),
@@ -229,7 +229,7 @@ def _offers(key: SliceTableKey, table: SliceAssignment, nodes: dict[str, Node]) 
             leave=_why(table, slice_),
             disputed=(slice_, node) in disputed,
         )
-        for node, slice_ in table.held.items()
+        for node, slice_ in table.assigned.items()
     )
     return [offer for offer in offers if _can_be_named(offer.place)]
 
@@ -253,4 +253,4 @@ def _can_be_named(place: PoolIdentifier) -> bool:
 
 def _why(table: SliceAssignment, slice_: Prefix) -> str:
     """Say why a slice is asked back; nothing when it fits."""
-    return "" if table.cut.has(slice_) else f"{table.cut.range} is cut into slices of /{table.cut.length} now"
+    return "" if table.layout.contains(slice_) else f"{table.layout.range} is cut into slices of /{table.layout.length} now"

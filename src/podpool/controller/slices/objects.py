@@ -79,17 +79,17 @@ def shortage(key: SliceTableKey, table: SliceAssignment) -> str:
         return ""
     cure = kept_back(key, table) or "use a larger range or a smaller node_slice_size"
     return (
-        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.held)}: {cure}; "
+        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.assigned)}: {cure}; "
         f"the annotation {WAITING_ANNOTATION} of the NodeSlicePool names them"
     )
 
 
 def kept_back(key: SliceTableKey, table: SliceAssignment) -> str:
     """Say that slices are nobody's because of addresses that Pods have from the whole range; nothing without any."""
-    if not table.kept_back:
+    if not table.withheld:
         return ""
     return (
-        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.kept_back} slices"
+        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.withheld} slices"
         " with them are given to nobody until those Pods are gone"
     )
 
@@ -102,7 +102,7 @@ def shown_table(
         "metadata": {
             "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting(table) or None},
         },
-        "spec": {"range": str(key.range), "sliceSize": f"/{table.cut.length}"},
+        "spec": {"range": str(key.range), "sliceSize": f"/{table.layout.length}"},
         "status": msgspec.to_builtins(
             NodeSlicePoolStatus(
                 allocations=slice_allocations(table), conditions=_conditions(key, table, before=before, now=now)

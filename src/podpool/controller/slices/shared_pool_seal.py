@@ -112,7 +112,7 @@ class SharedPoolSeal:
     async def _note(self, pool: IPPool, notes: dict[str, str] | dict[str, None], *, at: str | None = None) -> None:
         patch = {"metadata": {"annotations": dict(notes)}}
         name, namespace = pool.metadata.name, self._ground.namespace
-        self._claims.pools.note(await self._kube.merge(IP_POOLS, name, patch, namespace=namespace, precondition=at))
+        self._claims.pools.note(await self._kube.merge_patch(IP_POOLS, name, patch, namespace=namespace, precondition=at))
 
 
 def network_of(pool: IPPool) -> str | None:

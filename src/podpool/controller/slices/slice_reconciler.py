@@ -197,7 +197,7 @@ class SliceReconciler:
         return None
 
     async def _labelled(self, kind: Kind[T], obj: T, labels: Mapping[str, str], notes: Mapping[str, str | None]) -> T:
-        return await self._kube.merge(
+        return await self._kube.merge_patch(
             kind,
             obj.metadata.name,
             {"metadata": {"labels": dict(labels), "annotations": dict(notes)}},

@@ -22,26 +22,26 @@ from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound, ApiServ
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
 from podpool.lab.demo.cluster import Cluster
-from podpool.lab.demo.kubelet import Kubelets
-from podpool.lab.demo.nads import WIDE, attachment
-from podpool.lab.demo.nodes import LEASES_IN, MACHINES, RENEWED, Machine, node_lease, node_status
-from podpool.lab.demo.pods import NETWORKS, STAGED_PODS, StagedPod
+from podpool.lab.demo.kubelet import DemoKubelets
+from podpool.lab.demo.nads import NAD_NAME, nad
+from podpool.lab.demo.nodes import LEASE_NAMESPACE, DEMO_NODES, RENEW_INTERVAL, DemoNode, node_lease, node_status
+from podpool.lab.demo.pods import NETWORKS, DEMO_PODS, DemoPod
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
 from podpool.runtime import entropy
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Unreachable
 
-KERNEL = Path("/proc/sys/kernel/random/boot_id")
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE = "kube-system"
-LOOK = 0.25
-SEEN = 10.0
+POLL = 0.25
+INFORMER_TIMEOUT = 10.0
 """Seconds in which new Pods are seen, unless somebody has deleted them."""
-LOOK_AGAIN = 1.0
+AUDIT_INTERVAL = 1.0
 """Seconds between two looks of an audit."""
 
 
-class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
+class DemoNodeState(msgspec.Struct, frozen=True, kw_only=True):
     """One node, as a row."""
 
     name: str
@@ -55,10 +55,10 @@ class NodePicture(msgspec.Struct, frozen=True, kw_only=True):
     batch: int
 
 
-class Picture(msgspec.Struct, frozen=True, kw_only=True):
+class DemoState(msgspec.Struct, frozen=True, kw_only=True):
     """Everything, at one moment."""
 
-    nodes: tuple[NodePicture, ...]
+    nodes: tuple[DemoNodeState, ...]
     subnet: SubnetState | None
     """As the ledger has it; batch and exhaustion as the controller decided."""
 
@@ -88,7 +88,7 @@ class Picture(msgspec.Struct, frozen=True, kw_only=True):
         return sum(each.waiting for each in self.nodes)
 
 
-class Stage:
+class DemoDriver:
     """The cluster with its machines and Pods."""
 
     def __init__(self, cluster: Cluster, plugin: Path) -> None:
@@ -96,13 +96,13 @@ class Stage:
         self.settings = cluster.settings
         self._kube = cluster.kube
         rng = entropy.system_random()
-        self.pods: Informer[StagedPod] = Informer(cluster.kube, STAGED_PODS, rng=rng)
+        self.pods: Informer[DemoPod] = Informer(cluster.kube, DEMO_PODS, rng=rng)
         self._configs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
         self._decided: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
-        self._machines: Informer[Machine] = Informer(cluster.kube, MACHINES, rng=rng)
+        self._machines: Informer[DemoNode] = Informer(cluster.kube, DEMO_NODES, rng=rng)
         self._leases: Informer[Lease] = Informer(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
-        self.kubelets = Kubelets(
+        self.kubelets = DemoKubelets(
             cluster.road,
             self.pods,
             doors=cluster.doors,
@@ -137,7 +137,7 @@ class Stage:
     def boot_of(self, node: str) -> str:
         """Tell the boot of a machine of the stage: it started when this machine did, or took a lost one's place."""
         lost = self.cluster.home.file("lost", node)
-        return f"{KERNEL.read_text().strip()}-{node}-{lost.read_text() if lost.exists() else '0'}"
+        return f"{BOOT_ID.read_text().strip()}-{node}-{lost.read_text() if lost.exists() else '0'}"
 
     async def register(self) -> None:
         """Let every machine be a Node, as its kubelet does."""
@@ -157,15 +157,15 @@ class Stage:
             await self._kube.create(NODES, {"metadata": {"name": name}})
         await self._kube.merge_patch(NODES, name, {"status": status}, subresource="status")
         with suppress(ApiAlreadyExists):
-            await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASES_IN)
+            await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASE_NAMESPACE)
 
     async def _live(self) -> None:
         """Renew the Leases of the machines that live."""
         while True:
             for name in list(self.alive):
                 lease = node_lease(name, now=time.time())
-                await surely(partial(self._kube.merge_patch, LEASES, name, lease, namespace=LEASES_IN))
-            await asyncio.sleep(RENEWED)
+                await retry_until_done(partial(self._kube.merge_patch, LEASES, name, lease, namespace=LEASE_NAMESPACE))
+            await asyncio.sleep(RENEW_INTERVAL)
 
     def _open(self) -> list[str]:
         """The machines that take Pods: they live, and nobody has cordoned them."""
@@ -178,14 +178,14 @@ class Stage:
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_machine(node)
         await self.remove(each for each in self.pods.cache.values() if each.spec.node_name == node)
-        await surely(lambda: self._kube.delete(LEASES, node, namespace=LEASES_IN))
-        await surely(lambda: self._kube.delete(NODES, node))
+        await retry_until_done(lambda: self._kube.delete(LEASES, node, namespace=LEASE_NAMESPACE))
+        await retry_until_done(lambda: self._kube.delete(NODES, node))
 
     # Pods
 
     async def widen(self) -> None:
         """Make the second network, unless it is there."""
-        await surely(lambda: self._kube.create(NETWORK_ATTACHMENTS, attachment(), namespace="default"))
+        await retry_until_done(lambda: self._kube.create(NETWORK_ATTACHMENTS, nad(), namespace="default"))
 
     def sliced(self) -> set[str]:
         """The nodes that have taken their slice of the second network."""
@@ -201,28 +201,28 @@ class Stage:
         self._made += count
         spec = {"containers": [{"name": "main", "image": "none.invalid/none"}], "terminationGracePeriodSeconds": 1}
         spec |= {"nodeName": node} if node else {}
-        further = {"annotations": {NETWORKS: ",".join([WIDE] * interfaces)}} if interfaces else {}
+        further = {"annotations": {NETWORKS: ",".join([NAD_NAME] * interfaces)}} if interfaces else {}
         meta = {"labels": {"app": "podpool-up"}, **further}
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
-        await asyncio.gather(*(surely(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
+        await asyncio.gather(*(retry_until_done(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
         keys = {f"default/{name}" for name in names}
-        await self.until(lambda: keys <= set(self.pods.cache), within=SEEN)  # or all that are seen would run
+        await self.until(lambda: keys <= set(self.pods.cache), within=INFORMER_TIMEOUT)  # or all that are seen would run
         return names
 
     async def remove(self, pods: Iterable[Pod]) -> None:
         """Take Pods away as if they had never been: their machine is gone."""
         for each in list(pods):
             meta = each.metadata
-            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0))
+            await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0))
 
     async def end(self, pods: Iterable[Pod]) -> None:
         """Delete Pods in good order; their kubelets see to it."""
         for each in list(pods):
             meta = each.metadata
-            await surely(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
+            await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
 
-    def own(self) -> list[StagedPod]:
-        """Find the Pods that the story made; a user's own are left alone."""
+    def own(self) -> list[DemoPod]:
+        """Find the Pods that the story made; a user's own are left lock_directory."""
         return [each for each in self.pods.cache.values() if _number(each)]
 
     async def _listed(self) -> tuple[Pod, ...]:
@@ -230,14 +230,14 @@ class Stage:
 
     # What is to be seen
 
-    def picture(self) -> Picture:
+    def picture(self) -> DemoState:
         """Tell everything, as it is known now."""
         running, waiting = Counter[str](), Counter[str]()
         for pod in self.pods.cache.values():
             (running if pod.status.pod_ips else waiting)[pod.spec.node_name] += 1
         configs = {each.metadata.name: each for each in self._configs.cache.values()}
         nodes = tuple(
-            NodePicture(
+            DemoNodeState(
                 name=name,
                 alive=name in self.alive,
                 running=running[name],
@@ -248,7 +248,7 @@ class Stage:
             for name in self.settings.node_names
         )
         decided = self._decided.cache.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
-        return Picture(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, decided))
+        return DemoState(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, decided))
 
     def asked(self, node: str) -> int:
         """Tell how often a node has asked: the generation of its request."""
@@ -261,7 +261,7 @@ class Stage:
         end = loop.time() + within
         report = before = await self._audit()
         while not report.clean and loop.time() < end:
-            await asyncio.sleep(LOOK_AGAIN)
+            await asyncio.sleep(AUDIT_INTERVAL)
             latest = await self._audit()
             report, before = confirmed(before, latest), latest
         return report
@@ -277,7 +277,7 @@ class Stage:
         try:
             async with asyncio.timeout(within):
                 while not holds():  # noqa: ASYNC110  what it asks has many sources
-                    await asyncio.sleep(LOOK)
+                    await asyncio.sleep(POLL)
         except TimeoutError:
             return False
         return True
@@ -288,10 +288,10 @@ class Stage:
                 self._subnet = await self.cluster.ledger.subnet(self.cluster.subnet)
             except (LedgerError, Unreachable, ApiError):
                 self._subnet = None
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
 
 
-async def surely(ask: Callable[[], Awaitable[object]]) -> None:
+async def retry_until_done(ask: Callable[[], Awaitable[object]]) -> None:
     """Ask until the API server is there; what somebody has done meanwhile is done."""
     while True:
         try:
@@ -299,7 +299,7 @@ async def surely(ask: Callable[[], Awaitable[object]]) -> None:
         except (ApiAlreadyExists, ApiNotFound):
             return
         except (Unreachable, ApiServerError):
-            await asyncio.sleep(LOOK)
+            await asyncio.sleep(POLL)
         else:
             return
 

@@ -23,17 +23,17 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
-from podpool.lab.demo.pods import FIRST, StagedPod, network_status, running
+from podpool.lab.demo.pods import FIRST_INTERFACE, DemoPod, network_status, running
 from podpool.runtime import entropy
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Transport, Unreachable
 
-AT_ONCE = 16
+MAX_CONCURRENT = 16
 KUBELET, SCHEDULER = "kubelet", "default-scheduler"
 RETRY = 2.0
 """Seconds after which a Pod that got no address is tried again."""
-LOOK = 0.2
-Work = Callable[[StagedPod], Coroutine[Any, Any, None]]
+POLL = 0.2
+Work = Callable[[DemoPod], Coroutine[Any, Any, None]]
 CONFIG = b'{"cniVersion":"1.1.0","name":"podpool","type":"ptp","ipam":{"type":"podpool"}}'
 
 
@@ -41,22 +41,22 @@ class Refused(PodpoolError):
     """A Pod is not connected, in the plugin's words."""
 
 
-class Door(msgspec.Struct, frozen=True):
+class PluginEndpoint(msgspec.Struct, frozen=True):
     """Where the plugin of a node finds its agent."""
 
     socket: Path
     deletes: Path
 
 
-class Kubelets:
+class DemoKubelets:
     """The kubelets of all nodes, and the scheduler."""
 
     def __init__(
         self,
         road: Transport,
-        pods: Informer[StagedPod],
+        pods: Informer[DemoPod],
         *,
-        doors: Mapping[str, Door],
+        doors: Mapping[str, PluginEndpoint],
         plugin: Path,
         alive: Callable[[], Collection[str]],
         taking: Callable[[], Collection[str]],
@@ -71,7 +71,7 @@ class Kubelets:
         self._busy: set[str] = set()
         self._chosen: dict[str, str] = {}
         """Where Pods are being bound to, by their UID, before that is seen."""
-        self._turns: dict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(AT_ONCE))
+        self._turns: dict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_CONCURRENT))
         """By node and command: who waits for an address on one node holds up nobody on another, and no end of a Pod."""
         self._tellers = {component: self._teller(component) for component in (KUBELET, SCHEDULER)}
         self.refusals: dict[str, str] = {}
@@ -87,9 +87,9 @@ class Kubelets:
                     if pod.metadata.uid not in self._busy and (work := self._due(pod)):
                         self._busy.add(pod.metadata.uid)
                         group.create_task(self._do(work, pod))
-                await asyncio.sleep(LOOK)
+                await asyncio.sleep(POLL)
 
-    def _due(self, pod: StagedPod) -> Work | None:
+    def _due(self, pod: DemoPod) -> Work | None:
         node = pod.spec.node_name
         if not node:
             return None if pod.metadata.deletion_timestamp else self._bind
@@ -99,15 +99,15 @@ class Kubelets:
             return self._end
         return self._begin if pod.needs_address and not pod.status.pod_ips else None
 
-    async def _do(self, work: Work, pod: StagedPod) -> None:
+    async def _do(self, work: Work, pod: DemoPod) -> None:
         try:
             await work(pod)
         except (ApiError, Unreachable):
-            await asyncio.sleep(LOOK)  # it changed under our hands, or the API server is away: look again
+            await asyncio.sleep(POLL)  # it changed under our hands, or the API server is away: look again
         finally:
             self._busy.discard(pod.metadata.uid)
 
-    async def _bind(self, pod: StagedPod) -> None:
+    async def _bind(self, pod: DemoPod) -> None:
         count = Counter(each.spec.node_name or self._chosen.get(each.metadata.uid) for each in self._pods.values())
         node = min(self._taking(), key=lambda name: (count[name], name), default=None)
         if not node:
@@ -121,7 +121,7 @@ class Kubelets:
         finally:
             del self._chosen[pod.metadata.uid]
 
-    async def _send_binding(self, pod: StagedPod, node: str) -> None:
+    async def _send_binding(self, pod: DemoPod, node: str) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
         body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}}
         body |= {"target": {"apiVersion": "v1", "kind": "Node", "name": node}}
@@ -131,7 +131,7 @@ class Kubelets:
         await (await self._road.send(request)).read()
         await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.spec.node_name))
 
-    async def _begin(self, pod: StagedPod) -> None:
+    async def _begin(self, pod: DemoPod) -> None:
         try:
             addresses = await self._connected(pod)
         except Refused as refused:
@@ -143,7 +143,7 @@ class Kubelets:
             return
         self.refusals.pop(pod.key, None)
         name, namespace = pod.metadata.name, pod.metadata.namespace
-        first = addresses.pop(FIRST)
+        first = addresses.pop(FIRST_INTERFACE)
         if addresses:
             told = network_status(namespace, pod.further, addresses)
             await self._kube.merge_patch(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
@@ -151,33 +151,33 @@ class Kubelets:
         await self._kube.merge_patch(PODS, name, {"status": status}, namespace=namespace, subresource="status")
         await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
 
-    async def _connected(self, pod: StagedPod) -> dict[str, str]:
+    async def _connected(self, pod: DemoPod) -> dict[str, str]:
         """Connect a Pod, as Multus does: its first interface, and then one for each further network."""
-        addresses = {FIRST: await self._add(pod, FIRST, CONFIG)}
+        addresses = {FIRST_INTERFACE: await self._add(pod, FIRST_INTERFACE, CONFIG)}
         for interface, config in (await self._configs(pod)).items():
             addresses[interface] = await self._add(pod, interface, config)
         return addresses
 
-    async def _add(self, pod: StagedPod, interface: str, config: bytes) -> str:
+    async def _add(self, pod: DemoPod, interface: str, config: bytes) -> str:
         code, told = await self._call("ADD", pod, interface, config)
         answer = msgspec.json.decode(told or b"{}")
         if code:
             raise Refused(answer.get("msg", "the plugin said nothing"))
         return str(answer["ips"][0]["address"]).partition("/")[0]
 
-    async def _configs(self, pod: StagedPod) -> dict[str, bytes]:
+    async def _configs(self, pod: DemoPod) -> dict[str, bytes]:
         found = {
             name: (await self._kube.get(NETWORK_ATTACHMENTS, name, namespace=pod.metadata.namespace)).spec.config.encode()
             for name in dict.fromkeys(pod.further.values())
         }
         return {interface: found[name] for interface, name in pod.further.items()}
 
-    async def _disconnect(self, pod: StagedPod) -> None:
+    async def _disconnect(self, pod: DemoPod) -> None:
         for interface, config in reversed((await self._configs(pod)).items()):
             await self._call("DEL", pod, interface, config)
-        await self._call("DEL", pod, FIRST, CONFIG)
+        await self._call("DEL", pod, FIRST_INTERFACE, CONFIG)
 
-    async def _end(self, pod: StagedPod) -> None:
+    async def _end(self, pod: DemoPod) -> None:
         await self._disconnect(pod)
         self.refusals.pop(pod.key, None)
         await self._kube.delete(
@@ -192,7 +192,7 @@ class Kubelets:
                 return
             await asyncio.sleep(0.02)
 
-    async def _call(self, command: str, pod: StagedPod, interface: str, config: bytes) -> tuple[int, bytes]:
+    async def _call(self, command: str, pod: DemoPod, interface: str, config: bytes) -> tuple[int, bytes]:
         meta, door = pod.metadata, self._doors[pod.spec.node_name]
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={meta.namespace};K8S_POD_NAME={meta.name};K8S_POD_UID={meta.uid}"
         environment = {
@@ -221,7 +221,7 @@ class Kubelets:
         rng = entropy.system_random()
         return EventRecorder(self._kube, component=component, instance="podpool-up", clock=SystemClock(), rng=rng)
 
-    def _tell(self, component: str, pod: StagedPod, reason: str, note: str) -> None:
+    def _tell(self, component: str, pod: DemoPod, reason: str, note: str) -> None:
         """Tell a person who asks `kubectl describe pod`, as the real ones do."""
         meta = pod.metadata
         about = ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)

@@ -10,15 +10,15 @@ import msgspec
 
 from podpool.core.scaling import target
 from podpool.core.settings import Settings, parse_settings
-from podpool.lab.demo.driver import Stage
-from podpool.lab.demo.settings import BURST, QUIET
+from podpool.lab.demo.driver import DemoDriver
+from podpool.lab.demo.settings import BURST_PODS, INITIAL_PODS
 
-WIDE_PODS, INTERFACES = 6, 10
-IN_TIME = 60.0
-IN_VAIN = 12.0
+MULTI_NETWORK_PODS, INTERFACES = 6, 10
+STEP_TIMEOUT = 60.0
+SHORTAGE_TIMEOUT = 12.0
 
 
-class Pace(msgspec.Struct, frozen=True, kw_only=True):
+class StepTiming(msgspec.Struct, frozen=True, kw_only=True):
     """How long one looks at things."""
 
     between: float
@@ -27,57 +27,57 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """and between two waves of Pods."""
 
 
-PACES = {"full": Pace(between=8.0, wave=1.5), "short": Pace(between=0.0, wave=0.2)}
+TIMINGS = {"full": StepTiming(between=8.0, wave=1.5), "short": StepTiming(between=0.0, wave=0.2)}
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of an act."""
 
     good: bool
     sentence: str
 
 
-class Act(msgspec.Struct, frozen=True, kw_only=True):
+class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True):
     """One act."""
 
     title: str
     about: str
-    play: Callable[[Stage, Pace], Awaitable[Outcome]]
+    play: Callable[[DemoDriver, StepTiming], Awaitable[StepOutcome]]
 
 
-async def quiet(stage: Stage, _: Pace) -> Outcome:
+async def quiet(stage: DemoDriver, _: StepTiming) -> StepOutcome:
     """Give every node a few Pods; after an earlier story, send the others home."""
-    wanted = QUIET * len(stage.alive)
+    wanted = INITIAL_PODS * len(stage.alive)
     await stage.end(stage.own()[wanted:])
-    good = await stage.until(lambda: len(stage.own()) <= wanted, within=IN_TIME)
+    good = await stage.until(lambda: len(stage.own()) <= wanted, within=STEP_TIMEOUT)
     await _fill(stage, wanted)
     good = good and await _all_run(stage)
     idle = stage.picture().idle
     return _told(stage, good, f"every Pod has its address; {idle} more are idle on the nodes, for those that come next")
 
 
-async def burst(stage: Stage, _: Pace) -> Outcome:
+async def burst(stage: DemoDriver, _: StepTiming) -> StepOutcome:
     """Land many Pods on one node at once."""
     node = next(iter(stage.alive))
     begun, asked = asyncio.get_running_loop().time(), stage.asked(node)
-    await stage.add(BURST, node=node)
+    await stage.add(BURST_PODS, node=node)
     good = await _all_run(stage)
     seconds, asked = asyncio.get_running_loop().time() - begun, stage.asked(node) - asked
     steps = "one step" if asked == 1 else f"{asked} steps"
-    return _told(stage, good, f"{BURST} Pods on {node} had their addresses after {seconds:.1f} s, asked for in {steps}")
+    return _told(stage, good, f"{BURST_PODS} Pods on {node} had their addresses after {seconds:.1f} s, asked for in {steps}")
 
 
-async def growth(stage: Stage, pace: Pace) -> Outcome:
+async def growth(stage: DemoDriver, pace: StepTiming) -> StepOutcome:
     """Add Pods until full batches would fill the subnet."""
     picture = stage.picture()
     counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
     capacity = picture.subnet.capacity if picture.subnet else 0
-    wanted = full_at(capacity, counts, parse_settings(stage.settings.overrides))
+    wanted = pods_that_fill(capacity, counts, parse_settings(stage.settings.overrides))
     good = await _grow(stage, wanted, pace)
     return _told(stage, good, f"with B={stage.settings.batch} for every node the subnet would be full at {wanted} Pods")
 
 
-async def scarcity(stage: Stage, pace: Pace) -> Outcome:
+async def scarcity(stage: DemoDriver, pace: StepTiming) -> StepOutcome:
     """Go on beyond that."""
     before = stage.picture()
     room = before.subnet.capacity - before.subnet.reserved_for_primaries - len(stage.alive) if before.subnet else 0
@@ -93,24 +93,24 @@ async def scarcity(stage: Stage, pace: Pace) -> Outcome:
     return _told(stage, good, sentence)
 
 
-async def _too_many(stage: Stage, wanted: int) -> Outcome:
+async def _too_many(stage: DemoDriver, wanted: int) -> StepOutcome:
     """Show what happens when nobody gives anything back."""
     await _fill(stage, wanted)
-    await _all_run(stage, within=IN_VAIN)
+    await _all_run(stage, within=SHORTAGE_TIMEOUT)
     picture = stage.picture()
     await stage.end([each for each in stage.pods.cache.values() if not each.status.pod_ips])
     sentence = f"{picture.running} Pods run, and {picture.waiting} wait beside {picture.idle} idle addresses"
-    return Outcome(good=await _all_run(stage), sentence=f"with --scarcity off nothing is given back: {sentence}")
+    return StepOutcome(good=await _all_run(stage), sentence=f"with --scarcity off nothing is given back: {sentence}")
 
 
-async def slices(stage: Stage, _: Pace) -> Outcome:
+async def slices(stage: DemoDriver, _: StepTiming) -> StepOutcome:
     """Connect Pods to a second network many times."""
-    leaving = [each for each in stage.pods.cache.values() if each.status.pod_ips][-2 * WIDE_PODS :]
+    leaving = [each for each in stage.pods.cache.values() if each.status.pod_ips][-2 * MULTI_NETWORK_PODS :]
     await stage.end(leaving)
     await stage.widen()
-    good = await stage.until(lambda: stage.sliced() >= set(stage.alive), within=IN_TIME)
+    good = await stage.until(lambda: stage.sliced() >= set(stage.alive), within=STEP_TIMEOUT)
     good = good and await stage.until(
-        lambda: not {each.key for each in leaving} & set(stage.pods.cache), within=IN_TIME
+        lambda: not {each.key for each in leaving} & set(stage.pods.cache), within=STEP_TIMEOUT
     )
     begun = asyncio.get_running_loop().time()
     for each in leaving[::2]:  # where there is room now, also in a subnet that is short
@@ -121,13 +121,13 @@ async def slices(stage: Stage, _: Pace) -> Outcome:
     sentence = (
         f"each node has a slice of its own; {given} addresses of it were given after {seconds:.1f} s, without a lock"
     )
-    return _told(stage, good and given >= WIDE_PODS * INTERFACES, sentence)
+    return _told(stage, good and given >= MULTI_NETWORK_PODS * INTERFACES, sentence)
 
 
-async def loss(stage: Stage, _: Pace) -> Outcome:
+async def loss(stage: DemoDriver, _: StepTiming) -> StepOutcome:
     """Lose a machine."""
     if len(stage.alive) < 2:
-        return Outcome(good=True, sentence="there is only one node, so none is lost")
+        return StepOutcome(good=True, sentence="there is only one node, so none is lost")
     node = list(stage.alive)[-1]
     held = next(each.held for each in stage.picture().nodes if each.name == node)
     await stage.lose(node)
@@ -141,13 +141,13 @@ async def loss(stage: Stage, _: Pace) -> Outcome:
         return rested >= held and all(each.held == 0 for each in picture.nodes if each.name == node)
 
     settings = parse_settings(stage.settings.overrides)
-    good = await stage.until(free, within=IN_TIME + settings.node_gc_delay)
+    good = await stage.until(free, within=STEP_TIMEOUT + settings.node_gc_delay)
     gone = f"{settings.node_gc_delay:.0f} s later (11 min in a cluster)"
     sentence = f"{node} died with {held} addresses; {gone} they rest, and then are free"
     return _told(stage, good, sentence)
 
 
-async def killings(stage: Stage, _: Pace) -> Outcome:
+async def killings(stage: DemoDriver, _: StepTiming) -> StepOutcome:
     """Kill an agent and the controller."""
     before = _by_pod(stage)
     agent, controller = stage.cluster.agents[next(iter(stage.alive))], stage.cluster.controller
@@ -162,27 +162,27 @@ async def killings(stage: Stage, _: Pace) -> Outcome:
     def back() -> bool:
         return agent.starts > starts and agent.ready.is_set() and bool(controller and controller.ready.is_set())
 
-    good = await stage.until(back, within=IN_TIME) and await _all_run(stage)
+    good = await stage.until(back, within=STEP_TIMEOUT) and await _all_run(stage)
     after = _by_pod(stage)
     kept = all(after[each] == before[each] for each in before if each in after)
     sentence = "an agent and the controller were killed in the middle of it, and came back; no Pod lost its address"
     return _told(stage, good and kept, sentence)
 
 
-ACTS = (
-    Act(title="A quiet start", about="a few Pods on every node", play=quiet),
-    Act(title="A burst", about=f"{BURST} Pods land on one node at once", play=burst),
-    Act(title="Growth", about="Pods come until full batches would fill the subnet", play=growth),
-    Act(
+STEPS = (
+    ScenarioStep(title="A quiet start", about="a few Pods on every node", play=quiet),
+    ScenarioStep(title="A burst", about=f"{BURST_PODS} Pods land on one node at once", play=burst),
+    ScenarioStep(title="Growth", about="Pods come until full batches would fill the subnet", play=growth),
+    ScenarioStep(
         title="Scarcity", about="more Pods come; batches shrink, idle addresses flow back, and they fit", play=scarcity
     ),
-    Act(title="Slices", about=f"a second network; {WIDE_PODS} Pods with {INTERFACES} interfaces in it", play=slices),
-    Act(title="A node dies", about="its addresses stay its own until it is surely gone, and then rest", play=loss),
-    Act(title="Two processes are killed", about="an agent and the controller, in the middle of work", play=killings),
+    ScenarioStep(title="Slices", about=f"a second network; {MULTI_NETWORK_PODS} Pods with {INTERFACES} interfaces in it", play=slices),
+    ScenarioStep(title="A node dies", about="its addresses stay its own until it is retry_until_done gone, and then rest", play=loss),
+    ScenarioStep(title="Two processes are killed", about="an agent and the controller, in the middle of work", play=killings),
 )
 
 
-def full_at(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> int:
+def pods_that_fill(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> int:
     """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet.
 
     Or the nodes, if those are full before.
@@ -204,13 +204,13 @@ def full_at(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> i
     return sum(counts.values())
 
 
-async def _fill(stage: Stage, wanted: int) -> None:
+async def _fill(stage: DemoDriver, wanted: int) -> None:
     there = len(stage.pods.cache)
     if wanted > there:
         await stage.add(wanted - there)
 
 
-async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
+async def _grow(stage: DemoDriver, wanted: int, pace: StepTiming) -> bool:
     good = True
     while good and (there := len(stage.pods.cache)) < wanted:
         await stage.add(min(wanted - there, max(4, wanted // 8)))
@@ -219,7 +219,7 @@ async def _grow(stage: Stage, wanted: int, pace: Pace) -> bool:
     return good
 
 
-async def _all_run(stage: Stage, *, within: float = IN_TIME) -> bool:
+async def _all_run(stage: DemoDriver, *, within: float = STEP_TIMEOUT) -> bool:
     def all_run() -> bool:
         picture = stage.picture()
         return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.cache)
@@ -227,14 +227,14 @@ async def _all_run(stage: Stage, *, within: float = IN_TIME) -> bool:
     return await stage.until(all_run, within=within)
 
 
-def _by_pod(stage: Stage) -> dict[str, str]:
+def _by_pod(stage: DemoDriver) -> dict[str, str]:
     return {each.metadata.uid: each.status.pod_ips[0].ip for each in stage.pods.cache.values() if each.status.pod_ips}
 
 
-def _told(stage: Stage, good: bool, sentence: str) -> Outcome:  # noqa: FBT001  what came of it
+def _told(stage: DemoDriver, good: bool, sentence: str) -> StepOutcome:  # noqa: FBT001  what came of it
     if good:
-        return Outcome(good=True, sentence=sentence)
+        return StepOutcome(good=True, sentence=sentence)
     refusal = next(iter(stage.kubelets.refusals.values()), "")
     waiting = stage.picture().waiting
     why = f"; a Pod is told: {refusal}" if refusal else ""
-    return Outcome(good=False, sentence=f"it is not done in time: {waiting} Pods wait{why}")
+    return StepOutcome(good=False, sentence=f"it is not done in time: {waiting} Pods wait{why}")

@@ -6,37 +6,37 @@ from typing import Any
 from podpool.api.azure import AGENT_ANNOTATION
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
-from podpool.lab.sim.world import World
+from podpool.lab.sim.cluster import SimCluster
 
 
-def describe(world: World) -> str:
+def describe(cluster: SimCluster) -> str:
     """Tell what the API server, the ledger, the controllers, and each machine believe, and what is really so."""
-    return "\n".join(_lines(world))
+    return "\n".join(_lines(cluster))
 
 
-def _lines(world: World) -> Iterator[str]:
-    now = world.loop.time()
+def _lines(cluster: SimCluster) -> Iterator[str]:
+    now = cluster.loop.time()
     yield f"after {now:.1f} s"
-    yield f"API server: {_up(world.api.up)}, version {world.store.revision}"
-    subnet = world.office.subnet()
+    yield f"API server: {_up(cluster.api.up)}, version {cluster.store.revision}"
+    subnet = cluster.ledger_host.subnet()
     frozen = ", frozen" if subnet.frozen else ""
     counts = f"{subnet.reserved} of {subnet.capacity} reserved, {subnet.waiting} Pods wait, batch {subnet.scaler.batch}"
-    up = ", ".join(f"{each.name} {_up(each.up)}" for each in world.office.replicas)
+    up = ", ".join(f"{each.name} {_up(each.up)}" for each in cluster.ledger_host.replicas)
     yield f"{up}; revision {subnet.revision}{frozen}; {counts}"
-    for records in world.records().values():
+    for records in cluster.records().values():
         for record in records:
             state = record.state
             told = f"for {record.node}, UID {_brief(record.node_uid)}, boot {_brief(record.boot_id or 'unknown')}"
             grants = f"{len(state.grants)} grants, {record.wanted} wanted, {len(record.released)} named"
             yield f"  container {_brief(state.container)} at version {state.version} {told}: {grants}"
-    for name, process in world.controllers.items():
+    for name, process in cluster.controllers.items():
         paused = ", paused" if process.backlog is not None else ""
         yield f"{name}: {_up(process.alive)}{paused}"
-    yield f"cut: {', '.join(' from '.join(pair) for pair in world.network.cuts()) or 'nothing'}"
-    for name in sorted({*world.hosts, *world.nodes(), *world.configs()}):
-        yield from _machine(world, name)
-    for kind in (LEASES, IP_POOLS, NODE_SLICE_POOLS) if world.shape.slices else ():
-        for key, each in world.store.objects(kind.group, kind.plural).items():
+    yield f"cut: {', '.join(' from '.join(pair) for pair in cluster.network.cuts()) or 'nothing'}"
+    for name in sorted({*cluster.hosts, *cluster.nodes(), *cluster.configs()}):
+        yield from _machine(cluster, name)
+    for kind in (LEASES, IP_POOLS, NODE_SLICE_POOLS) if cluster.shape.slices else ():
+        for key, each in cluster.store.objects(kind.group, kind.plural).items():
             meta = each["metadata"]
             told = {**meta.get("annotations", {}), **meta.get("labels", {}), **each.get("spec", {})} | each.get(
                 "status", {}
@@ -44,12 +44,12 @@ def _lines(world: World) -> Iterator[str]:
             yield f"{kind.kind} {key}: {', '.join(f'{name} {value}' for name, value in told.items())}"
 
 
-def _machine(world: World, name: str) -> Iterator[str]:
-    host, node, config = world.hosts.get(name), world.nodes().get(name), world.configs().get(name)
+def _machine(cluster: SimCluster, name: str) -> Iterator[str]:
+    host, node, config = cluster.hosts.get(name), cluster.nodes().get(name), cluster.configs().get(name)
     yield f"{name}: {f'boot {_brief(host.machine.boot_id)}' if host else 'no machine'}"
     if node:
         boot = _brief(node["status"]["nodeInfo"]["bootID"])
-        pods = len(world.pods_on(name))
+        pods = len(cluster.pods_on(name))
         told = "".join(f", {key} {value}" for key, value in node["metadata"].get("annotations", {}).items())
         yield f"  Node: UID {_brief(node['metadata']['uid'])}, boot {boot}; {pods} Pods are bound to it{told}"
     if config:
@@ -58,9 +58,9 @@ def _machine(world: World, name: str) -> Iterator[str]:
         pool = host.agent.pool
         state = "fenced" if host.agent.fenced else "open"
         up = _up(host.agent_process is not None and host.agent_process.alive)
-        has = f"{pool.listed} grants, {len(pool.holdings)} in use, {len(pool.named)} named"
-        yield f"  agent: {up}, {state}; container {_brief(pool.adopted or 'none')} at version {pool.version}, {has}"
-    uses = world.truth.of_machine(name)
+        has = f"{pool.granted} grants, {len(pool.assigned)} in use, {len(pool.pending_release)} named"
+        yield f"  agent: {up}, {state}; container {_brief(pool.adopted_nc or 'none')} at version {pool.version}, {has}"
+    uses = cluster.oracle.of_machine(name)
     if uses:
         yield f"  in use: {', '.join(f'{use.address} by {pod}' for pod, use in uses.items())}"
 

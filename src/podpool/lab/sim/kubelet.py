@@ -1,8 +1,8 @@
-"""A kubelet and its container runtime, as far as they matter to addresses: not podpool's code, but its world.
+"""A model of kubelet and its container runtime, as far as they use addresses; not podpool's code.
 
-Every bound Pod gets a sandbox. ADD goes to the agent; when it fails, the sandbox is deleted and tried again later under
-a new id, as containerd and kubelet do. A Pod that is deleted or finished loses its sandbox first, and then DEL is sent
-until it was heard. While no agent answers, a DEL is left in the directory for later, as the shim does.
+Every bound Pod gets a sandbox. ADD goes to the agent; if it fails, the sandbox is deleted and created again later under
+a new ID, as containerd and kubelet do. A Pod that is deleted or finished loses its sandbox first, then DEL is sent
+until it is answered. While no agent answers, a DEL is left in the directory of deferred DELs, as the shim does.
 """
 
 import asyncio
@@ -12,133 +12,135 @@ from typing import Any, Protocol
 
 import msgspec
 
-from podpool.cni.protocol import Request, decode_answer, encode_request
+from podpool.cni.protocol import PluginRequest, decode_response, encode_request
 from podpool.lab.apiserver.registry import PODS
-from podpool.lab.apiserver.store import PocketStore
-from podpool.lab.sim.machine import Machine, Process
-from podpool.lab.sim.oracle import Truth, Use
+from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.sim.machine import SimMachine, SimProcess
+from podpool.lab.sim.oracle import AddressOracle, AddressUse
 from podpool.runtime.disk import Disk
 from podpool.runtime.entropy import new_uuid
 
-RETRY = 13.0
-"""Seconds after which kubelet tries a sandbox again."""
-TWICE = 0.05
-"""The share of sandboxes that a runtime asks for twice at once."""
+RETRY_SECONDS = 13.0
+"""Seconds after which kubelet creates a failed sandbox again."""
+DUPLICATE_ADDS = 0.05
+"""The share of ADDs that a runtime sends twice at once."""
 CONFIG = b'{"cniVersion":"1.0.0","name":"podpool","type":"ptp","ipam":{"type":"podpool"}}'
-FIRST = "eth0"
+PRIMARY_INTERFACE = "eth0"
 
-Configs = Mapping[str, bytes]
-"""How a Pod's interfaces are configured, by their names, in order."""
+InterfaceConfigs = Mapping[str, bytes]
+"""The CNI configuration of each interface, in order."""
 
 
-class Answers(Protocol):
-    """An agent, as its socket shows it."""
+class FrameHandler(Protocol):
+    """An agent behind its socket."""
 
     async def handle(self, body: bytes) -> bytes:
-        """Answer the body of one frame."""
+        """Return the response to the body of one frame."""
 
 
-class Socket:
-    """The agent's socket: there while an agent runs, and deaf after that."""
+class AgentSocket:
+    """The agent's socket: answers while the agent runs."""
 
     def __init__(self) -> None:
-        self._agent: Answers | None = None
-        self._process: Process | None = None
+        self._agent: FrameHandler | None = None
+        self._process: SimProcess | None = None
 
-    def open(self, agent: Answers, process: Process) -> None:
+    def open(self, agent: FrameHandler, process: SimProcess) -> None:
         """Let an agent answer."""
         self._agent, self._process = agent, process
 
-    async def ask(self, request: Request) -> dict[str, Any] | None:
-        """Send a request; None when nobody answers, or the agent dies over it."""
+    async def call(self, request: PluginRequest) -> dict[str, Any] | None:
+        """Return the response to a request; None if no agent runs, or it is killed meanwhile."""
         process, agent = self._process, self._agent
         if agent is None or process is None or not process.alive:
             return None
-        answered: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
 
-        def died() -> None:
-            if not answered.done():
-                answered.set_result(None)
+        def on_exit() -> None:
+            if not done.done():
+                done.set_result(None)
 
-        async def answer() -> None:
+        async def handle() -> None:
             body = await agent.handle(encode_request(request))
-            if not answered.done():
-                answered.set_result(body)
+            if not done.done():
+                done.set_result(body)
 
-        process.on_death(died)
-        process.spawn(answer())
-        body = await answered
-        process.forget(died)
+        process.on_exit(on_exit)
+        process.spawn(handle())
+        body = await done
+        process.remove_exit_callback(on_exit)
         if body is None:
             return None
-        told = decode_answer(body)
-        return {"code": told.exit_code, **(msgspec.json.decode(told.stdout) if told.stdout else {})}
+        response = decode_response(body)
+        return {"code": response.exit_code, **(msgspec.json.decode(response.stdout) if response.stdout else {})}
 
 
 class PodNetworks:
-    """How the Pods of a cluster are connected: by the node's own pool, unless somebody says otherwise."""
+    """The networks of Pods: by default one, the node's pool."""
 
-    late = 0.0
-    """Seconds after which, at the most, it is told."""
+    report_delay = 0.0
+    """Seconds after which, at most, the addresses of a Pod are reported."""
 
-    def configs(self) -> Configs | None:
-        """Tell how a Pod that starts now is configured; None while a network of it is missing."""
-        return {FIRST: CONFIG}
+    def configs(self) -> InterfaceConfigs | None:
+        """Return the configurations of a Pod that starts now; None while a network is missing."""
+        return {PRIMARY_INTERFACE: CONFIG}
 
-    def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
-        """Hear which addresses a Pod has, by interface."""
+    def report(self, pod: str, addresses: Mapping[str, str]) -> None:
+        """Report the addresses of a Pod by interface; by default not at all."""
 
 
-class Shown(PodNetworks):
-    """Pods that show their addresses, some time after they have them."""
+class PodStatusReporter(PodNetworks):
+    """Reports the addresses in the Pod status, some time after they are assigned."""
 
-    late = 8.0
+    report_delay = 8.0
 
-    def __init__(self, store: PocketStore) -> None:
+    def __init__(self, store: ObjectStore) -> None:
         self._store = store
 
-    def connected(self, pod: str, addresses: Mapping[str, str]) -> None:
-        """Have it told in the Pod's status."""
+    def report(self, pod: str, addresses: Mapping[str, str]) -> None:
+        """Write the addresses into the Pod's status."""
         status = {"podIPs": [{"ip": each} for each in addresses.values()]}
         if pod in self._store.objects("", "pods"):
-            self._store.update(PODS, pod, lambda old: {**old, "status": old.get("status", {}) | status}, sub="status")
+            self._store.update(
+                PODS, pod, lambda old: {**old, "status": old.get("status", {}) | status}, subresource="status"
+            )
 
 
-class Kubelet:
-    """One machine's Pods."""
+class SimKubelet:
+    """Runs the Pods of one machine."""
 
     def __init__(
         self,
-        machine: Machine,
-        socket: Socket,
-        truth: Truth,
-        deletes: Disk,
+        machine: SimMachine,
+        socket: AgentSocket,
+        oracle: AddressOracle,
+        deferred_deletes: Disk,
         *,
         rng: random.Random,
-        bound: Callable[[], dict[str, str]],
+        bound_pods: Callable[[], dict[str, str]],
         networks: PodNetworks,
     ) -> None:
         self._machine = machine
         self._socket = socket
-        self._truth = truth
-        self._deletes = deletes
+        self._oracle = oracle
+        self._deferred_deletes = deferred_deletes
         self._rng = rng
-        self._bound = bound
-        """Pods that should run here: namespace/name by UID."""
+        self._bound_pods = bound_pods
+        """The Pods that should run here: namespace/name by UID."""
         self._networks = networks
-        self._configs: dict[str, Configs] = {}
-        """What they were configured with, by sandbox, for the DEL."""
+        self._configs: dict[str, InterfaceConfigs] = {}
+        """The configurations of the ADDs by sandbox, for the DELs."""
         self._sandboxes: dict[str, str] = {}
         """The sandbox of each Pod, by the Pod's UID."""
         self._busy: dict[str, None] = {}
-        self._process: Process | None = None
+        self._process: SimProcess | None = None
 
     def waiting(self) -> list[str]:
-        """List the Pods that should run and do not."""
-        return [pod for uid, pod in self._bound().items() if uid not in self._sandboxes]
+        """Return the Pods that should run and do not."""
+        return [pod for uid, pod in self._bound_pods().items() if uid not in self._sandboxes]
 
     def start(self) -> None:
-        """Begin on a machine that has just booted: nothing runs yet."""
+        """Start on a machine that has just booted, without sandboxes."""
         self._sandboxes.clear()
         self._configs.clear()
         self._busy.clear()
@@ -148,7 +150,7 @@ class Kubelet:
     async def _sync(self) -> None:
         process = self._process
         while process is not None:
-            bound = self._bound()
+            bound = self._bound_pods()
             for uid in [each for each in self._sandboxes if each not in bound and each not in self._busy]:
                 self._busy[uid] = None
                 process.spawn(self._remove(uid))
@@ -172,41 +174,44 @@ class Kubelet:
             addresses[ifname] = address
             if len(addresses) == len(configs):
                 self._sandboxes[uid] = sandbox
-            self._truth.begin(Use(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
+            self._oracle.assign(AddressUse(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
         if uid not in self._sandboxes:
-            self._truth.end(self._machine.name, sandbox)
+            self._oracle.release(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
-            await asyncio.sleep(RETRY * self._rng.uniform(0.8, 1.2))
+            await asyncio.sleep(RETRY_SECONDS * self._rng.uniform(0.8, 1.2))
         self._busy.pop(uid, None)
-        if addresses and self._networks.late:
-            await asyncio.sleep(self._rng.uniform(0.0, self._networks.late))
+        if addresses and self._networks.report_delay:
+            await asyncio.sleep(self._rng.uniform(0.0, self._networks.report_delay))
         if self._sandboxes.get(uid) == sandbox:
-            self._networks.connected(pod, addresses)
+            self._networks.report(pod, addresses)
 
-    async def _add(self, request: Request) -> str | None:
-        """Ask for an address; None when there is none."""
-        if self._rng.random() < TWICE and self._process:
-            self._process.spawn(self._socket.ask(request))  # somebody's patience ended, and the first is under way
-        told = await self._socket.ask(request)
-        return str(told["ips"][0]["address"].partition("/")[0]) if told and told["code"] == 0 else None
+    async def _add(self, request: PluginRequest) -> str | None:
+        """Return the assigned address; None if the ADD fails."""
+        if self._rng.random() < DUPLICATE_ADDS and self._process:
+            self._process.spawn(self._socket.call(request))  # as after a timeout, while the first is still in progress
+        response = await self._socket.call(request)
+        if not response or response["code"] != 0:
+            return None
+        return str(response["ips"][0]["address"].partition("/")[0])
 
     async def _remove(self, uid: str) -> None:
         sandbox = self._sandboxes.pop(uid)
-        self._truth.end(self._machine.name, sandbox)
+        self._oracle.release(self._machine.name, sandbox)
         await self._delete(sandbox, uid, "")
         self._busy.pop(uid, None)
 
     async def _delete(self, sandbox: str, uid: str, pod: str) -> None:
         for ifname in self._configs[sandbox]:
             request = self._request("DEL", sandbox, uid, pod, ifname)
-            if await self._socket.ask(request) is None:
-                self._deletes.append(sandbox if ifname == FIRST else f"{sandbox}-{ifname}", encode_request(request))
+            if await self._socket.call(request) is None:
+                name = sandbox if ifname == PRIMARY_INTERFACE else f"{sandbox}-{ifname}"
+                self._deferred_deletes.append(name, encode_request(request))
         self._configs.pop(sandbox, None)
 
-    def _request(self, command: str, sandbox: str, uid: str, pod: str, ifname: str) -> Request:
+    def _request(self, command: str, sandbox: str, uid: str, pod: str, ifname: str) -> PluginRequest:
         namespace, _, name = pod.partition("/")
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
         config = self._configs[sandbox][ifname]
-        return Request(
+        return PluginRequest(
             command=command, container_id=sandbox, netns="/ns", ifname=ifname, args=args, path="/bin", stdin=config
         )

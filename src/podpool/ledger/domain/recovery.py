@@ -14,185 +14,185 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from podpool.core.errors import InvalidInput
-from podpool.ledger.domain.allocations import Held, Holdings, told
+from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, told
 from podpool.ledger.domain.scaling_policy import scaler_of
 from podpool.ledger.domain.settle import finish, tend, with_load
 from podpool.ledger.domain.validation import check, grant_bytes
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.messages import Alarm, Awaited, ListedContainer, Listing, Recovery, Settle, SubnetName
-from podpool.ledger.storage.block import PRIMARY
-from podpool.ledger.storage.rows import AlarmRow, ClusterRow, ContainerRow, Event, SubnetRow
-from podpool.ledger.storage.store import Books
+from podpool.ledger.messages import OwnershipConflict, PendingInventory, InventoryItem, Inventory, RecoveryStatus, ResolveConflictRequest, SubnetName
+from podpool.ledger.domain.block import PRIMARY
+from podpool.ledger.domain.rows import OwnershipConflictRow, ClusterRow, NetworkContainerRow, AllocationEvent, SubnetRow
+from podpool.ledger.domain.repository import Repository
 
 
-def take_listing(books: Books, listing: Listing, cluster: ClusterRow, *, wall: float) -> None:
+def take_listing(repo: Repository, listing: Inventory, cluster: ClusterRow, *, wall: float) -> None:
     """Make the books from a cluster's list; all of it is checked before anything is done."""
-    rows = [_checked(books, listed, cluster=cluster) for listed in listing.containers]
-    _refuse_twins(listing.containers)
-    books.advance()
-    _loosen(books, listing.containers)
-    events: list[Event] = []
-    order = sorted(zip(rows, listing.containers, strict=True), key=lambda pair: pair[0].number)
+    rows = [_checked(repo, listed, cluster=cluster) for listed in listing.network_containers]
+    _refuse_twins(listing.network_containers)
+    repo.advance_revision()
+    _loosen(repo, listing.network_containers)
+    events: list[AllocationEvent] = []
+    order = sorted(zip(rows, listing.network_containers, strict=True), key=lambda pair: pair[0].number)
     for subnet, pairs in groupby(order, key=lambda pair: pair[0]):
-        desk = _Desk(books, subnet, cluster=cluster, wall=wall)
+        desk = _Desk(repo, subnet, cluster=cluster, wall=wall)
         for _, listed in pairs:
             desk.take_in(listed)
         events += desk.events
-        finish(desk.holdings, before=subnet)
-    books.put_cluster(replace(cluster, epoch=books.epoch))
-    thawing = [name for id_, *name in books.awaited() if id_ == cluster.id]
-    books.stop_awaiting(cluster.id)
-    _tend_all(books, thawing, wall=wall)
-    books.log(at=wall, cluster=cluster.id, kind=f"listing {listing.term}", events=events)
+        finish(desk.allocations, before=subnet)
+    repo.put_cluster(replace(cluster, epoch=repo.epoch))
+    thawing = [name for id_, *name in repo.pending_inventories() if id_ == cluster.id]
+    repo.clear_pending_inventories(cluster.id)
+    _tend_all(repo, thawing, wall=wall)
+    repo.log(at=wall, cluster=cluster.id, kind=f"listing {listing.term}", events=events)
 
 
-def excuse(books: Books, cluster: str, *, wall: float) -> None:
+def excuse(repo: Repository, cluster: str, *, wall: float) -> None:
     """Wait for a cluster no longer. It lists all the same when it returns, and may then raise alarms."""
-    awaited = [name for id_, *name in books.awaited() if id_ == cluster]
-    if not awaited:
+    pending_inventories = [name for id_, *name in repo.pending_inventories() if id_ == cluster]
+    if not pending_inventories:
         raise NotFound(f"cluster {cluster} is not waited for", field="cluster")
-    books.advance()
-    books.stop_awaiting(cluster)
-    _tend_all(books, awaited, wall=wall)
-    books.log(at=wall, cluster=cluster, kind="excused", events=())
+    repo.advance_revision()
+    repo.clear_pending_inventories(cluster)
+    _tend_all(repo, pending_inventories, wall=wall)
+    repo.log(at=wall, cluster=cluster, kind="excused", events=())
 
 
-def settle(books: Books, decision: Settle, *, wall: float) -> None:
+def settle(repo: Repository, decision: ResolveConflictRequest, *, wall: float) -> None:
     """Give an address that two lists claim to one of them; the other has it no more."""
-    subnet = books.subnet(decision.subnet)
+    subnet = repo.subnet(decision.subnet)
     if subnet is None:
         raise NotFound(f"there is no subnet {decision.subnet}", field="subnet")
     address = _member(subnet, decision.address, field="address")
-    claims = [each for each in books.alarms() if (each.subnet, each.address) == (subnet.number, address)]
-    winner = books.container(decision.container)
+    claims = [each for each in repo.conflicts() if (each.subnet, each.address) == (subnet.number, address)]
+    winner = repo.nc(decision.nc_id)
     if not claims:
         raise NotFound(f"{decision.address} has no two owners", field="address")
     if winner is None or winner.number not in {each for claim in claims for each in (claim.holder, claim.claimant)}:
-        raise NotFound(f"container {decision.container} does not claim {decision.address}", field="container")
-    books.advance()
-    holdings = Holdings(books, subnet, wall=wall)
-    events = [_settle_claim(holdings, claim, winner=winner.number) for claim in claims]
-    dropped = books.drop_alarms(subnet=subnet.number, address=address)
-    holdings.subnet = replace(holdings.subnet, alarms=holdings.subnet.alarms - dropped)
-    finish(holdings, before=subnet)
-    books.log(at=wall, cluster=winner.cluster, kind="settled", events=events)
+        raise NotFound(f"container {decision.nc_id} does not claim {decision.address}", field="nc_id")
+    repo.advance_revision()
+    allocations = Allocations(repo, subnet, wall=wall)
+    events = [_settle_claim(allocations, claim, winner=winner.number) for claim in claims]
+    dropped = repo.delete_conflicts(subnet=subnet.number, address=address)
+    allocations.subnet = replace(allocations.subnet, conflicts=allocations.subnet.conflicts - dropped)
+    finish(allocations, before=subnet)
+    repo.log(at=wall, cluster=winner.cluster, kind="settled", events=events)
 
 
-def recovery_state(books: Books) -> Recovery:
+def recovery_state(repo: Repository) -> RecoveryStatus:
     """Show whom the ledger waits for, and what must be settled."""
-    return Recovery(
-        revision=books.revision,
-        awaited=tuple(
-            Awaited(subnet=SubnetName(network=network, name=name), cluster=cluster)
-            for cluster, network, name in books.awaited()
+    return RecoveryStatus(
+        revision=repo.revision,
+        pending_inventories=tuple(
+            PendingInventory(subnet=SubnetName(network=network, name=name), cluster=cluster)
+            for cluster, network, name in repo.pending_inventories()
         ),
-        alarms=alarms(books),
+        conflicts=conflicts(repo),
     )
 
 
-def alarms(books: Books) -> tuple[Alarm, ...]:
+def conflicts(repo: Repository) -> tuple[OwnershipConflict, ...]:
     """Show the addresses with two owners."""
     return tuple(
-        Alarm(
+        OwnershipConflict(
             subnet=subnet.name,
-            address=subnet.ground.text(row.address),
-            holder=books.container_at(row.holder).id,
-            claimant=books.container_at(row.claimant).id,
+            address=subnet.layout.text(row.address),
+            holder=repo.nc_by_number(row.holder).id,
+            claimant=repo.nc_by_number(row.claimant).id,
         )
-        for row in books.alarms()
-        for subnet in (books.subnet_at(row.subnet),)
+        for row in repo.conflicts()
+        for subnet in (repo.subnet_by_number(row.subnet),)
     )
 
 
 class _Desk:
     """One subnet's part of a list."""
 
-    def __init__(self, books: Books, subnet: SubnetRow, *, cluster: ClusterRow, wall: float) -> None:
-        self.holdings = Holdings(books, subnet, wall=wall)
-        self.events: list[Event] = []
-        self._books = books
+    def __init__(self, repo: Repository, subnet: SubnetRow, *, cluster: ClusterRow, wall: float) -> None:
+        self.allocations = Allocations(repo, subnet, wall=wall)
+        self.events: list[AllocationEvent] = []
+        self._books = repo
         self._cluster = cluster
 
-    def take_in(self, listed: ListedContainer) -> None:
+    def take_in(self, listed: InventoryItem) -> None:
         """Make a container what its list says."""
-        before = self._books.container(listed.container)
+        before = self._books.nc(listed.nc_id)
         if before is not None and before.closed:  # it was given up before the copy was made: closed for good
-            self.events.append(Event(container=listed.container, note="listed, but closed"))
+            self.events.append(AllocationEvent(nc_id=listed.nc_id, note="listed, but closed"))
             return
         self._close_forerunner(listed)
         row = self._noted(before or self._added(listed), listed)
         names = frozenset(listed.released)
         claimed = {each.address: each for each in self._claims(listed)}
         kept = {address: each for address, each in claimed.items() if each.primary or each.id not in names}
-        dropped = [each for each in self.holdings.held(row) if each.address not in kept]
+        dropped = [each for each in self.allocations.held(row) if each.address not in kept]
         for held in dropped:
             seen = held.address in claimed or held.id in names
-            row = self.holdings.release(row, held, rested=listed.rested if seen else 0.0)
+            row = self.allocations.release(row, held, cooled_seconds=listed.cooled_seconds if seen else 0.0)
         for address, held in claimed.items():
             if address in kept:
                 row = self._claim(row, held)
             else:
-                self.holdings.rest(address, rested=listed.rested)
+                self.allocations.rest(address, cooled_seconds=listed.cooled_seconds)
         accepted = listed.report.version if listed.report else 0
         row = replace(row, version=max(row.version, listed.version, accepted) + 1)
-        self.holdings.save(before, row)
+        self.allocations.save(before, row)
         self.events.append(self._event(row, dropped))
 
-    def _close_forerunner(self, listed: ListedContainer) -> None:
+    def _close_forerunner(self, listed: InventoryItem) -> None:
         """Close the container that the books have for the same node, if no list has it: it was followed by this one."""
-        row = self._books.container_of(
+        row = self._books.nc_of_node(
             cluster=self._cluster.id,
             node=listed.node,
             node_uid=listed.node_uid,
-            subnet=self.holdings.subnet.number,
+            subnet=self.allocations.subnet.number,
         )
-        if row is None or row.id == listed.container:
+        if row is None or row.id == listed.nc_id:
             return
         after = row
-        for held in self.holdings.held(row):
-            after = self.holdings.release(after, held, rested=0.0)
-        self.holdings.save(row, replace(after.shut(), version=row.version + 1))
-        self.events.append(Event(container=row.id, closed=True, note=f"followed by {listed.container}"))
+        for held in self.allocations.held(row):
+            after = self.allocations.release(after, held, cooled_seconds=0.0)
+        self.allocations.save(row, replace(after.shut(), version=row.version + 1))
+        self.events.append(AllocationEvent(nc_id=row.id, closed=True, note=f"followed by {listed.nc_id}"))
 
-    def _claims(self, listed: ListedContainer) -> list[Held]:
+    def _claims(self, listed: InventoryItem) -> list[AllocatedAddress]:
         """Read what a list claims; the primary first."""
-        parse, hold = self.holdings.ground.parse, self.holdings.hold
+        parse, hold = self.allocations.layout.parse, self.allocations.hold
         claims = [hold(parse(listed.primary, what="primary"), PRIMARY)] if listed.primary else []
         return claims + [hold(parse(grant.address, what="grants"), grant_bytes(grant.id)) for grant in listed.grants]
 
-    def _claim(self, row: ContainerRow, held: Held) -> ContainerRow:
+    def _claim(self, row: NetworkContainerRow, held: AllocatedAddress) -> NetworkContainerRow:
         """Give an address to its claimant, unless another list has claimed it."""
-        holder = self.holdings.holder(held.address)
+        holder = self.allocations.holder(held.address)
         if holder is not None and holder != row.number:
-            other = self._books.container_at(holder)
+            other = self._books.nc_by_number(holder)
             if other.epoch == self._books.epoch:
                 self._raise_alarm(row, held, holder=holder)
                 return row
-            _take_away(self.holdings, other, held.address)
-        return self.holdings.assign(row, held.address, held.grant)
+            _take_away(self.allocations, other, held.address)
+        return self.allocations.assign(row, held.address, held.grant)
 
-    def _raise_alarm(self, row: ContainerRow, held: Held, *, holder: int) -> None:
-        subnet = self.holdings.subnet
-        self._books.add_alarm(
-            AlarmRow(subnet=subnet.number, address=held.address, holder=holder, claimant=row.number, grant=held.grant)
+    def _raise_alarm(self, row: NetworkContainerRow, held: AllocatedAddress, *, holder: int) -> None:
+        subnet = self.allocations.subnet
+        self._books.add_conflict(
+            OwnershipConflictRow(subnet=subnet.number, address=held.address, holder=holder, claimant=row.number, grant=held.grant)
         )
-        self.holdings.subnet = replace(subnet, alarms=subnet.alarms + 1)
+        self.allocations.subnet = replace(subnet, conflicts=subnet.conflicts + 1)
 
-    def _added(self, listed: ListedContainer) -> ContainerRow:
+    def _added(self, listed: InventoryItem) -> NetworkContainerRow:
         name = listed.subnet
         self._books.add_member((self._cluster.id, name.network, name.name))
-        return self._books.add_container(
-            ContainerRow(
+        return self._books.add_nc(
+            NetworkContainerRow(
                 number=0,
-                id=listed.container,
+                id=listed.nc_id,
                 cluster=self._cluster.id,
-                subnet=self.holdings.subnet.number,
+                subnet=self.allocations.subnet.number,
                 node=listed.node,
                 node_uid=listed.node_uid,
             )
         )
 
-    def _noted(self, row: ContainerRow, listed: ListedContainer) -> ContainerRow:
+    def _noted(self, row: NetworkContainerRow, listed: InventoryItem) -> NetworkContainerRow:
         noted = replace(
             row,
             node_uid=listed.node_uid,
@@ -200,32 +200,32 @@ class _Desk:
             epoch=self._books.epoch,
             wanted=listed.wanted,
             released=listed.released,
-            rested=listed.rested,
+            cooled_seconds=listed.cooled_seconds,
             report=listed.report,
             pinned=listed.pinned,
         )
-        offered = scaler_of(self.holdings.subnet)
-        return with_load(noted, offered=offered, maximum=listed.maximum, now=self.holdings.now)
+        offered = scaler_of(self.allocations.subnet)
+        return with_load(noted, offered=offered, maximum=listed.maximum, now=self.allocations.now)
 
-    def _event(self, row: ContainerRow, dropped: Iterable[Held]) -> Event:
-        return Event(
-            container=row.id,
-            granted=told(self.holdings.held(row)),
+    def _event(self, row: NetworkContainerRow, dropped: Iterable[AllocatedAddress]) -> AllocationEvent:
+        return AllocationEvent(
+            nc_id=row.id,
+            granted=told(self.allocations.held(row)),
             released=told(dropped),
             note="listed",
         )
 
 
-def _checked(books: Books, listed: ListedContainer, *, cluster: ClusterRow) -> SubnetRow:
+def _checked(repo: Repository, listed: InventoryItem, *, cluster: ClusterRow) -> SubnetRow:
     """Check a listed container against the books; tell its subnet."""
     check(listed)
-    subnet = books.subnet(listed.subnet)
+    subnet = repo.subnet(listed.subnet)
     if subnet is None:
         raise NotFound(f"there is no subnet {listed.subnet}: create it as it was, then list again", field="subnet")
-    grant_bytes(listed.container, field="container")
-    row = books.container(listed.container)
+    grant_bytes(listed.nc_id, field="nc_id")
+    row = repo.nc(listed.nc_id)
     if row is not None and (row.cluster, row.subnet, row.node) != (cluster.id, subnet.number, listed.node):
-        raise Conflict(f"container {listed.container} is in the books as another's", field="container")
+        raise Conflict(f"container {listed.nc_id} is in the books as another's", field="nc_id")
     for grant in listed.grants:
         grant_bytes(grant.id)
         _member(subnet, grant.address, field="grants")
@@ -236,51 +236,51 @@ def _checked(books: Books, listed: ListedContainer, *, cluster: ClusterRow) -> S
 
 def _member(subnet: SubnetRow, text: str, *, field: str) -> int:
     try:
-        return subnet.ground.parse(text, what=field)
+        return subnet.layout.parse(text, what=field)
     except InvalidInput as error:
         raise Invalid(str(error), field=field) from None
 
 
-def _refuse_twins(containers: Iterable[ListedContainer]) -> None:
+def _refuse_twins(containers: Iterable[InventoryItem]) -> None:
     known: set[object] = set()
     for listed in containers:
         place = (listed.subnet, listed.node, listed.node_uid)
         addresses = [listed.primary, *(grant.address for grant in listed.grants)]
-        if listed.container in known or place in known or len(set(addresses)) < len(addresses):
+        if listed.nc_id in known or place in known or len(set(addresses)) < len(addresses):
             raise Invalid(
-                f"container {listed.container}, its node or an address of it is listed twice", field="containers"
+                f"container {listed.nc_id}, its node or an address of it is listed twice", field="containers"
             )
-        known.update((listed.container, place))
+        known.update((listed.nc_id, place))
 
 
-def _loosen(books: Books, containers: Iterable[ListedContainer]) -> None:
+def _loosen(repo: Repository, containers: Iterable[InventoryItem]) -> None:
     """Take containers off the Nodes that they are not on any more, so that others can be put there in any order."""
     for listed in containers:
-        row = books.container(listed.container)
+        row = repo.nc(listed.nc_id)
         if row is not None and not row.closed and row.node_uid != listed.node_uid:
-            books.put_container(replace(row, node_uid=f"was {row.id}"))
+            repo.put_nc(replace(row, node_uid=f"was {row.id}"))
 
 
-def _settle_claim(holdings: Holdings, claim: AlarmRow, *, winner: int) -> Event:
+def _settle_claim(allocations: Allocations, claim: OwnershipConflictRow, *, winner: int) -> AllocationEvent:
     """Let one claim win or fail; whoever loses gets a new version, so that it is told."""
-    claimant = holdings.books.container_at(claim.claimant)
-    after, held = replace(claimant, version=claimant.version + 1), holdings.hold(claim.address, claim.grant)
+    claimant = allocations.repo.nc_by_number(claim.claimant)
+    after, held = replace(claimant, version=claimant.version + 1), allocations.hold(claim.address, claim.grant)
     won = claim.claimant == winner
     if won:
-        _take_away(holdings, holdings.books.container_at(claim.holder), claim.address)
-        after = holdings.assign(after, claim.address, claim.grant)
-    holdings.save(claimant, after)
-    return Event(container=claimant.id, granted=told([held] if won else []), note=f"{held.text} settled")
+        _take_away(allocations, allocations.repo.nc_by_number(claim.holder), claim.address)
+        after = allocations.assign(after, claim.address, claim.grant)
+    allocations.save(claimant, after)
+    return AllocationEvent(nc_id=claimant.id, granted=told([held] if won else []), note=f"{held.text} settled")
 
 
-def _take_away(holdings: Holdings, row: ContainerRow, address: int) -> None:
-    held = next(each for each in holdings.held(row) if each.address == address)
-    after = holdings.release(row, held, rested=0.0)
-    holdings.save(row, replace(after, version=row.version + 1))
+def _take_away(allocations: Allocations, row: NetworkContainerRow, address: int) -> None:
+    held = next(each for each in allocations.held(row) if each.address == address)
+    after = allocations.release(row, held, cooled_seconds=0.0)
+    allocations.save(row, replace(after, version=row.version + 1))
 
 
-def _tend_all(books: Books, names: Iterable[list[str]], *, wall: float) -> None:
+def _tend_all(repo: Repository, names: Iterable[list[str]], *, wall: float) -> None:
     for network, name in names:
-        subnet = books.subnet(SubnetName(network=network, name=name))
+        subnet = repo.subnet(SubnetName(network=network, name=name))
         if subnet is not None:
-            tend(books, subnet.number, wall=wall, announce=True)
+            tend(repo, subnet.number, wall=wall, announce=True)

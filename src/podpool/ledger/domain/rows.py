@@ -1,7 +1,7 @@
-"""What the books hold beside the blocks: subnets, containers, clusters.
+"""The rows of the database other than blocks: subnets, network containers (NCs), clusters, tokens, history.
 
-Rows are frozen; a change makes a new one. Times are seconds, stamps are whole milliseconds, both of the subnet's own
-time, which never goes back (`steady`): rest must not become shorter because somebody set a clock.
+Rows are frozen; a change makes a new one. Times are seconds, stamps are whole milliseconds. Both are in the subnet's
+own time, which never goes back (`time_at`): a clock that is set must not shorten a cooldown.
 """
 
 from typing import Literal
@@ -17,90 +17,92 @@ from podpool.ledger.messages import DemandReport, SubnetGrowth, SubnetName, Subn
 
 _encoder = msgspec.json.Encoder()
 
-_SET_BACK = 300.0
-"""A clock that is further back than this was set; less is how far the clocks of two replicas run apart."""
+_MAX_CLOCK_SKEW = 300.0
+"""Seconds. A clock that is further behind was set back; less is the skew between two replicas."""
 
 
 class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A subnet: as it was made, its counters, and what was decided for it."""
+    """A subnet: its spec, its counters, and the scaling decisions for it."""
 
     number: int
-    made: SubnetSpec
-    grown: tuple[SubnetGrowth, ...] = ()
+    spec: SubnetSpec
+    growths: tuple[SubnetGrowth, ...] = ()
     draining: bool = False
-    """Nothing is granted any more; what is held comes back as nodes let go of it."""
+    """Nothing is granted; addresses return as nodes release them."""
     revision: int = 0
-    latest: float = 0.0
-    """The latest moment that its time has reached,"""
-    shift: float = 0.0
-    """and how far its time is ahead of the wall clock."""
+    latest_time: float = 0.0
+    """The highest value of the subnet's time so far."""
+    clock_offset: float = 0.0
+    """The subnet's time less the wall clock."""
     held: int = 0
-    """Addresses that containers have, primaries too."""
-    resting: tuple[tuple[int, int], ...] = ()
-    """How many addresses rest from which stamp on, earliest first; the stamps are above `awake`."""
-    awake: int = UNUSED
-    """The rest of every address stamped at this or before is over. Never goes back: a rest that is over stays over."""
-    quiet_until: float = 0.0
-    """Nothing is granted before: after a restore nobody knows what was released just before it."""
+    """Addresses that NCs hold, primaries included."""
+    cooling: tuple[tuple[int, int], ...] = ()
+    """Stamps and the number of addresses that cool down from each, in order; all are above `reusable_stamp`."""
+    reusable_stamp: int = UNUSED
+    """The cooldown of every address freed at this stamp or before is over. Never goes back, so that it stays over."""
+    paused_until: float = 0.0
+    """Nothing is granted before: after a restore the last releases are not known."""
     granted: int = 0
+    """Addresses granted since the subnet was created."""
     released: int = 0
-    """How often an address was given and taken back, ever."""
+    """Addresses released since the subnet was created."""
     next_block: int | None = 0
-    """The first block that was not made yet."""
+    """The first block that was not created yet."""
     totals: tuple[int, ...] = ()
-    """What all containers will hold, on each rung of the ladder."""
+    """The addresses that all NCs will hold, for each scaler of the ladder."""
     unsettled: int = 0
-    """Foreign containers whose request may not answer the scaler yet,"""
-    reread_at: float | None = None
-    """and when to look again."""
-    need: int = 0
-    """Addresses that waiting Pods are short of,"""
-    wish: int = 0
-    """and that buffers are."""
-    lapse_at: float | None = None
-    """When the first of those who were called has let its turn pass."""
-    alarms: int = 0
+    """Third-party NCs whose request may not reflect the scaler yet."""
+    reinterpret_at: float | None = None
+    """When to infer the demand of third-party NCs again."""
+    pod_shortage: int = 0
+    """Addresses that waiting Pods lack."""
+    buffer_shortage: int = 0
+    """Addresses that buffers lack."""
+    notice_expires_at: float | None = None
+    """When the first notified NC loses its place in the queue."""
+    conflicts: int = 0
     grade: BatchGrade = BatchGrade()
     exhausted: bool = False
     due: float | None = None
-    """The wall clock's time at which something changes by itself."""
+    """The wall-clock time at which a timer of the subnet expires."""
 
     @property
     def name(self) -> SubnetName:
-        """How others call it."""
-        return SubnetName(network=self.made.network, name=self.made.name)
+        """Its network and name."""
+        return SubnetName(network=self.spec.network, name=self.spec.name)
 
     @property
-    def ground(self) -> SubnetLayout:
-        """Its addresses."""
-        return subnet_layout(self.made.cidr, self.made.gateway, self.made.keep_back, self.grown)
+    def layout(self) -> SubnetLayout:
+        """Its addresses and blocks."""
+        return subnet_layout(self.spec.cidr, self.spec.gateway, self.spec.excluded_ranges, self.growths)
 
     @property
     def cooldown(self) -> float:
         """The cooldown in force."""
-        return self.made.cooldown_exhausted if self.exhausted else self.made.cooldown
+        return self.spec.cooldown_exhausted if self.exhausted else self.spec.cooldown
 
-    def asleep(self, now: float) -> int:
-        """Count the addresses that rest at this moment."""
-        awake = max(self.awake, stamp(now - self.cooldown))
-        return sum(count for since, count in self.resting if since > awake)
+    def cooling_down(self, now: float) -> int:
+        """Count the addresses that cool down at this time."""
+        reusable_stamp = max(self.reusable_stamp, stamp(now - self.cooldown))
+        return sum(count for since, count in self.cooling if since > reusable_stamp)
 
-    def steady(self, wall: float) -> tuple[float, float]:
-        """Tell the subnet's time and shift: it stands still while clocks disagree, and goes on after one was set back.
+    def time_at(self, wall: float) -> tuple[float, float]:
+        """Return the subnet's time and clock offset at a wall-clock time.
 
-        Going on at once after every small step back would let two replicas push each other's time ahead.
+        The time stops while the clock is slightly behind, and continues after a clock was set back. If it continued
+        after every small step back, two replicas would push each other's time ahead.
         """
-        now = wall + self.shift
-        if now >= self.latest - _SET_BACK:
-            return max(now, self.latest), self.shift
-        return self.latest, self.latest - wall
+        now = wall + self.clock_offset
+        if now >= self.latest_time - _MAX_CLOCK_SKEW:
+            return max(now, self.latest_time), self.clock_offset
+        return self.latest_time, self.latest_time - wall
 
 
 class NetworkContainerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A container: whose it is, what was last asked for it, and what it is short of."""
+    """A network container: its owner, the last request, and what it lacks."""
 
     number: int
-    """What slots call it by."""
+    """The owner number in slots."""
     id: str
     cluster: str
     subnet: int
@@ -109,34 +111,34 @@ class NetworkContainerRow(msgspec.Struct, frozen=True, kw_only=True):
     boot_id: str | None = None
     version: int = 0
     epoch: int = 0
-    """The recovery since which its cluster has vouched for it; an older one's claims give way to a list."""
+    """The last recovery in which its cluster has listed it. An inventory overrides what an older one holds."""
     blocks: tuple[int, ...] = ()
-    """Where its addresses are, in order."""
+    """The blocks that contain its addresses, in order."""
     wanted: int = 0
     released: tuple[str, ...] = ()
-    rested: float = 0.0
+    cooled_seconds: float = 0.0
     report: DemandReport | None = None
     pinned: Scaler | None = None
     load: Load | None = None
-    """What it counts for in the subnet's totals."""
-    reading: InferredDemand | None = None
-    """How its request is read, when its agent is a foreign one."""
-    need: int = 0
-    need_since: float | None = None
-    """Since when Pods of it wait; see `turns`."""
-    wish: int = 0
-    wish_since: float | None = None
-    called: float | None = None
-    """When it could be served first, since its last call."""
+    """Its part in the subnet's totals."""
+    inferred: InferredDemand | None = None
+    """The demand inferred from the request of a third-party agent."""
+    pod_shortage: int = 0
+    pod_short_since: float | None = None
+    """Since when its Pods wait, see `fair_queue`."""
+    buffer_shortage: int = 0
+    buffer_short_since: float | None = None
+    notified_at: float | None = None
+    """When it was first notified since its last request that addresses are available."""
     closed: bool = False
 
     @property
     def unsettled(self) -> bool:
-        """Its request may not answer the scaler yet."""
-        return self.reading is not None and not self.reading.settled
+        """Whether its request may not reflect the scaler yet."""
+        return self.inferred is not None and not self.inferred.settled
 
-    def shut(self) -> "NetworkContainerRow":
-        """Close it for good; whatever it had must have been taken from it."""
+    def close(self) -> "NetworkContainerRow":
+        """Return it closed for good; its addresses must have been released."""
         return msgspec.structs.replace(
             self,
             closed=True,
@@ -145,34 +147,34 @@ class NetworkContainerRow(msgspec.Struct, frozen=True, kw_only=True):
             released=(),
             report=None,
             load=None,
-            reading=None,
-            need=0,
-            need_since=None,
-            wish=0,
-            wish_since=None,
-            called=None,
+            inferred=None,
+            pod_shortage=0,
+            pod_short_since=None,
+            buffer_shortage=0,
+            buffer_short_since=None,
+            notified_at=None,
         )
 
 
 class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster: its term, its last call, and whether it has listed since the last restore."""
+    """A cluster: its term, its last request, and whether it has sent its inventory since the last restore."""
 
     id: str
     term: int = 0
     number: int = 0
     open: bool = True
-    """False when a restore ended the term."""
+    """False once a restore has ended the term."""
     epoch: int = 0
     losses: tuple[float, ...] = ()
-    """When containers were given up because their nodes were gone, of late; see `brake`."""
-    braked: float | None = None
-    """Since when too many are lost at once: none is given up,"""
-    agreed_until: float | None = None
-    """and until when a person agrees to it all the same."""
+    """When NCs were recently released because their nodes were gone, see `circuit_breaker`."""
+    breaker_open_since: float | None = None
+    """Since when the circuit breaker is open."""
+    loss_confirmed_until: float | None = None
+    """Until when an operator's confirmation keeps it closed."""
 
 
 class OwnershipConflictRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A claim that a list made on an address which another list had claimed before."""
+    """An inventory claims an address that another inventory has claimed before."""
 
     subnet: int
     address: int
@@ -182,18 +184,18 @@ class OwnershipConflictRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocationEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """What one container went through in one call; a batch of them is one row."""
+    """The change of one NC in one request; all events of a request are one row."""
 
-    container: str
+    nc_id: str
     granted: tuple[tuple[str, str], ...] = ()
-    """Address and grant; a primary has no grant."""
+    """Addresses with their grant IDs; a primary has an empty one."""
     released: tuple[tuple[str, str], ...] = ()
     closed: bool = False
     note: str = ""
 
 
 class EventRow(msgspec.Struct, frozen=True, kw_only=True):
-    """What one call did, as it was logged."""
+    """The logged changes of one request."""
 
     number: int
     at: float
@@ -202,7 +204,7 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AllocationPeriodRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An address in one container's hands, from when to when."""
+    """The time in which an NC holds an address."""
 
     number: int = 0
     network: str
@@ -210,7 +212,7 @@ class AllocationPeriodRow(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     cluster: str
     node: str
-    container: str
+    nc_id: str
     grant: str
     """Empty for a primary."""
     since: float
@@ -218,7 +220,7 @@ class AllocationPeriodRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PodUsageRow(msgspec.Struct, frozen=True, kw_only=True):
-    """An address in a Pod's hands, as its cluster reported."""
+    """The time in which a Pod uses an address, as its cluster reported."""
 
     network: str
     address: str
@@ -232,13 +234,13 @@ class PodUsageRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which part of the past is asked for, the latest first."""
+    """A query of the history; results come the latest first."""
 
     by: Literal["address", "node", "name"]
-    """The last is a Pod's."""
+    """`name` is that of a Pod."""
     value: str
     namespace: str | None = None
-    """Of the Pod; without, of any."""
+    """Of the Pod; None for all namespaces."""
     cluster: str | None = None
     begin: float
     end: float
@@ -246,29 +248,29 @@ class HistoryQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """Tell what the stores ask for, in their order; the namespace is for Pods alone."""
+        """The parameters of the SQL statements, in their order; only Pods have a namespace."""
         return self.value, self.cluster, self.end, self.begin, self.limit
 
 
 class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
-    """Who may call. The secret itself is with its owner alone."""
+    """A token; the secret itself is not stored."""
 
     id: str
     name: str
     digest: bytes
     """SHA-256 of the whole token."""
-    made: float
+    created_at: float
     admin: bool = False
     cluster: str | None = None
-    """Whom it speaks for: said when it was made, or by its first use."""
+    """The cluster that it is bound to, when created or by its first use."""
     revoked: bool = False
 
 
 def stamp(seconds: float) -> int:
-    """Turn a moment into a stamp."""
+    """Convert a time to a stamp."""
     return round(seconds * 1_000)
 
 
-def text_of(row: object) -> str:
-    """Write a row as JSON."""
+def encode_row(row: object) -> str:
+    """Encode a row as JSON."""
     return _encoder.encode(row).decode()

@@ -1,7 +1,7 @@
-"""What is decided for a subnet as a whole: its rung, whether it is exhausted, and when to look again.
+"""The scaling decisions for a subnet: its scaler, whether it is exhausted, and when to decide again.
 
-All of it is a function of the subnet's row, whose sums cover all containers in all clusters, and of its time. The
-all-clear waits until what everybody will hold with the scaler in force fits below the upper threshold.
+They are functions of the subnet's row, whose totals cover all NCs in all clusters, and of its time. Exhaustion ends
+when the addresses that all NCs will hold with the scaler in force fit below the upper threshold.
 """
 
 from functools import lru_cache
@@ -15,60 +15,61 @@ from podpool.ledger.domain.rows import SubnetRow
 
 
 @lru_cache(maxsize=1024)
-def rungs(batch: int, buffer: int) -> tuple[Scaler, ...]:
-    """List the scalers of a subnet, from the one that it was made with down to the bare one."""
+def _ladder(batch: int, buffer: int) -> tuple[Scaler, ...]:
     return batch_ladder(Scaler(batch, buffer))
 
 
 @lru_cache(maxsize=1 << 14)
 def reservations(load: Load, batch: int, buffer: int) -> tuple[int, ...]:
-    """Count what a container will hold, on each rung."""
-    return tuple(load.reservation(scaler) for scaler in rungs(batch, buffer))
+    """Return the addresses that an NC will hold, for each scaler of the ladder."""
+    return tuple(load.reservation(scaler) for scaler in _ladder(batch, buffer))
 
 
-def rungs_of(subnet: SubnetRow) -> tuple[Scaler, ...]:
-    """List the scalers of this subnet."""
-    return rungs(subnet.made.batch, subnet.made.buffer)
+def scaler_ladder(subnet: SubnetRow) -> tuple[Scaler, ...]:
+    """Return the scalers of a subnet, from that of its spec down to the smallest."""
+    return _ladder(subnet.spec.batch, subnet.spec.buffer)
 
 
 def scaler_of(subnet: SubnetRow) -> Scaler:
-    """Tell the scaler in force."""
-    return rungs_of(subnet)[subnet.grade.rung]
+    """Return the scaler in force."""
+    return scaler_ladder(subnet)[subnet.grade.rung]
 
 
 def reserved(subnet: SubnetRow, now: float) -> int:
-    """Count everything that cannot be granted now."""
-    return subnet.held + subnet.asleep(now)
+    """Count the addresses that cannot be granted now."""
+    return subnet.held + subnet.cooling_down(now)
 
 
-def judge(subnet: SubnetRow, now: float) -> SubnetRow:
-    """Decide rung and exhaustion anew, and when to do so again; what drains is to hold no idle address."""
+def decide_scaling(subnet: SubnetRow, now: float) -> SubnetRow:
+    """Return the subnet with its scaler, exhaustion and next timer; nodes of a draining subnet keep nothing idle."""
     if subnet.draining:
-        bare = replace(subnet, grade=BatchGrade(len(subnet.totals) - 1), exhausted=True)
-        return replace(bare, due=_due(bare, now))
-    made, capacity = subnet.made, subnet.ground.capacity
-    view = SubnetDemand(totals=subnet.totals, capacity=capacity, waiting=subnet.need > 0, settled=subnet.unsettled == 0)
-    rules = BatchRules(upper=made.upper_threshold, margin=made.step_up_margin, hold=made.step_up_hold)
-    graded = grade_batch(subnet.grade, view, now=now, rules=rules)
+        smallest = replace(subnet, grade=BatchGrade(len(subnet.totals) - 1), exhausted=True)
+        return replace(smallest, due=_due(smallest, now))
+    spec, capacity = subnet.spec, subnet.layout.capacity
+    demand = SubnetDemand(
+        totals=subnet.totals, capacity=capacity, waiting=subnet.pod_shortage > 0, settled=subnet.unsettled == 0
+    )
+    rules = BatchRules(upper=spec.upper_threshold, margin=spec.step_up_margin, hold=spec.step_up_hold)
+    grade = grade_batch(subnet.grade, demand, now=now, rules=rules)
     exhausted = is_exhausted(
         before=subnet.exhausted,
         reserved=reserved(subnet, now),
-        projected=subnet.totals[graded.rung],
+        projected=subnet.totals[grade.rung],
         capacity=capacity,
-        upper=made.upper_threshold,
-        lower=made.lower_threshold,
+        upper=spec.upper_threshold,
+        lower=spec.lower_threshold,
     )
-    judged = replace(subnet, grade=graded, exhausted=exhausted)
-    return replace(judged, due=_due(judged, now))
+    decided = replace(subnet, grade=grade, exhausted=exhausted)
+    return replace(decided, due=_due(decided, now))
 
 
 def _due(subnet: SubnetRow, now: float) -> float | None:
-    moments = [subnet.reread_at, subnet.lapse_at]
+    timers = [subnet.reinterpret_at, subnet.notice_expires_at]
     if subnet.grade.better_since is not None:
-        moments.append(subnet.grade.better_since + subnet.made.step_up_hold)
-    if subnet.quiet_until > now:
-        moments.append(subnet.quiet_until)
-    if subnet.exhausted or subnet.need or subnet.wish:  # else nobody is concerned when a rest ends
-        moments.extend(since / 1_000 + subnet.cooldown for since, _ in subnet.resting[:1])
-    known = [moment for moment in moments if moment is not None]
-    return min(known) - subnet.shift if known else None
+        timers.append(subnet.grade.better_since + subnet.spec.step_up_hold)
+    if subnet.paused_until > now:
+        timers.append(subnet.paused_until)
+    if subnet.exhausted or subnet.pod_shortage or subnet.buffer_shortage:  # else the end of a cooldown changes nothing
+        timers.extend(since / 1_000 + subnet.cooldown for since, _ in subnet.cooling[:1])
+    running = [timer for timer in timers if timer is not None]
+    return min(running) - subnet.clock_offset if running else None

@@ -1,7 +1,7 @@
 """The ledger itself: each call as a work on the store, with the clock and the randomness that it was given.
 
 `start` notices a restore; `run` does what time alone brings about; `stop` ends the streams. Several of these may stand
-on one store. What a person asks for is in `administration`.
+on one store. What a person asks for is in `admin`.
 """
 
 import asyncio
@@ -15,23 +15,23 @@ from typing import TypeVar
 import msgspec
 
 from podpool.ledger import messages as m
-from podpool.ledger.admin_messages import PodReport, Taken
-from podpool.ledger.domain.admin import Administration
-from podpool.ledger.domain.allocations import Holdings
-from podpool.ledger.domain.circuit_breaker import Brake
-from podpool.ledger.domain.convert import container_record, container_state, subnet_state
+from podpool.ledger.admin_messages import PodReport, PodReportResponse
+from podpool.ledger.domain.admin import AdminService
+from podpool.ledger.domain.allocations import Allocations
+from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.ledger.domain.convert import nc_record, nc_state, subnet_state
 from podpool.ledger.domain.fencing import admit, begin_recovery, open_term
-from podpool.ledger.domain.history import read_events, take_report, trim
+from podpool.ledger.domain.history import index_events, take_report, trim
 from podpool.ledger.domain.reconcile import reconcile
-from podpool.ledger.domain.recovery import alarms, take_listing
+from podpool.ledger.domain.recovery import conflicts, take_listing
 from podpool.ledger.domain.settle import tend
-from podpool.ledger.domain.subnet_transaction import Desk
+from podpool.ledger.domain.subnet_transaction import SubnetTransaction
 from podpool.ledger.domain.subnets import found
 from podpool.ledger.domain.utilization_cache import UtilizationCache
-from podpool.ledger.errors import LedgerError, NotFound, TwoOwners, Unavailable
-from podpool.ledger.storage.group_commit import Shared
-from podpool.ledger.storage.rows import ContainerRow
-from podpool.ledger.storage.store import Books, Store
+from podpool.ledger.errors import LedgerError, NotFound, OwnershipDisputed, Unavailable
+from podpool.ledger.domain.repository import BatchTransaction
+from podpool.ledger.domain.rows import NetworkContainerRow
+from podpool.ledger.domain.repository import Repository, LedgerStore
 from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
@@ -46,29 +46,29 @@ _HEARTBEAT = 15.0
 """A stream that is silent for longer is told that it is still there."""
 
 
-class Habits(msgspec.Struct, frozen=True, kw_only=True):
+class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What may be set for a ledger as a whole."""
 
-    brake: Brake = Brake()
+    brake: BreakerSettings = BreakerSettings()
     history: float = 30 * 86_400.0
     """For how many seconds the past is kept."""
     refresh: float = 0.0
     """How often utilisation is read from the books, in seconds; 0 reads it each time."""
 
 
-class Ledger:
+class LedgerService:
     """The authority on subnets, on one store."""
 
-    def __init__(self, store: Store, *, clock: Clock, rng: random.Random, habits: Habits | None = None) -> None:
+    def __init__(self, store: LedgerStore, *, clock: Clock, rng: random.Random, settings: LedgerSettings | None = None) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._habits = habits or Habits()
+        self._habits = settings or LedgerSettings()
         self._cache = UtilizationCache(store, clock=clock, rate=self._habits.refresh)
         self._streams: dict[int, asyncio.Event] = {}
         self._tickets = itertools.count()
         self._stopped = False
-        self.administration = Administration(
+        self.admin = AdminService(
             store,
             clock=clock,
             rng=rng,
@@ -80,8 +80,8 @@ class Ledger:
     async def start(self) -> None:
         """Ask the witness whether the books are the last ones; if they are not, recover."""
         await self._store.begin(
-            lambda books, restored: begin_recovery(
-                books, floor=restored.revision, members=restored.members, wall=self._clock.wall()
+            lambda repo, restored: begin_recovery(
+                repo, floor=restored.revision, members=restored.members, wall=self._clock.wall()
             )
         )
 
@@ -102,82 +102,82 @@ class Ledger:
     async def tick(self) -> None:
         """Do what is due now: rests and holds that are over, turns that have passed."""
         wall = self._clock.wall()
-        for number in await self._store.read(lambda books: books.due(wall)):
+        for number in await self._store.read(lambda repo: repo.due(wall)):
             await self._store.write(partial(tend, number=number, wall=wall))
 
     async def tidy(self) -> None:
         """Read what happened into the history, and forget what is too old; a little at a time."""
-        while await self._store.write(read_events):
+        while await self._store.write(index_events):
             pass
         before = self._clock.wall() - self._habits.history
-        while await self._store.write(lambda books: trim(books, before=before)):
+        while await self._store.write(lambda repo: trim(repo, before=before)):
             pass
 
-    async def open_term(self, opening: m.OpenTerm) -> m.Term:
+    async def open_term(self, opening: m.OpenTermRequest) -> m.Term:
         """Give a cluster its next term."""
         wall = self._clock.wall()
-        return await self._store.write(lambda books: open_term(books, opening, wall=wall))
+        return await self._store.write(lambda repo: open_term(repo, opening, wall=wall))
 
-    async def reconcile(self, call: m.Reconcile) -> m.ReconcileAnswer:
+    async def reconcile(self, call: m.ReconcileRequest) -> m.ReconcileResponse:
         """Bring containers to what they should be."""
-        return await self._decide(Shared(self._reconcile, call))
+        return await self._decide(BatchTransaction(self._reconcile, call))
 
-    def _reconcile(self, books: Books, calls: Sequence[m.Reconcile]) -> list[m.ReconcileAnswer | LedgerError]:
-        return reconcile(books, calls, wall=self._clock.wall(), rng=self._rng, brake=self._habits.brake)
+    def _reconcile(self, repo: Repository, calls: Sequence[m.ReconcileRequest]) -> list[m.ReconcileResponse | LedgerError]:
+        return reconcile(repo, calls, wall=self._clock.wall(), rng=self._rng, brake=self._habits.brake)
 
-    async def take_pods(self, report: PodReport) -> Taken:
+    async def take_pods(self, report: PodReport) -> PodReportResponse:
         """Write down which Pods of a cluster have which addresses."""
-        return Taken(count=await self._store.write(lambda books: take_report(books, report)))
+        return PodReportResponse(count=await self._store.write(lambda repo: take_report(repo, report)))
 
-    async def take_listing(self, listing: m.Listing) -> m.ListingAnswer:
+    async def take_listing(self, listing: m.Inventory) -> m.InventoryResponse:
         """Take in what a cluster has, if it is wanted."""
         wall = self._clock.wall()
 
-        def work(books: Books) -> m.ListingAnswer | LedgerError:
-            cluster = admit(books, listing.cluster, term=listing.term, seen=listing.seen, wall=wall)
+        def work(repo: Repository) -> m.InventoryResponse | LedgerError:
+            cluster = admit(repo, listing.cluster, term=listing.term, seen=listing.seen, wall=wall)
             if isinstance(cluster, LedgerError):
                 return cluster
-            if cluster.epoch < books.epoch:
-                take_listing(books, listing, cluster, wall=wall)
-            return _listing_answer(books, listing, wall=wall)
+            if cluster.epoch < repo.epoch:
+                take_listing(repo, listing, cluster, wall=wall)
+            return _listing_answer(repo, listing, wall=wall)
 
         return await self._decide(work)
 
-    async def containers(self, cluster: str) -> m.Containers:
+    async def ncs(self, cluster: str) -> m.NetworkContainerList:
         """Show the open containers of a cluster."""
         wall = self._clock.wall()
 
-        def work(books: Books) -> m.Containers:
-            desks = {row.number: Holdings(books, row, wall=wall) for row in books.subnets()}
-            records = [container_record(desks[row.subnet], row) for row in books.containers(cluster)]
-            return m.Containers(revision=books.revision, containers=tuple(records))
+        def work(repo: Repository) -> m.NetworkContainerList:
+            desks = {row.number: Allocations(repo, row, wall=wall) for row in repo.subnets()}
+            records = [nc_record(desks[row.subnet], row) for row in repo.ncs(cluster)]
+            return m.NetworkContainerList(revision=repo.revision, network_containers=tuple(records))
 
         return await self._store.read(work)
 
-    async def create_subnet(self, new: m.NewSubnet) -> m.SubnetState:
+    async def create_subnet(self, new: m.SubnetSpec) -> m.SubnetState:
         """Make a subnet."""
-        return await self.administration.create_subnet(new)
+        return await self.admin.create_subnet(new)
 
-    async def subnets(self) -> m.Subnets:
+    async def subnets(self) -> m.SubnetList:
         """Show all subnets."""
         wall = self._clock.wall()
         return await self._store.read(
-            lambda books: m.Subnets(
-                revision=books.revision,
-                subnets=tuple(subnet_state(books, row, wall=wall) for row in books.subnets()),
+            lambda repo: m.SubnetList(
+                revision=repo.revision,
+                subnets=tuple(subnet_state(repo, row, wall=wall) for row in repo.subnets()),
             )
         )
 
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Show one subnet."""
         wall = self._clock.wall()
-        return await self._store.read(lambda books: subnet_state(books, found(books, name), wall=wall))
+        return await self._store.read(lambda repo: subnet_state(repo, found(repo, name), wall=wall))
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
         """Show how full a subnet is."""
         return [await self._cache.get(name)]
 
-    async def changes(self, cluster: str) -> AsyncGenerator[m.Change | None, None]:
+    async def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
         """Follow all subnets for a cluster: each as it is, then as it changes; None now and then, as a sign of life.
 
         What changes while somebody is slow is told once, as it then is.
@@ -189,12 +189,12 @@ class Ledger:
             pending.update(dict.fromkeys(changed))
             stirred.set()
 
-        leave = self._store.follow(listen)
+        leave = self._store.subscribe(listen)
         ticket = next(self._tickets)
         self._streams[ticket] = stirred
-        shown: dict[int, m.Change] = {}
+        shown: dict[int, m.SubnetChange] = {}
         try:
-            listen(await self._store.read(lambda books: [row.number for row in books.subnets()]))
+            listen(await self._store.read(lambda repo: [row.number for row in repo.subnets()]))
             while not self._stopped:
                 stirred.clear()
                 for number in list(pending):
@@ -216,23 +216,23 @@ class Ledger:
             leave()
             del self._streams[ticket]
 
-    def _change(self, books: Books, number: int, cluster: str) -> m.Change | None:
+    def _change(self, repo: Repository, number: int, cluster: str) -> m.SubnetChange | None:
         wall = self._clock.wall()
         try:
-            row = books.subnet_at(number)
+            row = repo.subnet_by_number(number)
         except LookupError:  # deleted
             return None
-        desk = Desk(books, row, wall=wall)
-        return m.Change(state=desk.state, servable=tuple(desk.servable(cluster)))
+        desk = SubnetTransaction(repo, row, wall=wall)
+        return m.SubnetChange(state=desk.state, servable=tuple(desk.servable(cluster)))
 
-    async def _decide(self, work: Callable[[Books], T | LedgerError]) -> T:
+    async def _decide(self, work: Callable[[Repository], T | LedgerError]) -> T:
         outcome = await self._store.write(work)
         if isinstance(outcome, LedgerError):
             raise outcome
         return outcome
 
 
-def _essence(change: m.Change) -> object:
+def _essence(change: m.SubnetChange) -> object:
     """Tell what makes a change worth telling: not every grant, and not the passing of time."""
     state = change.state
     return (
@@ -241,7 +241,7 @@ def _essence(change: m.Change) -> object:
         state.exhausted,
         state.frozen,
         state.waiting,
-        state.wishing,
+        state.waiting_for_buffer,
         state.draining,
         change.servable,
     )
@@ -256,20 +256,20 @@ async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(seconds)
 
 
-def _listing_answer(books: Books, listing: m.Listing, *, wall: float) -> m.ListingAnswer:
-    disputed = {number for row in books.alarms() for number in (row.holder, row.claimant)}
-    found = [books.container(each.container) for each in listing.containers]
+def _listing_answer(repo: Repository, listing: m.Inventory, *, wall: float) -> m.InventoryResponse:
+    disputed = {number for row in repo.conflicts() for number in (row.holder, row.claimant)}
+    found = [repo.nc(each.nc_id) for each in listing.network_containers]
     ours = [row if row and row.cluster == listing.cluster else None for row in found]
     own = {row.id for row in ours if row}
-    raised = tuple(each for each in alarms(books) if own & {each.holder, each.claimant})
-    results = [_listed(books, row, disputed, wall=wall) for row in ours]
-    return m.ListingAnswer(revision=books.revision, results=tuple(results), alarms=raised)
+    raised = tuple(each for each in conflicts(repo) if own & {each.holder, each.claimant})
+    results = [_listed(repo, row, disputed, wall=wall) for row in ours]
+    return m.InventoryResponse(revision=repo.revision, results=tuple(results), conflicts=raised)
 
 
-def _listed(books: Books, row: ContainerRow | None, disputed: set[int], *, wall: float) -> m.Result:
+def _listed(repo: Repository, row: NetworkContainerRow | None, disputed: set[int], *, wall: float) -> m.NetworkContainerResult:
     if row is None:
-        return m.Result(error=NotFound("the books do not have this container", field="container").problem)
+        return m.NetworkContainerResult(error=NotFound("the books do not have this container", field="nc_id").problem)
     if row.number in disputed:
-        return m.Result(error=TwoOwners(f"container {row.id} has a part in an alarm", field="container").problem)
-    holdings = Holdings(books, books.subnet_at(row.subnet), wall=wall)
-    return m.Result(state=container_state(holdings, row))
+        return m.NetworkContainerResult(error=OwnershipDisputed(f"container {row.id} has a part in an alarm", field="nc_id").problem)
+    allocations = Allocations(repo, repo.subnet_by_number(row.subnet), wall=wall)
+    return m.NetworkContainerResult(state=nc_state(allocations, row))

@@ -1,11 +1,11 @@
-"""The addresses of a subnet: which there are, and in which block and slot each is kept.
+"""The addresses of a subnet, and the block and slot of each.
 
-Capacity is the size of its CIDRs less network and broadcast address of each (IPv4), gateway, and what is kept back. A
-block is 64 addresses in a row, counted from where its stretch begins; blocks without a single member are never made, so
-an IPv6 /64 with half of it kept back costs nothing.
+Capacity is the size of the CIDRs less network and broadcast address of each (IPv4), gateway, and excluded ranges. A
+block is 64 consecutive addresses, counted from the start of its segment. Blocks without a usable address are never
+created, so an IPv6 /64 with half of it excluded costs nothing.
 
-What must hold: an address stays in its slot when the subnet grows. So what is added lies in stretches of its own, whose
-blocks are numbered behind all that were there.
+Invariant: an address stays in its slot when the subnet grows. Added addresses are therefore segments of their own,
+whose blocks are numbered after all earlier ones.
 """
 
 from bisect import bisect_left
@@ -19,16 +19,16 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix, parse_range
 from podpool.ledger.messages import SubnetGrowth
 
-BLOCK = 64
-"""Addresses in a block: its row stays below 2 KB, and was measured twice as fast as one of 7 KB."""
+BLOCK_SIZE = 64
+"""Addresses in a block. The row stays below 2 KB; a row of 7 KB halves the rate."""
 
-_MOST_HOST_BITS = 68
-_MOST_BLOCKS = 1 << 63
-"""A block's number must fit into 63 bits."""
+_MAX_HOST_BITS = 68
+_MAX_BLOCKS = 1 << 63
+"""A block number must fit into 63 bits."""
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """Addresses that came together, and the number of their first block."""
+    """Addresses that were added together, and the number of their first block."""
 
     first: int
     last: int
@@ -36,28 +36,29 @@ class Segment(msgspec.Struct, frozen=True):
 
     @property
     def end(self) -> int:
-        """The number behind its last block."""
-        return self.base + -(-(self.last - self.first + 1) // BLOCK)
+        """The number after its last block."""
+        return self.base + -(-(self.last - self.first + 1) // BLOCK_SIZE)
 
-    def block(self, number: int) -> int:
-        """Tell the first address of a block."""
-        return self.first + (number - self.base) * BLOCK
+    def first_address(self, number: int) -> int:
+        """Return the first address of a block."""
+        return self.first + (number - self.base) * BLOCK_SIZE
 
 
 class SubnetLayout(msgspec.Struct, frozen=True, kw_only=True):
-    """Networks, and which of their addresses may be given."""
+    """The CIDRs of a subnet, and which of their addresses can be granted."""
 
     prefixes: tuple[Prefix, ...]
-    """None of them inside another; the one that the subnet was made with, or what has grown around it, comes first."""
-    stretches: tuple[Segment, ...]
-    """In the order of their blocks."""
+    """None contains another; the one that the subnet was created with, or a larger one around it, comes first."""
+    segments: tuple[Segment, ...]
+    """In order of their blocks."""
     cidrs: tuple[str, ...]
-    """The networks as people write them."""
+    """The prefixes as text."""
     members: RangeSet
+    """The addresses that can be granted."""
     capacity: int
-    """How many may be given,"""
-    kept_back: int
-    """and how many never are although they could be: the gateway, and what a person keeps back."""
+    """How many those are."""
+    excluded: int
+    """How many usable addresses are never granted: the gateway and the excluded ranges."""
 
     @property
     def family(self) -> Family:
@@ -66,59 +67,59 @@ class SubnetLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def edges(self) -> tuple[int, ...]:
-        """The first and the last address of each network."""
+        """The first and the last address of each CIDR."""
         return tuple(end for each in self.prefixes for end in (each.range.first, each.range.last))
 
-    def place(self, address: int) -> tuple[int, int]:
-        """Tell the block and the slot of an address."""
-        for stretch in self.stretches:
-            if stretch.first <= address <= stretch.last:
-                block, slot = divmod(address - stretch.first, BLOCK)
-                return stretch.base + block, slot
+    def locate(self, address: int) -> tuple[int, int]:
+        """Return the block and the slot of an address."""
+        for segment in self.segments:
+            if segment.first <= address <= segment.last:
+                block, slot = divmod(address - segment.first, BLOCK_SIZE)
+                return segment.base + block, slot
         raise AssertionError(f"{self.text(address)} is not in {self}")
 
     def address(self, block: int, slot: int) -> int:
-        """Tell the address in a slot."""
-        return self._stretch(block).block(block) + slot
+        """Return the address of a slot."""
+        return self._segment(block).first_address(block) + slot
 
     def slots(self, block: int) -> list[int]:
-        """List the slots of a block that hold members."""
-        stretch = self._stretch(block)
-        first = stretch.block(block)
-        inside = self.members.within(Range(self.family, first, min(first + BLOCK - 1, stretch.last)))
+        """Return the slots of a block that can be granted."""
+        segment = self._segment(block)
+        first = segment.first_address(block)
+        inside = self.members.within(Range(self.family, first, min(first + BLOCK_SIZE - 1, segment.last)))
         return [value - first for each in inside.ranges for value in range(each.first, each.last + 1)]
 
     def next_block(self, at_least: int) -> int | None:
-        """Find the first block from this one on that has a member."""
-        for stretch in self.stretches:
-            start = stretch.block(max(at_least, stretch.base))
+        """Return the first block from this one on with an address that can be granted."""
+        for segment in self.segments:
+            start = segment.first_address(max(at_least, segment.base))
             at = bisect_left(self.members.ranges, start, key=lambda each: each.last)
             if at < len(self.members.ranges):
                 found = max(start, self.members.ranges[at].first)
-                if found <= stretch.last:
-                    return stretch.base + (found - stretch.first) // BLOCK
+                if found <= segment.last:
+                    return segment.base + (found - segment.first) // BLOCK_SIZE
         return None
 
     def overlaps(self, other: "SubnetLayout") -> Prefix | None:
-        """Find a network of the other's that shares an address with one of these."""
+        """Return a CIDR of another subnet that overlaps one of this."""
         pairs = ((mine, theirs) for mine in self.prefixes for theirs in other.prefixes)
         return next((theirs for mine, theirs in pairs if mine.range.overlaps(theirs.range)), None)
 
     def text(self, address: int) -> str:
-        """Write an address."""
+        """Format an address."""
         return self.family.text(address)
 
     def parse(self, text: str, *, what: str) -> int:
-        """Read an address that must be a member."""
+        """Parse an address that can be granted."""
         address = parse_address(text, what=what)
         if address.family is not self.family or address.value not in self.members:
-            raise InvalidInput(what, text, f"is not an address that {self} gives")
+            raise InvalidInput(what, text, f"is not an address of {self} that can be granted")
         return address.value
 
-    def _stretch(self, block: int) -> Segment:
-        for stretch in self.stretches:
-            if block < stretch.end:
-                return stretch
+    def _segment(self, block: int) -> Segment:
+        for segment in self.segments:
+            if block < segment.end:
+                return segment
         raise AssertionError(f"{self} has no block {block}")
 
     def __str__(self) -> str:
@@ -126,30 +127,30 @@ class SubnetLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=4096)
-def subnet_layout(cidr: str, gateway: str | None, keep_back: tuple[str, ...], grown: tuple[SubnetGrowth, ...] = ()) -> SubnetLayout:
-    """Read what a person wrote about a subnet, and what it was given since."""
+def subnet_layout(cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], growths: tuple[SubnetGrowth, ...] = ()) -> SubnetLayout:
+    """Return the layout of a subnet, from the fields of its spec and its growths."""
     prefixes: tuple[Prefix, ...] = ()
-    stretches: tuple[Segment, ...] = ()
-    for each in (_network(cidr), *(_network(growth.cidr) for growth in grown)):
-        stretches += tuple(_added(each, prefixes, base=stretches[-1].end if stretches else 0))
-        prefixes = _joined(prefixes, each)
-    if stretches[-1].end > _MOST_BLOCKS:
-        raise InvalidInput("cidr", str(prefixes[-1]), "makes the subnet too large: make another subnet")
-    kept = [_kept(text, prefixes) for text in (*keep_back, *(text for growth in grown for text in growth.keep_back))]
+    segments: tuple[Segment, ...] = ()
+    for each in (_parse_cidr(cidr), *(_parse_cidr(growth.cidr) for growth in growths)):
+        segments += tuple(_new_segments(each, prefixes, base=segments[-1].end if segments else 0))
+        prefixes = _merge(prefixes, each)
+    if segments[-1].end > _MAX_BLOCKS:
+        raise InvalidInput("cidr", str(prefixes[-1]), "makes the subnet too large: create another subnet")
+    excluded = [_parse_excluded(text, prefixes) for text in (*excluded_ranges, *(text for growth in growths for text in growth.excluded_ranges))]
     if gateway is not None:
-        value = _inside(parse_address(gateway, what="gateway"), prefixes).value
-        kept.append(Range(prefixes[0].family, value, value))
+        value = _require_inside(parse_address(gateway, what="gateway"), prefixes).value
+        excluded.append(Range(prefixes[0].family, value, value))
     usable = RangeSet.of(map(_usable, prefixes))
-    members = usable - RangeSet.of(kept)
+    members = usable - RangeSet.of(excluded)
     if not members.size:
-        raise InvalidInput("keep_back", ", ".join(keep_back), f"leaves no address of {prefixes[0]}: keep back less")
+        raise InvalidInput("excluded_ranges", ", ".join(excluded_ranges), f"leaves no address of {prefixes[0]}: exclude less")
     return SubnetLayout(
         prefixes=prefixes,
-        stretches=stretches,
+        segments=segments,
         cidrs=tuple(map(str, prefixes)),
         members=members,
         capacity=members.size,
-        kept_back=usable.size - members.size,
+        excluded=usable.size - members.size,
     )
 
 
@@ -157,45 +158,45 @@ def _usable(prefix: Prefix) -> Range:
     return prefix.usable if prefix.family is Family.V4 else prefix.range
 
 
-def _added(new: Prefix, prefixes: Iterable[Prefix], *, base: int) -> Iterable[Segment]:
-    """Number the addresses that a network adds."""
+def _new_segments(new: Prefix, prefixes: Iterable[Prefix], *, base: int) -> Iterable[Segment]:
+    """Yield the segments that a CIDR adds."""
     for each in (RangeSet((new.range,)) - RangeSet.of([old.range for old in prefixes])).ranges:
-        stretch = Segment(each.first, each.last, base)
-        base = stretch.end
-        yield stretch
+        segment = Segment(each.first, each.last, base)
+        base = segment.end
+        yield segment
 
 
-def _joined(prefixes: tuple[Prefix, ...], new: Prefix) -> tuple[Prefix, ...]:
-    """Put a network beside others, or in the place of those that it contains."""
+def _merge(prefixes: tuple[Prefix, ...], new: Prefix) -> tuple[Prefix, ...]:
+    """Return the prefixes with a new one, which replaces those that it contains."""
     for old in prefixes:
         if old.family is not new.family:
-            raise InvalidInput("cidr", str(new), f"is not of the family of {old}: make another subnet")
+            raise InvalidInput("cidr", str(new), f"is not of the address family of {old}: create another subnet")
         if old.range.overlaps(new.range) and old.length <= new.length:
-            raise InvalidInput("cidr", str(new), f"is in {old}, which the subnet has")
+            raise InvalidInput("cidr", str(new), f"is part of {old}, which the subnet has already")
     kept = [old for old in prefixes if not old.range.overlaps(new.range)]
     first = not prefixes or prefixes[0] not in kept
     return (new, *kept) if first else (*kept, new)
 
 
-def _network(cidr: str) -> Prefix:
+def _parse_cidr(cidr: str) -> Prefix:
     prefix = parse_prefix(cidr, what="cidr")
     if parse_address(cidr.partition("/")[0], what="cidr").value != prefix.network:
-        raise InvalidInput("cidr", cidr, f"is an address inside a network: write {prefix}")
+        raise InvalidInput("cidr", cidr, f"has host bits set: use {prefix}")
     if prefix.host_bits < 2:
         raise InvalidInput("cidr", cidr, f"is too small: use /{prefix.family.bits - 2} or shorter")
-    if prefix.host_bits > _MOST_HOST_BITS:
-        raise InvalidInput("cidr", cidr, f"is too large: use /{prefix.family.bits - _MOST_HOST_BITS} or longer")
+    if prefix.host_bits > _MAX_HOST_BITS:
+        raise InvalidInput("cidr", cidr, f"is too large: use /{prefix.family.bits - _MAX_HOST_BITS} or longer")
     return prefix
 
 
-def _kept(text: str, prefixes: tuple[Prefix, ...]) -> Range:
-    kept = parse_prefix(text, what="keep_back").range if "/" in text else parse_range(text, what="keep_back")
+def _parse_excluded(text: str, prefixes: tuple[Prefix, ...]) -> Range:
+    kept = parse_prefix(text, what="excluded_ranges").range if "/" in text else parse_range(text, what="excluded_ranges")
     if not any(kept.overlaps(each.range) for each in prefixes):
-        raise InvalidInput("keep_back", text, f"is not in {', '.join(map(str, prefixes))}")
+        raise InvalidInput("excluded_ranges", text, f"is not in {', '.join(map(str, prefixes))}")
     return kept
 
 
-def _inside(address: Address, prefixes: tuple[Prefix, ...]) -> Address:
+def _require_inside(address: Address, prefixes: tuple[Prefix, ...]) -> Address:
     if not any(address.family is each.family and address.value in each.range for each in prefixes):
         raise InvalidInput("gateway", str(address), f"is not in {', '.join(map(str, prefixes))}")
     return address

@@ -24,8 +24,8 @@ def check(item: ReconcileItem | InventoryItem) -> None:
             raise Invalid(f"{field} has {len(text)} letters: must be from 1 to {LONGEST_NAME}", field=field)
     if not 0 <= item.wanted <= MOST_WANTED:
         raise Invalid(f"wanted {item.wanted}: must be from 0 to {MOST_WANTED}", field="wanted")
-    if not 0 <= item.rested <= MOST_RESTED:
-        raise Invalid(f"rested {item.rested}: must be from 0 to {MOST_RESTED:g} seconds", field="rested")
+    if not 0 <= item.cooled_seconds <= MOST_RESTED:
+        raise Invalid(f"rested {item.cooled_seconds}: must be from 0 to {MOST_RESTED:g} seconds", field="rested")
     if item.maximum < 1:
         raise Invalid(f"maximum {item.maximum}: must be at least 1", field="maximum")
     if item.pinned is not None:

@@ -1,8 +1,8 @@
-"""Copies of the books: a file of JSON lines, the same from SQLite and from PostgreSQL, so that each reads the other's.
+"""Backups: a file of JSON lines in one format for SQLite and PostgreSQL, so that each can restore the other's.
 
-The first line tells what it is, then each table is announced with its columns and followed by its rows; the last line
-counts them, so that a torn file is not taken for a whole one. A copy shows one moment, and may be made while the ledger
-runs. Books that were restored say so to their witness: the ledger then recovers (`recovery`).
+The first line is the header. Each table starts with a line that names its columns, followed by its rows. The last line
+counts the rows, so that a truncated file is detected. A backup is consistent, and is taken while the ledger runs. A
+restored database counts as rolled back: the ledger then recovers (`domain.recovery`).
 """
 
 import contextlib
@@ -15,37 +15,37 @@ import msgspec
 
 from podpool.ledger.errors import Invalid
 
-KIND = "podpool ledger books"
+KIND = "podpool ledger backup"
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "ledger": ("one", "revision", "epoch"),
     "cluster": ("id", "row"),
     "subnet": ("number", "network", "name", "due", "row"),
-    "container": (
+    "network_container": (
         *("number", "id", "cluster", "subnet", "node", "node_uid"),
-        *("closed", "foreign_agent", "need_since", "wish_since", "row"),
+        *("closed", "third_party", "pod_short_since", "buffer_short_since", "row"),
     ),
     "block": ("subnet", "number", "ready", "slots"),
-    "event": ("number", "revision", "at", "cluster", "kind", "events", "unread"),
-    "member": ("cluster", "network", "subnet"),
-    "awaited": ("network", "subnet", "cluster"),
-    "alarm": ("subnet", "address", "holder", "claimant", "grant"),
+    "event": ("number", "revision", "at", "cluster", "kind", "events", "unindexed"),
+    "membership": ("cluster", "network", "subnet"),
+    "pending_inventory": ("network", "subnet", "cluster"),
+    "ownership_conflict": ("subnet", "address", "holder", "claimant", "grant"),
     "token": ("id", "row"),
-    "tenure": (
+    "allocation_period": (
         *("number", "network", "subnet", "address", "cluster"),
-        *("node", "container", "grant", "since", "until"),
+        *("node", "nc_id", "grant", "since", "until"),
     ),
-    "pod": ("network", "address", "cluster", "uid", "namespace", "name", "since", "until", "node"),
+    "pod_usage": ("network", "address", "cluster", "uid", "namespace", "name", "since", "until", "node"),
 }
-"""What a copy has, in an order in which rows come after those that they refer to."""
+"""The tables of a backup with their columns; a table comes after those that it references."""
 
-_BYTES = {("block", "slots"), ("alarm", "grant")}
+_BYTES_COLUMNS = {("block", "slots"), ("ownership_conflict", "grant")}
 
-Line: TypeAlias = tuple[str, tuple[str, ...], tuple[object, ...]]
-"""A table, the columns that the copy has of it, and one row."""
+BackupRow: TypeAlias = tuple[str, tuple[str, ...], tuple[object, ...]]
+"""A table, its columns in the backup, and the values of one row."""
 
 
-class Head(msgspec.Struct, frozen=True, kw_only=True):
+class BackupHeader(msgspec.Struct, frozen=True, kw_only=True):
     """The first line."""
 
     kind: str = KIND
@@ -53,80 +53,80 @@ class Head(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
 
 
-class _Table(msgspec.Struct, frozen=True):
+class _TableHeader(msgspec.Struct, frozen=True):
     table: str
     columns: tuple[str, ...]
 
 
-class _End(msgspec.Struct, frozen=True):
+class _Trailer(msgspec.Struct, frozen=True):
     rows: int
 
 
-def columns_text(columns: Iterable[str]) -> str:
-    """Write columns into a statement; `grant` and `end` are words of SQL."""
+def quote_columns(columns: Iterable[str]) -> str:
+    """Return a column list for a statement; quoted because `grant` is an SQL keyword."""
     return ", ".join(f'"{column}"' for column in columns)
 
 
 def select_all(table: str) -> str:
-    """Write the statement that reads a table, in a fixed order."""
+    """Return the statement that reads a table in a fixed order."""
     columns = TABLES[table]
-    return f"SELECT {columns_text(columns)} FROM {table} ORDER BY {columns_text(columns[:4])}"  # noqa: S608  ours alone
+    return f"SELECT {quote_columns(columns)} FROM {table} ORDER BY {quote_columns(columns[:4])}"  # noqa: S608  our own names
 
 
-def write_copy(file: BinaryIO, head: Head, tables: Iterable[tuple[str, Iterable[tuple[object, ...]]]]) -> int:
-    """Write a copy; tells how many rows it has."""
+def write_backup(file: BinaryIO, header: BackupHeader, tables: Iterable[tuple[str, Iterable[tuple[object, ...]]]]) -> int:
+    """Write a backup; returns the number of rows."""
     rows = 0
-    _put(file, head)
-    for table, found in tables:
-        _put(file, _Table(table, TABLES[table]))
-        for row in found:
-            _put(file, list(row))
+    _write_line(file, header)
+    for table, values in tables:
+        _write_line(file, _TableHeader(table, TABLES[table]))
+        for row in values:
+            _write_line(file, list(row))
             rows += 1
-    _put(file, _End(rows))
+    _write_line(file, _Trailer(rows))
     return rows
 
 
-def check_copy(path: Path) -> Head:
-    """Read a copy from end to end, and refuse it if it is not whole."""
+def verify_backup(path: Path) -> BackupHeader:
+    """Read a whole backup and return its header; raises `Invalid` if it is not complete."""
     with path.open("rb") as file:
-        head = read_head(file)
+        header = read_header(file)
         for _ in read_rows(file):
             pass
-    return head
+    return header
 
 
-def read_head(file: BinaryIO) -> Head:
-    """Read the first line."""
+def read_header(file: BinaryIO) -> BackupHeader:
+    """Read the first line; raises `Invalid`."""
     try:
-        head = msgspec.json.decode(file.readline(), type=Head)
+        header = msgspec.json.decode(file.readline(), type=BackupHeader)
     except msgspec.DecodeError:
-        head = None
-    if head is None or head.kind != KIND:
-        raise Invalid("the file is no copy of a ledger's books", field="file")
-    return head
+        header = None
+    if header is None or header.kind != KIND:
+        raise Invalid("the file is not a backup of a podpool ledger", field="file")
+    return header
 
 
-def read_rows(file: BinaryIO) -> Iterator[Line]:
-    """Read the rows; raises when there are not as many as were written."""
+def read_rows(file: BinaryIO) -> Iterator[BackupRow]:
+    """Yield the rows; raises `Invalid` if the file is truncated."""
     table, rows = "", 0
     columns: tuple[str, ...] = ()
-    with contextlib.suppress(msgspec.DecodeError):  # half a line
+    with contextlib.suppress(msgspec.DecodeError):  # an incomplete line
         for line in file:
             if line.startswith(b"["):
                 values = msgspec.json.decode(line, type=list[object])
-                yield table, columns, tuple(map(partial(_value, table), columns, values))
+                yield table, columns, tuple(map(partial(_decode_value, table), columns, values))
                 rows += 1
             elif line.startswith(b'{"table"'):
-                announced = msgspec.json.decode(line, type=_Table)
-                table, columns = announced.table, announced.columns
-            elif msgspec.json.decode(line, type=_End).rows == rows:
+                header = msgspec.json.decode(line, type=_TableHeader)
+                table, columns = header.table, header.columns
+            elif msgspec.json.decode(line, type=_Trailer).rows == rows:
                 return
-    raise Invalid(f"the copy is torn: it ends after {rows} rows", field="file")
+    raise Invalid(f"the backup is truncated after {rows} rows", field="file")
 
 
-def _put(file: BinaryIO, line: object) -> None:
+def _write_line(file: BinaryIO, line: object) -> None:
     file.write(msgspec.json.encode(line) + b"\n")
 
 
-def _value(table: str, column: str, value: object) -> object:
-    return msgspec.convert(value, bytes) if (table, column) in _BYTES else value
+def _decode_value(table: str, column: str, value: object) -> object:
+    return msgspec.convert(value, bytes) if (table, column) in _BYTES_COLUMNS else value

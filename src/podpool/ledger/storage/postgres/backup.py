@@ -1,47 +1,47 @@
-"""Copying the books out of PostgreSQL, and putting a copy back in."""
+"""Backup and restore of a PostgreSQL database."""
 
 import random
 from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, BinaryIO
 
-from podpool.ledger.storage.backup import TABLES, Head, columns_text, read_head, read_rows, select_all, write_copy
-from podpool.ledger.storage.migrate import scripts
+from podpool.ledger.storage.backup import TABLES, BackupHeader, quote_columns, read_header, read_rows, select_all, write_backup
+from podpool.ledger.storage.shared_sql import migration_scripts
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-_ELSEWHERE = 0
-"""No server has this identity: whoever opens the books finds that they come from somewhere else."""
-_AT_ONCE = 1_000
+_UNKNOWN_SYSTEM = 0
+"""No server has this system identifier: the ledger detects that the database was restored."""
+_BATCH = 1_000
 
 
 async def back_up(connection: "Connection", file: BinaryIO) -> int:
-    """Copy the books as they are at one moment; tells how many rows there are."""
+    """Write a consistent backup; returns the number of rows."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        head = Head(schema=len(scripts("postgres")), revision=await connection.fetchval("SELECT revision FROM ledger"))
+        header = BackupHeader(schema=len(migration_scripts("postgres")), revision=await connection.fetchval("SELECT revision FROM ledger"))
         tables = [(table, [tuple(row) for row in await connection.fetch(select_all(table))]) for table in TABLES]
-        return write_copy(file, head, tables)
+        return write_backup(file, header, tables)
 
 
-async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Random) -> Head:
-    """Exchange the books for a copy, all or nothing; replicas that run notice it and recover."""
-    head = read_head(file)
+async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Random) -> BackupHeader:
+    """Replace the content of the database by a backup, atomically; running replicas detect it and recover."""
+    header = read_header(file)
     async with connection.transaction():
-        await connection.execute("SELECT turn FROM ledger FOR UPDATE")
+        await connection.execute("SELECT commit_token FROM ledger FOR UPDATE")
         for table in reversed(list(TABLES)):
-            await connection.execute(f"DELETE FROM {table}")  # noqa: S608  ours alone
+            await connection.execute(f"DELETE FROM {table}")  # noqa: S608  our own names
         await connection.execute("DELETE FROM change")
-        for (table, columns), lines in groupby(read_rows(file), key=lambda line: line[:2]):
-            await _insert(connection, table, columns, (row for *_, row in lines), rng)
+        for (table, columns), batch in groupby(read_rows(file), key=lambda row: row[:2]):
+            await _insert(connection, table, columns, (row for *_, row in batch), rng)
         await connection.execute(
             "UPDATE ledger SET subnets = (SELECT coalesce(max(number), 0) FROM subnet),"
-            " containers = (SELECT coalesce(max(number), 0) FROM container)"
+            " containers = (SELECT coalesce(max(number), 0) FROM network_container)"
         )
-        for table in ("event", "tenure"):
-            highest = f"(SELECT coalesce(max(number), 0) + 1 FROM {table})"  # noqa: S608  ours alone
+        for table in ("event", "allocation_period"):
+            highest = f"(SELECT coalesce(max(number), 0) + 1 FROM {table})"  # noqa: S608  our own names
             await connection.execute(f"SELECT setval(pg_get_serial_sequence('{table}', 'number'), {highest}, false)")
-    return head
+    return header
 
 
 async def _insert(
@@ -52,9 +52,9 @@ async def _insert(
     rng: random.Random,
 ) -> None:
     if table == "ledger":
-        columns = (*columns, "turn", "commits", "subnets", "containers", "system", "timeline")
-        rows = ((*row, rng.getrandbits(63), 0, 0, 0, _ELSEWHERE, 0) for row in rows)
-    places = ", ".join(f"${place}" for place in range(1, len(columns) + 1))
-    statement = f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({places})"  # noqa: S608  ours alone
-    while some := list(islice(rows, _AT_ONCE)):
-        await connection.executemany(statement, some)
+        columns = (*columns, "commit_token", "commits", "subnets", "containers", "system", "timeline")
+        rows = ((*row, rng.getrandbits(63), 0, 0, 0, _UNKNOWN_SYSTEM, 0) for row in rows)
+    placeholders = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
+    statement = f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})"  # noqa: S608  our own names
+    while batch := list(islice(rows, _BATCH)):
+        await connection.executemany(statement, batch)

@@ -1,7 +1,7 @@
 """A cluster, its ledger and its machines, with every part's own code, in one process on virtual time.
 
 Whatever happens in it is decided by the seed: each process draws from randomness of its own, so that a fault in one
-does not shift the dice of another. A second cluster on the same ledger is a world beside the first: it has an API
+does not shift the dice of another. A second cluster on the same ledger is a cluster beside the first: it has an API
 server, controllers and machines of its own, and shares the rest.
 """
 
@@ -13,6 +13,7 @@ from functools import cache
 from typing import Any
 
 from podpool.agent.agent import Agent
+from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.underlay import HostAgent
 from podpool.api.crds import crd_manifests
 from podpool.controller.controller import LEASE, Controller
@@ -21,18 +22,18 @@ from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import BUILTIN, CRDS, PODS
-from podpool.lab.apiserver.store import ObjectStore, Snapshot
+from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
 from podpool.lab.sim import nads
-from podpool.lab.sim.api_errors import Refusing
+from podpool.lab.sim.api_errors import ApiErrorInjector
 from podpool.lab.sim.event_loop import VirtualLoop
-from podpool.lab.sim.interceptor import Onlooker
-from podpool.lab.sim.kubelet import Kubelet, PodNetworks, Shown, Socket
-from podpool.lab.sim.ledger_host import SUBNET, Office
+from podpool.lab.sim.interceptor import AgentInterceptor
+from podpool.lab.sim.kubelet import Kubelet, PodNetworks, PodStatusReporter, AgentSocket
+from podpool.lab.sim.ledger_host import SUBNET, LedgerHost
 from podpool.lab.sim.machine import Machine, MachineClock, MachineDisk, Process
 from podpool.lab.sim.network import Network, Service
-from podpool.lab.sim.oracle import Truth, Violation
-from podpool.lab.sim.scenario import Shape
-from podpool.lab.sim.underlay import Fabric
+from podpool.lab.sim.oracle import Oracle, Violation
+from podpool.lab.sim.scenario import SimConfig
+from podpool.lab.sim.underlay import Underlay
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import NetworkContainerRecord
 
@@ -49,7 +50,7 @@ class Host:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
-        self.socket = Socket()
+        self.socket = AgentSocket()
         self.deletes = MachineDisk()
         self.agent: Agent | None = None
         self.agent_process: Process | None = None
@@ -60,29 +61,29 @@ class Host:
         """The Pods of a kubelet that hears nothing any more."""
 
 
-class World:
+class SimCluster:
     """All of it. Parts are started, killed and changed by name."""
 
-    def __init__(self, seed: int, shape: Shape | None = None, *, beside: "World | None" = None, name: str = "") -> None:
+    def __init__(self, seed: int, shape: SimConfig | None = None, *, beside: "SimCluster | None" = None, name: str = "") -> None:
         self.seed = seed
-        self.shape = shape or Shape()
+        self.shape = shape or SimConfig()
         self.name = name
         """Of a second cluster: what the names of its parts begin with."""
         self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
         self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
-        self.truth: Truth = beside.truth if beside else Truth(self.loop, settings=self.shape.settings)
+        self.oracle: Oracle = beside.oracle if beside else Oracle(self.loop, settings=self.shape.settings)
         self.clock = MachineClock(self.loop)
-        self.office: Office = (
-            beside.office if beside else Office(self.network, self.shape, clock=self.clock, dice=self.dice)
+        self.ledger_host: LedgerHost = (
+            beside.ledger_host if beside else LedgerHost(self.network, self.shape, clock=self.clock, dice=self.dice)
         )
         self.store = ObjectStore(clock=self.clock, rng=self.dice("uids"))
         self.api = Service(f"{name}api")
         self.underlay = Service(f"{name}underlay")
-        self.fabric = Fabric(self.loop, self.dice("fabric")) if self.shape.underlay else None
+        self.underlay = Underlay(self.loop, self.dice("fabric")) if self.shape.underlay else None
         self.hosts: dict[str, Host] = {}
         self.controllers: dict[str, Process] = {}
         self.looks: list[Callable[[], None]] = []
-        """Who looks at the world now and then."""
+        """Who looks at the cluster now and then."""
         self.losing_power: list[Callable[[str], None]] = []
         """Whom to tell that a machine is about to lose power."""
         self.restores = 0
@@ -105,23 +106,23 @@ class World:
         if self.shape.slices:
             nads.define(self.store, self.shape)
         self.start_api()
-        if self.fabric:
-            self.store.on_write.append(self.fabric.see)
-            self.underlay.serve(self.fabric.handle, self._process(self.underlay.name))
+        if self.underlay:
+            self.store.on_write.append(self.underlay.see)
+            self.underlay.serve(self.underlay.handle, self._process(self.underlay.name))
         if self._beside is None:
-            await self.office.begin()
-            self.loop.create_task(self.office.run())
+            await self.ledger_host.start()
+            self.loop.create_task(self.ledger_host.run())
         for number in range(self.shape.controllers):
             self.start_controller(f"{self.name}controller-{number}")
 
     def start_api(self) -> None:
         """Start the API server on what it has stored."""
         process = self._process(self.api.name)
-        self.refusing = Refusing(ResourceHandler(self.store), self._fresh_dice("refusals"))
+        self.refusing = ApiErrorInjector(ResourceHandler(self.store), self._fresh_dice("refusals"))
         self.api.serve(self.refusing, process)
         process.spawn(run_garbage_collector(self.store))
 
-    def restore_api(self, copy: Snapshot) -> None:
+    def restore_api(self, copy: StoreSnapshot) -> None:
         """Start the API server on an older copy of its objects.
 
         Kubelets whose Node is not in it register again, and whoever removed a machine deletes its Node and Pods again.
@@ -141,7 +142,7 @@ class World:
 
     def start_controller(self, name: str) -> None:
         """Start one of the controllers; each has a replica of the ledger that it calls."""
-        replicas = self.office.replicas
+        replicas = self.ledger_host.replicas
         process, ledger = self._process(name), replicas[[*self.controllers, name].index(name) % len(replicas)]
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
@@ -175,7 +176,7 @@ class World:
         host.kubelet = Kubelet(
             host.machine,
             host.socket,
-            self.truth,
+            self.oracle,
             host.deletes,
             rng=self._fresh_dice(f"{name}/kubelet"),
             bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
@@ -186,14 +187,14 @@ class World:
 
     def _pod_networks(self) -> PodNetworks:
         if self.shape.slices:
-            return nads.Attachments(self.store, self.shape)
-        return Shown(self.store) if self.shape.shown else PodNetworks()
+            return nads.MultusNetworks(self.store, self.shape)
+        return PodStatusReporter(self.store) if self.shape.shown else PodNetworks()
 
     def reboot(self, name: str) -> None:
         """Cut a machine's power and give it back: the Node stays, the boot id is new."""
         for tell in self.losing_power:
             tell(name)
-        self.truth.end_machine(name)
+        self.oracle.end_machine(name)
         self.hosts[name].machine.reboot()
         self.hosts[name].deletes = MachineDisk()  # on a tmpfs
         self.boot(name)
@@ -203,21 +204,24 @@ class World:
         host = self.hosts[name]
         process = host.machine.start("agent")
         road = self.network.transport(name, self.api)
-        agent = Agent(
-            name,
-            KubeClient(Onlooker(road, machine=name, report=self._report, reads=host.reads)),
+        deps = AgentDeps(
+            node=name,
+            boot_id=host.machine.boot_id,
+            kube=KubeClient(AgentInterceptor(road, machine=name, report=self._report, reads=host.reads)),
             disk=host.machine.disk,
             clock=host.machine.clock,
             rng=self._fresh_dice(f"{name}/agent"),
-            boot_id=host.machine.boot_id,
             settings=self.shape.settings,
-            deletes=host.deletes,
-            nodes=max(len(self.hosts), 1),
-            pools="kube-system" if self.shape.slices else "",
-            foreign=False,
-            segment=SEGMENT,
-            underlay=HostAgent(self.network.transport(name, self.underlay)) if self.fabric else None,
+            deferred_deletes=host.deletes,
+            underlay=HostAgent(self.network.transport(name, self.underlay)) if self.underlay else None,
         )
+        options = AgentOptions(
+            nodes=max(len(self.hosts), 1),
+            whereabouts_namespace="kube-system" if self.shape.slices else "",
+            third_party_plugins=False,
+            segment_bytes=SEGMENT,
+        )
+        agent = Agent(deps, options)
         host.agent, host.agent_process = agent, process
         host.socket.open(agent, process)
         process.spawn(agent.run())
@@ -235,7 +239,7 @@ class World:
             return
         for process in host.machine.processes:
             process.kill()
-        self.truth.end_machine(name)
+        self.oracle.end_machine(name)
         for pod in self.pods_on(name).values():
             self.delete_pod(pod)
         self.delete_node(name)
@@ -243,7 +247,7 @@ class World:
     def strand(self, name: str) -> None:
         """Cut a machine off, its kubelet too: its Pods run on, whatever is said of them."""
         self.hosts[name].stranded = self.pods_on(name)
-        self.network.cut(name, "api")
+        self.network.partition(name, "api")
 
     def register(self, name: str) -> None:
         """Have a machine's kubelet register its Node, or report its new boot."""
@@ -303,7 +307,7 @@ class World:
 
     def records(self) -> dict[str, list[NetworkContainerRecord]]:
         """List the cluster's containers that are not closed, by the name of their node."""
-        return self.office.records(self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"])
+        return self.ledger_host.records(self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"])
 
     def owners(self) -> dict[str, str]:
         """List which node has which address."""
@@ -313,7 +317,7 @@ class World:
     def batch(self) -> int:
         """Tell the batch in force in this cluster."""
         scaler = self._shown_subnet().get("status", {}).get("scaler", {})
-        return int(scaler.get("batch") or self.office.subnet().scaler.batch)
+        return int(scaler.get("batch") or self.ledger_host.subnet().scaler.batch)
 
     def is_pinned(self) -> bool:
         """Tell whether somebody insists on a batch and buffer in this cluster."""
@@ -340,7 +344,7 @@ class World:
             for (source, target, what), count in self.network.writes.items()
             if target == self.api.name and not any(each in what for each in apart)
         }
-        return {**objects, **asked, "the books": str(self.office.subnet().revision)}
+        return {**objects, **asked, "the books": str(self.ledger_host.subnet().revision)}
 
     # Helpers
 

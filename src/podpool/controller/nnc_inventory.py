@@ -1,0 +1,160 @@
+"""Inventory of the cluster's network containers, sent to the ledger after it was restored.
+
+Invariant: the inventory is read after a write to each NNC. A status that a former leader sent and that is still under
+way has an older resourceVersion as its precondition, so it cannot arrive after that write.
+
+The API server may have been restored too, and then only the agents know what they hold. So the write is an inventory
+request, and the inventory waits for the agents' replies, or until the nodes that would reply are gone. If a reply shows
+that the API server was restored, a machine may lack even its Node and NNC: it has `node_gc_delay` to register again. A
+node that does not reply within `inventory_timeout` is listed as its NNC shows it, and logged.
+"""
+
+import asyncio
+from collections.abc import Sequence
+
+import msgspec
+
+from podpool.api.azure import (
+    INVENTORY_ANNOTATION,
+    NODE_NETWORK_CONFIGS,
+    AgentReport,
+    NetworkContainer,
+    NodeNetworkConfig,
+    agent_report,
+)
+from podpool.api.builtin import NODES, Node
+from podpool.controller.convert import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
+from podpool.controller.ledger_session import LeaderTerm
+from podpool.controller.node_gc import no_pods_bound
+from podpool.controller.settings import ControllerSettings
+from podpool.core.two_observations import TwoObservations
+from podpool.kube.client import KubeClient
+from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
+from podpool.ledger.client import LedgerClient
+from podpool.ledger.messages import Grant, Inventory, InventoryItem, InventoryResponse, SubnetName
+from podpool.runtime.logging import get_logger
+
+POLL_INTERVAL = 2.0
+"""Seconds between two reads of the replies."""
+
+log = get_logger(__name__)
+
+
+async def send_inventory(
+    kube: KubeClient, ledger: LedgerClient, term: LeaderTerm, settings: ControllerSettings
+) -> InventoryResponse:
+    """Request an inventory from each agent through its NNC, and send the result to the ledger."""
+    nncs = await _InventoryRequest(kube, term.term, settings).replies()
+    items = [item for nnc in nncs for item in _items(nnc, term.term, settings)]
+    inventory = Inventory(cluster=term.cluster, term=term.term, seen=term.seen, containers=tuple(items))
+    return await ledger.send_listing(inventory)
+
+
+class _InventoryRequest:
+    """One inventory request to all nodes; the term is its number."""
+
+    def __init__(self, kube: KubeClient, term: int, settings: ControllerSettings) -> None:
+        self._kube = kube
+        self._term = term
+        self._settings = settings
+        self._begun = asyncio.get_running_loop().time()
+        self._restored = False
+        """A reply has shown that the API server was restored."""
+        self._missing = TwoObservations[str](settings.common.node_gc_delay)
+        """NNCs without a Node."""
+
+    async def replies(self) -> list[NodeNetworkConfig]:
+        """Request until all nodes have replied, and return the NNCs of one read."""
+        while True:
+            nodes = {node.metadata.name: node for node in (await self._kube.list(NODES)).items}
+            nncs = (await self._kube.list(NODE_NETWORK_CONFIGS, namespace=self._settings.namespace)).items
+            await self._request(nodes, nncs)
+            gone = await self._gone_nodes(nodes, nncs)
+            present = [nnc for nnc in nncs if nnc.metadata.name not in gone]
+            silent = [nnc.metadata.name for nnc in present if not self._has_replied(nnc)]
+            complete = not silent and nodes.keys() <= {nnc.metadata.name for nnc in present}
+            waited = asyncio.get_running_loop().time() - self._begun
+            if complete and (waited >= self._settings.common.node_gc_delay or not self._was_restored(present)):
+                return present
+            if waited >= self._settings.common.inventory_timeout and all(map(self._is_requested, present)):
+                log.error("nodes did not reply to the inventory request, using their NNCs", nodes=", ".join(silent))
+                return present
+            await asyncio.sleep(POLL_INTERVAL)
+
+    async def _request(self, nodes: dict[str, Node], nncs: Sequence[NodeNetworkConfig]) -> None:
+        """Write the request into every NNC, and create an NNC for each Node that has none."""
+        for nnc in nncs:
+            if not self._is_requested(nnc):
+                await self._annotate(nnc)
+        for name in nodes.keys() - {nnc.metadata.name for nnc in nncs}:
+            try:
+                await self._kube.create(
+                    NODE_NETWORK_CONFIGS, build_nnc(nodes[name], namespace=self._settings.namespace, record=None)
+                )
+            except ApiAlreadyExists:
+                continue
+
+    async def _annotate(self, nnc: NodeNetworkConfig) -> None:
+        patch = {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
+        try:
+            await self._kube.merge(
+                NODE_NETWORK_CONFIGS, nnc.metadata.name, patch, namespace=self._settings.namespace
+            )
+        except ApiNotFound:
+            return
+
+    def _is_requested(self, nnc: NodeNetworkConfig) -> bool:
+        return nnc.metadata.annotations.get(INVENTORY_ANNOTATION) == str(self._term)
+
+    def _has_replied(self, nnc: NodeNetworkConfig) -> bool:
+        third_party = agent_report(nnc) is None and nnc.spec.requested > 0  # it never replies
+        return self._is_requested(nnc) and (third_party or _reply(nnc, self._term) is not None)
+
+    def _was_restored(self, nncs: Sequence[NodeNetworkConfig]) -> bool:
+        """Return whether an agent has more than the API server shows."""
+        replies = (_reply(nnc, self._term) for nnc in nncs)
+        self._restored = self._restored or any(reply and reply.knows for reply in replies)
+        return self._restored
+
+    async def _gone_nodes(self, nodes: dict[str, Node], nncs: Sequence[NodeNetworkConfig]) -> set[str]:
+        """Return the nodes that cannot reply: without a Node for `node_gc_delay`, and without Pods."""
+        missing = [nnc.metadata.name for nnc in nncs if nnc.metadata.name not in nodes]
+        due = self._missing.observe(missing, now=asyncio.get_running_loop().time())
+        return {name for name in due if await no_pods_bound(self._kube, name)}
+
+
+def _reply(nnc: NodeNetworkConfig, term: int) -> AgentReport | None:
+    """Return the agent's report if it replies to this request."""
+    report = agent_report(nnc)
+    return report if report and report.listed == term else None
+
+
+def _items(nnc: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[InventoryItem]:
+    """Return the NC that the agent reports, or those in the NNC's status."""
+    reply = _reply(nnc, term)
+    ncs = (reply.knows,) if reply and reply.knows else nnc.status.network_containers
+    return [_item(nnc, nc, settings) for nc in ncs]
+
+
+def _item(nnc: NodeNetworkConfig, nc: NetworkContainer, settings: ControllerSettings) -> InventoryItem:
+    default = subnet_of(Node(metadata=nnc.metadata), settings)
+    subnet = SubnetName(network=nc.vnet_id or default.network, name=nc.subnet_name or default.name)
+    owner = owner_uid(nnc)
+    item = reconcile_item(nnc, node_uid=owner, nc=nc.id, subnet=subnet, settings=settings.common)
+    if not report_is_about(nnc, nc.id):
+        item = msgspec.structs.replace(item, boot_id=None, report=None)
+    return InventoryItem(
+        container=nc.id,
+        subnet=subnet,
+        node=item.node,
+        node_uid=owner,
+        boot_id=item.boot_id,
+        version=nc.version,
+        primary=nc.primary_ip,
+        grants=tuple(Grant(id=each.name, address=each.ip) for each in nc.ip_assignments),
+        wanted=item.wanted,
+        released=item.released,
+        rested=item.rested,
+        report=item.report,
+        maximum=item.maximum,
+    )

@@ -1,0 +1,85 @@
+-- Rows are JSON; the other columns are those that queries use.
+
+CREATE TABLE ledger (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  revision INTEGER NOT NULL,
+  epoch INTEGER NOT NULL
+) STRICT;
+INSERT INTO ledger VALUES (1, 0, 0);
+
+CREATE TABLE cluster (
+  id TEXT PRIMARY KEY,
+  row TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE subnet (
+  number INTEGER PRIMARY KEY,
+  network TEXT NOT NULL,
+  name TEXT NOT NULL,
+  due REAL,
+  row TEXT NOT NULL,
+  UNIQUE (network, name)
+) STRICT;
+CREATE INDEX subnet_due ON subnet (due) WHERE due IS NOT NULL;
+
+CREATE TABLE network_container (
+  number INTEGER PRIMARY KEY AUTOINCREMENT, -- never reused: slots refer to it
+  id TEXT NOT NULL UNIQUE,
+  cluster TEXT NOT NULL,
+  subnet INTEGER NOT NULL REFERENCES subnet,
+  node TEXT NOT NULL,
+  node_uid TEXT NOT NULL,
+  closed INTEGER NOT NULL,
+  third_party INTEGER NOT NULL,
+  pod_short_since REAL,
+  buffer_short_since REAL,
+  row TEXT NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX network_container_node ON network_container (cluster, node, node_uid, subnet) WHERE NOT closed;
+CREATE INDEX network_container_waiting_for_pods ON network_container (subnet, pod_short_since, number)
+  WHERE pod_short_since IS NOT NULL;
+CREATE INDEX network_container_waiting_for_buffer ON network_container (subnet, buffer_short_since, number)
+  WHERE buffer_short_since IS NOT NULL;
+CREATE INDEX network_container_third_party ON network_container (subnet, number) WHERE third_party;
+
+CREATE TABLE block (
+  subnet INTEGER NOT NULL REFERENCES subnet,
+  number INTEGER NOT NULL,
+  ready INTEGER, -- stamp of the slot that has been free for longest; NULL if all are held
+  slots BLOB NOT NULL,
+  PRIMARY KEY (subnet, number)
+) STRICT;
+CREATE INDEX block_ready ON block (subnet, ready, number) WHERE ready IS NOT NULL;
+
+CREATE TABLE event ( -- one row for each call with changes
+  number INTEGER PRIMARY KEY,
+  revision INTEGER NOT NULL,
+  at REAL NOT NULL,
+  cluster TEXT NOT NULL,
+  kind TEXT NOT NULL,
+  events TEXT NOT NULL
+) STRICT;
+CREATE INDEX event_revision ON event (revision);
+
+CREATE TABLE membership (
+  cluster TEXT NOT NULL,
+  network TEXT NOT NULL,
+  subnet TEXT NOT NULL,
+  PRIMARY KEY (cluster, network, subnet)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pending_inventory (
+  network TEXT NOT NULL,
+  subnet TEXT NOT NULL,
+  cluster TEXT NOT NULL,
+  PRIMARY KEY (network, subnet, cluster)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE ownership_conflict (
+  subnet INTEGER NOT NULL REFERENCES subnet,
+  address TEXT NOT NULL, -- an IPv6 address does not fit into an INTEGER
+  holder INTEGER NOT NULL REFERENCES network_container,
+  claimant INTEGER NOT NULL REFERENCES network_container,
+  "grant" BLOB NOT NULL,
+  PRIMARY KEY (subnet, address, claimant)
+) STRICT, WITHOUT ROWID;
