@@ -1,4 +1,4 @@
-"""Configurations, pools and Pods in a line each."""
+"""Builders of configurations, pools, Pods and plans."""
 
 import json
 from typing import Any
@@ -15,22 +15,22 @@ from podpool.api.whereabouts import (
     OverlappingRangeIPReservation,
     ReservationSpec,
 )
-from podpool.core.range_spec import RangeSpec as Allowed
-from podpool.core.range_spec import parse_range_spec
+from podpool.core.range_spec import RangeSpec, parse_range_spec
 from podpool.core.ranges import parse_prefix
 from podpool.core.slice_table import SliceLayout
 from podpool.whereabouts.cni_args import PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config
 from podpool.whereabouts.config import IpamConfig, parse_ipam_config
+from podpool.whereabouts.ippool import allocation_for
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION
-from podpool.whereabouts.nads import ParsedNad, parse_nad
+from podpool.whereabouts.multus import ParsedNad, parse_nad
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 
 KUBECONFIG = {"kubeconfig": "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}
 
 
 def network(version: str = "0.3.1", /, **ipam: object) -> str:
-    """Write the configuration of a network that asks us."""
+    """Return the configuration of a network that uses podpool."""
     return json.dumps(
         {
             "name": "mynet",
@@ -41,37 +41,36 @@ def network(version: str = "0.3.1", /, **ipam: object) -> str:
     )
 
 
-def read_config(text: str | bytes, *, flat: str | bytes | None = None, arguments: str = "") -> IpamConfig:
-    """Read what a runtime hands to the plugin, with the flat file of the machine, if it has one, and CNI_ARGS."""
-    return parse_ipam_config(read_network_config(text), flat=flat, arguments=parse_cni_args(arguments))
+def read_config(text: str | bytes, *, flat: str | bytes | None = None, args: str = "") -> IpamConfig:
+    """Parse the configuration that a plugin receives, with the content of the flat file and CNI_ARGS."""
+    return parse_ipam_config(read_network_config(text), flat=flat, args=parse_cni_args(args))
 
 
-def config(flat: dict[str, Any] | None = None, /, *, arguments: str = "", **ipam: object) -> IpamConfig:
-    return read_config(network(**ipam), flat=None if flat is None else json.dumps(flat), arguments=arguments)
+def config(flat: dict[str, Any] | None = None, /, *, args: str = "", **ipam: object) -> IpamConfig:
+    return read_config(network(**ipam), flat=None if flat is None else json.dumps(flat), args=args)
 
 
-def owner(name: str, *, container: str | None = None, ifname: str = "net1") -> PodInterface:
-    return PodInterface(podref=f"default/{name}", container=container or f"cid-{name}", ifname=ifname)
+def owner(name: str, *, container_id: str | None = None, ifname: str = "net1") -> PodInterface:
+    return PodInterface(podref=f"default/{name}", container_id=container_id or f"cid-{name}", ifname=ifname)
 
 
-def entry(name: str, *, container: str | None = None, ifname: str = "net1") -> Allocation:
-    asked = owner(name, container=container, ifname=ifname)
-    return Allocation(id=asked.container, podref=asked.podref, ifname=asked.ifname)
+def entry(name: str, *, container_id: str | None = None, ifname: str = "net1") -> Allocation:
+    return allocation_for(owner(name, container_id=container_id, ifname=ifname))
 
 
 def spec(range_: str, **entries: Allocation) -> IPPoolSpec:
-    """Fill a pool; the keys are written as `at1`, because keywords begin with a letter."""
+    """Return the spec of a pool. Keys are written as `at1`, because keywords begin with a letter."""
     return IPPoolSpec(range=range_, allocations={key.removeprefix("at"): each for key, each in entries.items()})
 
 
-def allowed(range_: str, *, start: str = "", end: str = "", exclude: tuple[str, ...] = ()) -> Allowed:
+def range_spec(range_: str, *, start: str = "", end: str = "", exclude: tuple[str, ...] = ()) -> RangeSpec:
     return parse_range_spec(range_, start=start or None, end=end or None, exclude=exclude)
 
 
 def pool(name: str, content: IPPoolSpec, *, node: str = "", network_name: str = "", uid: str = "uid") -> IPPool:
-    notes = {NODE_ANNOTATION: node, NETWORK_ANNOTATION: network_name} if node else {}
+    annotations = {NODE_ANNOTATION: node, NETWORK_ANNOTATION: network_name} if node else {}
     labels = {NODE_UID_LABEL: f"uid-{node}"} if node else {}
-    return IPPool(metadata=ObjectMeta(name=name, uid=uid, annotations=notes, labels=labels), spec=content)
+    return IPPool(metadata=ObjectMeta(name=name, uid=uid, annotations=annotations, labels=labels), spec=content)
 
 
 def reservation(name: str, podref: str, *, ifname: str = "net1", uid: str = "uid") -> OverlappingRangeIPReservation:
@@ -81,32 +80,37 @@ def reservation(name: str, podref: str, *, ifname: str = "net1", uid: str = "uid
 
 
 def pod(name: str, *, node: str = "node1", phase: str = "Running", **networks: str) -> AddressedPod:
-    """A Pod in `default`; a keyword names an attachment there and the Pod's address on it."""
-    shown = [{"name": f"default/{each}", "interface": "net1", "ips": [ip]} for each, ip in networks.items()]
+    """Return a Pod in `default`. A keyword is a NAD there and the address of the Pod on it."""
+    statuses = [{"name": f"default/{each}", "interface": "net1", "ips": [ip]} for each, ip in networks.items()]
     return AddressedPod(
         metadata=AddressedMeta(
-            name=name, namespace="default", annotations=NetworkAnnotations(status=json.dumps(shown) if shown else None)
+            name=name,
+            namespace="default",
+            annotations=NetworkAnnotations(status=json.dumps(statuses) if statuses else None),
         ),
         spec=PodSpec(node_name=node),
         status=AddressedStatus(phase=phase),
     )
 
 
-def definition(name: str, text: str, *, namespace: str = "default", created: str = "") -> NetworkAttachmentDefinition:
+def nad_object(name: str, text: str, *, namespace: str = "default", created: str = "") -> NetworkAttachmentDefinition:
     return NetworkAttachmentDefinition(
-        metadata=ObjectMeta(name=name, namespace=namespace, creation_timestamp=created), spec=NetworkAttachmentSpec(config=text)
+        metadata=ObjectMeta(name=name, namespace=namespace, creation_timestamp=created),
+        spec=NetworkAttachmentSpec(config=text),
     )
 
 
-def attachment(key: str, /, *, created: str = "", cni: str | None = None, **ipam: object) -> ParsedNad:
-    """Make an attachment whose network has its own name, or another."""
+def nad(key: str, /, *, created: str = "", cni: str | None = None, **ipam: object) -> ParsedNad:
+    """Return a parsed NAD whose network has the name of the NAD, or `cni`."""
     namespace, _, name = key.rpartition("/")
     text = json.dumps({"name": name if cni is None else cni, "type": "macvlan", "ipam": {"type": "podpool", **ipam}})
-    read = parse_nad(definition(name, text, namespace=namespace or "default", created=created))
-    assert read is not None
-    return read
+    parsed = parse_nad(nad_object(name, text, namespace=namespace or "default", created=created))
+    assert parsed is not None
+    return parsed
 
 
-def plan(range_: str, length: int, *, network_name: str = "", allow: tuple[Allowed, ...] = ()) -> SliceTablePlan:
+def plan(range_: str, length: int, *, network_name: str = "", allow: tuple[RangeSpec, ...] = ()) -> SliceTablePlan:
     prefix = parse_prefix(range_)
-    return SliceTablePlan(key=SliceTableKey(network_name, prefix), cut=SliceLayout(prefix, length), allowed=allow)
+    return SliceTablePlan(
+        key=SliceTableKey(network_name, prefix), layout=SliceLayout(prefix, length), range_specs=allow
+    )

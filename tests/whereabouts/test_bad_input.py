@@ -1,4 +1,4 @@
-"""Whatever is fed to a parser, it is read or refused, and a refusal is an `InvalidInput`."""
+"""For any input, a parser returns a value or raises `InvalidInput`."""
 
 import json
 from contextlib import suppress
@@ -11,11 +11,11 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.config import IpamConfig
 from podpool.whereabouts.ippool import parse_ippool
-from podpool.whereabouts.nads import parse_nad
+from podpool.whereabouts.multus import parse_nad
 from podpool.whereabouts.network_plan import plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
 from podpool.whereabouts.raw_config import RawIpamConfig
-from tests.whereabouts.builders import attachment, definition, read_config
+from tests.whereabouts.builders import nad, nad_object, read_config
 
 KEYS = [field.replace("ip_ranges", "ipRanges") for field in RawIpamConfig.__struct_fields__ if field != "type"]
 texts = st.one_of(
@@ -33,28 +33,27 @@ values = st.one_of(scalars, st.lists(st.one_of(scalars, parts), max_size=3), par
 ipams = st.dictionaries(st.sampled_from(KEYS), values, max_size=5)
 
 
-def meanings(config: IpamConfig) -> None:
-    """Look at everything that is looked at late."""
-    for wanted in config.ranges:
+def evaluate_lazy_properties(config: IpamConfig) -> None:
+    for range_ in config.ranges:
         with suppress(InvalidInput):
-            assert wanted.cut.count
+            assert range_.layout.count
         with suppress(InvalidInput):
-            assert 0 <= wanted.allocation.members.size
+            assert 0 <= range_.spec.members.size
 
 
 @given(ipams, st.none() | ipams, st.text(max_size=20) | st.sampled_from(["IP=x", "IP=10.0.0.1/8;GATEWAY=10.0.0.9"]))
-def test_configurations(ipam: dict[str, object], flat: dict[str, object] | None, arguments: str) -> None:
+def test_configurations(ipam: dict[str, object], flat: dict[str, object] | None, args: str) -> None:
     text = json.dumps({"name": "n", "type": "macvlan", "ipam": {**ipam, "type": "podpool"}})
     try:
-        config = read_config(text, flat=None if flat is None else json.dumps(flat), arguments=arguments)
+        config = read_config(text, flat=None if flat is None else json.dumps(flat), args=args)
     except InvalidInput as error:
         assert str(error)
     else:
-        meanings(config)
+        evaluate_lazy_properties(config)
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40) | st.recursive(scalars, st.lists, max_leaves=4).map(json.dumps))
-def test_bytes(text: str | bytes) -> None:
+def test_configuration_bytes(text: str | bytes) -> None:
     try:
         read_config(text)
     except InvalidInput as error:
@@ -62,38 +61,38 @@ def test_bytes(text: str | bytes) -> None:
 
 
 @given(st.dictionaries(st.sampled_from(["name", "type", "ipam", "plugins", "cniVersion"]), values))
-def test_definitions(document: dict[str, object]) -> None:
+def test_nads(document: dict[str, object]) -> None:
     try:
-        parse_nad(definition("any", json.dumps(document)))
+        parse_nad(nad_object("any", json.dumps(document)))
     except InvalidInput as error:
         assert str(error)
 
 
 @given(st.lists(ipams, max_size=3))
-def test_a_bad_attachment_never_stops_the_others(ipams: list[dict[str, object]]) -> None:
-    good = attachment("good", network_name="good", range="10.0.0.0/8", node_slice_size="/24")
+def test_an_invalid_nad_does_not_affect_others(ipams: list[dict[str, object]]) -> None:
+    good = nad("good", network_name="good", range="10.0.0.0/8", node_slice_size="/24")
     others = []
     for number, ipam in enumerate(ipams):
         text = json.dumps({"name": f"n{number}", "type": "macvlan", "ipam": {**ipam, "type": "podpool"}})
         try:
-            others.append(parse_nad(definition(f"d{number}", text)))
+            others.append(parse_nad(nad_object(f"d{number}", text)))
         except InvalidInput:
             continue
     found = plan_networks([good, *(each for each in others if each)])
-    assert "default/good" in {name for plan in found.plans for name in plan.attachments}
+    assert "default/good" in {name for plan in found.tables for name in plan.nads}
 
 
 @given(texts, st.dictionaries(texts, st.builds(Allocation, id=texts, podref=texts)))
-def test_pools(range_: str, allocations: dict[str, Allocation]) -> None:
+def test_ippools(range_: str, allocations: dict[str, Allocation]) -> None:
     try:
-        entries = parse_ippool(IPPoolSpec(range=range_, allocations=allocations))
+        parsed = parse_ippool(IPPoolSpec(range=range_, allocations=allocations))
     except InvalidInput:
         return
-    assert sorted(allocations) == sorted([*(each.key for each in entries.listed), *entries.outside])
+    assert sorted(allocations) == sorted([*(each.key for each in parsed.entries), *parsed.invalid_keys])
 
 
 @given(st.text(max_size=30), st.lists(texts), st.lists(texts))
-def test_names(name: str, nodes: list[str], networks: list[str]) -> None:
+def test_pool_names(name: str, nodes: list[str], networks: list[str]) -> None:
     range_ = parse_prefix("10.0.0.0/24")
-    read = parse_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
-    assert isinstance(read, PoolIdentifier)
+    parsed = parse_pool_name(f"{name}-10.0.0.0-24", range_=range_, nodes=nodes, networks=networks)
+    assert isinstance(parsed, PoolIdentifier)

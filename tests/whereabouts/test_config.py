@@ -1,6 +1,6 @@
-"""IPAM configurations: what they mean, and what is wrong with those that are refused.
+"""Parsing of IPAM configurations, and errors of invalid ones.
 
-Settings are those of the list of cases that Whereabouts itself is known by (U: its own tests, R: seen by running it).
+Numbers in test names are cases of Whereabouts: from its own tests, or observed by running it.
 """
 
 import json
@@ -15,8 +15,8 @@ from podpool.whereabouts.raw_config import FLAT_FILES, DnsConfig, RawIpamConfig,
 from tests.whereabouts.builders import config, network, read_config
 
 
-def bounds(wanted: RangeConfig) -> str:
-    return str(wanted.allocation.bounds)
+def bounds(range_: RangeConfig) -> str:
+    return str(range_.spec.bounds)
 
 
 def ranges(read: IpamConfig) -> list[str]:
@@ -24,7 +24,7 @@ def ranges(read: IpamConfig) -> list[str]:
 
 
 class TestRanges:
-    def test_1_a_stretch_has_its_network_and_its_bounds(self) -> None:
+    def test_1_a_range_with_bounds(self) -> None:
         read = config(range="192.168.1.5-192.168.1.25/24", gateway="192.168.10.1")
         assert ["192.168.1.0/24"] == ranges(read)
         assert ("192.168.1.5", "192.168.1.25") == (str(read.ranges[0].start), str(read.ranges[0].end))
@@ -37,19 +37,19 @@ class TestRanges:
         assert ["192.168.1.0/24"] == ranges(read)
         assert "192.168.1.5-192.168.1.25" == bounds(read.ranges[0])
 
-    def test_10_without_a_start_a_range_begins_at_its_first_usable_address(self) -> None:
-        """Whereabouts writes down the network address as start, and ignores it later as unusable."""
+    def test_10_a_range_without_start_begins_at_its_first_usable_address(self) -> None:
+        """Whereabouts sets the network address as start, and ignores it later as unusable."""
         read = config(range="00192.00168.1.0/24")
         assert ["192.168.1.0/24"] == ranges(read)
         assert "192.168.1.1-192.168.1.254" == bounds(read.ranges[0])
 
-    def test_18_an_inverted_stretch_is_accepted_and_its_end_ignored(self) -> None:
+    def test_18_an_end_before_the_start_is_ignored(self) -> None:
         assert "10.0.0.20-10.0.0.254" == bounds(config(range="10.0.0.20-10.0.0.5/24").ranges[0])
 
     @pytest.mark.parametrize("key", ["range_start", "range_end"])
-    def test_20_a_bound_beside_range_that_is_no_address_is_as_if_not_written(self, key: str) -> None:
-        bogus: dict[str, Any] = {key: "bogus"}
-        read = config(range="10.0.0.0/24", **bogus)
+    def test_20_an_invalid_bound_beside_range_is_ignored(self, key: str) -> None:
+        invalid: dict[str, Any] = {key: "bogus"}
+        read = config(range="10.0.0.0/24", **invalid)
         assert "10.0.0.1-10.0.0.254" == bounds(read.ranges[0])
 
     def test_bounds_beside_range_may_have_leading_zeros(self) -> None:
@@ -62,7 +62,7 @@ class TestRanges:
         with pytest.raises(InvalidInput, match=f"^ipRanges {key} '{value}': not an IPv4 or IPv6 address"):
             config(ipRanges=[{"range": "10.0.0.0/24", key: value}])
 
-    def test_an_empty_bound_in_ip_ranges_is_none(self) -> None:
+    def test_an_empty_bound_in_ip_ranges_is_ignored(self) -> None:
         assert "10.0.0.1-10.0.0.254" == bounds(config(ipRanges=[{"range": "10.0.0.0/24", "range_end": ""}]).ranges[0])
 
     def test_22_range_comes_before_ip_ranges(self) -> None:
@@ -75,23 +75,23 @@ class TestRanges:
             {"range": "fd00::/64"},
         ]
         first, second = config(ipRanges=listed, exclude=["10.0.0.10"]).ranges
-        assert ["10.0.0.10-10.0.0.20"] == [str(each) for each in first.allocation.members.ranges]
-        assert ["fd00::1-fd00::ffff:ffff:ffff:fffe"] == [str(each) for each in second.allocation.members.ranges]
+        assert ["10.0.0.10-10.0.0.20"] == [str(each) for each in first.spec.members.ranges]
+        assert ["fd00::1-fd00::ffff:ffff:ffff:fffe"] == [str(each) for each in second.spec.members.ranges]
 
-    def test_neither_range_nor_ip_ranges_is_no_error(self) -> None:
+    def test_a_configuration_without_ranges_is_valid(self) -> None:
         assert [] == ranges(config())
 
     @pytest.mark.parametrize(("text", "size"), [("10.0.0.5/32", "/30"), ("fd00::/127", "/126")])
-    def test_a_range_too_small_fails_only_when_an_address_is_given(self, text: str, size: str) -> None:
-        (wanted,) = config(range=text).ranges
+    def test_a_range_without_usable_address_fails_only_on_allocation(self, text: str, size: str) -> None:
+        (range_,) = config(range=text).ranges
         with pytest.raises(InvalidInput, match=f"has no usable address: use a prefix of {size} or shorter"):
-            _ = wanted.allocation.bounds
+            _ = range_.spec.bounds
 
     @pytest.mark.parametrize("text", ["192.168.0.1/123", "100::2::1", "010.0.0.1"])
-    def test_60_an_exclusion_that_cannot_be_read_fails_only_then(self, text: str) -> None:
-        (wanted,) = config(range="10.0.0.0/24", exclude=[text]).ranges
+    def test_60_an_invalid_exclusion_fails_only_on_allocation(self, text: str) -> None:
+        (range_,) = config(range="10.0.0.0/24", exclude=[text]).ranges
         with pytest.raises(InvalidInput, match=f"^exclude '{text}': "):
-            _ = wanted.allocation
+            _ = range_.spec
 
     @pytest.mark.parametrize(
         ("text", "reason"),
@@ -105,33 +105,33 @@ class TestRanges:
         ],
     )
     @pytest.mark.parametrize("listed", [False, True])
-    def test_13_16_17_a_range_that_is_none_is_refused(self, text: str, reason: str, *, listed: bool) -> None:
+    def test_13_16_17_an_invalid_range_is_rejected(self, text: str, reason: str, *, listed: bool) -> None:
         with pytest.raises(InvalidInput) as caught:
             config(**({"ipRanges": [{"range": text}]} if listed else {"range": text}))
         assert f"range {text!r}: {reason}" == str(caught.value)
 
-    def test_an_empty_range_in_ip_ranges_is_refused(self) -> None:
+    def test_an_empty_range_in_ip_ranges_is_rejected(self) -> None:
         with pytest.raises(InvalidInput, match="^range '': not in CIDR notation"):
             config(ipRanges=[{}])
 
 
 class TestFlatFile:
     @pytest.mark.parametrize("flat", [None, {}])
-    def test_2_32_without_one_a_range_is_enough(self, flat: dict[str, Any] | None) -> None:
-        """Whereabouts demands the file in any case, and a kubeconfig in one of the two; the agent has its own."""
+    def test_2_32_the_flat_file_is_optional(self, flat: dict[str, Any] | None) -> None:
+        """Whereabouts requires the file, and a kubeconfig in one of the two. The agent has its own connection."""
         assert ["10.0.0.0/24"] == ranges(config(flat, range="10.0.0.0/24", kubernetes={}))
 
     @pytest.mark.parametrize("inline", [True, False])
-    def test_4_5_overlap_is_decided_inline(self, *, inline: bool) -> None:
+    def test_4_5_the_flat_file_does_not_set_the_overlap_check(self, *, inline: bool) -> None:
         read = config({"enable_overlapping_ranges": not inline}, enable_overlapping_ranges=inline)
         assert inline == read.overlap_checked
 
-    def test_overlap_is_checked_unless_it_is_said_inline(self) -> None:
+    def test_overlap_is_checked_by_default(self) -> None:
         read = config({"enable_overlapping_ranges": False})
-        assert (True, False) == (read.overlap_checked, read.overlap_insisted)
-        assert config(enable_overlapping_ranges=True).overlap_insisted
+        assert (True, False) == (read.overlap_checked, read.overlap_explicit)
+        assert config(enable_overlapping_ranges=True).overlap_explicit
 
-    def test_it_fills_what_is_empty(self) -> None:
+    def test_it_fills_empty_keys(self) -> None:
         flat = {
             "range": "10.9.0.0/24",
             "gateway": "10.9.0.1",
@@ -147,69 +147,71 @@ class TestFlatFile:
         assert (3, "blue", 700) == (read.sleep_for_race, read.network_name, read.leader.retry)
         assert DnsConfig(nameservers=("10.0.0.53",), domain="inline") == read.dns
 
-    def test_it_changes_nothing_that_is_written_inline(self) -> None:
+    def test_inline_keys_take_precedence(self) -> None:
         flat = {"range": "10.9.0.0/24", "exclude": ["10.0.0.2"], "network_name": "flat"}
         read = config(flat, range="10.0.0.0/24", exclude=["10.0.0.1"], network_name="inline")
         assert ["10.0.0.0/24"] == ranges(read)
         assert ("10.0.0.1",) == read.ranges[0].exclude, "lists are not joined"
         assert "inline" == read.network_name
 
-    def test_24_its_exclusions_are_for_range_alone(self) -> None:
+    def test_24_its_exclusions_apply_to_range_only(self) -> None:
         read = config({"exclude": ["10.9.0.0/30"]}, range="10.9.0.0/24", ipRanges=[{"range": "10.8.0.0/24"}])
         assert [("10.9.0.0/30",), ()] == [each.exclude for each in read.ranges]
 
-    def test_33_it_is_looked_for_where_the_configuration_says_first(self) -> None:
-        assert ("/mine.conf", *FLAT_FILES) == flat_file_paths(RawIpamConfig(configuration_path="/mine.conf"))
+    def test_33_configuration_path_takes_precedence(self) -> None:
+        assert ("/own.conf", *FLAT_FILES) == flat_file_paths(RawIpamConfig(configuration_path="/own.conf"))
         assert FLAT_FILES == flat_file_paths(RawIpamConfig())
 
     @pytest.mark.parametrize("text", ["", "{", "[]", "5"])
-    def test_one_that_is_no_object_is_refused_by_its_name(self, text: str) -> None:
+    def test_an_invalid_flat_file_is_rejected(self, text: str) -> None:
         with pytest.raises(InvalidInput, match="^flat file "):
             read_config(network(range="10.0.0.0/24"), flat=text)
 
-    def test_a_wrong_type_in_it_is_told_as_its_own(self) -> None:
+    def test_a_type_error_names_the_flat_file(self) -> None:
         with pytest.raises(InvalidInput, match="^flat file.range 5: has the wrong type: expected str, got int"):
             config({"range": 5})
 
 
 class TestKeys:
-    def test_6_a_list_is_read_as_its_plugin(self) -> None:
+    def test_6_a_plugin_list_is_read(self) -> None:
         plugin = json.loads(network(range="192.168.1.5-192.168.1.25/24", gateway="192.168.10.1"))
         plugin["name"] = ""
         read = read_config(json.dumps({"cniVersion": "0.3.1", "name": "listed", "plugins": [plugin]}))
         assert "192.168.1.5-192.168.1.25" == bounds(read.ranges[0])
-        assert "listed" == read.name, "Whereabouts loses the list's name"
+        assert "listed" == read.name, "Whereabouts drops the name of the list"
 
-    def test_a_list_is_searched_for_the_plugin_that_asks_us(self) -> None:
-        """Whereabouts looks at the first alone."""
+    def test_the_plugin_of_a_list_that_uses_podpool_is_read(self) -> None:
+        """Whereabouts reads only the first."""
         plugins = [{"type": "tuning"}, {"type": "macvlan", "ipam": {"type": "podpool", "range": "10.0.0.0/24"}}]
         assert ["10.0.0.0/24"] == ranges(read_config(json.dumps({"name": "n", "plugins": plugins})))
 
     @pytest.mark.parametrize("kind", ["whereabouts", "podpool"])
-    def test_both_types_are_ours(self, kind: str) -> None:
+    def test_both_ipam_types_are_served(self, kind: str) -> None:
         assert ["10.0.0.0/24"] == ranges(config(type=kind, range="10.0.0.0/24"))
 
-    def test_8_without_ipam_it_is_refused(self) -> None:
+    def test_8_a_missing_ipam_section_is_rejected(self) -> None:
         with pytest.raises(InvalidInput, match='^ipam None: is missing: add "ipam": '):
             read_config('{"name": "n", "type": "macvlan"}')
 
     @pytest.mark.parametrize("kind", ["host-local", ""])
-    def test_another_type_is_refused(self, kind: str) -> None:
-        with pytest.raises(InvalidInput, match=f"^ipam.type '{kind}': is not ours: use 'whereabouts' or 'podpool'"):
+    def test_another_ipam_type_is_rejected(self, kind: str) -> None:
+        with pytest.raises(
+            InvalidInput, match=f"^ipam.type '{kind}': is another plugin: use 'whereabouts' or 'podpool'"
+        ):
             config(type=kind)
 
     def test_12_the_cron_expression_is_read(self) -> None:
-        """And not used: what is left behind is released all the time, not by the clock."""
+        """And not used: orphan GC runs continuously, not on a schedule."""
         read = read_struct({"reconciler_cron_expression": "30 4 * * *"}, RawIpamConfig)
         assert "30 4 * * *" == read.reconciler_cron_expression
 
     @pytest.mark.parametrize("text", ['{"ipam": {asdf}}', "", "{", '"x"', "5", b"\xff"])
-    def test_14_what_is_no_json_object_is_refused(self, text: str | bytes) -> None:
+    def test_14_invalid_json_is_rejected(self, text: str | bytes) -> None:
         with pytest.raises(InvalidInput, match="^configuration "):
             read_config(text)
 
     @pytest.mark.parametrize(
-        ("keys", "told"),
+        ("keys", "message"),
         [
             ({"range": 5}, "ipam.range 5: has the wrong type: expected str, got int"),
             ({"leader_lease_duration": "1500"}, "ipam.leader_lease_duration '1500': has the wrong type: expected int"),
@@ -221,37 +223,37 @@ class TestKeys:
             ({"dns": {"nameservers": "x"}}, "ipam.dns.nameservers 'x': has the wrong type"),
         ],
     )
-    def test_29_30_a_wrong_type_is_refused_by_the_path_of_its_key(self, keys: dict[str, Any], told: str) -> None:
-        with pytest.raises(InvalidInput, match=f"^{told}"):
+    def test_29_30_a_type_error_contains_the_path_of_the_key(self, keys: dict[str, Any], message: str) -> None:
+        with pytest.raises(InvalidInput, match=f"^{message}"):
             config(**keys)
 
-    def test_case_does_not_matter_and_null_is_nothing(self) -> None:
+    def test_keys_are_case_insensitive_and_null_means_absent(self) -> None:
         text = """{"Name": "n", "IPAM": {"Type": "whereabouts", "RANGE": "10.1.0.0/24", "range": "10.0.0.0/24",
-                   "ipranges": [{"Range": "10.2.0.0/24", "EXCLUDE": null}], "gateway": null, "unheard_of": [1]}}"""
+                   "ipranges": [{"Range": "10.2.0.0/24", "EXCLUDE": null}], "gateway": null, "unknown": [1]}}"""
         read = read_config(text)
-        assert ["10.0.0.0/24", "10.2.0.0/24"] == ranges(read), "the later spelling counts"
+        assert ["10.0.0.0/24", "10.2.0.0/24"] == ranges(read), "the last spelling wins"
         assert ("n", None) == (read.name, read.gateway)
 
-    def test_what_is_unknown_or_of_the_past_is_skipped(self) -> None:
-        past: dict[str, Any] = {
+    def test_unknown_and_obsolete_keys_are_skipped(self) -> None:
+        obsolete: dict[str, Any] = {
             "datastore": "etcd",
             "etcd_host": 5,
             "etcd_username": None,
             "k8s_api_root": "x",
             "PodName": "y",
         }
-        assert config(range="10.0.0.0/24") == config(range="10.0.0.0/24", **past)
+        assert config(range="10.0.0.0/24") == config(range="10.0.0.0/24", **obsolete)
 
-    def test_leader_times_that_cannot_work_are_refused_by_who_needs_them(self) -> None:
-        """Whereabouts crashes on them."""
+    def test_invalid_leader_election_times_are_rejected_on_use(self) -> None:
+        """Whereabouts panics on them."""
         read = config(leader_lease_duration=0, leader_renew_deadline=1000, leader_retry_period=1000)
         with pytest.raises(InvalidInput, match="^leader times '1500, 1000, 1000': leader_lease_duration must exceed"):
-            read.leader.checked()
-        assert LeaderElectionConfig() == config().leader.checked()
+            read.leader.validated()
+        assert LeaderElectionConfig() == config().leader.validated()
         with pytest.raises(InvalidInput, match="'1000, 1000, 500'"):
-            config(leader_lease_duration=1000).leader.checked()
+            config(leader_lease_duration=1000).leader.validated()
 
-    def test_routes_and_dns_are_handed_on(self) -> None:
+    def test_routes_and_dns_are_passed_on(self) -> None:
         routes = [{"dst": "0.0.0.0/0"}, {"Dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}]
         read = config(routes=routes, dns={"nameservers": ["10.0.0.53"], "search": ["a", "b"], "options": ["x"]})
         assert ({"dst": "0.0.0.0/0"}, {"dst": "fd00::5/8", "gw": "fd00::1", "mtu": 1400}) == read.routes
@@ -260,41 +262,41 @@ class TestKeys:
     @pytest.mark.parametrize(
         ("route", "field"), [({}, "dst"), ({"dst": "default"}, "dst"), ({"dst": "10.0.0.0/8", "gw": "x"}, "gw")]
     )
-    def test_a_route_that_leads_nowhere_is_refused(self, route: dict[str, str], field: str) -> None:
+    def test_an_invalid_route_is_rejected(self, route: dict[str, str], field: str) -> None:
         with pytest.raises(InvalidInput, match=rf"^routes\[0\].{field} "):
             config(routes=[route])
 
     @pytest.mark.parametrize(
         ("flag", "read"), [(True, True), (False, False), ("yes", False), (1, False), (None, False)]
     )
-    def test_fast_ipam_is_accepted_whatever_it_is(self, flag: object, *, read: bool) -> None:
+    def test_fast_ipam_may_have_any_type(self, flag: object, *, read: bool) -> None:
         assert read == config(fast_ipam=flag).fast_ipam
 
-    def test_fast_ipam_alone_cuts_nothing(self) -> None:
+    def test_fast_ipam_alone_does_not_enable_slices(self) -> None:
         assert not config(range="10.0.0.0/24", fast_ipam=True).sliced
 
-    def test_the_proposal_of_node_slices_is_read_as_it_is_written(self) -> None:
+    def test_the_example_of_the_node_slice_proposal_is_accepted(self) -> None:
         read = config(range="192.168.2.225/8", fast_ipam=True, node_slice_size="/22")
         assert (True, True, ["192.0.0.0/8"]) == (read.sliced, read.fast_ipam, ranges(read))
-        assert "192.0.4.0/22" == str(read.ranges[0].cut.slice(1))
+        assert "192.0.4.0/22" == str(read.ranges[0].layout.slice(1))
 
 
 class TestSliceSize:
     @pytest.mark.parametrize("size", ["/24", "24"])
-    def test_it_is_written_with_or_without_a_slash(self, size: str) -> None:
-        assert 24 == config(range="10.0.0.0/8", node_slice_size=size).ranges[0].cut.length
+    def test_the_slash_is_optional(self, size: str) -> None:
+        assert 24 == config(range="10.0.0.0/8", node_slice_size=size).ranges[0].layout.length
 
-    def test_in_the_other_family_a_slice_has_as_many_addresses(self) -> None:
+    def test_slices_of_both_families_have_as_many_addresses(self) -> None:
         read = config(
             range="10.0.0.0/8", ipRanges=[{"range": "fd00::/64"}, {"range": "11.0.0.0/8"}], node_slice_size="/24"
         )
-        assert [24, 120, 24] == [each.cut.length for each in read.ranges]
+        assert [24, 120, 24] == [each.layout.length for each in read.ranges]
 
-    def test_a_range_may_have_its_own(self) -> None:
+    def test_a_range_may_have_its_own_size(self) -> None:
         listed = [{"range": "10.0.0.0/16", "node_slice_size": "/24"}, {"range": "fd00::/48", "node_slice_size": "64"}]
         read = config(ipRanges=listed)
         assert read.sliced
-        assert [24, 64] == [each.cut.length for each in read.ranges]
+        assert [24, 64] == [each.layout.length for each in read.ranges]
 
     @pytest.mark.parametrize(
         ("range_", "size", "reason"),
@@ -306,17 +308,17 @@ class TestSliceSize:
             ("fd00::/64", "/127", "leaves no usable address: use /126 or less"),
         ],
     )
-    def test_one_that_does_not_fit_fails_only_when_slices_are_made(self, range_: str, size: str, reason: str) -> None:
-        (wanted,) = config(range=range_, node_slice_size=size).ranges
+    def test_an_invalid_size_fails_only_when_slices_are_planned(self, range_: str, size: str, reason: str) -> None:
+        (parsed,) = config(range=range_, node_slice_size=size).ranges
         with pytest.raises(InvalidInput) as caught:
-            _ = wanted.cut
+            _ = parsed.layout
         assert f"node_slice_size {size!r}: {reason}" == str(caught.value)
 
-    def test_one_that_has_no_counterpart_in_the_other_family_is_refused(self) -> None:
+    def test_a_size_without_counterpart_in_the_other_family_is_rejected(self) -> None:
         read = config(range="fd00::/64", ipRanges=[{"range": "10.0.0.0/8"}], node_slice_size="/80")
         with pytest.raises(InvalidInput, match="does not divide 10.0.0.0/8"):
-            _ = read.ranges[1].cut
+            _ = read.ranges[1].layout
 
 
-def test_a_struct_is_read_by_the_names_of_its_keys() -> None:
+def test_read_struct_uses_the_encoded_names() -> None:
     assert ({"range": "a"},) == read_struct({"IPRANGES": [{"range": "a"}]}, RawIpamConfig).ip_ranges

@@ -1,5 +1,5 @@
-"""Whereabouts' world, as far as it is a function of its inputs: configuration, names, assignment, slices, cleaning up.
+"""Whereabouts-compatible decisions: configuration, object names, allocation in shared ranges, slices, orphan GC.
 
-Nothing here reads a file, asks an API server or knows what time it is. Agent and controller hand in what they have
-read, and carry out what comes back.
+All functions are pure. They read no file, call no API server and know no time. Agent and controller pass in what they
+have read, and carry out what is returned.
 """

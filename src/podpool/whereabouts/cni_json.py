@@ -44,9 +44,7 @@ def read_network_config(text: str | bytes) -> NetworkConfig:
     network = read_struct(read_object(text, what="configuration"), NetworkConfig)
     if network.type or not network.plugins:
         return network
-    plugins = [
-        read_struct(each, NetworkConfig, at=f"plugins[{index}]") for index, each in enumerate(network.plugins)
-    ]
+    plugins = [read_struct(each, NetworkConfig, at=f"plugins[{index}]") for index, each in enumerate(network.plugins)]
     plugin = next((each for each in plugins if each.is_served), plugins[0])
     return msgspec.structs.replace(
         plugin, name=network.name or plugin.name, cni_version=network.cni_version or plugin.cni_version

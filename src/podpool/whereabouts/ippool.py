@@ -1,8 +1,8 @@
-"""The entries of an IPPool as addresses.
+"""The allocations of an IPPool as addresses, and changes of them as JSON patches.
 
-An entry's key is the address' distance from the address in `spec.range`, in decimal, however far: Whereabouts reads no
-key of 2^63 or more, and in a range wider than a /64 it writes only the low 64 bits of one. What cannot be read, or
-leads out of the range, is told and left alone: nothing here writes an object whole, so nothing is erased either.
+The key of an allocation is the decimal offset of its address from the address in `spec.range`, of any size. Whereabouts
+itself reads no key of 2^63 or more, and in a range wider than a /64 it writes only the low 64 bits of the offset. Keys
+that are invalid or outside the range are reported and left in place: objects are only patched, never replaced.
 """
 
 from collections.abc import Iterable
@@ -15,41 +15,40 @@ from podpool.core.addresses import Address, parse_address
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.whereabouts.cni_args import PodInterface
 
-_MOST_DIGITS = 39
-"""2^128 has as many."""
+_MAX_DIGITS = len(str(1 << 128))
 
 
 class IPPoolEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """Who has one address."""
+    """One allocation."""
 
     key: str
     address: Address
     allocation: Allocation
 
     @property
-    def owned_by(self) -> tuple[str, str]:
-        """The Pod's interface."""
+    def owner(self) -> tuple[str, str]:
+        """The Pod and the interface."""
         return self.allocation.podref, self.allocation.ifname
 
 
 class ParsedIPPool(msgspec.Struct, frozen=True, kw_only=True):
-    """What an IPPool says, read."""
+    """The range and the allocations of an IPPool."""
 
     prefix: Prefix
     base: Address
-    """What keys count from: the range's address as written."""
-    listed: tuple[IPPoolEntry, ...] = ()
+    """What keys are offsets from: the address of the range as written."""
+    entries: tuple[IPPoolEntry, ...] = ()
     """By address."""
-    outside: tuple[str, ...] = ()
-    """Keys that are no number, or lead out of the range."""
+    invalid_keys: tuple[str, ...] = ()
+    """Keys that are not numbers, or outside the range."""
 
     def key(self, address: Address) -> str:
-        """Write an address as a key."""
+        """Return the key of an address."""
         return str(address.value - self.base.value)
 
 
 class AllocationChange(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry before and after; the same on both sides when nothing is to be written."""
+    """One entry before and after. Both are equal when there is nothing to write."""
 
     key: str
     address: Address
@@ -57,46 +56,46 @@ class AllocationChange(msgspec.Struct, frozen=True, kw_only=True):
     after: Allocation | None
 
     def operations(self) -> list[dict[str, Any]]:
-        """Write it as a JSON patch that fits only the entry that was seen."""
+        """Return a JSON patch that applies only to the entry as it was before."""
         path = f"/spec/allocations/{self.key.replace('~', '~0').replace('/', '~1')}"
         if self.before == self.after:
             return []
         if self.before is None:
             entry = {"op": "add", "path": path, "value": msgspec.to_builtins(self.after)}
             return [{"op": "test", "path": path, "value": None}, entry]
-        seen = {"op": "test", "path": f"{path}/id", "value": self.before.id}
+        test = {"op": "test", "path": f"{path}/id", "value": self.before.id}
         if self.after is None:
-            return [seen, {"op": "remove", "path": path}]
-        return [seen, {"op": "replace", "path": f"{path}/id", "value": self.after.id}]
+            return [test, {"op": "remove", "path": path}]
+        return [test, {"op": "replace", "path": f"{path}/id", "value": self.after.id}]
 
 
 def parse_ippool(spec: IPPoolSpec) -> ParsedIPPool:
-    """Read an IPPool; refused when its range is none."""
+    """Parse an IPPool, or raise `InvalidInput` if its range is invalid."""
     prefix = parse_prefix(spec.range, what="spec.range")
     base = parse_address(spec.range.partition("/")[0], what="spec.range")
-    inside, listed, outside = prefix.range, [], []
+    inside, entries, invalid_keys = prefix.range, [], []
     for key, allocation in spec.allocations.items():
         value = base.value + int(key) if _is_number(key) else -1
         if value in inside:
-            listed.append(IPPoolEntry(key=key, address=Address(prefix.family, value), allocation=allocation))
+            entries.append(IPPoolEntry(key=key, address=Address(prefix.family, value), allocation=allocation))
         else:
-            outside.append(key)
-    listed.sort(key=lambda entry: entry.address.value)
-    return ParsedIPPool(prefix=prefix, base=base, listed=tuple(listed), outside=tuple(outside))
+            invalid_keys.append(key)
+    entries.sort(key=lambda entry: entry.address.value)
+    return ParsedIPPool(prefix=prefix, base=base, entries=tuple(entries), invalid_keys=tuple(invalid_keys))
 
 
 def allocation_for(owner: PodInterface) -> Allocation:
-    """Write down who has an address."""
-    return Allocation(id=owner.container, podref=owner.podref, ifname=owner.ifname)
+    """Return the allocation to write for an owner."""
+    return Allocation(id=owner.container_id, podref=owner.podref, ifname=owner.ifname)
 
 
 def allocation_patch(changes: Iterable[AllocationChange], *, version: str = "") -> list[dict[str, Any]]:
-    """Write changes as one JSON patch; with a version it fits no other, as Whereabouts does it."""
-    once = {change.key: change for change in changes}
-    operations = [operation for change in once.values() for operation in change.operations()]
-    guard = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-    return [guard, *operations] if version and operations else operations
+    """Return changes as one JSON patch. With a resourceVersion it applies only to that, as Whereabouts' patches."""
+    by_key = {change.key: change for change in changes}
+    operations = [operation for change in by_key.values() for operation in change.operations()]
+    test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    return [test, *operations] if version and operations else operations
 
 
 def _is_number(key: str) -> bool:
-    return key.isascii() and key.isdigit() and len(key) <= _MOST_DIGITS
+    return key.isascii() and key.isdigit() and len(key) <= _MAX_DIGITS

@@ -1,108 +1,104 @@
-"""What nobody needs any more: entries and reservations of Pods that are gone.
+"""Orphan GC of shared ranges: allocations and reservations of Pods that no longer exist.
 
-What must hold: nothing of a Pod that lives is released. A Pod is gone when two looks, a minute apart, find it absent or
-finished, and its entry the same both times. The pool of a node's slice is judged by that node's agent alone, because
-what the API server shows of it may lag.
+Invariant: nothing of a running Pod is released. A Pod is gone if two snapshots, at least a minute apart, show it absent
+or finished, and its allocation unchanged. Allocations in slices are left to the agent of the node: what the API server
+shows of them may lag.
 
-A look reads pools and reservations before Pods: whatever it finds was there when the Pods were looked for.
+A snapshot reads pools and reservations before Pods, so each allocation in it is older than the list of Pods.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from podpool.api.whereabouts import NODE_ANNOTATION, IPPool
+from podpool.api.whereabouts import NODE_ANNOTATION, IPPool, ReservationSpec
 from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.errors import InvalidInput
+from podpool.core.two_observations import TwoObservations
 from podpool.whereabouts.ippool import AllocationChange, IPPoolEntry, parse_ippool
-
-MIN_INTERVAL = 60.0
-"""Seconds between two looks, at least."""
 
 
 class ObservedPod(msgspec.Struct, frozen=True, kw_only=True):
-    """A Pod in a look."""
+    """A Pod in a snapshot."""
 
     finished: bool = False
 
 
 class GcSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What one look at the API server found, on quorum reads."""
+    """What quorum reads showed."""
 
     at: float
-    """Seconds, on a clock that does not jump."""
+    """Seconds, on a monotonic clock."""
     pools: Mapping[str, IPPool] = {}
     reservations: Mapping[str, Reservation] = {}
     pods: Mapping[str, ObservedPod] = {}
-    """By `namespace/name`: all of the cluster's."""
+    """All Pods of the cluster, by `namespace/name`."""
 
 
 class OrphanedEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """An entry that may be taken out of its pool."""
+    """An allocation to be removed from its pool."""
 
     pool: str
+    pool_uid: str
     change: AllocationChange
 
 
+class _OrphanedReservation(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+    spec: ReservationSpec
+
+
 def referenced_pods(pools: Iterable[IPPool], reservations: Iterable[Reservation]) -> frozenset[str]:
-    """List the Pods whose entries and reservations could be released, were the Pods gone."""
-    entered = (entry.allocation.podref for pool in pools for entry in _readable(pool))
+    """Return the Pods that own allocations or reservations."""
+    allocated = (entry.allocation.podref for pool in pools for entry in _entries(pool))
     reserved = (each.spec.podref for each in reservations)
-    return frozenset(podref for podref in (*entered, *reserved) if _names_a_pod(podref))
+    return frozenset(podref for podref in (*allocated, *reserved) if _is_pod(podref))
 
 
 def orphaned_entries(first: GcSnapshot, second: GcSnapshot) -> tuple[OrphanedEntry, ...]:
-    """Find the entries that the controller may release: in pools that all nodes share, of Pods that are gone."""
-    return tuple(
-        OrphanedEntry(pool=name, change=_removal(entry))
-        for name, entry in _entries_of_both(first, second)
-        if NODE_ANNOTATION not in second.pools[name].metadata.annotations
-        and _gone(entry.allocation.podref, first, second)
-    )
+    """Return the allocations in shared pools that both snapshots show as orphaned."""
+    observations = TwoObservations[OrphanedEntry]()
+    observations.observe(_entry_candidates(first), now=first.at)
+    return observations.observe(_entry_candidates(second), now=second.at)
 
 
 def orphaned_reservations(first: GcSnapshot, second: GcSnapshot) -> tuple[Reservation, ...]:
-    """Find the reservations of Pods that are gone; deleted with their UID as a precondition."""
-    if second.at - first.at < MIN_INTERVAL:
-        return ()
-    return tuple(
-        reservation
-        for name, reservation in second.reservations.items()
-        if name in first.reservations
-        and first.reservations[name].metadata.uid == reservation.metadata.uid
-        and first.reservations[name].spec == reservation.spec
-        and _gone(reservation.spec.podref, first, second)
-    )
+    """Return the reservations that both snapshots show as orphaned. Delete them with their UID as a precondition."""
+    observations = TwoObservations[_OrphanedReservation]()
+    observations.observe(_reservation_candidates(first), now=first.at)
+    orphaned = observations.observe(_reservation_candidates(second), now=second.at)
+    return tuple(second.reservations[each.name] for each in orphaned)
 
 
-def _entries_of_both(first: GcSnapshot, second: GcSnapshot) -> Iterator[tuple[str, IPPoolEntry]]:
-    """Walk the entries that two looks, far enough apart, show alike."""
-    if second.at - first.at < MIN_INTERVAL:
-        return
-    for name, pool in second.pools.items():
-        before = first.pools.get(name)
-        if before is None or before.metadata.uid != pool.metadata.uid:
-            continue
-        for entry in _readable(pool):
-            if before.spec.allocations.get(entry.key) == entry.allocation:
-                yield name, entry
+def _entry_candidates(snapshot: GcSnapshot) -> Iterator[OrphanedEntry]:
+    for name, pool in snapshot.pools.items():
+        for entry in () if NODE_ANNOTATION in pool.metadata.annotations else _entries(pool):
+            if _is_gone(entry.allocation.podref, snapshot):
+                yield OrphanedEntry(pool=name, pool_uid=pool.metadata.uid, change=_removal(entry))
 
 
-def _readable(pool: IPPool) -> tuple[IPPoolEntry, ...]:
+def _reservation_candidates(snapshot: GcSnapshot) -> Iterator[_OrphanedReservation]:
+    for name, each in snapshot.reservations.items():
+        if _is_gone(each.spec.podref, snapshot):
+            yield _OrphanedReservation(name, each.metadata.uid, each.spec)
+
+
+def _entries(pool: IPPool) -> tuple[IPPoolEntry, ...]:
     try:
-        return parse_ippool(pool.spec).listed
+        return parse_ippool(pool.spec).entries
     except InvalidInput:
         return ()
 
 
-def _names_a_pod(podref: str) -> bool:
+def _is_pod(podref: str) -> bool:
     return "/" in podref
 
 
-def _gone(podref: str, first: GcSnapshot, second: GcSnapshot) -> bool:
-    """Tell whether a Pod is absent or finished, both times; an entry that names none is nobody's to judge."""
-    seen = [look.pods.get(podref) for look in (first, second)]
-    return _names_a_pod(podref) and all(pod is None or pod.finished for pod in seen)
+def _is_gone(podref: str, snapshot: GcSnapshot) -> bool:
+    """Return whether a Pod is absent or finished. An allocation that names no Pod is never an orphan."""
+    pod = snapshot.pods.get(podref)
+    return _is_pod(podref) and (pod is None or pod.finished)
 
 
 def _removal(entry: IPPoolEntry) -> AllocationChange:

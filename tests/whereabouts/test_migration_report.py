@@ -1,4 +1,4 @@
-"""What is said about a cluster before it is adopted; and whose its pools are."""
+"""The report before a migration from Whereabouts, and the owners of pools."""
 
 import msgspec
 import pytest
@@ -10,17 +10,17 @@ from podpool.whereabouts.ippool_owner import KnownNames, identify_pool, slices_i
 from podpool.whereabouts.migration_report import MigrationInputs, MigrationReport, Problem, build_migration_report
 from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.slice_assignment import HeldSlice
-from tests.whereabouts.builders import attachment, entry, pod, pool, reservation, spec
+from tests.whereabouts.builders import entry, nad, pod, pool, reservation, spec
 
-RANGE = attachment("blue", range="10.0.0.0/24")
-
-
-def told(found: MigrationReport, trouble: Problem) -> list[str]:
-    assert {each.trouble for each in found.findings} <= {trouble}, "nothing else is wrong"
-    return [f"{each.where}: {each.told}" for each in found.of(trouble)]
+RANGE = nad("blue", range="10.0.0.0/24")
 
 
-def test_a_cluster_in_order_is_counted_and_nothing_is_said() -> None:
+def messages(found: MigrationReport, problem: Problem) -> list[str]:
+    assert {each.problem for each in found.findings} <= {problem}, "no other findings"
+    return [f"{each.where}: {each.message}" for each in found.of(problem)]
+
+
+def test_a_consistent_cluster_has_no_findings() -> None:
     found = build_migration_report(
         MigrationInputs(
             pools=[
@@ -29,7 +29,7 @@ def test_a_cluster_in_order_is_counted_and_nothing_is_said() -> None:
             ],
             reservations=[reservation("10.0.0.1", "default/a"), reservation("red-10.1.0.5", "default/a")],
             pods=[pod("a", blue="10.0.0.1", red="10.1.0.5"), pod("b")],
-            attachments=[RANGE, attachment("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")],
+            nads=[RANGE, nad("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")],
             nodes=["node1"],
         )
     )
@@ -45,17 +45,17 @@ class TestDuplicates:
                     pool("10.0.0.0-28", spec("10.0.0.0/28", at1=entry("b"))),
                 ],
                 pods=[pod("a"), pod("b")],
-                attachments=[RANGE, attachment("narrow", range="10.0.0.0/28")],
+                nads=[RANGE, nad("narrow", range="10.0.0.0/28")],
             )
         )
-        (duplicate,) = told(found, Problem.DUPLICATE)
+        (duplicate,) = messages(found, Problem.DUPLICATE)
         assert duplicate == (
             "ippool/10.0.0.0-24: 10.0.0.1 has 2 owners: 10.0.0.1 of default/a net1 in ippool/10.0.0.0-24; "
             "10.0.0.1 of default/b net1 in ippool/10.0.0.0-28"
         )
 
-    def test_ranges_that_are_to_overlap_have_addresses_of_their_own(self) -> None:
-        """Where `enable_overlapping_ranges` is false, each pool's address is another, and needs its own entry."""
+    def test_without_overlap_check_each_range_has_its_own_addresses(self) -> None:
+        """With `enable_overlapping_ranges: false` an address has one owner per pool."""
         found = build_migration_report(
             MigrationInputs(
                 pools=[
@@ -63,17 +63,17 @@ class TestDuplicates:
                     pool("10.0.0.0-28", spec("10.0.0.0/28", at1=entry("b"), at2=entry("c"))),
                 ],
                 pods=[pod("a"), pod("b"), pod("c"), pod("d", wide="10.0.0.2")],
-                attachments=[
-                    attachment("wide", range="10.0.0.0/24", enable_overlapping_ranges=False),
-                    attachment("narrow", range="10.0.0.0/28", enable_overlapping_ranges=False),
+                nads=[
+                    nad("wide", range="10.0.0.0/24", enable_overlapping_ranges=False),
+                    nad("narrow", range="10.0.0.0/28", enable_overlapping_ranges=False),
                 ],
             )
         )
-        assert ["pod/default/d: 10.0.0.2 on net1 (default/wide) has no entry in any pool"] == told(
+        assert ["pod/default/d: 10.0.0.2 on net1 (default/wide) has no entry in any pool"] == messages(
             found, Problem.UNRECORDED
         )
 
-    def test_another_network_has_addresses_of_its_own(self) -> None:
+    def test_another_network_has_its_own_addresses(self) -> None:
         found = build_migration_report(
             MigrationInputs(
                 pools=[
@@ -81,38 +81,38 @@ class TestDuplicates:
                     pool("red-10.0.0.0-24", spec("10.0.0.0/24", at1=entry("b"))),
                 ],
                 pods=[pod("a"), pod("b")],
-                attachments=[RANGE, attachment("red", network_name="red", range="10.0.0.0/24")],
+                nads=[RANGE, nad("red", network_name="red", range="10.0.0.0/24")],
             )
         )
-        assert [] == told(found, Problem.DUPLICATE)
+        assert [] == messages(found, Problem.DUPLICATE)
 
 
 class TestLeaks:
     @pytest.mark.parametrize(
         ("pods", "why"),
         [
-            ([], "there is no such Pod"),
+            ([], "the Pod does not exist"),
             ([pod("a", phase="Succeeded")], "the Pod has succeeded"),
             ([pod("a", phase="Failed")], "the Pod has failed"),
             ([pod("a", other="10.9.0.1")], "the Pod does not have this address"),
         ],
     )
-    def test_an_address_that_no_pod_has(self, pods: list[AddressedPod], why: str) -> None:
+    def test_an_allocation_whose_pod_does_not_have_the_address(self, pods: list[AddressedPod], why: str) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
-        found = build_migration_report(MigrationInputs(pools=[one], pods=pods, attachments=[RANGE]))
+        found = build_migration_report(MigrationInputs(pools=[one], pods=pods, nads=[RANGE]))
         expected = f"ippool/10.0.0.0-24: 10.0.0.1 of default/a net1 in ippool/10.0.0.0-24: {why}"
-        assert [expected] == told(found, Problem.LEAK)
+        assert [expected] == messages(found, Problem.LEAK)
 
-    def test_an_entry_of_nobody(self) -> None:
+    def test_an_allocation_without_a_pod(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=Allocation()))
-        (leak,) = told(build_migration_report(MigrationInputs(pools=[one], attachments=[RANGE])), Problem.LEAK)
-        assert "10.0.0.1 of nobody in" in leak
+        (leak,) = messages(build_migration_report(MigrationInputs(pools=[one], nads=[RANGE])), Problem.LEAK)
+        assert "10.0.0.1 of no Pod in" in leak
 
-    def test_a_pod_that_shows_nothing_yet_is_believed(self) -> None:
+    def test_a_pod_without_network_status_is_not_a_leak(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
-        for shown in (pod("a", phase="Pending"), _garbled(pod("a"))):
-            assert [] == told(
-                build_migration_report(MigrationInputs(pools=[one], pods=[shown], attachments=[RANGE])), Problem.LEAK
+        for reported in (pod("a", phase="Pending"), _garbled(pod("a"))):
+            assert [] == messages(
+                build_migration_report(MigrationInputs(pools=[one], pods=[reported], nads=[RANGE])), Problem.LEAK
             )
 
 
@@ -121,112 +121,108 @@ def _garbled(broken: AddressedPod) -> AddressedPod:
     return msgspec.structs.replace(broken, metadata=garbled)
 
 
-class TestShared:
-    def test_entries_of_a_shared_pool_under_a_range_that_is_cut(self) -> None:
-        cut = attachment("red", network_name="red", range="10.0.0.0/24", node_slice_size="/26")
+class TestSharedInSlicedRange:
+    def test_allocations_of_a_shared_pool_in_a_sliced_range(self) -> None:
+        sliced = nad("red", network_name="red", range="10.0.0.0/24", node_slice_size="/26")
         pools = [
             pool("red-10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"), at70=entry("b"))),
             pool("red-node1-10.0.0.128-26", spec("10.0.0.128/26", at1=entry("c")), node="node1", network_name="red"),
             pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("d"))),
         ]
         pods = [pod(each) for each in "abcd"]
-        found = build_migration_report(
-            MigrationInputs(pools=pools, pods=pods, attachments=[cut, RANGE], nodes=["node1"])
-        )
-        (shared,) = told(found, Problem.SHARED)
-        assert shared.startswith("ippool/red-10.0.0.0-24: 2 of its addresses are of a range that is cut: slices with")
+        found = build_migration_report(MigrationInputs(pools=pools, pods=pods, nads=[sliced, RANGE], nodes=["node1"]))
+        (shared,) = messages(found, Problem.SHARED)
+        assert shared.startswith("ippool/red-10.0.0.0-24: 2 of its addresses are in a sliced range: the slices that")
 
 
 class TestOutside:
-    def test_a_key_that_leads_out_of_the_pools_range(self) -> None:
+    def test_a_key_outside_the_range_of_the_pool(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at256=entry("a"), atx=entry("b")))
-        found = build_migration_report(MigrationInputs(pools=[one], pods=[pod("a"), pod("b")], attachments=[RANGE]))
+        found = build_migration_report(MigrationInputs(pools=[one], pods=[pod("a"), pod("b")], nads=[RANGE]))
         assert [
-            "ippool/10.0.0.0-24: entry '256' of default/a net1 leads out of 10.0.0.0/24",
-            "ippool/10.0.0.0-24: entry 'x' of default/b net1 leads out of 10.0.0.0/24",
-        ] == told(found, Problem.OUTSIDE)
+            "ippool/10.0.0.0-24: entry '256' of default/a net1 is outside 10.0.0.0/24",
+            "ippool/10.0.0.0-24: entry 'x' of default/b net1 is outside 10.0.0.0/24",
+        ] == messages(found, Problem.OUTSIDE)
 
-    def test_an_address_that_no_configuration_allows_any_more(self) -> None:
+    def test_an_address_that_no_configuration_allows(self) -> None:
         one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"), at200=entry("b"), at7=entry("c")))
-        attachments = [
-            attachment("low", range="10.0.0.1-10.0.0.9/24", exclude=["10.0.0.7"]),
-            attachment("unreadable", range="10.0.0.0/24", exclude=["x"]),
+        nads = [
+            nad("low", range="10.0.0.1-10.0.0.9/24", exclude=["10.0.0.7"]),
+            nad("unreadable", range="10.0.0.0/24", exclude=["x"]),
         ]
         pods = [pod("a"), pod("b"), pod("c")]
-        found = told(
-            build_migration_report(MigrationInputs(pools=[one], pods=pods, attachments=attachments)), Problem.OUTSIDE
-        )
+        found = messages(build_migration_report(MigrationInputs(pools=[one], pods=pods, nads=nads)), Problem.OUTSIDE)
         assert ["10.0.0.7 of default/c", "10.0.0.200 of default/b"] == [
             each.split(": ")[1].split(" net1 ")[0] for each in found
         ]
-        assert found[0].endswith("is outside of what default/low, default/unreadable may give")
+        assert found[0].endswith("is outside what default/low, default/unreadable may allocate")
 
 
 class TestUnknownPools:
     @pytest.mark.parametrize(
         ("name", "range_"), [("whatever", "nonsense"), ("10.0.0.0-24", "10.0.0.0/25"), ("other", "10.0.0.0/24")]
     )
-    def test_one_that_cannot_be_read(self, name: str, range_: str) -> None:
-        found = build_migration_report(MigrationInputs(pools=[pool(name, spec(range_))], attachments=[RANGE]))
-        assert [f"ippool/{name}: range {range_!r} or the name cannot be read"] == told(found, Problem.UNKNOWN)
+    def test_a_pool_that_cannot_be_read(self, name: str, range_: str) -> None:
+        found = build_migration_report(MigrationInputs(pools=[pool(name, spec(range_))], nads=[RANGE]))
+        assert [f"ippool/{name}: range {range_!r} or the name cannot be read"] == messages(found, Problem.UNKNOWN)
 
     @pytest.mark.parametrize("name", ["11.0.0.0-24", "red-11.0.0.0-24", "node1-11.0.0.0-24"])
-    def test_one_that_nobody_asks_for(self, name: str) -> None:
+    def test_a_pool_without_a_nad(self, name: str) -> None:
         found = build_migration_report(
-            MigrationInputs(pools=[pool(name, spec("11.0.0.0/24"))], attachments=[RANGE], nodes=["node1"])
+            MigrationInputs(pools=[pool(name, spec("11.0.0.0/24"))], nads=[RANGE], nodes=["node1"])
         )
-        assert [f"ippool/{name}: no network attachment asks for its range"] == told(found, Problem.UNKNOWN)
+        assert [f"ippool/{name}: no NetworkAttachmentDefinition uses its range"] == messages(found, Problem.UNKNOWN)
 
 
 class TestReservations:
     one = pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))
 
-    def test_one_without_an_entry(self) -> None:
-        objects = MigrationInputs(
+    def test_a_reservation_without_an_allocation(self) -> None:
+        inputs = MigrationInputs(
             pools=[self.one],
             pods=[pod("a")],
-            attachments=[RANGE],
+            nads=[RANGE],
             reservations=[reservation("10.0.0.9", "default/a"), reservation("10.0.0.1", "default/z")],
         )
         assert [
-            "10.0.0.9: kept for default/a, which has no entry",
-            "10.0.0.1: kept for default/z, which has no entry: the entry is of default/a",
+            "10.0.0.9: reserved for default/a, which has no entry",
+            "10.0.0.1: reserved for default/z, which has no entry: the entry is of default/a",
         ] == [
             each.removeprefix("overlappingrangeipreservation/")
-            for each in told(build_migration_report(objects), Problem.LONE_RESERVATION)
+            for each in messages(build_migration_report(inputs), Problem.LONE_RESERVATION)
         ]
 
 
 class TestUnrecorded:
-    def test_a_running_pods_address_without_an_entry(self) -> None:
-        """It would be given to another."""
+    def test_an_address_of_a_running_pod_without_an_allocation(self) -> None:
+        """It could be allocated to another Pod."""
         found = build_migration_report(
             MigrationInputs(
                 pools=[pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a")))],
                 pods=[pod("a", blue="10.0.0.1"), pod("b", blue="10.0.0.2"), pod("c", phase="Failed", blue="10.0.0.3")],
-                attachments=[RANGE],
+                nads=[RANGE],
             )
         )
-        assert ["pod/default/b: 10.0.0.2 on net1 (default/blue) has no entry in any pool"] == told(
+        assert ["pod/default/b: 10.0.0.2 on net1 (default/blue) has no entry in any pool"] == messages(
             found, Problem.UNRECORDED
         )
 
-    def test_addresses_beside_the_range_and_networks_of_others_have_none(self) -> None:
+    def test_static_addresses_and_other_networks_need_no_allocation(self) -> None:
         found = build_migration_report(
-            MigrationInputs(pods=[pod("a", blue="10.9.0.1", other="10.0.0.2")], attachments=[RANGE])
+            MigrationInputs(pods=[pod("a", blue="10.9.0.1", other="10.0.0.2")], nads=[RANGE])
         )
-        assert [] == told(found, Problem.UNRECORDED)
+        assert [] == messages(found, Problem.UNRECORDED)
 
 
-class TestPlaces:
+class TestPoolOwners:
     known = KnownNames(nodes=["node1", "node2"], networks=["red"])
 
-    def test_annotations_count_more_than_names(self) -> None:
-        noted = pool("red-node1-10.0.0.0-26", spec("10.0.0.0/26"), node="1-10.0.0.0", network_name="red-node")
+    def test_annotations_take_precedence_over_names(self) -> None:
+        annotated = pool("red-node1-10.0.0.0-26", spec("10.0.0.0/26"), node="1-10.0.0.0", network_name="red-node")
         expected = PoolIdentifier(range=parse_prefix("10.0.0.0/26"), network="red-node", node="1-10.0.0.0")
-        assert expected == identify_pool(noted, self.known)
+        assert expected == identify_pool(annotated, self.known)
 
-    def test_slices_with_entries_or_a_holder_are_in_use(self) -> None:
+    def test_slices_with_allocations_or_a_lease_holder_are_in_use(self) -> None:
         pools = [
             pool("red-node1-10.0.0.0-26", spec("10.0.0.0/26", at1=entry("a"))),
             pool("red-node2-10.0.0.64-26", spec("10.0.0.64/26"), node="node2", network_name="red"),
@@ -244,9 +240,9 @@ class TestPlaces:
         } == slices_in_use(pools, leased=leased, known=self.known)
 
 
-def test_a_finding_is_a_line() -> None:
+def test_a_finding_is_one_line() -> None:
     found = build_migration_report(MigrationInputs(reservations=[reservation("10.0.0.1", "")]))
     assert (
-        "reservation without entry: overlappingrangeipreservation/10.0.0.1: kept for nobody, which has no entry"
+        "reservation without entry: overlappingrangeipreservation/10.0.0.1: reserved for no Pod, which has no entry"
         == str(found.findings[0])
     )
