@@ -1,1 +1,1 @@
-"""Storage of the ledger: the store protocol, group commit, rows, migrations, backup; SQLite and PostgreSQL."""
+"""Storage of the ledger: group commit, rollback detection, migrations, backup, fsck; SQLite and PostgreSQL."""

@@ -1,4 +1,4 @@
-"""Which database a ledger keeps its books in, from what a person wrote: `sqlite:///path` or `postgresql://...`."""
+"""The ledger's database, from its URL: `sqlite:///path` or `postgresql://...`."""
 
 import asyncio
 import random
@@ -8,101 +8,101 @@ from typing import BinaryIO, Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from podpool.core.errors import InvalidInput
-from podpool.ledger.storage.backup import Head
+from podpool.ledger.domain.repository import LedgerStore
+from podpool.ledger.storage.backup import BackupHeader
 from podpool.ledger.storage.sqlite import backup
-from podpool.ledger.storage.sqlite.store import ThreadStore
-from podpool.ledger.storage.store import Store
+from podpool.ledger.storage.sqlite.store import SqliteStore
 
-USUAL = "sqlite:///var/lib/podpool/ledger.db"
-_FORMS = "write it as sqlite:///var/lib/podpool/ledger.db or postgresql://user@host/name"
+DEFAULT_URL = "sqlite:///var/lib/podpool/ledger.db"
+_FORMS = "use sqlite:///var/lib/podpool/ledger.db or postgresql://user@host/name"
 
 
 class Database(Protocol):
-    """Books, somewhere."""
+    """A database that may not be open."""
 
     @property
-    def beside(self) -> Path:
-        """A path on this machine which further files may be named after."""
+    def path_prefix(self) -> Path:
+        """The path on this machine from which names of further files are derived."""
 
-    async def open(self, *, rng: random.Random) -> Store:
-        """Open the books, make them if there are none, and bring their tables up to date."""
+    async def open(self, *, rng: random.Random) -> LedgerStore:
+        """Open the database, create it if it does not exist, and apply migrations."""
 
     def back_up(self, file: BinaryIO) -> int:
-        """Copy the books as they are at one moment; tells how many rows there are."""
+        """Write a consistent backup; returns the number of rows."""
 
-    def restore(self, file: BinaryIO, *, rng: random.Random) -> Head:
-        """Exchange the books for a copy."""
-
-
-def parse_database(text: str, *, what: str = "--database") -> Database:
-    """Read where the books are."""
-    scheme, colon, path = text.partition("://")
-    if scheme == "sqlite" and colon and path:
-        return _File(Path(path))
-    if scheme in ("postgresql", "postgres") and colon:
-        return _Server(text)
-    raise InvalidInput(what, _without_password(text), f"is no database: {_FORMS}")
+    def restore(self, file: BinaryIO, *, rng: random.Random) -> BackupHeader:
+        """Replace the content of the database by a backup."""
 
 
-class _File:
-    """Books in a SQLite file."""
+def parse_database(url: str, *, option: str = "--database") -> Database:
+    """Return the database of a URL; raises `InvalidInput`."""
+    scheme, separator, path = url.partition("://")
+    if scheme == "sqlite" and separator and path:
+        return _SqliteDatabase(Path(path))
+    if scheme in ("postgresql", "postgres") and separator:
+        return _PostgresDatabase(url)
+    raise InvalidInput(option, _without_password(url), f"is not a database URL: {_FORMS}")
+
+
+class _SqliteDatabase:
+    """A SQLite file."""
 
     def __init__(self, path: Path) -> None:
-        self.beside = path
+        self.path_prefix = path
 
     def __str__(self) -> str:
-        return str(self.beside)
+        return str(self.path_prefix)
 
-    async def open(self, *, rng: random.Random) -> Store:  # noqa: ARG002  it draws no turns
+    async def open(self, *, rng: random.Random) -> LedgerStore:  # noqa: ARG002  SQLite needs none
         try:
-            return ThreadStore(self.beside)
+            return SqliteStore(self.path_prefix)
         except (OSError, sqlite3.Error) as error:
             raise InvalidInput("--database", str(self), f"cannot be opened: {error}") from None
 
     def back_up(self, file: BinaryIO) -> int:
-        return backup.back_up(self.beside, file)
+        return backup.back_up(self.path_prefix, file)
 
-    def restore(self, file: BinaryIO, *, rng: random.Random) -> Head:  # noqa: ARG002  it draws no turns
-        return backup.restore(self.beside, file)
+    def restore(self, file: BinaryIO, *, rng: random.Random) -> BackupHeader:  # noqa: ARG002  SQLite needs none
+        return backup.restore(self.path_prefix, file)
 
 
-class _Server:
-    """Books on a PostgreSQL server. Its driver is loaded by those who use it."""
+class _PostgresDatabase:
+    """A database on a PostgreSQL server. Its driver is imported only when it is used."""
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.beside = Path(USUAL.removeprefix("sqlite://"))
+        self.path_prefix = Path(DEFAULT_URL.removeprefix("sqlite://"))
 
     def __str__(self) -> str:
         return _without_password(self._url)
 
-    async def open(self, *, rng: random.Random) -> Store:
+    async def open(self, *, rng: random.Random) -> LedgerStore:
         from podpool.ledger.storage.postgres.store import PostgresStore  # noqa: PLC0415  see above
 
         return await PostgresStore.open(self._url, rng=rng)
 
     def back_up(self, file: BinaryIO) -> int:
         from podpool.ledger.storage.postgres import backup  # noqa: PLC0415  see above
-        from podpool.ledger.storage.postgres.server_settings import connected  # noqa: PLC0415  see above
+        from podpool.ledger.storage.postgres.connection import open_connection  # noqa: PLC0415  see above
 
-        async def work() -> int:
-            async with connected(self._url) as connection:
+        async def run() -> int:
+            async with open_connection(self._url) as connection:
                 return await backup.back_up(connection, file)
 
-        return asyncio.run(work())
+        return asyncio.run(run())
 
-    def restore(self, file: BinaryIO, *, rng: random.Random) -> Head:
+    def restore(self, file: BinaryIO, *, rng: random.Random) -> BackupHeader:
         from podpool.ledger.storage.postgres import backup  # noqa: PLC0415  see above
-        from podpool.ledger.storage.postgres.server_settings import connected  # noqa: PLC0415  see above
+        from podpool.ledger.storage.postgres.connection import open_connection  # noqa: PLC0415  see above
 
-        async def work() -> Head:
-            async with connected(self._url) as connection:
+        async def run() -> BackupHeader:
+            async with open_connection(self._url) as connection:
                 return await backup.restore(connection, file, rng=rng)
 
-        return asyncio.run(work())
+        return asyncio.run(run())
 
 
-def _without_password(text: str) -> str:
-    parts = urlsplit(text)
+def _without_password(url: str) -> str:
+    parts = urlsplit(url)
     name, at, host = parts.netloc.rpartition("@")
     return urlunsplit(parts._replace(netloc=f"{name.partition(':')[0]}{at}{host}"))

@@ -10,11 +10,11 @@ from typing import Any
 
 import msgspec
 
-from podpool.ledger.domain.scaling_policy import rungs_of
-from podpool.ledger.domain.subnet_layout import BLOCK_SIZE
-from podpool.ledger.storage.backup import BackupRow
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY, Block
 from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.scaling_policy import scaler_ladder
+from podpool.ledger.domain.subnet_layout import BLOCK_SIZE
+from podpool.ledger.storage.backup import BackupRow
 
 
 class FsckReport(msgspec.Struct):
@@ -134,7 +134,7 @@ class _Recount:
     def _subnet_faults(self, number: int, subnet: SubnetRow) -> Iterator[str]:
         ncs = [row for row in self.ncs.values() if row.subnet == number]
         totals = [
-            sum(row.load.reservation(scaler) for row in ncs if row.load is not None) for scaler in rungs_of(subnet)
+            sum(row.load.reservation(scaler) for row in ncs if row.load is not None) for scaler in scaler_ladder(subnet)
         ]
         cooling = {since: count for since, count in subnet.cooling if since > subnet.reusable_stamp}
         for what, stored, counted in (

@@ -1,4 +1,4 @@
-"""Works that wait for their commit, how they are done, and who is told about commits."""
+"""Group commit: transactions that wait for their commit, how a group of them is run, and who is notified of commits."""
 
 import asyncio
 import itertools
@@ -9,121 +9,110 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from podpool.ledger.storage.store import Books, Listener
+from podpool.ledger.domain.repository import BatchTransaction, Listener, Repository
 
-A = TypeVar("A")
 T = TypeVar("T")
 
-Work = Callable[[Books], object]
+Transaction = Callable[[Repository], object]
 
-MOST_WORKS = 64
-"""In one commit; more gained nothing when measured, and the first caller waits for the last."""
+MAX_GROUP_SIZE = 64
+"""Transactions in one commit. More showed no gain, and the first caller waits for the last."""
 
 
-class Outcome(msgspec.Struct, Generic[T]):
-    """What became of a work."""
+class TransactionResult(msgspec.Struct, Generic[T]):
+    """The return value of a transaction, or the exception that it raised."""
 
     value: T | None = None
     error: Exception | None = None
 
     def get(self) -> T:
-        """Return what the work returned, or raise what it raised."""
+        """Return the value, or raise the exception."""
         if self.error is not None:
             raise self.error
         return cast("T", self.value)
 
 
-class Shared(msgspec.Struct, Generic[A, T], frozen=True):
-    """A work that is done once for all who wait for it at the same time, each of whom has asked for something."""
-
-    together: Callable[[Books, Sequence[A]], Sequence[T]]
-    asked: A
-
-    def __call__(self, books: Books) -> T:
-        """Do it for this one alone."""
-        (answer,) = self.together(books, [self.asked])
-        return answer
+RunAtomically = Callable[[Callable[[Repository], Sequence[object]]], Sequence[object]]
+"""Runs a function on the repository; one that raises leaves no change."""
 
 
-Attempt = Callable[[Callable[[Books], Sequence[object]]], Sequence[object]]
-"""Does something with the books, or leaves no trace."""
-
-
-def attempts(works: Sequence[Work], attempt: Attempt) -> Iterator[Outcome[object]]:
-    """Do works in their order, together what is shared by neighbours; whatever fails together is done one by one."""
-    waiting = deque(list(group) for _, group in itertools.groupby(works, _shared))
-    while waiting:
-        group = waiting.popleft()
+def run_group(
+    transactions: Sequence[Transaction], run_atomically: RunAtomically
+) -> Iterator[TransactionResult[object]]:
+    """Run transactions in order, neighbouring batch transactions as one; a batch that fails is run one by one."""
+    pending = deque(list(batch) for _, batch in itertools.groupby(transactions, _batch_key))
+    while pending:
+        batch = pending.popleft()
         try:
-            answers = attempt(partial(_do, group))
+            values = run_atomically(partial(_run_batch, batch))
         except Exception as error:  # noqa: BLE001  its caller gets it
-            if len(group) == 1:
-                yield Outcome(error=error)
+            if len(batch) == 1:
+                yield TransactionResult(error=error)
             else:
-                waiting.extendleft([work] for work in reversed(group))
+                pending.extendleft([transaction] for transaction in reversed(batch))
         else:
-            yield from map(Outcome, answers)
+            yield from map(TransactionResult, values)
 
 
-def _shared(work: Work) -> object:
-    return work.together if isinstance(work, Shared) else object()
+def _batch_key(transaction: Transaction) -> object:
+    return transaction.function if isinstance(transaction, BatchTransaction) else object()
 
 
-def _do(group: Sequence[Work], books: Books) -> Sequence[object]:
-    if len(group) == 1:
-        return [work(books) for work in group]
-    shared = [work for work in group if isinstance(work, Shared)]
-    return shared[0].together(books, [work.asked for work in shared])
+def _run_batch(batch: Sequence[Transaction], repository: Repository) -> Sequence[object]:
+    if len(batch) == 1:
+        return [transaction(repository) for transaction in batch]
+    same = [transaction for transaction in batch if isinstance(transaction, BatchTransaction)]
+    return same[0].function(repository, [transaction.argument for transaction in same])
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A work, and who waits for it."""
+    """A transaction, and the future of its caller."""
 
-    work: Work
+    transaction: Transaction
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
 
-    def settle(self, outcome: Outcome[object]) -> None:
-        """Tell whoever waits, in its own loop."""
-        if self.future.done():  # its caller has gone
+    def resolve(self, result: TransactionResult[object]) -> None:
+        """Resolve the caller's future; must run in its loop."""
+        if self.future.done():  # the caller was cancelled
             return
-        if outcome.error is not None:
-            self.future.set_exception(outcome.error)
+        if result.error is not None:
+            self.future.set_exception(result.error)
         else:
-            self.future.set_result(outcome.value)
+            self.future.set_result(result.value)
 
 
-def job(work: Callable[[Books], object]) -> Job:
-    """Take a work from the loop that is running."""
+def new_job(transaction: Transaction) -> Job:
+    """Return a job whose caller waits in the running loop."""
     loop = asyncio.get_running_loop()
-    return Job(work, loop, loop.create_future())
+    return Job(transaction, loop, loop.create_future())
 
 
-class Followers:
-    """Those who are told which subnets a commit has changed."""
+class ChangeListeners:
+    """The listeners that are called with the subnets that a commit changed."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, tuple[asyncio.AbstractEventLoop | None, Listener]] = {}
-        self._tickets = itertools.count()
+        self._ids = itertools.count()
 
     def add(self, listener: Listener, loop: asyncio.AbstractEventLoop | None = None) -> Callable[[], object]:
-        """Tell a listener from now on, in a loop if it has one, until what this returns is called."""
-        ticket = next(self._tickets)
-        self._listeners[ticket] = (loop, listener)
-        return partial(self._listeners.pop, ticket, None)
+        """Add a listener, called in its loop if it has one; returns a function that removes it."""
+        id_ = next(self._ids)
+        self._listeners[id_] = (loop, listener)
+        return partial(self._listeners.pop, id_, None)
 
-    def tell(self, changed: Sequence[int]) -> None:
-        """Tell everybody."""
+    def notify(self, changed: Sequence[int]) -> None:
+        """Call all listeners, unless no subnet changed."""
         for loop, listener in list(self._listeners.values()) if changed else ():
             if loop is None:
                 listener(changed)
             else:
-                in_loop(loop, listener, changed)
+                call_in_loop(loop, listener, changed)
 
 
-def in_loop(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: object) -> None:
-    """Call something in a loop, from another thread."""
+def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:
+    """Call a function in a loop of another thread."""
     try:
-        loop.call_soon_threadsafe(call, *arguments)
-    except RuntimeError:  # the loop is closed: nobody is left to be told
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:  # the loop is closed, so no caller waits
         return

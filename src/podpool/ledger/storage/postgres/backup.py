@@ -5,7 +5,15 @@ from collections.abc import Iterator
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, BinaryIO
 
-from podpool.ledger.storage.backup import TABLES, BackupHeader, quote_columns, read_header, read_rows, select_all, write_backup
+from podpool.ledger.storage.backup import (
+    TABLES,
+    BackupHeader,
+    quote_columns,
+    read_header,
+    read_rows,
+    select_all,
+    write_backup,
+)
 from podpool.ledger.storage.shared_sql import migration_scripts
 
 if TYPE_CHECKING:
@@ -19,7 +27,9 @@ _BATCH = 1_000
 async def back_up(connection: "Connection", file: BinaryIO) -> int:
     """Write a consistent backup; returns the number of rows."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        header = BackupHeader(schema=len(migration_scripts("postgres")), revision=await connection.fetchval("SELECT revision FROM ledger"))
+        header = BackupHeader(
+            schema=len(migration_scripts("postgres")), revision=await connection.fetchval("SELECT revision FROM ledger")
+        )
         tables = [(table, [tuple(row) for row in await connection.fetch(select_all(table))]) for table in TABLES]
         return write_backup(file, header, tables)
 
@@ -35,8 +45,8 @@ async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Rando
         for (table, columns), batch in groupby(read_rows(file), key=lambda row: row[:2]):
             await _insert(connection, table, columns, (row for *_, row in batch), rng)
         await connection.execute(
-            "UPDATE ledger SET subnets = (SELECT coalesce(max(number), 0) FROM subnet),"
-            " containers = (SELECT coalesce(max(number), 0) FROM network_container)"
+            "UPDATE ledger SET last_subnet = (SELECT coalesce(max(number), 0) FROM subnet),"
+            " last_nc = (SELECT coalesce(max(number), 0) FROM network_container)"
         )
         for table in ("event", "allocation_period"):
             highest = f"(SELECT coalesce(max(number), 0) + 1 FROM {table})"  # noqa: S608  our own names
@@ -52,7 +62,7 @@ async def _insert(
     rng: random.Random,
 ) -> None:
     if table == "ledger":
-        columns = (*columns, "commit_token", "commits", "subnets", "containers", "system", "timeline")
+        columns = (*columns, "commit_token", "commits", "last_subnet", "last_nc", "system_identifier", "timeline")
         rows = ((*row, rng.getrandbits(63), 0, 0, 0, _UNKNOWN_SYSTEM, 0) for row in rows)
     placeholders = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
     statement = f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})"  # noqa: S608  our own names

@@ -1,7 +1,7 @@
-"""What a group of works has changed on the cache, written in one statement; and what other replicas have, read again.
+"""Writes the changes of a row cache in one statement, and refreshes a cache with the changes of other replicas.
 
-It is a transaction of its own, or the end of one, and does nothing at all when somebody else has written since the
-cache was read: every part of it hangs on the update of the ledger's own row.
+The statement is a transaction of its own, or the last of one. It does nothing at all if another replica has written
+since the cache was read: every part of it depends on the update of the ledger row by its commit token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import astuple, replace
 
+from podpool.ledger.domain.rows import SubnetRow, encode_row
 from podpool.ledger.storage.postgres.repository import (
     PostgresRepository,
-    renew_blocks,
-    renew_clusters,
-    renew_containers,
-    renew_subnets,
+    refresh_blocks,
+    refresh_clusters,
+    refresh_ncs,
+    refresh_subnets,
 )
-from podpool.ledger.storage.postgres.row_cache import LedgerRow, RowCache, CachedTable
-from podpool.ledger.domain.rows import SubnetRow, encode_row
+from podpool.ledger.storage.postgres.row_cache import CachedTable, LedgerRow, RowCache
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -26,37 +26,38 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-_REMEMBERED = 256
-"""Commits; a replica that is further behind reads everything again."""
-_MOST_TOUCHED = 2_000
-"""Rows of a commit that are named one by one."""
+_MAX_CHANGES = 256
+"""Commits in table `change`; a replica that is further behind reads everything again."""
+_MAX_CHANGED_KEYS = 2_000
+"""Rows of a commit that are listed one by one."""
 
 CHANNEL = "podpool"
-"""Where replicas tell each other which subnets have changed."""
+"""The NOTIFY channel for changed subnets."""
 
 _WRITE = """
-WITH turn AS (
-  UPDATE ledger SET revision = $2, epoch = $3, turn = $4, commits = $5, subnets = $6, containers = $7, system = $8,
-    timeline = $9
-  WHERE turn = $1 RETURNING 1
+WITH ledger_row AS (
+  UPDATE ledger SET revision = $2, epoch = $3, commit_token = $4, commits = $5, last_subnet = $6, last_nc = $7,
+    system_identifier = $8, timeline = $9
+  WHERE commit_token = $1 RETURNING 1
 ), changes AS (
-  INSERT INTO change (number, turn, touched) SELECT $5, $4, $10 FROM turn
-), forgotten AS (
+  INSERT INTO change (number, commit_token, changed_keys) SELECT $5, $4, $10 FROM ledger_row
+), trimmed AS (
   DELETE FROM change WHERE number = $5 - $11
 ), clusters AS (
   INSERT INTO cluster (id, row)
-  SELECT new.* FROM turn, unnest($12::text[], $13::text[]) AS new
+  SELECT new.* FROM ledger_row, unnest($12::text[], $13::text[]) AS new
   ON CONFLICT (id) DO UPDATE SET row = excluded.row
 ), subnets AS (
   INSERT INTO subnet (number, network, name, due, row)
-  SELECT new.* FROM turn, unnest($14::bigint[], $15::text[], $16::text[], $17::double precision[], $18::text[]) AS new
+  SELECT new.*
+  FROM ledger_row, unnest($14::bigint[], $15::text[], $16::text[], $17::double precision[], $18::text[]) AS new
   ON CONFLICT (number) DO UPDATE SET due = excluded.due, row = excluded.row
-), containers AS (
+), network_containers AS (
   INSERT INTO network_container
     (number, id, cluster, subnet, node, node_uid, closed, third_party, pod_short_since, buffer_short_since, row)
   SELECT number, id, cluster, subnet, node, node_uid, closed::integer, (inferred IS NOT NULL)::integer, pod_short_since,
     buffer_short_since, new.row
-  FROM turn, unnest($19::text[]) AS new (row), json_to_record(new.row::json) AS told (
+  FROM ledger_row, unnest($19::text[]) AS new (row), json_to_record(new.row::json) AS fields (
     number bigint, id text, cluster text, subnet bigint, node text, node_uid text, closed boolean, inferred json,
     pod_short_since double precision, buffer_short_since double precision
   )
@@ -65,92 +66,98 @@ WITH turn AS (
     pod_short_since = excluded.pod_short_since, buffer_short_since = excluded.buffer_short_since, row = excluded.row
 ), blocks AS (
   INSERT INTO block (subnet, number, ready, slots)
-  SELECT new.* FROM turn, unnest($20::bigint[], $21::bigint[], $22::bigint[], $23::bytea[]) AS new
+  SELECT new.* FROM ledger_row, unnest($20::bigint[], $21::bigint[], $22::bigint[], $23::bytea[]) AS new
   ON CONFLICT (subnet, number) DO UPDATE SET ready = excluded.ready, slots = excluded.slots
 ), events AS (
   INSERT INTO event (revision, at, cluster, kind, events)
-  SELECT new.* FROM turn, unnest($24::bigint[], $25::double precision[], $26::text[], $27::text[], $28::text[]) AS new
+  SELECT new.*
+  FROM ledger_row, unnest($24::bigint[], $25::double precision[], $26::text[], $27::text[], $28::text[]) AS new
 ), members AS (
   INSERT INTO membership (cluster, network, subnet)
-  SELECT new.* FROM turn, unnest($29::text[], $30::text[], $31::text[]) AS new
+  SELECT new.* FROM ledger_row, unnest($29::text[], $30::text[], $31::text[]) AS new
 )
-SELECT CASE WHEN $32::text <> '' THEN pg_notify($33, $32)::text END FROM turn
+SELECT CASE WHEN $32::text <> '' THEN pg_notify($33, $32)::text END FROM ledger_row
 """
 
 
 class ChangedKeys(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The keys of the rows that a commit has changed."""
+    """The keys of the rows that a commit changed."""
 
     clusters: tuple[str, ...] = ()
     subnets: tuple[int, ...] = ()
-    containers: tuple[int, ...] = ()
+    ncs: tuple[int, ...] = ()
     blocks: tuple[tuple[int, int], ...] = ()
-    more: bool = False
-    """Or that there is more than can be told: everything must be read again."""
+    everything: bool = False
+    """The changed rows are not listed: everything must be read again."""
 
 
-async def write(connection: "Connection", repo: PostgresRepository, *, turn: int, notice: str) -> bool:
-    """Write what was changed, and hand on the turn; tells whether nobody else has written since the cache was read."""
+async def write_changes(
+    connection: "Connection", repo: PostgresRepository, *, commit_token: int, notification: str
+) -> bool:
+    """Write the changes with a new commit token; returns False if another replica has written in between."""
     cache = repo.cache
-    before, after = cache.ledger.commit_token, replace(cache.ledger, turn=turn, commits=cache.ledger.commits + 1)
-    cache.ledger = after  # what is decided from here on comes after it
+    before = cache.ledger.commit_token
+    after = replace(cache.ledger, commit_token=commit_token, commits=cache.ledger.commits + 1)
+    cache.ledger = after  # the next group starts from it
     found = await connection.fetchrow(
         _WRITE,
         before,
         *astuple(after),
-        encode_row(_touched(repo)),
-        _REMEMBERED,
-        *_columns(2, ((row.id, encode_row(row)) for row in _new(cache.clusters))),
-        *_columns(5, map(_subnet_columns, _new(cache.subnets))),
-        list(map(encode_row, _new(cache.ncs))),
+        encode_row(_changed_keys(repo)),
+        _MAX_CHANGES,
+        *_columns(2, ((row.id, encode_row(row)) for row in _dirty_rows(cache.clusters))),
+        *_columns(5, map(_subnet_columns, _dirty_rows(cache.subnets))),
+        list(map(encode_row, _dirty_rows(cache.ncs))),
         *_columns(4, ((*key, row.ready, row.block.encode()) for key, row in cache.blocks.take_dirty() if row)),
         *_columns(5, repo.events),
         *_columns(3, (member for member, _ in cache.members.take_dirty())),
-        notice,
+        notification,
         CHANNEL,
     )
     return found is not None
 
 
-async def renew(connection: "Connection", cache: RowCache, counters: LedgerRow) -> bool:
-    """Read again what others have written since the cache was current; False when that is not known."""
+async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) -> bool:
+    """Read what other replicas have written since the cache was current; returns False if that is not known."""
     found = await connection.fetch(
-        "SELECT turn, touched FROM change WHERE number >= $1 ORDER BY number", cache.ledger.commits
+        "SELECT commit_token, changed_keys FROM change WHERE number >= $1 ORDER BY number", cache.ledger.commits
     )
-    if len(found) != counters.commits - cache.ledger.commits + 1 or found[0]["turn"] != cache.ledger.commit_token:
+    if len(found) != ledger.commits - cache.ledger.commits + 1:
         return False
-    changes = [msgspec.json.decode(row["touched"], type=ChangedKeys) for row in found[1:]]
-    if any(change.more for change in changes):
+    if found[0]["commit_token"] != cache.ledger.commit_token:
         return False
-    for read, key in ((renew_clusters, "clusters"), (renew_subnets, "subnets"), (renew_containers, "containers")):
-        names = dict.fromkeys(name for change in changes for name in getattr(change, key))
-        if names:
-            await read(connection, cache, list(names))
+    changes = [msgspec.json.decode(row["changed_keys"], type=ChangedKeys) for row in found[1:]]
+    if any(change.everything for change in changes):
+        return False
+    for refresh_rows, key in ((refresh_clusters, "clusters"), (refresh_subnets, "subnets"), (refresh_ncs, "ncs")):
+        keys = dict.fromkeys(each for change in changes for each in getattr(change, key))
+        if keys:
+            await refresh_rows(connection, cache, list(keys))
     blocks = dict.fromkeys(block for change in changes for block in change.blocks)
     if blocks:
-        await renew_blocks(connection, cache, list(blocks))
-    cache.ledger = counters
+        await refresh_blocks(connection, cache, list(blocks))
+    cache.ledger = ledger
     return True
 
 
-def _touched(repo: PostgresRepository) -> ChangedKeys:
+def _changed_keys(repo: PostgresRepository) -> ChangedKeys:
     cache = repo.cache
-    touched = ChangedKeys(
+    keys = ChangedKeys(
         clusters=tuple(cache.clusters.dirty),
         subnets=tuple(cache.subnets.dirty),
-        containers=tuple(cache.ncs.dirty),
+        ncs=tuple(cache.ncs.dirty),
         blocks=tuple(cache.blocks.dirty),
     )
-    many = len(touched.containers) + len(touched.blocks) > _MOST_TOUCHED
-    return ChangedKeys(more=True) if many or repo.invalidate_all or cache.members.dirty else touched
+    many = len(keys.ncs) + len(keys.blocks) > _MAX_CHANGED_KEYS
+    return ChangedKeys(everything=True) if many or repo.invalidate_all or cache.members.dirty else keys
 
 
-def _new(table: CachedTable[K, V]) -> list[V]:
+def _dirty_rows(table: CachedTable[K, V]) -> list[V]:
     return [row for _, row in table.take_dirty() if row is not None]
 
 
 def _columns(count: int, rows: Iterable[tuple[object, ...]]) -> Iterable[Sequence[object]]:
-    """Turn rows into the arrays of their columns."""
+    """Return the columns of rows as arrays."""
     return list(zip(*rows, strict=True)) or [()] * count
 
 

@@ -1,8 +1,8 @@
-"""Waiting inside a plain function.
+"""Lets synchronous code wait for coroutines, as SQLAlchemy's asyncio extension does.
 
-A work on the books is synchronous; what a database in another process answers is not. So a work runs on a stack of its
-own: where it needs a row, it hands the question out to the event loop, and goes on where it was when the answer is
-there. Meanwhile the loop turns. A question that fails ends the work, whatever the work would do about errors.
+A transaction on the repository is synchronous; the database driver is not. So a transaction runs in a greenlet: where
+it needs a row, `await_only` hands the query to the event loop and resumes with the result. Other tasks run meanwhile.
+A query that fails ends the transaction, whatever exceptions the transaction would handle.
 """
 
 import contextlib
@@ -14,35 +14,35 @@ from greenlet import getcurrent, greenlet
 T = TypeVar("T")
 
 
-class Interrupted(BaseException):
-    """Unwinds a work. Not an `Exception`: no handler of the work must take it for its own."""
+class GreenletInterrupted(BaseException):
+    """Unwinds a transaction. Not an `Exception`, so that no handler of the transaction catches it."""
 
 
-async def _at_once() -> None:
-    """Wait for nothing."""
+async def _no_wait() -> None:
+    pass
 
 
-async def bridged(call: Callable[[], T], *, first: Callable[[], Awaitable[None]] = _at_once) -> T:
-    """Run a function that may `wait`; `first` comes before each of its questions, and must not fail."""
-    stack = greenlet(call)
-    handed: Any = stack.switch()
-    while not stack.dead:
+async def greenlet_spawn(function: Callable[[], T], *, before_await: Callable[[], Awaitable[None]] = _no_wait) -> T:
+    """Run a function that may call `await_only`; `before_await` runs before each awaitable and must not fail."""
+    context = greenlet(function)
+    switched: Any = context.switch()
+    while not context.dead:
         try:
-            await first()
-            answer = await handed
+            await before_await()
+            value = await switched
         except BaseException:
-            with contextlib.suppress(Interrupted):
-                stack.throw(Interrupted)
+            with contextlib.suppress(GreenletInterrupted):
+                context.throw(GreenletInterrupted)
             raise
-        handed = stack.switch(answer)
-    result: T = handed
+        switched = context.switch(value)
+    result: T = switched
     return result
 
 
-def wait(question: Awaitable[T]) -> T:
-    """Wait, within a function that was bridged."""
-    outside = getcurrent().parent
-    if outside is None:
-        raise RuntimeError("only a bridged function can wait")
-    answer: T = outside.switch(question)
-    return answer
+def await_only(awaitable: Awaitable[T]) -> T:
+    """Wait for an awaitable within a function run by `greenlet_spawn`."""
+    parent = getcurrent().parent
+    if parent is None:
+        raise RuntimeError("await_only was called outside of greenlet_spawn")
+    value: T = parent.switch(awaitable)
+    return value

@@ -1,50 +1,50 @@
-"""What other replicas have changed: each commit says so on a channel that all of them listen to.
+"""LISTEN/NOTIFY: each commit notifies all replicas of the subnets that it changed.
 
-A connection of its own, which comes back when it was lost; whoever follows is then told that all may have changed.
+It uses its own connection, which is reopened when it is lost; listeners are then called with all subnets.
 """
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from podpool.ledger.storage.group_commit import Followers
+from podpool.ledger.storage.group_commit import ChangeListeners
 from podpool.ledger.storage.postgres.commit import CHANNEL
-from podpool.ledger.storage.postgres.server_settings import LOST, connect
+from podpool.ledger.storage.postgres.connection import CONNECTION_ERRORS, connect
+from podpool.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
-_PAUSE = 0.5
-_LONGEST_NOTICE = 7_000
-"""PostgreSQL takes 8,000 bytes."""
+_RECONNECT_DELAY = 0.5
+_MAX_PAYLOAD = 7_000
+"""PostgreSQL accepts 8,000 bytes."""
 
 
-class News:
-    """The channel, for one replica."""
+class NotificationListener:
+    """Passes on notifications of other replicas, and builds the payload of our own."""
 
-    def __init__(self, url: str, followers: Followers, *, replica: int) -> None:
+    def __init__(self, url: str, listeners: ChangeListeners, *, replica: int) -> None:
         self._url = url
-        self._followers = followers
+        self._listeners = listeners
         self._replica = f"{replica:016x}"
         self._task: asyncio.Task[None] | None = None
 
-    def notice(self, changed: Sequence[int]) -> str:
-        """Word what a commit of ours has changed; nothing when it has changed no subnet."""
+    def payload(self, changed: Sequence[int]) -> str:
+        """Return the payload for a commit of this replica; empty if no subnet changed."""
         if not changed:
             return ""
         numbers = ",".join(map(str, changed))
-        return f"{self._replica} {numbers if len(numbers) < _LONGEST_NOTICE else ''}"
+        return f"{self._replica} {numbers if len(numbers) < _MAX_PAYLOAD else ''}"
 
-    def begin(self) -> None:
-        """Listen, from the first follower on."""
+    def start(self) -> None:
+        """Start listening, unless it has started."""
         if self._task is None:
-            self._task = asyncio.create_task(self._run(), name="ledger-news")
+            self._task = asyncio.create_task(self._run(), name="ledger-notifications")
 
     async def close(self) -> None:
-        """Listen no longer."""
+        """Stop listening."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
@@ -53,25 +53,29 @@ class News:
         while True:
             try:
                 await self._listen()
-            except LOST as error:
-                _log.warning("no news from PostgreSQL: %s: %s", type(error).__name__, error)
-            await asyncio.sleep(_PAUSE)
+            except CONNECTION_ERRORS as error:
+                log.warning(
+                    "PostgreSQL notifications interrupted, reconnecting", error=f"{type(error).__name__}: {error}"
+                )
+            await asyncio.sleep(_RECONNECT_DELAY)
 
     async def _listen(self) -> None:
         connection = await connect(self._url)
-        ended = asyncio.Event()
-        heard: asyncio.Queue[str] = asyncio.Queue()
-        connection.add_termination_listener(lambda _: ended.set())
+        disconnected = asyncio.Event()
+        payloads: asyncio.Queue[str] = asyncio.Queue()
+        connection.add_termination_listener(lambda _: disconnected.set())
         try:
-            await connection.add_listener(CHANNEL, lambda *said: heard.put_nowait(said[-1]))
-            self._followers.tell(await _everything(connection))
-            while not ended.is_set():
-                await self._pass_on(connection, heard, ended)
+            await connection.add_listener(CHANNEL, lambda *notification: payloads.put_nowait(notification[-1]))
+            self._listeners.notify(await _all_subnets(connection))
+            while not disconnected.is_set():
+                await self._forward(connection, payloads, disconnected)
         finally:
             connection.terminate()
 
-    async def _pass_on(self, connection: "Connection", heard: "asyncio.Queue[str]", ended: asyncio.Event) -> None:
-        waits = [asyncio.ensure_future(heard.get()), asyncio.ensure_future(ended.wait())]
+    async def _forward(
+        self, connection: "Connection", payloads: "asyncio.Queue[str]", disconnected: asyncio.Event
+    ) -> None:
+        waits = [asyncio.ensure_future(payloads.get()), asyncio.ensure_future(disconnected.wait())]
         try:
             await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -80,10 +84,10 @@ class News:
         if not waits[0].done():
             return
         replica, _, numbers = str(waits[0].result()).partition(" ")
-        if replica != self._replica:  # our own were told when they were committed
-            changed = [int(number) for number in numbers.split(",")] if numbers else await _everything(connection)
-            self._followers.tell(changed)
+        if replica != self._replica:  # listeners were called at the commit
+            changed = [int(number) for number in numbers.split(",")] if numbers else await _all_subnets(connection)
+            self._listeners.notify(changed)
 
 
-async def _everything(connection: "Connection") -> list[int]:
+async def _all_subnets(connection: "Connection") -> list[int]:
     return [row["number"] for row in await connection.fetch("SELECT number FROM subnet ORDER BY number")]

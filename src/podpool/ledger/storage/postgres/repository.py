@@ -1,7 +1,7 @@
-"""The books in PostgreSQL: every statement about subnets, containers and blocks is here, the tables in `migrations`.
+"""The repository in PostgreSQL: all statements about subnets, network containers and blocks.
 
-Rows are read onto the cache when they are first asked for, and changed there. One statement writes what a
-group of works has changed, if the turn is still the one that the cache was read in (`postgres_commit`).
+Rows are read into the row cache when they are first needed, and changed there. One statement writes the changes of a
+group of transactions, if the commit token is still that of the cache (`commit`). Tables: `migrations/postgres`.
 """
 
 from collections.abc import Callable, Sequence
@@ -10,99 +10,99 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.messages import SubnetName
 from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow, SubnetRow, encode_row
+from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only
 from podpool.ledger.storage.postgres.recovery import PostgresRecovery
 from podpool.ledger.storage.postgres.row_cache import CachedBlock, OrderedIndex, RowCache
-from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow, AllocationEvent, SubnetRow, encode_row
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record
 
 T = TypeVar("T")
 
-_cluster = msgspec.json.Decoder(ClusterRow)
-_subnet = msgspec.json.Decoder(SubnetRow)
-_container = msgspec.json.Decoder(NetworkContainerRow)
+_cluster_decoder = msgspec.json.Decoder(ClusterRow)
+_subnet_decoder = msgspec.json.Decoder(SubnetRow)
+_nc_decoder = msgspec.json.Decoder(NetworkContainerRow)
 
-_AHEAD = 16
-"""How many rows of a lane are read at once, at least."""
-_ASKS = 16
-"""For single containers of one cluster, before all of them are read."""
-_LOWEST = -(1 << 63)
+_MIN_READ_AHEAD = 16
+"""Rows that are read at once for an ordered index, at least."""
+_MAX_NC_LOOKUPS = 16
+"""Lookups of single network containers of a cluster before all of them are read."""
+_MIN_BIGINT = -(1 << 63)
 
 
 class PostgresRepository(PostgresRecovery):
-    """The rows, for a group of works that are done one after the other."""
+    """The rows, for a group of transactions that run one after the other."""
 
     def __init__(self, connection: "Connection", cache: RowCache, *, locked: bool) -> None:
         super().__init__(connection, cache, locked=locked)
         self.events: list[tuple[int, float, str, str, str]] = []
         self.changed: dict[int, None] = {}
-        self._advanced = False
+        self._revision_advanced = False
 
     @property
     def revision(self) -> int:
-        """The revision of the books."""
+        """The revision of the database."""
         return self.cache.ledger.revision
 
     @property
     def epoch(self) -> int:
-        """How often the books were found to be restored."""
+        """The number of rollbacks detected so far."""
         return self.cache.ledger.epoch
 
-    def attempt(self, work: Callable[["PostgresRepository"], T]) -> T:
-        """Do one work; one that raises leaves no trace."""
-        before, told, changed, dirty = self.cache.ledger, len(self.events), dict(self.changed), self.dirty
-        self._advanced = self.saved = False
+    def run_atomically(self, transaction: Callable[["PostgresRepository"], T]) -> T:
+        """Run one transaction; one that raises leaves no change."""
+        ledger, events, changed, dirty = self.cache.ledger, len(self.events), dict(self.changed), self.dirty
+        self._revision_advanced = self.has_savepoint = False
         try:
-            result = work(self)
-            self.write_slate()
+            result = transaction(self)
+            self.flush_buffer()
         except BaseException as error:
-            self.drop_slate()
+            self.discard_buffer()
             for table in self.cache.tables:
                 table.rollback()
-            self.cache.ledger, self.changed, self.dirty = before, changed, dirty
-            del self.events[told:]
-            if isinstance(error, Exception):  # else the transaction ends with it
-                self._leave("ROLLBACK TO work; RELEASE work")
+            self.cache.ledger, self.changed, self.dirty = ledger, changed, dirty
+            del self.events[events:]
+            if isinstance(error, Exception):  # otherwise the whole database transaction is rolled back
+                self._end_savepoint("ROLLBACK TO one; RELEASE one")
             raise
         for table in self.cache.tables:
             if table.previous:
                 table.accept()
-        self._leave("RELEASE work")
+        self._end_savepoint("RELEASE one")
         return result
 
     def advance_revision(self, *, floor: int = 0) -> int:
-        """Raise the revision."""
-        if floor or not self._advanced:
-            self._count(revision=max(self.revision + 1, floor))
-            self._advanced = True
+        """Increment the revision."""
+        if floor or not self._revision_advanced:
+            self._update_ledger(revision=max(self.revision + 1, floor))
+            self._revision_advanced = True
         return self.revision
 
     def start_epoch(self) -> int:
-        """Raise the epoch."""
-        self._count(epoch=self.epoch + 1)
+        """Increment the epoch."""
+        self._update_ledger(epoch=self.epoch + 1)
         return self.epoch
 
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
-        """Write what happened."""
+        """Write an event."""
         self.dirty = True
         self.events.append((self.revision, at, cluster, kind, encode_row(events)))
 
     def cluster(self, id_: str) -> ClusterRow | None:
-        """Find a cluster."""
+        """Return a cluster."""
         rows = self.cache.clusters
         if id_ not in rows.rows:
             found = self._fetch_one("SELECT row FROM cluster WHERE id = $1", id_)
-            rows.load(id_, _cluster.decode(found["row"]) if found else None)
+            rows.load(id_, _cluster_decoder.decode(found["row"]) if found else None)
         return rows.rows[id_]
 
     def clusters(self) -> list[ClusterRow]:
-        """List all clusters."""
+        """Return all clusters by ID."""
         for found in self._fetch_all("SELECT id, row FROM cluster"):
-            self.cache.clusters.load(found["id"], _cluster.decode(found["row"]))
+            self.cache.clusters.load(found["id"], _cluster_decoder.decode(found["row"]))
         return sorted(self.cache.clusters.existing(), key=lambda row: row.id)
 
     def put_cluster(self, row: ClusterRow) -> None:
@@ -111,34 +111,34 @@ class PostgresRepository(PostgresRecovery):
         self.cache.clusters.put(row.id, row)
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
-        """Find a subnet by its name."""
+        """Return a subnet by its name."""
         key = (name.network, name.name)
         if key not in self.cache.subnet_by_name:
             self.cache.subnet_by_name[key] = None
-            self._see_subnets("network = $1 AND name = $2", *key)
+            self._load_subnets("network = $1 AND name = $2", *key)
         number = self.cache.subnet_by_name[key]
         return None if number is None else self.cache.subnets.rows[number]
 
     def subnet_by_number(self, number: int) -> SubnetRow:
-        """Find a subnet by its number."""
+        """Return a subnet by its number."""
         if number not in self.cache.subnets.rows:
-            self._see_subnets("number = $1", number)
-        return _there(self.cache.subnets.rows.get(number), "subnet", number)
+            self._load_subnets("number = $1", number)
+        return _require(self.cache.subnets.rows.get(number), "subnet", number)
 
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
-        """List subnets by network and name."""
-        self._see_subnets("$1::text IS NULL OR network = $1", network)
+        """Return subnets by network and name."""
+        self._load_subnets("$1::text IS NULL OR network = $1", network)
         rows = [row for row in self.cache.subnets.existing() if network in (None, row.spec.network)]
         return sorted(rows, key=lambda row: (row.spec.network, row.spec.name))
 
     def due(self, wall: float) -> list[int]:
-        """List the subnets in which something changes by itself at this time or before."""
-        self._see_subnets("due <= $1", wall)
+        """Return the subnets with a timer due by this time."""
+        self._load_subnets("due <= $1", wall)
         return sorted(row.number for row in self.cache.subnets.existing() if row.due is not None and row.due <= wall)
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
-        """Write a new subnet, and number it."""
-        self._count(subnets=self.cache.ledger.last_subnet + 1)
+        """Insert a subnet and assign its number."""
+        self._update_ledger(last_subnet=self.cache.ledger.last_subnet + 1)
         numbered = replace(row, number=self.cache.ledger.last_subnet)
         self.put_subnet(numbered)
         return numbered
@@ -150,12 +150,12 @@ class PostgresRepository(PostgresRecovery):
         self.changed[row.number] = None
 
     def delete_subnet_row(self, row: SubnetRow) -> None:
-        """Forget a subnet."""
+        """Delete a subnet with its blocks and network containers."""
         self.invalidate_all = True
         for table, column in (("block", "subnet"), ("network_container", "subnet"), ("subnet", "number")):
             self._execute(f"DELETE FROM {table} WHERE {column} = $1", row.number)  # noqa: S608  our own names
-        for number, container in list(self.cache.ncs.rows.items()):
-            if container is not None and container.subnet == row.number:
+        for number, nc in list(self.cache.ncs.rows.items()):
+            if nc is not None and nc.subnet == row.number:
                 self.cache.ncs.put(number, None)
         for key in list(self.cache.blocks.rows):
             if key[0] == row.number:
@@ -164,91 +164,91 @@ class PostgresRepository(PostgresRecovery):
         self.changed[row.number] = None
 
     def nc(self, id_: str) -> NetworkContainerRow | None:
-        """Find a container."""
+        """Return a network container."""
         if id_ not in self.cache.nc_by_id:
             self.cache.nc_by_id[id_] = None
-            self._see_containers("id = $1", id_)
+            self._load_ncs("id = $1", id_)
         number = self.cache.nc_by_id[id_]
         return None if number is None else self.cache.ncs.rows[number]
 
     def nc_by_number(self, number: int) -> NetworkContainerRow:
-        """Find a container by its number."""
+        """Return a network container by its number."""
         if number not in self.cache.ncs.rows:
-            self._see_containers("number = $1", number)
-        return _there(self.cache.ncs.rows.get(number), "network_container", number)
+            self._load_ncs("number = $1", number)
+        return _require(self.cache.ncs.rows.get(number), "network container", number)
 
     def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NetworkContainerRow | None:
-        """Find the container that is open for a node in a subnet."""
-        place = (cluster, node, node_uid, subnet)
-        if place not in self.cache.nc_by_node:
-            self.cache.nc_by_node[place] = None
-            self._see_place(*place)
-        number = self.cache.nc_by_node[place]
+        """Return the open network container of a node in a subnet."""
+        node_key = (cluster, node, node_uid, subnet)
+        if node_key not in self.cache.nc_by_node:
+            self.cache.nc_by_node[node_key] = None
+            self._load_node_nc(*node_key)
+        number = self.cache.nc_by_node[node_key]
         return None if number is None else self.cache.ncs.rows[number]
 
     def ncs(self, cluster: str) -> list[NetworkContainerRow]:
-        """List the open containers of a cluster."""
-        self._see_cluster(cluster)
-        return self._open(lambda row: row.cluster == cluster)
+        """Return the open network containers of a cluster."""
+        self._load_cluster_ncs(cluster)
+        return self._open_ncs(lambda row: row.cluster == cluster)
 
     def nc_count(self, cluster: str) -> int:
-        """Count the open containers of a cluster."""
+        """Return the number of open network containers of a cluster."""
         return len(self.ncs(cluster))
 
     def ncs_in_subnet(self, subnet: int) -> list[NetworkContainerRow]:
-        """List the open containers in a subnet."""
-        self._see_containers("subnet = $1 AND closed = 0", subnet)
-        return self._open(lambda row: row.subnet == subnet)
+        """Return the open network containers in a subnet."""
+        self._load_ncs("subnet = $1 AND closed = 0", subnet)
+        return self._open_ncs(lambda row: row.subnet == subnet)
 
     def third_party(self, subnet: int) -> list[NetworkContainerRow]:
-        """List the open containers of foreign agents."""
-        self._see_containers("subnet = $1 AND third_party = 1", subnet)
-        return self._open(lambda row: row.subnet == subnet and row.inferred is not None)
+        """Return the open network containers of third-party agents."""
+        self._load_ncs("subnet = $1 AND third_party = 1", subnet)
+        return self._open_ncs(lambda row: row.subnet == subnet and row.inferred is not None)
 
     def waiting_for_pods(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """List containers with waiting Pods."""
-        return self._waiting(self.cache.waiting_for_pods[subnet], subnet, "pod_short_since", limit)
+        """Return network containers with waiting Pods, the longest waiting first."""
+        return self._first_waiting(self.cache.waiting_for_pods[subnet], subnet, "pod_short_since", limit)
 
     def waiting_for_buffer(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """List containers that are short of buffer."""
-        return self._waiting(self.cache.waiting_for_buffer[subnet], subnet, "buffer_short_since", limit)
+        """Return network containers that are short of buffer, the longest waiting first."""
+        return self._first_waiting(self.cache.waiting_for_buffer[subnet], subnet, "buffer_short_since", limit)
 
     def add_nc(self, row: NetworkContainerRow) -> NetworkContainerRow:
-        """Number a new container."""
-        self._count(containers=self.cache.ledger.last_nc + 1)
+        """Assign the number of a new network container."""
+        self._update_ledger(last_nc=self.cache.ledger.last_nc + 1)
         return replace(row, number=self.cache.ledger.last_nc)
 
     def put_nc(self, row: NetworkContainerRow) -> None:
-        """Write a container."""
+        """Write a network container."""
         self.dirty = True
         self.cache.ncs.put(row.number, row)
 
     def block(self, subnet: int, number: int) -> Block | None:
-        """Read a block."""
+        """Return a block."""
         key = (subnet, number)
         blocks = self.cache.blocks
-        if key not in blocks.rows and number <= self._highest_block(subnet):
+        if key not in blocks.rows and number <= self._last_block(subnet):
             found = self._fetch_one("SELECT ready, slots FROM block WHERE subnet = $1 AND number = $2", *key)
-            blocks.load(key, _laid(found) if found else None)
-        laid = blocks.rows.get(key)
-        return None if laid is None else laid.block.copy()
+            blocks.load(key, _cached_block(found) if found else None)
+        cached = blocks.rows.get(key)
+        return None if cached is None else cached.block.copy()
 
     def reusable_block(self, subnet: int, reusable_stamp: int) -> int | None:
-        """Find the block that has had room for longest."""
-        lane = self.cache.reusable_blocks[subnet]
-        while (first := lane.known(1)) is None:
+        """Return the block with the slot that has been free for longest."""
+        index = self.cache.reusable_blocks[subnet]
+        while (first := index.first(1)) is None:
             found = self._fetch_all(
                 "SELECT number, ready, slots FROM block"
                 " WHERE subnet = $1 AND ready IS NOT NULL AND (ready, number) > ($2, $3)"
                 " ORDER BY ready, number LIMIT $4",
                 subnet,
-                int(max(lane.edge[0], _LOWEST)),
-                lane.edge[1],
-                _AHEAD,
+                int(max(index.complete_to[0], _MIN_BIGINT)),
+                index.complete_to[1],
+                _MIN_READ_AHEAD,
             )
             for row in found:
-                self.cache.blocks.load((subnet, row["number"]), _laid(row))
-            lane.extend(((row["ready"], row["number"]) for row in found), wanted=_AHEAD)
+                self.cache.blocks.load((subnet, row["number"]), _cached_block(row))
+            index.extend(((row["ready"], row["number"]) for row in found), limit=_MIN_READ_AHEAD)
         return first[0][1] if first and first[0][0] <= reusable_stamp else None
 
     def put_block(self, subnet: int, number: int, block: Block) -> None:
@@ -256,85 +256,87 @@ class PostgresRepository(PostgresRecovery):
         self.dirty = True
         self.cache.blocks.put((subnet, number), CachedBlock(block.ready, block.copy()))
 
-    def _count(self, **counts: int) -> None:
+    def _update_ledger(self, **columns: int) -> None:
         self.dirty = True
-        self.cache.ledger = replace(self.cache.ledger, **counts)
+        self.cache.ledger = replace(self.cache.ledger, **columns)
 
-    def _leave(self, statement: str) -> None:
-        if self.saved:
+    def _end_savepoint(self, statement: str) -> None:
+        if self.has_savepoint:
             await_only(self._sql.execute(statement))
 
-    def _see_subnets(self, condition: str, *values: object) -> None:
+    def _load_subnets(self, condition: str, *values: object) -> None:
         for found in self._fetch_all(f"SELECT number, row FROM subnet WHERE {condition}", *values):  # noqa: S608  our own names
-            self.cache.subnets.load(found["number"], _subnet.decode(found["row"]))
+            self.cache.subnets.load(found["number"], _subnet_decoder.decode(found["row"]))
 
-    def _see_containers(self, condition: str, *values: object) -> None:
+    def _load_ncs(self, condition: str, *values: object) -> None:
         for found in self._fetch_all(f"SELECT number, row FROM network_container WHERE {condition}", *values):  # noqa: S608  our own names
             if found["number"] not in self.cache.ncs.rows:
-                self.cache.ncs.load(found["number"], _container.decode(found["row"]))
+                self.cache.ncs.load(found["number"], _nc_decoder.decode(found["row"]))
 
-    def _see_cluster(self, cluster: str) -> None:
-        if self._first_use(_containers_of(cluster)):
-            self._see_containers("cluster = $1 AND closed = 0", cluster)
+    def _load_cluster_ncs(self, cluster: str) -> None:
+        if self._mark_loaded(_ncs_of(cluster)):
+            self._load_ncs("cluster = $1 AND closed = 0", cluster)
 
-    def _see_place(self, cluster: str, node: str, node_uid: str, subnet: int) -> None:
-        """Look who is there; a cluster that asks again and again is read as a whole, as most of its nodes are new."""
-        if _containers_of(cluster) in self.cache.loaded:
+    def _load_node_nc(self, cluster: str, node: str, node_uid: str, subnet: int) -> None:
+        """Load the network container of a node; after some lookups, all of its cluster, since most nodes are new."""
+        if _ncs_of(cluster) in self.cache.loaded:
             return
         self.cache.nc_lookups[cluster] += 1
-        if self.cache.nc_lookups[cluster] > _ASKS:
-            self._see_cluster(cluster)
+        if self.cache.nc_lookups[cluster] > _MAX_NC_LOOKUPS:
+            self._load_cluster_ncs(cluster)
         else:
             condition = "cluster = $1 AND node = $2 AND node_uid = $3 AND subnet = $4 AND closed = 0"
-            self._see_containers(condition, cluster, node, node_uid, subnet)
+            self._load_ncs(condition, cluster, node, node_uid, subnet)
 
-    def _highest_block(self, subnet: int) -> int:
-        """Tell the last block that the database has; those beyond it were made since, and are at hand."""
+    def _last_block(self, subnet: int) -> int:
+        """Return the last block in the database; those beyond it were created since, and are cached."""
         if subnet not in self.cache.last_block:
             found = self._fetch_one("SELECT max(number) FROM block WHERE subnet = $1", subnet)
             self.cache.last_block[subnet] = -1 if found is None or found[0] is None else found[0]
         return self.cache.last_block[subnet]
 
-    def _open(self, condition: Callable[[NetworkContainerRow], bool]) -> list[NetworkContainerRow]:
+    def _open_ncs(self, condition: Callable[[NetworkContainerRow], bool]) -> list[NetworkContainerRow]:
         rows = [row for row in self.cache.ncs.existing() if not row.closed and condition(row)]
         return sorted(rows, key=lambda row: row.number)
 
-    def _waiting(self, lane: OrderedIndex, subnet: int, column: str, limit: int) -> list[NetworkContainerRow]:
-        while (first := lane.known(limit)) is None:
-            wanted = max(limit, _AHEAD)
+    def _first_waiting(self, index: OrderedIndex, subnet: int, column: str, limit: int) -> list[NetworkContainerRow]:
+        while (first := index.first(limit)) is None:
+            read_ahead = max(limit, _MIN_READ_AHEAD)
             found = self._fetch_all(
                 f"SELECT number, {column} AS since, row FROM network_container"  # noqa: S608  our own names
                 f" WHERE subnet = $1 AND ({column}, number) > ($2, $3) ORDER BY {column}, number LIMIT $4",
                 subnet,
-                *lane.edge,
-                wanted,
+                *index.complete_to,
+                read_ahead,
             )
             for row in found:
-                self.cache.ncs.load(row["number"], _container.decode(row["row"]))
-            lane.extend(((row["since"], row["number"]) for row in found), wanted=wanted)
-        return [_there(self.cache.ncs.rows[number], "network_container", number) for _, number in first]
+                self.cache.ncs.load(row["number"], _nc_decoder.decode(row["row"]))
+            index.extend(((row["since"], row["number"]) for row in found), limit=read_ahead)
+        return [_require(self.cache.ncs.rows[number], "network container", number) for _, number in first]
 
 
-async def renew_clusters(connection: "Connection", cache: RowCache, ids: Sequence[str]) -> None:
-    """Read clusters again."""
+async def refresh_clusters(connection: "Connection", cache: RowCache, ids: Sequence[str]) -> None:
+    """Refresh clusters."""
     for row in await connection.fetch("SELECT id, row FROM cluster WHERE id = ANY($1::text[])", ids):
-        cache.clusters.refresh(row["id"], _cluster.decode(row["row"]))
+        cache.clusters.refresh(row["id"], _cluster_decoder.decode(row["row"]))
 
 
-async def renew_subnets(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:
-    """Read subnets again."""
+async def refresh_subnets(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:
+    """Refresh subnets."""
     for row in await connection.fetch("SELECT number, row FROM subnet WHERE number = ANY($1::bigint[])", numbers):
-        cache.subnets.refresh(row["number"], _subnet.decode(row["row"]))
+        cache.subnets.refresh(row["number"], _subnet_decoder.decode(row["row"]))
 
 
-async def renew_containers(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:
-    """Read containers again."""
-    for row in await connection.fetch("SELECT number, row FROM network_container WHERE number = ANY($1::bigint[])", numbers):
-        cache.ncs.refresh(row["number"], _container.decode(row["row"]))
+async def refresh_ncs(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:
+    """Refresh network containers."""
+    for row in await connection.fetch(
+        "SELECT number, row FROM network_container WHERE number = ANY($1::bigint[])", numbers
+    ):
+        cache.ncs.refresh(row["number"], _nc_decoder.decode(row["row"]))
 
 
-async def renew_blocks(connection: "Connection", cache: RowCache, keys: Sequence[tuple[int, int]]) -> None:
-    """Read blocks again."""
+async def refresh_blocks(connection: "Connection", cache: RowCache, keys: Sequence[tuple[int, int]]) -> None:
+    """Refresh blocks."""
     found = await connection.fetch(
         "SELECT block.* FROM unnest($1::bigint[], $2::bigint[]) AS wanted (subnet, number)"
         " JOIN block USING (subnet, number)",
@@ -342,18 +344,18 @@ async def renew_blocks(connection: "Connection", cache: RowCache, keys: Sequence
         [number for _, number in keys],
     )
     for row in found:
-        cache.blocks.refresh((row["subnet"], row["number"]), _laid(row))
+        cache.blocks.refresh((row["subnet"], row["number"]), _cached_block(row))
 
 
-def _there(row: T | None, what: str, number: int) -> T:
+def _require(row: T | None, what: str, number: int) -> T:
     if row is None:
-        raise LookupError(f"there is no {what} {number}")
+        raise LookupError(f"{what} {number} does not exist")
     return row
 
 
-def _laid(row: "Record") -> CachedBlock:
+def _cached_block(row: "Record") -> CachedBlock:
     return CachedBlock(row["ready"], Block.decode(row["slots"]))
 
 
-def _containers_of(cluster: str) -> str:
-    return f"containers of {cluster}"
+def _ncs_of(cluster: str) -> str:
+    return f"network containers of {cluster}"

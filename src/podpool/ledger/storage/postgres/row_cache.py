@@ -1,8 +1,9 @@
-"""Rows of a database in another process, kept at hand: read once, changed here, written back together.
+"""Cache of the database's rows in a replica: rows are read once, changed here and written back together.
 
-A table knows which rows were changed, and what they were before the work at hand, so that a work that raises leaves no
-trace. A lane answers "who comes first" without asking the database each time: every row that is not at hand lies beyond
-its edge. `Shelf` is all of it; whoever uses one makes sure that nobody else has written since (`postgres`).
+A table records which rows were changed, and their values before the current transaction, so that a transaction that
+raises leaves no change. An ordered index returns the first rows by a key without a query each time: every row that is
+not cached lies beyond the index's `complete_to`. The user of a `RowCache` must ensure that no other replica has written
+since it was read (`store`).
 """
 
 from bisect import bisect_left, insort
@@ -12,99 +13,99 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from podpool.ledger.storage.block import Block
-from podpool.ledger.storage.rows import AlarmRow, ClusterRow, ContainerRow, SubnetRow, TokenRow
+from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow, OwnershipConflictRow, SubnetRow, TokenRow
 
 if TYPE_CHECKING:
-    from podpool.ledger.storage.store import Member
+    from podpool.ledger.domain.repository import Membership
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-Place = tuple[str, str, str, int]
-"""Where one container may be open: cluster, node, its UID, subnet."""
-Key = tuple[float, int]
-"""What a lane is sorted by: a moment, then a number."""
+NodeKey = tuple[str, str, str, int]
+"""Cluster, node, node UID and subnet: has at most one open network container."""
+IndexKey = tuple[float, int]
+"""A time, then a number."""
 
-_FIRST: Key = (float("-inf"), 0)
-_LAST: Key = (float("inf"), 0)
+_FIRST: IndexKey = (float("-inf"), 0)
+_LAST: IndexKey = (float("inf"), 0)
 
 
-class Laid(msgspec.Struct, frozen=True):
-    """A block as it lies on the shelf, where nobody changes it; and its place in the lane."""
+class CachedBlock(msgspec.Struct, frozen=True):
+    """A block, which must not be modified, and its key in the index."""
 
     ready: int | None
     block: Block
 
 
-_UNMADE = Laid(None, Block.fresh(()))
-_ABSENT = ContainerRow(number=0, id="", cluster="", subnet=0, node="", node_uid="", closed=True)
+_NO_BLOCK = CachedBlock(None, Block.new(()))
+_NO_NC = NetworkContainerRow(number=0, id="", cluster="", subnet=0, node="", node_uid="", closed=True)
 
 
-class Table(Generic[K, V]):
-    """The rows at hand of one table; None is a row that is not there."""
+class CachedTable(Generic[K, V]):
+    """The cached rows of one table; None means that the row does not exist."""
 
-    def __init__(self, moved: Callable[[K, V | None, V | None], None] = lambda *_: None) -> None:
+    def __init__(self, on_change: Callable[[K, V | None, V | None], None] = lambda *_: None) -> None:
         self.rows: dict[K, V | None] = {}
         self.dirty: dict[K, None] = {}
-        self.before: dict[K, tuple[V | None, bool]] = {}
-        """What the work at hand has changed."""
-        self._moved = moved
+        self.previous: dict[K, tuple[V | None, bool]] = {}
+        """The rows that the current transaction has changed: their values before, and whether they were cached."""
+        self._on_change = on_change
 
-    def see(self, key: K, row: V | None) -> V | None:
-        """Take in what the database has, unless the row is at hand already; tell what it is."""
+    def load(self, key: K, row: V | None) -> V | None:
+        """Add a row read from the database, unless it is cached; returns the cached row."""
         if key not in self.rows:
             self.rows[key] = row
-            self._moved(key, None, row)
+            self._on_change(key, None, row)
         return self.rows[key]
 
     def put(self, key: K, row: V | None) -> None:
         """Change a row."""
         before = self.rows.get(key)
-        self.before.setdefault(key, (before, key in self.rows))
+        self.previous.setdefault(key, (before, key in self.rows))
         self.rows[key] = row
-        self._moved(key, before, row)
+        self._on_change(key, before, row)
 
-    def renew(self, key: K, row: V | None) -> None:
-        """Take in what somebody else has written."""
-        self._moved(key, self.rows.get(key), row)
+    def refresh(self, key: K, row: V | None) -> None:
+        """Replace a row by what another replica has written."""
+        self._on_change(key, self.rows.get(key), row)
         self.rows[key] = row
 
-    def there(self) -> list[V]:
-        """List the rows at hand that are there."""
+    def existing(self) -> list[V]:
+        """Return the cached rows that exist."""
         return [row for row in self.rows.values() if row is not None]
 
-    def keep(self) -> None:
-        """End a work: what it changed is to be written."""
-        self.dirty.update(dict.fromkeys(self.before))
-        self.before.clear()
+    def accept(self) -> None:
+        """End a transaction: its changes become dirty."""
+        self.dirty.update(dict.fromkeys(self.previous))
+        self.previous.clear()
 
-    def undo(self) -> None:
-        """End a work that came to nothing."""
-        for key, (before, known) in self.before.items():
-            self._moved(key, self.rows[key], before)
-            if known:
+    def rollback(self) -> None:
+        """End a transaction and undo its changes."""
+        for key, (before, cached) in self.previous.items():
+            self._on_change(key, self.rows[key], before)
+            if cached:
                 self.rows[key] = before
             else:
                 del self.rows[key]
-        self.before.clear()
+        self.previous.clear()
 
-    def take(self) -> list[tuple[K, V | None]]:
-        """Take out what is to be written."""
+    def take_dirty(self) -> list[tuple[K, V | None]]:
+        """Return the rows to be written, and mark them as clean."""
         taken = [(key, self.rows[key]) for key in self.dirty]
         self.dirty.clear()
         return taken
 
 
-class Lane:
-    """Rows at hand in the order of their keys, and the key up to which all rows are."""
+class OrderedIndex:
+    """The keys of cached rows in order, and the key up to which all rows are cached."""
 
     def __init__(self) -> None:
-        self.edge = _FIRST
-        self._keys: list[Key] = []
+        self.complete_to = _FIRST
+        self._keys: list[IndexKey] = []
 
-    def move(self, before: Key | None, after: Key | None) -> None:
-        """Bring a row from one place to another."""
+    def move(self, before: IndexKey | None, after: IndexKey | None) -> None:
+        """Replace a key."""
         if before == after:
             return
         if before is not None:
@@ -112,100 +113,101 @@ class Lane:
         if after is not None:
             insort(self._keys, after)
 
-    def known(self, count: int) -> list[Key] | None:
-        """Tell the first so many; None when more must be read to know them."""
-        first = self._keys[:count]
-        sure = self.edge == _LAST or (len(first) == count and (not first or first[-1] <= self.edge))
-        return first if sure else None
+    def first(self, count: int) -> list[IndexKey] | None:
+        """Return the first keys; None if more rows must be read to know them."""
+        keys = self._keys[:count]
+        complete = self.complete_to == _LAST or (len(keys) == count and (not keys or keys[-1] <= self.complete_to))
+        return keys if complete else None
 
-    def extend(self, read: Iterable[Key], *, wanted: int) -> None:
-        """Move the edge over what was read beyond it: as many rows as were wanted, or all."""
+    def extend(self, read: Iterable[IndexKey], *, limit: int) -> None:
+        """Advance `complete_to` over the keys that a query with this limit returned."""
         keys = list(read)
-        self.edge = keys[-1] if len(keys) == wanted else _LAST
+        self.complete_to = keys[-1] if len(keys) == limit else _LAST
 
 
-class Counters(msgspec.Struct, frozen=True, kw_only=True):
-    """The one row that every commit writes."""
+class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The one row of table `ledger`, which every commit writes; its fields are the columns."""
 
     revision: int
     epoch: int
-    turn: int
+    commit_token: int
     commits: int
-    subnets: int
-    containers: int
-    system: int | None
+    last_subnet: int
+    last_nc: int
+    system_identifier: int | None
     timeline: int | None
 
 
-class Shelf:
-    """Everything at hand, as it was at one commit."""
+class RowCache:
+    """All cached rows, as of one commit."""
 
-    def __init__(self, counters: Counters) -> None:
-        self.counters = counters
-        self.clusters: Table[str, ClusterRow] = Table()
-        self.tokens: Table[str, TokenRow] = Table()
-        self.subnets: Table[int, SubnetRow] = Table(self._move_subnet)
-        self.containers: Table[int, ContainerRow] = Table(self._move_container)
-        self.blocks: Table[tuple[int, int], Laid] = Table(self._move_block)
-        self.members: Table[Member, bool] = Table()
-        self.awaited: Table[Member, bool] = Table()
-        self.alarms: Table[tuple[int, str, int], AlarmRow] = Table()
-        self.tables: tuple[Table[Any, Any], ...] = (
+    def __init__(self, ledger: LedgerRow) -> None:
+        self.ledger = ledger
+        self.clusters: CachedTable[str, ClusterRow] = CachedTable()
+        self.tokens: CachedTable[str, TokenRow] = CachedTable()
+        self.subnets: CachedTable[int, SubnetRow] = CachedTable(self._index_subnet)
+        self.ncs: CachedTable[int, NetworkContainerRow] = CachedTable(self._index_nc)
+        self.blocks: CachedTable[tuple[int, int], CachedBlock] = CachedTable(self._index_block)
+        self.members: CachedTable[Membership, bool] = CachedTable()
+        self.pending_inventories: CachedTable[Membership, bool] = CachedTable()
+        self.conflicts: CachedTable[tuple[int, str, int], OwnershipConflictRow] = CachedTable()
+        self.tables: tuple[CachedTable[Any, Any], ...] = (
             self.clusters,
             self.tokens,
             self.subnets,
-            self.containers,
+            self.ncs,
             self.blocks,
             self.members,
-            self.awaited,
-            self.alarms,
+            self.pending_inventories,
+            self.conflicts,
         )
-        self.whole: set[str] = set()
-        """Tables, or parts of them, of which every row is at hand."""
-        self.asked: Counter[str] = Counter()
-        """How often a single container of a cluster was asked for."""
-        self.subnet_names: dict[tuple[str, str], int | None] = {}
-        self.container_ids: dict[str, int | None] = {}
-        self.places: dict[Place, int | None] = {}
-        self.highest: dict[int, int] = {}
-        """The last block of each subnet, when it was asked for."""
-        self.ready: defaultdict[int, Lane] = defaultdict(Lane)
-        self.needing: defaultdict[int, Lane] = defaultdict(Lane)
-        self.wishing: defaultdict[int, Lane] = defaultdict(Lane)
+        self.loaded: set[str] = set()
+        """Tables, or parts of them, whose rows are all cached."""
+        self.nc_lookups: Counter[str] = Counter()
+        """Number of lookups of single network containers, by cluster."""
+        self.subnet_by_name: dict[tuple[str, str], int | None] = {}
+        self.nc_by_id: dict[str, int | None] = {}
+        self.nc_by_node: dict[NodeKey, int | None] = {}
+        self.last_block: dict[int, int] = {}
+        """The last block of each subnet when it was read."""
+        self.reusable_blocks: defaultdict[int, OrderedIndex] = defaultdict(OrderedIndex)
+        self.waiting_for_pods: defaultdict[int, OrderedIndex] = defaultdict(OrderedIndex)
+        self.waiting_for_buffer: defaultdict[int, OrderedIndex] = defaultdict(OrderedIndex)
 
     @property
     def size(self) -> int:
-        """How many rows are at hand."""
+        """The number of cached rows."""
         return sum(len(table.rows) for table in self.tables)
 
-    def _move_subnet(self, number: int, before: SubnetRow | None, after: SubnetRow | None) -> None:
+    def _index_subnet(self, number: int, before: SubnetRow | None, after: SubnetRow | None) -> None:
         row = after or before
         if row is not None:
-            self.subnet_names[row.made.network, row.made.name] = number if after else None
+            self.subnet_by_name[row.spec.network, row.spec.name] = number if after else None
 
-    def _move_container(self, number: int, before: ContainerRow | None, after: ContainerRow | None) -> None:
+    def _index_nc(self, number: int, before: NetworkContainerRow | None, after: NetworkContainerRow | None) -> None:
         row = after or before
         if row is None:
             return
-        self.container_ids[row.id] = number if after else None
-        left, taken = _place(before), _place(after)
-        if left is not None and left != taken and self.places.get(left) == number:
-            self.places[left] = None
+        self.nc_by_id[row.id] = number if after else None
+        left, taken = _node_key(before), _node_key(after)
+        if left is not None and left != taken and self.nc_by_node.get(left) == number:
+            self.nc_by_node[left] = None
         if taken is not None:
-            self.places[taken] = number
-        was, is_ = before or _ABSENT, after or _ABSENT
-        self.needing[row.subnet].move(_key(was.need_since, number), _key(is_.need_since, number))
-        self.wishing[row.subnet].move(_key(was.wish_since, number), _key(is_.wish_since, number))
+            self.nc_by_node[taken] = number
+        old, new = before or _NO_NC, after or _NO_NC
+        pods, buffer = self.waiting_for_pods[row.subnet], self.waiting_for_buffer[row.subnet]
+        pods.move(_index_key(old.pod_short_since, number), _index_key(new.pod_short_since, number))
+        buffer.move(_index_key(old.buffer_short_since, number), _index_key(new.buffer_short_since, number))
 
-    def _move_block(self, key: tuple[int, int], before: Laid | None, after: Laid | None) -> None:
+    def _index_block(self, key: tuple[int, int], before: CachedBlock | None, after: CachedBlock | None) -> None:
         subnet, number = key
-        was, is_ = before or _UNMADE, after or _UNMADE
-        self.ready[subnet].move(_key(was.ready, number), _key(is_.ready, number))
+        old, new = before or _NO_BLOCK, after or _NO_BLOCK
+        self.reusable_blocks[subnet].move(_index_key(old.ready, number), _index_key(new.ready, number))
 
 
-def _key(moment: float | None, number: int) -> Key | None:
-    return None if moment is None else (moment, number)
+def _index_key(time: float | None, number: int) -> IndexKey | None:
+    return None if time is None else (time, number)
 
 
-def _place(row: ContainerRow | None) -> Place | None:
+def _node_key(row: NetworkContainerRow | None) -> NodeKey | None:
     return None if row is None or row.closed else (row.cluster, row.node, row.node_uid, row.subnet)

@@ -1,18 +1,17 @@
-"""PostgreSQL as a store: any number of replicas on one database.
+"""The PostgreSQL store: any number of replicas on one database.
 
-Writers take turns. Whoever commits puts a new random number, the turn, into the ledger's one row; a replica that finds
-the number which it wrote itself knows that nothing has changed since, and works on from the rows that it has at hand.
-So a lone writer needs one round trip for a whole group of works, and decides the next group on these rows while the
-last one is being written. Who finds another number locks that row first, and reads again what the others say to have
-changed; works of two replicas are never mixed. There is one turn for all subnets, not one for each, because the
-revision must rise in the order of the commits: else a lost tail of them could hide behind a higher number.
+Each commit writes a new random number, the commit token, into the one row of table `ledger`. A replica that finds its
+own token there knows that no other has written since, and continues with its row cache. So a single writer needs one
+round trip for a group of transactions, and runs the next group on the cache while the last one is being written. A
+replica that finds another token locks the ledger row first, and refreshes its cache with what the others list as
+changed; transactions of two replicas never interleave. There is one token for all subnets, because the revision must
+rise in the order of the commits: otherwise lost commits could hide behind a higher revision.
 
-When the connection breaks while a group commits, the number tells afterwards whether it was done. Only when somebody
-else has written in between does nobody know, and the callers are told so; their calls may be sent again.
+If the connection breaks during a commit, the token shows afterwards whether it took effect. Only if another replica has
+written in between is that unknown; callers get an error that says so, and may repeat their calls.
 """
 
 import asyncio
-import logging
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -21,338 +20,373 @@ from typing import TYPE_CHECKING, TypeVar, cast
 import msgspec
 from msgspec.structs import replace
 
+from podpool.ledger.domain.repository import Listener, Repair, Repository, Rollback
 from podpool.ledger.errors import LedgerError, Unavailable
-from podpool.ledger.storage.group_commit import MOST_WORKS, Followers, Job, Outcome, Work, attempts, job
-from podpool.ledger.storage.postgres.commit import renew, write
-from podpool.ledger.storage.postgres.greenlet_bridge import bridged
-from podpool.ledger.storage.postgres.history import TurnWanted
-from podpool.ledger.storage.postgres.notify import News
-from podpool.ledger.storage.postgres.repository import PostgresBooks
-from podpool.ledger.storage.postgres.row_cache import Counters, Shelf
-from podpool.ledger.storage.postgres.server_settings import AGAIN, LOST, Witness, connect, connected, identify
-from podpool.ledger.storage.store import Books, Listener, Mend, Restored
+from podpool.ledger.storage.group_commit import (
+    MAX_GROUP_SIZE,
+    ChangeListeners,
+    Job,
+    Transaction,
+    TransactionResult,
+    new_job,
+    run_group,
+)
+from podpool.ledger.storage.postgres.commit import refresh, write_changes
+from podpool.ledger.storage.postgres.connection import (
+    CONNECTION_ERRORS,
+    RETRYABLE_ERRORS,
+    ServerIdentity,
+    connect,
+    open_connection,
+    server_identity,
+)
+from podpool.ledger.storage.postgres.greenlet_bridge import greenlet_spawn
+from podpool.ledger.storage.postgres.history import LedgerLockRequired
+from podpool.ledger.storage.postgres.notify import NotificationListener
+from podpool.ledger.storage.postgres.repository import PostgresRepository
+from podpool.ledger.storage.postgres.row_cache import LedgerRow, RowCache
+from podpool.runtime.logging import get_logger
 
 if TYPE_CHECKING:
     from asyncpg import Connection
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
-_PATIENCE = 10.0
-"""Seconds for which callers wait while the server is away."""
-_PAUSE = 0.1
-_MOST_ROWS = 50_000
-"""At hand; beyond it they are all forgotten, and read again as they are needed."""
-_COUNTERS = ", ".join(Counters.__struct_fields__)
+_RECONNECT_TIMEOUT = 10.0
+"""Seconds for which callers wait while the server is unreachable."""
+_RETRY_DELAY = 0.1
+_MAX_CACHED_ROWS = 50_000
+"""Beyond it the cache is dropped, and rows are read again when they are needed."""
+_LEDGER_COLUMNS = ", ".join(LedgerRow.__struct_fields__)
 
-_Done = tuple[Sequence[Outcome[object]], Sequence[int]]
-"""What became of works, and which subnets they have changed."""
+_Committed = tuple[Sequence[TransactionResult[object]], Sequence[int]]
+"""The results of transactions, and the subnets that they changed."""
 
 
-class _Doubt(msgspec.Struct, frozen=True):
-    """A commit whose answer is missing."""
+class _UncertainCommit(msgspec.Struct, frozen=True):
+    """A commit without an answer from the server."""
 
-    before: int
-    after: int
-    outcomes: Sequence[Outcome[object]]
+    token_before: int
+    token_after: int
+    results: Sequence[TransactionResult[object]]
     changed: Sequence[int]
 
 
-class _Flight(msgspec.Struct, frozen=True):
-    """A group that was decided and is being written."""
+class _InFlightCommit(msgspec.Struct, frozen=True):
+    """A group whose transactions were run, and whose changes are being written."""
 
     group: Sequence[Job]
     written: asyncio.Task[bool]
 
 
 class PostgresStore:
-    """Books on a server."""
+    """A database on a PostgreSQL server."""
 
     def __init__(self, url: str, *, rng: random.Random) -> None:
         self._url = url
         self._rng = rng
-        self._mend: Mend | None = None
+        self._repair: Repair | None = None
         self._jobs: deque[Job] = deque()
-        self._stirred = asyncio.Event()
+        self._wake = asyncio.Event()
         self._closing = False
-        self._followers = Followers()
-        self._news = News(url, self._followers, replica=rng.getrandbits(63))
+        self._listeners = ChangeListeners()
+        self._notifications = NotificationListener(url, self._listeners, replica=rng.getrandbits(63))
         self._connection: Connection | None = None
-        self._witness: Witness | None = None
-        self._shelf: Shelf | None = None
-        self._alone = True
-        """Nobody else wrote before our last turn."""
-        self._doubt: _Doubt | None = None
-        self._flight: _Flight | None = None
-        self._hear: Callable[[int], None] | None = None
+        self._identity: ServerIdentity | None = None
+        self._cache: RowCache | None = None
+        self._sole_writer = True
+        """No other replica wrote before our last commit under the lock."""
+        self._uncertain: _UncertainCommit | None = None
+        self._in_flight: _InFlightCommit | None = None
+        self._on_commit: Callable[[int], None] | None = None
         self._writer = asyncio.create_task(self._run(), name="ledger-writer")
 
     @classmethod
     async def open(cls, url: str, *, rng: random.Random) -> "PostgresStore":
-        """Connect, and bring the tables up to date."""
-        async with connected(url):
+        """Connect and apply migrations."""
+        async with open_connection(url):
             return cls(url, rng=rng)
 
-    async def begin(self, mend: Mend) -> None:
-        """Have the books mended whenever the server is not the one that they were last written on."""
-        self._mend = mend
-        await self.read(lambda books: books.revision)
+    async def begin(self, repair: Repair) -> None:
+        """Repair the database now and whenever the server is not the one that it was last written on."""
+        self._repair = repair
+        await self.read(lambda repo: repo.revision)
 
-    async def write(self, work: Callable[[Books], T]) -> T:
-        """Hand a work to the writer and wait for its commit."""
+    async def write(self, transaction: Callable[[Repository], T]) -> T:
+        """Queue a transaction for the writer and wait for its commit."""
         if self._closing or self._writer.done():
-            raise LedgerError("the ledger has stopped: start it again")
-        waiting = job(work)
-        self._jobs.append(waiting)
-        self._stirred.set()
-        return cast("T", await waiting.future)
+            raise LedgerError("the ledger has stopped: restart it")
+        job = new_job(transaction)
+        self._jobs.append(job)
+        self._wake.set()
+        return cast("T", await job.future)
 
-    async def read(self, work: Callable[[Books], T]) -> T:
-        """Run a work that changes nothing; it sees every commit that was answered before, by any replica."""
-        return await self.write(work)
+    async def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing; it sees every earlier commit of any replica."""
+        return await self.write(transaction)
 
-    def follow(self, listener: Listener) -> Callable[[], object]:
-        """Tell a listener about every commit of every replica."""
-        self._news.begin()
-        return self._followers.add(listener)
+    def subscribe(self, listener: Listener) -> Callable[[], object]:
+        """Call a listener after every commit of every replica; returns a function that removes it."""
+        self._notifications.start()
+        return self._listeners.add(listener)
 
-    def count_commits(self, hear: Callable[[int], None]) -> None:
-        """Tell somebody of every commit how many works it carried."""
-        self._hear = hear
+    def on_commit(self, callback: Callable[[int], None]) -> None:
+        """Call a function after every commit with the size of its group."""
+        self._on_commit = callback
 
     async def close(self) -> None:
-        """Finish what was taken, and leave."""
+        """Complete the queued transactions and disconnect."""
         self._closing = True
-        self._stirred.set()
+        self._wake.set()
         await self._writer
-        await self._news.close()
-        await self._leave()
+        await self._notifications.close()
+        await self._disconnect()
 
     async def _run(self) -> None:
         while True:
             if self._jobs:
-                await self._serve(self._next_group())
-            elif self._writing or not (self._flight or self._closing):
-                self._stirred.clear()
-                await self._stirred.wait()
-            elif self._flight:
-                await self._land()
+                await self._commit(self._next_group())
+            elif self._writing or not (self._in_flight or self._closing):
+                self._wake.clear()
+                await self._wake.wait()
+            elif self._in_flight:
+                await self._finish_in_flight()
             else:
                 return
 
     @property
     def _writing(self) -> bool:
-        return self._flight is not None and not self._flight.written.done()
+        return self._in_flight is not None and not self._in_flight.written.done()
 
     def _next_group(self) -> list[Job]:
-        """Take all who wait; half of them when they can be written while the others are decided."""
+        """Take all queued jobs; half of them if they can be written while the others run."""
         waiting = len(self._jobs)
-        count = -(-waiting // 2) if self._at_hand and not self._writing else waiting
-        return [self._jobs.popleft() for _ in range(min(MOST_WORKS, count))]
+        count = -(-waiting // 2) if self._usable_cache and not self._writing else waiting
+        return [self._jobs.popleft() for _ in range(min(MAX_GROUP_SIZE, count))]
 
     @property
-    def _at_hand(self) -> "tuple[Connection, Shelf] | None":
-        """The rows on which the next group can be decided without a turn, and where to write it."""
-        connection, shelf = self._connection, self._shelf
-        if connection is None or connection.is_closed() or shelf is None:
+    def _usable_cache(self) -> "tuple[Connection, RowCache] | None":
+        """The cache on which the next group can run without the lock, and the connection to write it."""
+        connection, cache = self._connection, self._cache
+        if connection is None or connection.is_closed() or cache is None:
             return None
-        return (connection, shelf) if self._alone and self._doubt is None else None
+        return (connection, cache) if self._sole_writer and self._uncertain is None else None
 
-    async def _serve(self, group: Sequence[Job]) -> None:
-        if not await self._fly(group):
-            await self._land()
-            await self._take_turn(group)
+    async def _commit(self, group: Sequence[Job]) -> None:
+        if not await self._commit_optimistically(group):
+            await self._finish_in_flight()
+            await self._commit_locked(group)
 
-    async def _fly(self, group: Sequence[Job]) -> bool:
-        """Decide works on the rows at hand while the group before is being written, and have them written behind it.
+    async def _commit_optimistically(self, group: Sequence[Job]) -> bool:
+        """Run transactions on the cache while the previous group is being written, and start to write them after it.
 
-        False when that cannot be: then nothing was done.
+        Returns False if that is not possible: then nothing was done.
         """
-        if self._at_hand is None:
+        if self._usable_cache is None:
             return False
-        connection, shelf = self._at_hand
-        self._shelf = None  # until it is known to be what the database will have
-        books = PostgresBooks(connection, shelf, in_turn=False)
-        works = [each.work for each in group]
+        connection, cache = self._usable_cache
+        self._cache = None  # until it is known to be what the database will contain
+        repo = PostgresRepository(connection, cache, locked=False)
+        transactions = [job.transaction for job in group]
         try:
-            outcomes = await bridged(lambda: self._attempt_all(books, works), first=self._written)
-        except TurnWanted:
-            if await self._land():
-                self._shelf = shelf
+            results = await greenlet_spawn(
+                lambda: self._run_transactions(repo, transactions), before_await=self._wait_written
+            )
+        except LedgerLockRequired:
+            if await self._finish_in_flight():
+                self._cache = cache
             return False
-        except Exception:  # noqa: BLE001  it is tried once more, and told if it fails again
+        except Exception:  # noqa: BLE001  it is retried once under the lock, and reported if it fails again
             return False
-        if not await self._land():
+        if not await self._finish_in_flight():
             return False
-        self._shelf = shelf if shelf.size < _MOST_ROWS else None
-        self._jobs.extendleft(reversed(group[len(outcomes) :]))
-        done = group[: len(outcomes)]
-        written = asyncio.create_task(self._write(connection, books, done, outcomes), name="ledger-commit")
-        written.add_done_callback(lambda _: self._stirred.set())
-        self._flight = _Flight(done, written)
-        for _ in range(2):  # the loop sends what is written at the end of a turn: before anything else is decided
+        self._cache = cache if cache.size < _MAX_CACHED_ROWS else None
+        self._jobs.extendleft(reversed(group[len(results) :]))
+        done = group[: len(results)]
+        written = asyncio.create_task(self._write(connection, repo, done, results), name="ledger-commit")
+        written.add_done_callback(lambda _: self._wake.set())
+        self._in_flight = _InFlightCommit(done, written)
+        for _ in range(2):  # the loop sends data at the end of an iteration: it must leave before the next group runs
             await asyncio.sleep(0)
         return True
 
     async def _write(
-        self, connection: "Connection", books: PostgresBooks, group: Sequence[Job], outcomes: Sequence[Outcome[object]]
+        self,
+        connection: "Connection",
+        repo: PostgresRepository,
+        group: Sequence[Job],
+        results: Sequence[TransactionResult[object]],
     ) -> bool:
-        """Write what was decided, and tell the callers; False when somebody else has written before, or it failed."""
-        before, after, changed = books.shelf.counters.turn, self._rng.getrandbits(63), tuple(books.changed)
+        """Write the changes and resolve the jobs; returns False if another replica has written, or on failure."""
+        before, after = repo.cache.ledger.commit_token, self._rng.getrandbits(63)
+        changed = tuple(repo.changed)
         try:
-            if books.dirty:
-                ours = await write(connection, books, turn=after, notice=self._news.notice(changed))
+            if repo.dirty:
+                notification = self._notifications.payload(changed)
+                current = await write_changes(connection, repo, commit_token=after, notification=notification)
             else:
-                ours = before == await connection.fetchval("SELECT turn FROM ledger")
-        except LOST:
-            await self._leave()
-            self._doubt = _Doubt(before, after, outcomes, changed) if books.dirty else None
+                current = before == await connection.fetchval("SELECT commit_token FROM ledger")
+        except CONNECTION_ERRORS:
+            await self._disconnect()
+            self._uncertain = _UncertainCommit(before, after, results, changed) if repo.dirty else None
             return False
-        except Exception:  # noqa: BLE001  the server has answered: nothing was done, and it is tried once more
-            await self._leave()
+        except Exception:  # noqa: BLE001  the server has answered: nothing was done, and it is retried once
+            await self._disconnect()
             return False
-        if ours:
-            self._answer(group, outcomes, changed)
+        if current:
+            self._resolve(group, results, changed)
         else:
-            self._alone, self._shelf = False, None
-        return ours
+            self._sole_writer, self._cache = False, None
+        return current
 
-    async def _written(self) -> None:
+    async def _wait_written(self) -> None:
         """Wait until the connection is free."""
-        if self._flight is not None:
-            await self._flight.written
+        if self._in_flight is not None:
+            await self._in_flight.written
 
-    async def _land(self) -> bool:
-        """Wait for what is being written; False when that failed, and was done again in our turn."""
-        flight, self._flight = self._flight, None
-        if flight is None or await flight.written:
+    async def _finish_in_flight(self) -> bool:
+        """Wait for the commit in flight; returns False if it failed and was repeated under the lock."""
+        in_flight, self._in_flight = self._in_flight, None
+        if in_flight is None or await in_flight.written:
             return True
-        await self._take_turn(flight.group)
+        await self._commit_locked(in_flight.group)
         return False
 
-    async def _take_turn(self, group: Sequence[Job]) -> None:
-        """Do works when nobody else can write."""
-        outcomes, changed = await self._commit([each.work for each in group])
-        self._jobs.extendleft(reversed(group[len(outcomes) :]))
-        self._answer(group, outcomes, changed)
+    async def _commit_locked(self, group: Sequence[Job]) -> None:
+        """Commit transactions while no other replica can write."""
+        results, changed = await self._retry_locked([job.transaction for job in group])
+        self._jobs.extendleft(reversed(group[len(results) :]))
+        self._resolve(group, results, changed)
 
-    def _answer(self, group: Sequence[Job], outcomes: Sequence[Outcome[object]], changed: Sequence[int]) -> None:
-        if self._hear:
-            self._hear(len(outcomes))
-        self._followers.tell(changed)
-        for each, outcome in zip(group, outcomes, strict=False):
-            each.settle(outcome)
+    def _resolve(
+        self, group: Sequence[Job], results: Sequence[TransactionResult[object]], changed: Sequence[int]
+    ) -> None:
+        if self._on_commit:
+            self._on_commit(len(results))
+        self._listeners.notify(changed)
+        for job, result in zip(group, results, strict=False):
+            job.resolve(result)
 
-    async def _commit(self, works: Sequence[Work]) -> _Done:
-        """Do works, all or the first of them; try again as long as that is safe and there is hope."""
-        deadline = asyncio.get_running_loop().time() + _PATIENCE
+    async def _retry_locked(self, transactions: Sequence[Transaction]) -> _Committed:
+        """Commit all or the first of the transactions; retries while that is safe and the server may come back."""
+        deadline = asyncio.get_running_loop().time() + _RECONNECT_TIMEOUT
         while True:
             try:
-                return await self._transact(works)
-            except AGAIN:
-                self._shelf = self._doubt = None
-            except LOST as error:
-                await self._leave()
+                return await self._run_locked(transactions)
+            except RETRYABLE_ERRORS:
+                self._cache = self._uncertain = None
+            except CONNECTION_ERRORS as error:
+                await self._disconnect()
                 if asyncio.get_running_loop().time() > deadline:
-                    return self._give_up(works, error), ()
-                await asyncio.sleep(_PAUSE)
-            except Exception as error:  # noqa: BLE001  every caller is told
-                await self._leave()
-                self._doubt = None  # the server has answered: it was not done
-                return [Outcome(error=error) for _ in works], ()
+                    return self._unreachable(transactions, error), ()
+                await asyncio.sleep(_RETRY_DELAY)
+            except Exception as error:  # noqa: BLE001  every caller gets it
+                await self._disconnect()
+                self._uncertain = None  # the server has answered: nothing was committed
+                return [TransactionResult(error=error) for _ in transactions], ()
 
-    def _give_up(self, works: Sequence[Work], error: BaseException) -> Sequence[Outcome[object]]:
-        _log.error("PostgreSQL is away: %s: %s", type(error).__name__, error)
-        known = "nothing was done" if self._doubt is None else "nobody knows whether it was done"
-        self._doubt = None
-        return [Outcome(error=Unavailable(f"PostgreSQL is away, {known}: send the call again")) for _ in works]
+    def _unreachable(
+        self, transactions: Sequence[Transaction], error: BaseException
+    ) -> Sequence[TransactionResult[object]]:
+        log.error("PostgreSQL unreachable", error=f"{type(error).__name__}: {error}", count=len(transactions))
+        effect = "nothing was changed" if self._uncertain is None else "the change may have been made"
+        self._uncertain = None
+        return [
+            TransactionResult(error=Unavailable(f"PostgreSQL is unreachable, {effect}: repeat the call"))
+            for _ in transactions
+        ]
 
-    async def _transact(self, works: Sequence[Work]) -> _Done:
-        """Do works in one transaction; tell what became of each, and which subnets changed."""
+    async def _run_locked(self, transactions: Sequence[Transaction]) -> _Committed:
+        """Run transactions in one database transaction; returns their results and the subnets that changed."""
         connection = await self._connected()
         async with connection.transaction():
-            counters = await _lock(connection)
-            doubt, self._doubt = self._doubt, None
-            if doubt is not None and doubt.before != counters.turn:
-                return _settled(doubt, counters.turn), doubt.changed
-            shelf = await self._current(connection, counters)
-            done = await self._work(connection, shelf, works)
-        self._doubt = None
-        self._shelf = shelf if shelf.size < _MOST_ROWS else None
-        return done
+            ledger = await _lock(connection)
+            uncertain, self._uncertain = self._uncertain, None
+            if uncertain is not None and uncertain.token_before != ledger.commit_token:
+                return _resolve_uncertain(uncertain, ledger.commit_token), uncertain.changed
+            cache = await self._current_cache(connection, ledger)
+            committed = await self._run_and_write(connection, cache, transactions)
+        self._uncertain = None
+        self._cache = cache if cache.size < _MAX_CACHED_ROWS else None
+        return committed
 
-    async def _current(self, connection: "Connection", counters: Counters) -> Shelf:
-        """Bring the rows at hand up to date, in our turn."""
-        shelf, self._shelf = self._shelf, None
-        self._alone = shelf is None or shelf.counters.turn == counters.turn
-        if shelf is None or not (self._alone or await renew(connection, shelf, counters)):
-            return Shelf(counters)
-        return shelf
+    async def _current_cache(self, connection: "Connection", ledger: LedgerRow) -> RowCache:
+        """Return the refreshed cache, or a new one; must hold the lock."""
+        cache, self._cache = self._cache, None
+        self._sole_writer = cache is None or cache.ledger.commit_token == ledger.commit_token
+        if cache is None or not (self._sole_writer or await refresh(connection, cache, ledger)):
+            return RowCache(ledger)
+        return cache
 
-    async def _work(self, connection: "Connection", shelf: Shelf, works: Sequence[Work]) -> _Done:
-        books = PostgresBooks(connection, shelf, in_turn=True)
-        before = shelf.counters.turn
-        outcomes = await bridged(lambda: self._attempt_all(books, works))
-        changed = tuple(books.changed)
-        if books.dirty:
+    async def _run_and_write(
+        self, connection: "Connection", cache: RowCache, transactions: Sequence[Transaction]
+    ) -> _Committed:
+        repo = PostgresRepository(connection, cache, locked=True)
+        before = cache.ledger.commit_token
+        results = await greenlet_spawn(lambda: self._run_transactions(repo, transactions))
+        changed = tuple(repo.changed)
+        if repo.dirty:
             after = self._rng.getrandbits(63)
-            self._doubt = _Doubt(before, after, outcomes, changed)
-            await write(connection, books, turn=after, notice=self._news.notice(changed))
-        return outcomes, changed
+            self._uncertain = _UncertainCommit(before, after, results, changed)
+            notification = self._notifications.payload(changed)
+            await write_changes(connection, repo, commit_token=after, notification=notification)
+        return results, changed
 
-    def _attempt_all(self, books: PostgresBooks, works: Sequence[Work]) -> list[Outcome[object]]:
-        self._examine(books)
-        outcomes: list[Outcome[object]] = []
+    def _run_transactions(
+        self, repo: PostgresRepository, transactions: Sequence[Transaction]
+    ) -> list[TransactionResult[object]]:
+        self._check_server(repo)
+        results: list[TransactionResult[object]] = []
         try:
-            for outcome in attempts(works, books.attempt):
-                outcomes.append(outcome)  # noqa: PERF402  those that came before a refusal are kept
-        except TurnWanted:
-            if not outcomes:
+            for result in run_group(transactions, repo.run_atomically):
+                results.append(result)  # noqa: PERF402  results before the exception are kept
+        except LedgerLockRequired:
+            if not results:
                 raise
-        return outcomes
+        return results
 
-    def _examine(self, books: PostgresBooks) -> None:
-        """Compare the server with the one that the books were last written on."""
-        counters = books.shelf.counters
-        known = (counters.system, counters.timeline)
-        if known == self._witness or self._witness is None:
+    def _check_server(self, repo: PostgresRepository) -> None:
+        """Repair the database if it was last written on another server or timeline."""
+        ledger = repo.cache.ledger
+        if self._identity is None or (ledger.system_identifier, ledger.timeline) == self._identity:
             return
-        if counters.system is not None:
-            if self._mend is None:
-                raise LedgerError(
-                    "the books were last written on another server: start the ledger, so that it recovers"
-                )
-            restored, mend = Restored(books.revision, None), self._mend
-            books.attempt(lambda mended: mend(mended, restored))
-        system, timeline = self._witness
-        books.shelf.counters = replace(books.shelf.counters, system=system, timeline=timeline)
-        books.dirty = True
+        if ledger.system_identifier is not None:
+            if self._repair is None:
+                raise LedgerError("the database was last written on another server: start the ledger to recover it")
+            rollback, repair = Rollback(repo.revision, None), self._repair
+            repo.run_atomically(lambda repo: repair(repo, rollback))
+        system_identifier, timeline = self._identity
+        repo.cache.ledger = replace(repo.cache.ledger, system_identifier=system_identifier, timeline=timeline)
+        repo.dirty = True
 
     async def _connected(self) -> "Connection":
         if self._connection is None or self._connection.is_closed():
-            await self._leave()
+            await self._disconnect()
             self._connection = await connect(self._url)
-            self._witness = await identify(self._connection)
+            self._identity = await server_identity(self._connection)
         return self._connection
 
-    async def _leave(self) -> None:
-        """Give the connection up, and everything that was read through it."""
-        connection, self._connection, self._shelf = self._connection, None, None
+    async def _disconnect(self) -> None:
+        """Drop the connection and the cache that was read through it."""
+        connection, self._connection, self._cache = self._connection, None, None
         if connection is not None:
             connection.terminate()
 
 
-async def _lock(connection: "Connection") -> Counters:
-    row = await connection.fetchrow(f"SELECT {_COUNTERS} FROM ledger FOR UPDATE")  # noqa: S608  ours alone
+async def _lock(connection: "Connection") -> LedgerRow:
+    row = await connection.fetchrow(f"SELECT {_LEDGER_COLUMNS} FROM ledger FOR UPDATE")  # noqa: S608  our own names
     if row is None:
-        raise LedgerError("the database has no books: restore them, or use another database")
-    return Counters(**dict(row))
+        raise LedgerError("table ledger is empty: restore a backup, or use another database")
+    return LedgerRow(**dict(row))
 
 
-def _settled(doubt: _Doubt, turn: int) -> Sequence[Outcome[object]]:
-    """Tell what is known of a commit whose answer was lost, when the turn is not the one before it."""
-    if turn == doubt.after:
-        return doubt.outcomes
-    lost = Unavailable("PostgreSQL went away while it committed, nobody knows whether it was done: send the call again")
-    return [Outcome(error=lost) for _ in doubt.outcomes]
+def _resolve_uncertain(uncertain: _UncertainCommit, token: int) -> Sequence[TransactionResult[object]]:
+    """Return the results of a commit without an answer, when the token is not the one before it."""
+    if token == uncertain.token_after:
+        return uncertain.results
+    error = Unavailable(
+        "the connection to PostgreSQL broke during the commit, which may have taken effect: repeat the call"
+    )
+    return [TransactionResult(error=error) for _ in uncertain.results]

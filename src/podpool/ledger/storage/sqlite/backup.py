@@ -1,46 +1,54 @@
-"""Copying the books out of a SQLite file, and making a file from a copy."""
+"""Backup and restore of a SQLite database."""
 
 import os
 from pathlib import Path
 from typing import BinaryIO
 
 from podpool.ledger.errors import NotFound
-from podpool.ledger.storage.backup import TABLES, Head, columns_text, read_head, read_rows, select_all, write_copy
-from podpool.ledger.storage.migrate import scripts
-from podpool.ledger.storage.rollback_detector import FileWitness
+from podpool.ledger.storage.backup import (
+    TABLES,
+    BackupHeader,
+    quote_columns,
+    read_header,
+    read_rows,
+    select_all,
+    write_backup,
+)
+from podpool.ledger.storage.rollback_detector import FileRollbackDetector
+from podpool.ledger.storage.shared_sql import migration_scripts
 from podpool.ledger.storage.sqlite.repository import connect
 
 
 def back_up(path: Path, file: BinaryIO) -> int:
-    """Copy the books as they are at one moment; tells how many rows there are."""
+    """Write a consistent backup; returns the number of rows."""
     if not path.exists():
-        raise NotFound(f"there is no ledger at {path}", field="database")
+        raise NotFound(f"there is no ledger database at {path}", field="database")
     connection = connect(str(path))
     try:
         connection.execute("BEGIN")
         (revision,) = connection.execute("SELECT revision FROM ledger").fetchone()
         tables = ((table, connection.execute(select_all(table))) for table in TABLES)
-        return write_copy(file, Head(schema=len(scripts("sqlite")), revision=revision), tables)
+        return write_backup(file, BackupHeader(schema=len(migration_scripts("sqlite")), revision=revision), tables)
     finally:
         connection.close()
 
 
-def restore(path: Path, file: BinaryIO) -> Head:
-    """Make the file from a copy; one that was there is exchanged in one step. No ledger may run on it."""
+def restore(path: Path, file: BinaryIO) -> BackupHeader:
+    """Create or atomically replace the database from a backup. No ledger may use it meanwhile."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    witness = FileWitness(path)  # refuses while a ledger has it
+    detector = FileRollbackDetector(path)  # raises while a ledger uses the database
     try:
-        head = read_head(file)
+        header = read_header(file)
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
         _fill(new, file)
-        witness.doubt(head.revision)
+        detector.mark_restored(header.revision)
         for leftover in ("-wal", "-shm"):
             path.with_name(f"{path.name}{leftover}").unlink(missing_ok=True)
         new.rename(path)
     finally:
-        witness.close()
-    return head
+        detector.close()
+    return header
 
 
 def _fill(path: Path, file: BinaryIO) -> None:
@@ -49,11 +57,11 @@ def _fill(path: Path, file: BinaryIO) -> None:
         connection.execute("BEGIN")
         connection.execute("DELETE FROM ledger")
         for table, columns, row in read_rows(file):
-            places = ", ".join("?" * len(columns))
-            connection.execute(f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({places})", row)  # noqa: S608  ours
+            placeholders = ", ".join("?" * len(columns))
+            connection.execute(f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})", row)  # noqa: S608  our own names
         connection.execute("COMMIT")
         connection.execute("PRAGMA journal_mode=DELETE").close()
     finally:
         connection.close()
-    with path.open("rb") as made:
-        os.fsync(made.fileno())
+    with path.open("rb") as database:
+        os.fsync(database.fileno())

@@ -1,4 +1,4 @@
-"""Tokens and history in SQLite, and how statements are run."""
+"""Tokens and history in SQLite, and the helpers that run statements."""
 
 import sqlite3
 from collections.abc import Iterable
@@ -6,76 +6,85 @@ from typing import Any
 
 import msgspec
 
-from podpool.ledger.storage.migrate import pods_asked_for, tenures_asked_for
-from podpool.ledger.storage.rows import Event, EventRow, PodRow, Question, TenureRow, TokenRow, text_of
+from podpool.ledger.domain.rows import (
+    AllocationEvent,
+    AllocationPeriodRow,
+    EventRow,
+    HistoryQuery,
+    PodUsageRow,
+    TokenRow,
+    encode_row,
+)
+from podpool.ledger.storage.shared_sql import periods_condition, usages_condition
 
 _token = msgspec.json.Decoder(TokenRow)
-_events = msgspec.json.Decoder(tuple[Event, ...])
+_events = msgspec.json.Decoder(tuple[AllocationEvent, ...])
 
-_TENURE = 'number, network, subnet, address, cluster, node, container, "grant", since, until'
-_POD = "network, address, cluster, uid, namespace, name, since, until, node"
+_PERIOD_COLUMNS = 'number, network, subnet, address, cluster, node, nc_id, "grant", since, until'
+_USAGE_COLUMNS = "network, address, cluster, uid, namespace, name, since, until, node"
 
 
 class SqliteHistory:
-    """The rows that no grant depends on."""
+    """The rows that no grant depends on: tokens, events, allocation periods, Pod usage."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._sql = connection
         self.dirty = False
 
     def token(self, id_: str) -> TokenRow | None:
-        """Find a token."""
-        found = self._one("SELECT row FROM token WHERE id = ?", id_)
+        """Return a token."""
+        found = self._fetch_one("SELECT row FROM token WHERE id = ?", id_)
         return _token.decode(found[0]) if found else None
 
     def tokens(self) -> list[TokenRow]:
-        """List all tokens."""
+        """Return all tokens by ID."""
         return [_token.decode(row) for (row,) in self._sql.execute("SELECT row FROM token ORDER BY id")]
 
     def put_token(self, row: TokenRow) -> None:
         """Write a token."""
-        self._do("INSERT INTO token VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, text_of(row))
+        self._execute("INSERT INTO token VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, encode_row(row))
 
-    def unread_events(self, limit: int) -> list[EventRow]:
-        """List what was logged and not read yet."""
+    def unindexed_events(self, limit: int) -> list[EventRow]:
+        """Return the oldest events that are not indexed yet."""
         found = self._sql.execute(
-            "SELECT number, at, cluster, events FROM event WHERE unread ORDER BY number LIMIT ?", (limit,)
+            "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?", (limit,)
         )
         return [
             EventRow(number=number, at=at, cluster=cluster, events=_events.decode(events))
             for number, at, cluster, events in found
         ]
 
-    def mark_read(self, numbers: Iterable[int]) -> None:
-        """Note that events were read."""
+    def mark_indexed(self, numbers: Iterable[int]) -> None:
+        """Mark events as indexed."""
         self.dirty = True
-        self._sql.executemany("UPDATE event SET unread = 0 WHERE number = ?", [(number,) for number in numbers])
+        self._sql.executemany("UPDATE event SET unindexed = 0 WHERE number = ?", [(number,) for number in numbers])
 
-    def lasting_tenures(self, *, network: str, address: str) -> list[TenureRow]:
-        """List who has an address."""
-        return self._tenures("network = ? AND address = ? AND until IS NULL", network, address)
+    def open_periods(self, *, network: str, address: str) -> list[AllocationPeriodRow]:
+        """Return the open periods of an address."""
+        return self._periods("network = ? AND address = ? AND until IS NULL", network, address)
 
-    def begin_tenure(self, row: TenureRow) -> None:
-        """Write a new tenure."""
+    def open_period(self, row: AllocationPeriodRow) -> None:
+        """Write a new period."""
         values = msgspec.structs.astuple(row)[1:]
-        self._do(f"INSERT INTO tenure ({_TENURE}) VALUES (NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *values)  # noqa: S608  ours
+        placeholders = "NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?"
+        self._execute(f"INSERT INTO allocation_period ({_PERIOD_COLUMNS}) VALUES ({placeholders})", *values)  # noqa: S608  our own names
 
-    def end_tenures(self, *, until: float, number: int | None = None, container: str | None = None) -> None:
-        """Write the end of one tenure, or of all that a container has."""
+    def close_periods(self, *, until: float, number: int | None = None, nc_id: str | None = None) -> None:
+        """Close one period, or all of a network container."""
         if number is not None:
-            self._do("UPDATE tenure SET until = ? WHERE number = ?", until, number)
+            self._execute("UPDATE allocation_period SET until = ? WHERE number = ?", until, number)
         else:
-            self._do("UPDATE tenure SET until = ? WHERE container = ? AND until IS NULL", until, container)
+            self._execute("UPDATE allocation_period SET until = ? WHERE nc_id = ? AND until IS NULL", until, nc_id)
 
-    def tenures(self, question: Question) -> list[TenureRow]:
-        """List tenures of an address, or of a node's containers, that overlap a time."""
-        condition, values = tenures_asked_for(question, "?")
-        return self._tenures(condition, *values)
+    def periods(self, query: HistoryQuery) -> list[AllocationPeriodRow]:
+        """Return the periods of an address or a node that overlap a time."""
+        condition, values = periods_condition(query, "?")
+        return self._periods(condition, *values)
 
-    def put_pod(self, row: PodRow) -> None:
-        """Write what is known of a Pod and an address."""
-        self._do(
-            "UPDATE pod SET until = ?1"
+    def put_pod_usage(self, row: PodUsageRow) -> None:
+        """Write the usage of an address by a Pod."""
+        self._execute(
+            "UPDATE pod_usage SET until = ?1"
             " WHERE network = ?2 AND address = ?3 AND cluster = ?4 AND uid <> ?5 AND until IS NULL AND since < ?1",
             row.since,
             row.network,
@@ -83,56 +92,56 @@ class SqliteHistory:
             row.cluster,
             row.uid,
         )
-        self._do(
-            f"INSERT INTO pod ({_POD}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"  # noqa: S608  ours
+        self._execute(
+            f"INSERT INTO pod_usage ({_USAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"  # noqa: S608  our own names
             " since = min(since, excluded.since), until = coalesce(max(until, excluded.until), until, excluded.until),"
             " node = max(node, excluded.node)",
             *msgspec.structs.astuple(row),
         )
 
-    def pods(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodRow]:
-        """List the Pods of a cluster that had an address within a time."""
-        return self._pods(
+    def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
+        """Return the Pods of a cluster that used an address within a time."""
+        return self._usages(
             "network = ? AND address = ? AND cluster = ? AND since <= ? AND (until IS NULL OR until > ?)"
             " ORDER BY since DESC, uid",
             *(network, address, cluster, end, begin),
         )
 
-    def reported(self, question: Question) -> list[PodRow]:
-        """List what Pods had within a time."""
-        condition, values = pods_asked_for(question, "?")
-        return self._pods(condition, *values)
+    def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
+        """Return the addresses that Pods used within a time."""
+        condition, values = usages_condition(query, "?")
+        return self._usages(condition, *values)
 
     def trim_history(self, *, before: float, limit: int) -> int:
-        """Forget what ended before a time."""
-        # the oldest events have the lowest numbers: an index by time would cost every call something
-        oldest = "SELECT number, at, unread FROM event ORDER BY number LIMIT ?2"
-        pods = "SELECT network, address, cluster, uid FROM pod WHERE until < ? LIMIT ?"
+        """Delete what ended before a time."""
+        # the oldest events have the lowest numbers: an index by time would slow down every call
+        oldest = "SELECT number, at, unindexed FROM event ORDER BY number LIMIT ?2"
+        pods = "SELECT network, address, cluster, uid FROM pod_usage WHERE until < ? LIMIT ?"
         trimmed = [
-            self._sql.execute(f"DELETE FROM {table} WHERE {key} IN ({chosen})", (before, limit)).rowcount  # noqa: S608  ours
+            self._sql.execute(f"DELETE FROM {table} WHERE {key} IN ({chosen})", (before, limit)).rowcount  # noqa: S608  our own names
             for table, key, chosen in (
-                ("tenure", "number", "SELECT number FROM tenure WHERE until < ? LIMIT ?"),
-                ("event", "number", f"SELECT number FROM ({oldest}) WHERE at < ?1 AND NOT unread"),  # noqa: S608  ours
-                ("pod", "(network, address, cluster, uid)", pods),
+                ("allocation_period", "number", "SELECT number FROM allocation_period WHERE until < ? LIMIT ?"),
+                ("event", "number", f"SELECT number FROM ({oldest}) WHERE at < ?1 AND NOT unindexed"),  # noqa: S608  our own names
+                ("pod_usage", "(network, address, cluster, uid)", pods),
             )
         ]
         self.dirty = self.dirty or any(trimmed)
         return sum(trimmed)
 
-    def _pods(self, condition: str, *values: object) -> list[PodRow]:
-        found = self._sql.execute(f"SELECT {_POD} FROM pod WHERE {condition}", values)  # noqa: S608  ours alone
-        names = PodRow.__struct_fields__
-        return [PodRow(**dict(zip(names, row, strict=True))) for row in found]
+    def _usages(self, condition: str, *values: object) -> list[PodUsageRow]:
+        found = self._sql.execute(f"SELECT {_USAGE_COLUMNS} FROM pod_usage WHERE {condition}", values)  # noqa: S608  our own names
+        names = PodUsageRow.__struct_fields__
+        return [PodUsageRow(**dict(zip(names, row, strict=True))) for row in found]
 
-    def _tenures(self, condition: str, *values: object) -> list[TenureRow]:
-        found = self._sql.execute(f"SELECT {_TENURE} FROM tenure WHERE {condition}", values)  # noqa: S608  ours alone
-        names = TenureRow.__struct_fields__
-        return [TenureRow(**dict(zip(names, row, strict=True))) for row in found]
+    def _periods(self, condition: str, *values: object) -> list[AllocationPeriodRow]:
+        found = self._sql.execute(f"SELECT {_PERIOD_COLUMNS} FROM allocation_period WHERE {condition}", values)  # noqa: S608  our own names
+        names = AllocationPeriodRow.__struct_fields__
+        return [AllocationPeriodRow(**dict(zip(names, row, strict=True))) for row in found]
 
-    def _one(self, statement: str, *values: object) -> tuple[Any, ...] | None:
+    def _fetch_one(self, statement: str, *values: object) -> tuple[Any, ...] | None:
         found: tuple[Any, ...] | None = self._sql.execute(statement, values).fetchone()
         return found
 
-    def _do(self, statement: str, *values: object) -> None:
+    def _execute(self, statement: str, *values: object) -> None:
         self.dirty = True
         self._sql.execute(statement, values)

@@ -8,12 +8,19 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from podpool.ledger.messages import SubnetName
 from podpool.ledger.domain.block import Block
-from podpool.ledger.storage.shared_sql import migration_scripts
-from podpool.ledger.domain.rows import OwnershipConflictRow, ClusterRow, NetworkContainerRow, AllocationEvent, SubnetRow, encode_row
-from podpool.ledger.storage.sqlite.history import SqliteHistory
 from podpool.ledger.domain.repository import Membership
+from podpool.ledger.domain.rows import (
+    AllocationEvent,
+    ClusterRow,
+    NetworkContainerRow,
+    OwnershipConflictRow,
+    SubnetRow,
+    encode_row,
+)
+from podpool.ledger.messages import SubnetName
+from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
 _nc_decoder = msgspec.json.Decoder(NetworkContainerRow)
@@ -147,7 +154,8 @@ class SqliteRepository(SqliteHistory):
     def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NetworkContainerRow | None:
         """Return the open network container of a node in a subnet."""
         found = self._fetch_one(
-            "SELECT row FROM network_container WHERE cluster = ? AND node = ? AND node_uid = ? AND subnet = ? AND NOT closed",
+            "SELECT row FROM network_container"
+            " WHERE cluster = ? AND node = ? AND node_uid = ? AND subnet = ? AND NOT closed",
             cluster,
             node,
             node_uid,
@@ -161,7 +169,9 @@ class SqliteRepository(SqliteHistory):
 
     def nc_count(self, cluster: str) -> int:
         """Return the number of open network containers of a cluster."""
-        (count,) = self._fetch_one("SELECT count(*) FROM network_container WHERE cluster = ? AND NOT closed", cluster) or (0,)
+        (count,) = self._fetch_one(
+            "SELECT count(*) FROM network_container WHERE cluster = ? AND NOT closed", cluster
+        ) or (0,)
         return int(count)
 
     def ncs_in_subnet(self, subnet: int) -> list[NetworkContainerRow]:
@@ -200,7 +210,8 @@ class SqliteRepository(SqliteHistory):
     def put_nc(self, row: NetworkContainerRow) -> None:
         """Write a network container."""
         self._execute(
-            "UPDATE network_container SET node_uid = ?, closed = ?, third_party = ?, pod_short_since = ?, buffer_short_since = ?, row = ?"
+            "UPDATE network_container SET node_uid = ?, closed = ?, third_party = ?, pod_short_since = ?,"
+            " buffer_short_since = ?, row = ?"
             " WHERE number = ?",
             row.node_uid,
             row.closed,
@@ -219,7 +230,9 @@ class SqliteRepository(SqliteHistory):
     def reusable_block(self, subnet: int, reusable_stamp: int) -> int | None:
         """Return the block with the slot that has been free for longest."""
         found = self._fetch_one(
-            "SELECT number FROM block WHERE subnet = ? AND ready <= ? ORDER BY ready, number LIMIT 1", subnet, reusable_stamp
+            "SELECT number FROM block WHERE subnet = ? AND ready <= ? ORDER BY ready, number LIMIT 1",
+            subnet,
+            reusable_stamp,
         )
         return int(found[0]) if found else None
 
@@ -247,7 +260,9 @@ class SqliteRepository(SqliteHistory):
     def pending_inventories(self, name: SubnetName | None = None) -> list[Membership]:
         """Return the memberships whose inventory is missing."""
         if name is None:
-            return self._sql.execute("SELECT cluster, network, subnet FROM pending_inventory ORDER BY 2, 3, 1").fetchall()
+            return self._sql.execute(
+                "SELECT cluster, network, subnet FROM pending_inventory ORDER BY 2, 3, 1"
+            ).fetchall()
         return self._sql.execute(
             "SELECT cluster, network, subnet FROM pending_inventory WHERE network = ? AND subnet = ? ORDER BY 1",
             (name.network, name.name),
@@ -265,7 +280,8 @@ class SqliteRepository(SqliteHistory):
     def conflicts(self) -> list[OwnershipConflictRow]:
         """Return the ownership conflicts."""
         found = self._sql.execute(
-            'SELECT subnet, address, holder, claimant, "grant" FROM ownership_conflict ORDER BY subnet, address, claimant'
+            'SELECT subnet, address, holder, claimant, "grant" FROM ownership_conflict'
+            " ORDER BY subnet, address, claimant"
         )
         return [
             OwnershipConflictRow(subnet=subnet, address=int(address), holder=holder, claimant=claimant, grant=grant)

@@ -1,8 +1,9 @@
-"""SQLite as a store: one writer, in place or in a thread of its own.
+"""The SQLite store: one writer, inline or in a thread.
 
 SQLite's locks are unfair: eight writers starve one another for over a second, where one takes milliseconds. So there is
-one, and it drains whatever waits into a single commit. Each work has a savepoint: one that raises takes nothing else
-with it. The witness is promised the revision before the commit, within the transaction.
+one writer, which drains its queue into a single commit (group commit). Each transaction has a savepoint: one that
+raises does not affect the others. The rollback detector records the new revision within the transaction, before the
+commit.
 """
 
 import asyncio
@@ -13,116 +14,132 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
+from podpool.ledger.domain.repository import Listener, Repair, Repository, Rollback
 from podpool.ledger.errors import LedgerError
-from podpool.ledger.storage.group_commit import MOST_WORKS, Followers, Job, Outcome, Work, attempts, in_loop, job
-from podpool.ledger.storage.rollback_detector import FileWitness, MemoryWitness, Witness, examine
-from podpool.ledger.storage.sqlite.repository import SqliteBooks, connect
-from podpool.ledger.storage.store import Books, Listener, Mend, Restored
+from podpool.ledger.storage.group_commit import (
+    MAX_GROUP_SIZE,
+    ChangeListeners,
+    Job,
+    Transaction,
+    TransactionResult,
+    call_in_loop,
+    new_job,
+    run_group,
+)
+from podpool.ledger.storage.rollback_detector import (
+    FileRollbackDetector,
+    MemoryRollbackDetector,
+    RollbackDetector,
+    detect_rollback,
+)
+from podpool.ledger.storage.sqlite.repository import SqliteRepository, connect
 
 T = TypeVar("T")
 
 
-class InlineStore:
-    """Books whose writer is whoever calls: no thread, nothing waits. For the simulator and for tests."""
+class InlineSqliteStore:
+    """A database that is written by its callers: no thread, no waiting. For the simulator and for tests."""
 
-    def __init__(self, path: str = ":memory:", *, witness: Witness | None = None, image: bytes | None = None) -> None:
-        self._writer = _Writer(path, witness=witness or MemoryWitness(), image=image)
-        self._followers = Followers()
-        self._hear: Callable[[int], None] = _nobody
+    def __init__(
+        self, path: str = ":memory:", *, detector: RollbackDetector | None = None, image: bytes | None = None
+    ) -> None:
+        self._writer = _Writer(path, detector=detector or MemoryRollbackDetector(), image=image)
+        self._listeners = ChangeListeners()
+        self._on_commit: Callable[[int], None] = _ignore
 
-    def restored(self) -> Restored | None:
-        """Ask the witness."""
-        return self._writer.restored()
+    def rollback(self) -> Rollback | None:
+        """Return the rollback that the detector found, if any."""
+        return self._writer.rollback()
 
-    async def begin(self, mend: Mend) -> None:
-        """Mend the books if the witness says so."""
-        restored = self.restored()
-        if restored is not None:
-            await self.write(lambda books: mend(books, restored))
+    async def begin(self, repair: Repair) -> None:
+        """Repair the database if it was rolled back."""
+        rollback = self.rollback()
+        if rollback is not None:
+            await self.write(lambda repository: repair(repository, rollback))
 
-    async def write(self, work: Callable[[Books], T]) -> T:
-        """Run a work in a transaction of its own."""
-        (outcome,), changed = self._writer.transact([work])
-        self._hear(1)
-        self._followers.tell(changed)
-        return cast("T", outcome.get())
+    async def write(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction and commit it."""
+        (result,), changed = self._writer.commit([transaction])
+        self._on_commit(1)
+        self._listeners.notify(changed)
+        return cast("T", result.get())
 
-    async def read(self, work: Callable[[Books], T]) -> T:
-        """Run a work that changes nothing."""
-        return await self.write(work)
+    async def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing."""
+        return await self.write(transaction)
 
-    def follow(self, listener: Listener) -> Callable[[], object]:
-        """Tell a listener about every commit."""
-        return self._followers.add(listener)
+    def subscribe(self, listener: Listener) -> Callable[[], object]:
+        """Call a listener after every commit; returns a function that removes it."""
+        return self._listeners.add(listener)
 
-    def count_commits(self, hear: Callable[[int], None]) -> None:
-        """Tell somebody of every commit how many works it carried."""
-        self._hear = hear
+    def on_commit(self, callback: Callable[[int], None]) -> None:
+        """Call a function after every commit with the size of its group."""
+        self._on_commit = callback
 
     async def close(self) -> None:
         """Close the database."""
         self._writer.close()
 
     def image(self) -> bytes:
-        """Copy the books, as a backup would."""
+        """Return a copy of the database file."""
         return self._writer.image()
 
 
-class ThreadStore:
-    """Books in a file, with a writer thread: what a real ledger runs on. The witness lies beside the file."""
+class SqliteStore:
+    """A database file with a writer thread, for a real ledger. The rollback detector's files are beside it."""
 
-    def __init__(self, path: Path, *, witness: Witness | None = None) -> None:
+    def __init__(self, path: Path, *, detector: RollbackDetector | None = None) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._witness = FileWitness(path) if witness is None else None
-        self._writer = _Writer(str(path), witness=witness or cast("Witness", self._witness))
+        self._file_detector = FileRollbackDetector(path) if detector is None else None
+        self._writer = _Writer(str(path), detector=detector or cast("RollbackDetector", self._file_detector))
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._followers = Followers()
-        self._hear: Callable[[int], None] = _nobody
+        self._listeners = ChangeListeners()
+        self._on_commit: Callable[[int], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
-    def restored(self) -> Restored | None:
-        """Ask the witness; before the first write."""
-        return self._writer.restored()
+    def rollback(self) -> Rollback | None:
+        """Return the rollback that the detector found, if any; must be called before the first write."""
+        return self._writer.rollback()
 
-    async def begin(self, mend: Mend) -> None:
-        """Mend the books if the witness says so; a file does not go away while it is open."""
-        restored = self.restored()
-        if restored is not None:
-            await self.write(lambda books: mend(books, restored))
+    async def begin(self, repair: Repair) -> None:
+        """Repair the database if it was rolled back. An open file cannot be replaced later."""
+        rollback = self.rollback()
+        if rollback is not None:
+            await self.write(lambda repository: repair(repository, rollback))
 
-    async def write(self, work: Callable[[Books], T]) -> T:
-        """Hand a work to the writer and wait for its commit."""
+    async def write(self, transaction: Callable[[Repository], T]) -> T:
+        """Queue a transaction for the writer and wait for its commit."""
         if not self._thread.is_alive():
-            raise LedgerError("the ledger has stopped: start it again")
-        waiting = job(work)
-        self._jobs.put(waiting)
-        return cast("T", await waiting.future)
+            raise LedgerError("the ledger has stopped: restart it")
+        job = new_job(transaction)
+        self._jobs.put(job)
+        return cast("T", await job.future)
 
-    async def read(self, work: Callable[[Books], T]) -> T:
-        """Run a work that changes nothing, in its turn: it sees every commit that was answered before."""
-        return await self.write(work)
+    async def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing, in the order of the queue: it sees every earlier commit."""
+        return await self.write(transaction)
 
-    def follow(self, listener: Listener) -> Callable[[], object]:
-        """Tell a listener about every commit, in the loop that this is called from."""
-        return self._followers.add(listener, asyncio.get_running_loop())
+    def subscribe(self, listener: Listener) -> Callable[[], object]:
+        """Call a listener after every commit, in the running loop; returns a function that removes it."""
+        return self._listeners.add(listener, asyncio.get_running_loop())
 
-    def count_commits(self, hear: Callable[[int], None]) -> None:
-        """Tell somebody of every commit how many works it carried, in the writer's thread."""
-        self._hear = hear
+    def on_commit(self, callback: Callable[[int], None]) -> None:
+        """Call a function in the writer thread after every commit, with the size of its group."""
+        self._on_commit = callback
 
     async def close(self) -> None:
-        """Let the writer finish what it was given, and close the files."""
+        """Complete the queued transactions and close the files."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self._writer.close()
-        if self._witness:
-            self._witness.close()
+        if self._file_detector:
+            self._file_detector.close()
 
     def _run(self) -> None:
         while first := self._jobs.get():
             jobs = [first]
-            while len(jobs) < MOST_WORKS and not self._jobs.empty():
+            while len(jobs) < MAX_GROUP_SIZE and not self._jobs.empty():
                 following = self._jobs.get()
                 if following is None:
                     self._jobs.put(None)
@@ -132,24 +149,24 @@ class ThreadStore:
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         try:
-            outcomes, changed = self._writer.transact([each.work for each in jobs])
-        except Exception as error:  # noqa: BLE001  nothing was committed: every caller is told
-            outcomes, changed = [Outcome(error=error) for _ in jobs], ()
-        self._hear(len(jobs))
-        for each, outcome in zip(jobs, outcomes, strict=True):
-            in_loop(each.loop, each.settle, outcome)
-        self._followers.tell(changed)
+            results, changed = self._writer.commit([job.transaction for job in jobs])
+        except Exception as error:  # noqa: BLE001  nothing was committed: every caller gets the error
+            results, changed = [TransactionResult(error=error) for _ in jobs], ()
+        self._on_commit(len(jobs))
+        for job, result in zip(jobs, results, strict=True):
+            call_in_loop(job.loop, job.resolve, result)
+        self._listeners.notify(changed)
 
 
 class _Writer:
-    """The connection and the witness: the only ones who write."""
+    """The connection and the rollback detector."""
 
-    def __init__(self, path: str, *, witness: Witness, image: bytes | None = None) -> None:
+    def __init__(self, path: str, *, detector: RollbackDetector, image: bytes | None = None) -> None:
         self._sql = connect(path, image=image)
-        self._witness = witness
+        self._detector = detector
 
-    def restored(self) -> Restored | None:
-        return examine(self._witness, revision=SqliteBooks(self._sql).revision)
+    def rollback(self) -> Rollback | None:
+        return detect_rollback(self._detector, revision=SqliteRepository(self._sql).revision)
 
     def image(self) -> bytes:
         return self._sql.serialize()
@@ -157,46 +174,46 @@ class _Writer:
     def close(self) -> None:
         self._sql.close()
 
-    def transact(self, works: Sequence[Work]) -> tuple[list[Outcome[object]], tuple[int, ...]]:
-        """Run works in one transaction; tell what became of each, and which subnets changed."""
+    def commit(self, transactions: Sequence[Transaction]) -> tuple[list[TransactionResult[object]], tuple[int, ...]]:
+        """Run transactions in one commit; returns the result of each, and the subnets that changed."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
-            before = SqliteBooks(self._sql).revision
-            done: list[SqliteBooks] = []
-            outcomes = list(attempts(works, partial(self._attempt, done)))
+            before = SqliteRepository(self._sql).revision
+            done: list[SqliteRepository] = []
+            results = list(run_group(transactions, partial(self._run_in_savepoint, done)))
             revision = self._finish(before, done)
         except BaseException:
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
             raise
         if revision is not None:
-            self._witness.keep(revision)
-        return outcomes, tuple(dict.fromkeys(number for books in done for number in books.changed))
+            self._detector.record_commit(revision)
+        return results, tuple(dict.fromkeys(number for repository in done for number in repository.changed))
 
-    def _attempt(self, done: list[SqliteBooks], work: Callable[[Books], T]) -> T:
-        self._sql.execute("SAVEPOINT work")
-        books = SqliteBooks(self._sql)
+    def _run_in_savepoint(self, done: list[SqliteRepository], transaction: Callable[[Repository], T]) -> T:
+        self._sql.execute("SAVEPOINT one")
+        repository = SqliteRepository(self._sql)
         try:
-            answer = work(books)
+            value = transaction(repository)
         except Exception:
-            self._sql.execute("ROLLBACK TO work")
+            self._sql.execute("ROLLBACK TO one")
             raise
         finally:
-            self._sql.execute("RELEASE work")
-        done.append(books)
-        return answer
+            self._sql.execute("RELEASE one")
+        done.append(repository)
+        return value
 
-    def _finish(self, before: int, done: Sequence[SqliteBooks]) -> int | None:
-        """Commit if anything changed; tell the revision that the books then have."""
-        if not any(books.dirty for books in done):
+    def _finish(self, before: int, done: Sequence[SqliteRepository]) -> int | None:
+        """Commit if anything changed; returns the new revision."""
+        if not any(repository.dirty for repository in done):
             self._sql.execute("ROLLBACK")
             return None
         revision = done[-1].revision
-        members = tuple(dict.fromkeys(member for books in done for member in books.new_members))
-        self._witness.promise(revision=revision, kept=before, members=members)
+        members = tuple(dict.fromkeys(member for repository in done for member in repository.new_members))
+        self._detector.record_intent(revision=revision, committed=before, members=members)
         self._sql.execute("COMMIT")
         return revision
 
 
-def _nobody(_: int) -> None:
-    """Nobody wants to know."""
+def _ignore(_: int) -> None:
+    """Do nothing: no observer is set."""

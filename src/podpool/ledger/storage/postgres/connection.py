@@ -1,0 +1,94 @@
+"""Connections to a PostgreSQL server, migrations, and the server's identity.
+
+The identity is the system identifier and the timeline: a server that was restored, or promoted from a standby, differs
+in one of them, and may have lost commits whose callers were answered.
+"""
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import asyncpg
+from asyncpg.connect_utils import SessionAttribute
+
+from podpool.ledger.errors import Unavailable
+from podpool.ledger.storage.shared_sql import migration_scripts
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from asyncpg import Connection
+
+_MIGRATION_LOCK = 7780
+"""Advisory lock during migrations: replicas may start at the same time."""
+_CONNECT_TIMEOUT = 5.0
+_COMMAND_TIMEOUT = 30.0
+_IDLE_IN_TRANSACTION_TIMEOUT = 10.0
+"""A replica that hangs while it locks the ledger row must not block the others."""
+
+ServerIdentity = tuple[int, int]
+"""System identifier and timeline."""
+
+CONNECTION_ERRORS = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # raised when the connection breaks in some states
+    asyncpg.PostgresConnectionError,
+    asyncpg.OperatorInterventionError,  # shutdown, crash, startup
+    asyncpg.IdleInTransactionSessionTimeoutError,  # this process hung in a transaction
+    asyncpg.ReadOnlySQLTransactionError,  # the server is a standby now
+    asyncpg.TooManyConnectionsError,
+)
+"""Raised when the server is unreachable; a new connection may succeed."""
+RETRYABLE_ERRORS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
+"""Raised on a conflict with another transaction: everything was rolled back."""
+
+
+async def connect(url: str) -> "Connection":
+    """Open a connection to a primary."""
+    return await asyncpg.connect(
+        url,
+        timeout=_CONNECT_TIMEOUT,
+        command_timeout=_COMMAND_TIMEOUT,
+        target_session_attrs=SessionAttribute.primary,
+        server_settings={
+            "application_name": "podpool-ledger",
+            "idle_in_transaction_session_timeout": str(round(_IDLE_IN_TRANSACTION_TIMEOUT * 1_000)),
+        },
+    )
+
+
+@asynccontextmanager
+async def open_connection(url: str) -> "AsyncIterator[Connection]":
+    """Return a connection, after migrations, that is closed at the end of the block."""
+    try:
+        connection = await connect(url)
+    except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+        raise Unavailable(f"cannot connect to PostgreSQL: {error}") from None
+    try:
+        await migrate(connection)
+        yield connection
+    finally:
+        await connection.close()
+
+
+async def migrate(connection: "Connection", *, upto: int | None = None) -> None:
+    """Apply missing migrations, each in its own transaction."""
+    for number, script in enumerate(migration_scripts("postgres")[:upto], start=1):
+        async with connection.transaction():
+            await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
+            await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)")
+            if number > (await connection.fetchval("SELECT max(version) FROM schema_version") or 0):
+                await connection.execute(script)
+                await connection.execute("INSERT INTO schema_version VALUES ($1)", number)
+
+
+async def server_identity(connection: "Connection") -> ServerIdentity:
+    """Return the identity of the server."""
+    row = await connection.fetchrow(
+        "SELECT system_identifier, ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::bigint"
+        " FROM pg_control_system()"
+    )
+    if row is None:
+        raise Unavailable("PostgreSQL returned no system identifier")
+    return row[0], row[1]
