@@ -32,7 +32,7 @@ class Show:
         self.url = url
 
     async def play(self, demand: Mapping[str, int], *, seconds: float = 1.0) -> None:
-        """Let something happen on the stage, and the page be told."""
+        """Let something happen on the stage, and the page be message."""
         await self.stage.play(demand)
         await self.stage.later(seconds)
 
@@ -40,7 +40,7 @@ class Show:
         """What axe finds: the rule, and where it is broken."""
         if not await self.page.run("typeof axe === 'object'"):
             await self.page.run(script())
-        found = await self.page.run("axe.run().then((told) => told.violations)")
+        found = await self.page.run("axe.run().then((message) => message.violations)")
         return [f"{each['id']}: {[node['target'] for node in each['nodes']]}" for each in found]
 
     async def box(self, selector: str) -> dict[str, Any]:

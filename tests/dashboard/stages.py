@@ -1,6 +1,6 @@
 """A cluster to be looked at: a real ledger in this process, and stores that are filled as its controller would have it.
 
-What pages see goes through the product's own scene, feed and server; only the cluster behind it is played.
+What pages see goes through the product's own model, feed and server; only the cluster behind it is played.
 """
 
 from __future__ import annotations
@@ -20,21 +20,28 @@ from podpool.core.scaling import target
 from podpool.core.settings import Settings
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import Dashboard
-from podpool.inspect.cluster_model import Mirrors, Scene
-from podpool.inspect.objects import SeenPod
-from podpool.ledger.admin_messages import PodReport, PodUse
+from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
+from podpool.inspect.pods import InspectedPod
+from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.http.handler import Service
-from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.messages import (
+    DemandReport,
+    OpenTermRequest,
+    ReconcileItem,
+    ReconcileRequest,
+    SubnetName,
+    SubnetSpec,
+)
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.host_check import LOOPBACK
 from tests.ledger.offices import HandClock, Wire
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from podpool.ledger.messages import ContainerState, SubnetState
+    from podpool.ledger.messages import NetworkContainerState, SubnetState
 
 CLUSTER = "c1"
 SETTINGS = Settings()
@@ -48,40 +55,40 @@ class Stage:
         self.clock = HandClock(START)
         self.cluster = CLUSTER
         self.subnet = name or SubnetName(network="vnet", name="pods")
-        self.mirrors = Mirrors()
-        self.scene = Scene(self.mirrors)
-        self._ledger = Ledger(InlineStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
-        self.ledger = LedgerClient(Wire(Service(self._ledger)))
-        self.feed = Feed(self.scene, clock=self.clock, epoch="e1")
+        self.caches = ClusterCaches()
+        self.model = ClusterModel(self.caches)
+        self._ledger = LedgerService(InlineSqliteStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
+        self.ledger = LedgerClient(Wire(LedgerHandler(self._ledger)))
+        self.feed = Feed(self.model, clock=self.clock, epoch="e1")
         self.page = Dashboard(
-            self.scene, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
+            self.model, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
         )
-        self._states: dict[str, ContainerState] = {}
-        self._made: NewSubnet | None = None
+        self._subnet_states: dict[str, NetworkContainerState] = {}
+        self._definitions: SubnetSpec | None = None
         self._term = self._number = 0
 
     async def open(self, cidr: str = "10.0.0.0/24", *, gateway: str = "", keep_back: Sequence[str] = ()) -> None:
         """Make the subnet, and speak for a cluster."""
         await self._ledger.start()
-        self._made = NewSubnet(
+        self._definitions = SubnetSpec(
             network=self.subnet.network,
             name=self.subnet.name,
             cidr=cidr,
             gateway=gateway or None,
             keep_back=tuple(keep_back),
         )
-        self.scene.set_subnet(await self.ledger.create_subnet(self._made), self._made)
-        self._term = (await self.ledger.open_term(OpenTerm(cluster=CLUSTER))).term
+        self.model.set_subnet(await self.ledger.create_subnet(self._definitions), self._definitions)
+        self._term = (await self.ledger.open_term(OpenTermRequest(cluster=CLUSTER))).term
 
     async def later(self, seconds: float) -> None:
         """Let time pass, and the ledger and the page notice."""
         self.clock.now += seconds
         await self._ledger.tick()
         await self._refresh()
-        self.feed.look()
+        self.feed.refresh()
 
     async def play(self, demand: Mapping[str, int]) -> None:
-        """Bring each node to so many Pods, in one call; who cannot be served waits."""
+        """Bring each node to so many Pods, in one call; who cannot be served waiting_for_address."""
         before = await self.ledger.subnet(self.subnet)
         for chunk in _chunks(list(demand.items()), 500):
             await self._reconcile(chunk, before)
@@ -90,58 +97,60 @@ class Stage:
     async def _reconcile(self, chunk: Sequence[tuple[str, int]], subnet: SubnetState) -> None:
         self._number += 1
         items = [self._item(name, count, subnet) for name, count in chunk]
-        call = Reconcile(cluster=CLUSTER, term=self._term, number=self._number, items=tuple(items))
+        call = ReconcileRequest(cluster=CLUSTER, term=self._term, number=self._number, items=tuple(items))
         answer = await self.ledger.reconcile(call)
-        uses: list[PodUse] = []
+        uses: list[PodUsage] = []
         for (name, count), item, result in zip(chunk, items, answer.results, strict=True):
             assert result.state is not None, result.error
-            self._states[name] = result.state
+            self._subnet_states[name] = result.state
             uses += self._show(name, count, item, result.state, answer.subnets[0])
         await self.ledger.report_pods(PodReport(cluster=CLUSTER, pods=tuple(uses)))
 
-    def _item(self, name: str, count: int, subnet: SubnetState) -> Item:
+    def _item(self, name: str, count: int, subnet: SubnetState) -> ReconcileItem:
         wanted = target(demand=count, scaler=subnet.scaler, primaries=1, maximum=SETTINGS.node_maximum)
-        state = self._states.get(name)
+        state = self._subnet_states.get(name)
         surplus = [each.id for each in state.grants[wanted:]] if state else []
-        return Item(
+        return ReconcileItem(
             subnet=self.subnet,
             node=name,
             node_uid=f"uid-{name}",
             container=state.container if state else None,
             wanted=wanted,
             released=tuple(surplus),
-            report=Report(demand=count, waiting=self._waiting(name, count), batch=subnet.scaler.batch),
+            report=DemandReport(demand=count, waiting=self._waiting(name, count), batch=subnet.scaler.batch),
         )
 
     def _waiting(self, name: str, count: int) -> int:
-        state = self._states.get(name)
+        state = self._subnet_states.get(name)
         return max(0, count - len(state.grants)) if state and state.short else 0
 
-    def _show(self, name: str, count: int, item: Item, state: ContainerState, subnet: SubnetState) -> Sequence[PodUse]:
+    def _show(
+        self, name: str, count: int, item: ReconcileItem, state: NetworkContainerState, subnet: SubnetState
+    ) -> Sequence[PodUsage]:
         node = msgspec.convert({"metadata": {"name": name, "uid": f"uid-{name}"}}, Node)
-        self.mirrors.nodes.apply(node)
-        told = msgspec.json.encode({"demand": count, "batch": subnet.scaler.batch}).decode()
+        self.caches.nodes.apply(node)
+        message = msgspec.json.encode({"demand": count, "batch": subnet.scaler.batch}).decode()
         config = {
-            "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: told}},
+            "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: message}},
             "spec": {"requestedIPCount": item.wanted},
             "status": status_of(state, _offer(subnet), node, SETTINGS),
         }
-        self.mirrors.configs.apply(msgspec.convert(config, NodeNetworkConfig))
+        self.caches.configs.apply(msgspec.convert(config, NodeNetworkConfig))
         uses = []
         for number in range(count):
             address = state.grants[number].address if number < len(state.grants) else ""
-            there = self.mirrors.pods.get(f"default/{name}-{number}")
+            there = self.caches.pods.get(f"default/{name}-{number}")
             self.bind(f"{name}-{number}", name, address)
             if address and (there is None or address not in there.addresses):
                 uses.append(self._use(f"{name}-{number}", address))
-        for pod in self.scene.pods_of.get(name):
+        for pod in self.model.pods_of.get(name):
             if int(pod.metadata.name.rpartition("-")[2]) >= count:
-                self.mirrors.pods.discard(pod.key)
+                self.caches.pods.discard(pod.key)
         return uses
 
     def bind(self, name: str, node: str, address: str = "") -> None:
         """Show a Pod on a node, with an address or waiting for one."""
-        there = self.mirrors.pods.get(f"default/{name}")
+        there = self.caches.pods.get(f"default/{name}")
         if there and there.addresses == ((address,) if address else ()):
             return
         made = there.metadata.creation_timestamp if there else self.moment
@@ -151,13 +160,13 @@ class Stage:
             "spec": {"nodeName": node},
             "status": {"phase": "Running" if ips else "Pending", "podIPs": ips},
         }
-        self.mirrors.pods.apply(msgspec.convert(pod, SeenPod))
+        self.caches.pods.apply(msgspec.convert(pod, InspectedPod))
 
-    def _use(self, name: str, address: str) -> PodUse:
-        pod = self.mirrors.pods.get(f"default/{name}")
+    def _use(self, name: str, address: str) -> PodUsage:
+        pod = self.caches.pods.get(f"default/{name}")
         since = (pod.metadata.creation_timestamp if pod else None) or self.moment
         uid = f"uid-{name}"
-        return PodUse(
+        return PodUsage(
             network=self.subnet.network, address=address, namespace="default", name=name, uid=uid, since=since
         )
 
@@ -169,14 +178,14 @@ class Stage:
             "spec": {"range": range_, "sliceSize": "/28"},
             "status": {"allocations": [*allocations, {"nodeName": "", "sliceRange": "10.9.255.0/28"}]},
         }
-        self.mirrors.slice_pools.apply(msgspec.convert(pool, NodeSlicePool))
+        self.caches.node_slice_pools.apply(msgspec.convert(pool, NodeSlicePool))
         for node, (each, used) in slices.items():
             owner = {"id": "c", "podref": "default/p", "ifname": "net1"}
             entry = {
                 "metadata": {"name": f"{network}-{node}-{each.replace('/', '-')}", "namespace": "kube-system"},
                 "spec": {"range": each, "allocations": {str(number): owner for number in range(used)}},
             }
-            self.mirrors.pools.apply(msgspec.convert(entry, IPPool))
+            self.caches.pools.apply(msgspec.convert(entry, IPPool))
 
     def tell(self, node: str, note: str, *, warning: bool = False) -> None:
         """Show an Event about a node."""
@@ -188,7 +197,7 @@ class Stage:
             "note": note,
             "type": "Warning" if warning else "Normal",
         }
-        self.mirrors.events.apply(msgspec.convert(event, Event))
+        self.caches.events.apply(msgspec.convert(event, Event))
 
     @property
     def moment(self) -> str:
@@ -196,7 +205,7 @@ class Stage:
         return dt.datetime.fromtimestamp(self.clock.now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _refresh(self) -> None:
-        self.scene.set_subnet(await self.ledger.subnet(self.subnet), self._made)
+        self.model.set_subnet(await self.ledger.subnet(self.subnet), self._definitions)
 
 
 def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tuple[str, int]]]:
@@ -204,4 +213,6 @@ def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tu
 
 
 def _offer(subnet: SubnetState) -> PublishedSubnet:
-    return PublishedSubnet(space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted)
+    return PublishedSubnet(
+        space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted
+    )

@@ -23,6 +23,6 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
     with within_reach(control_plane, namespaces, tmp_path):
         control_plane.admin.post("/api/v1/nodes", {"metadata": {"name": "one"}})
         commands = BEFORE + commands_of("docs/dashboard.md")
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
-    assert 0 == told.returncode, told.stdout
-    assert '"kind":"node","name":"one"' in told.stdout
+        message = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
+    assert 0 == message.returncode, message.stdout
+    assert '"kind":"node","name":"one"' in message.stdout

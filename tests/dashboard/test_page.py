@@ -60,7 +60,7 @@ def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pi
             assert "8 of 4\u202f096 slices taken" in await page.text("#network-list")
             assert "something that a person should know" in await page.text("#news-list")
             assert "live" == await page.text("#link-words")
-            (pictures / "page.png").write_bytes(await page.picture())
+            (pictures / "page.png").write_bytes(await page.snapshot())
 
     staged(story())
 
@@ -76,7 +76,7 @@ def test_it_follows_what_happens(browser: Browser) -> None:
             await stage.later(1)
             await stage.later(3)
             await show.page.until(
-                "document.getElementById('headline').textContent === '1 Pod waits for an address on 1 node.'"
+                "document.getElementById('headline').textContent === '1 Pod waiting_for_address for an address on 1 node.'"
             )
             await show.page.until("document.querySelector('.hero').dataset.mood === 'bad'")
 
@@ -91,35 +91,35 @@ def test_what_is_open_beside_the_page_follows_too(browser: Browser) -> None:
             await show.page.write("node-03")
             await show.page.until("document.querySelectorAll('#matches [role=option]').length > 0")
             await show.page.press("Enter")
-            told = "document.getElementById('detail-body').textContent"
-            await show.page.until(f"{DRAWER} && {told}.includes('6 of them in use')")
+            message = "document.getElementById('detail-body').textContent"
+            await show.page.until(f"{DRAWER} && {message}.includes('6 of them in use')")
             await show.play({"node-03": 9})
             await asyncio.sleep(2)
             await stage.later(1)
-            await show.page.until(f"{told}.includes('9 of them in use')")
+            await show.page.until(f"{message}.includes('9 of them in use')")
 
     staged(story())
 
 
 def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> None:
-    """Thresholds, exhaustion, a batch that shrinks, a forecast with its uncertainty; who waits, and for how long."""
+    """Thresholds, exhaustion, a batch that shrinks, a forecast with its uncertainty; who waiting_for_address, and for how long."""
 
     async def story() -> None:
         stage = await filled()
         async with shown(browser, stage, height=1300) as show:
             for step in range(40):
                 await show.play(
-                    {name: 4 + number + step * 3 // 4 for number, name in enumerate(stage.scene.nodes)}, seconds=6
+                    {name: 4 + number + step * 3 // 4 for number, name in enumerate(stage.model.nodes)}, seconds=6
                 )
             page = show.page
             await page.until("document.querySelectorAll('.chart .band').length > 0")
             await page.until("document.querySelectorAll('.chart .threshold').length === 2")
             await page.until("document.querySelector('.ladder [aria-current]').textContent !== '16'")
-            await page.until("!document.querySelector('.outlook').textContent.includes('Not enough')")
+            await page.until("!document.querySelector('.trend').textContent.includes('Not enough')")
             await page.until("document.querySelector('.chip').textContent.startsWith('full: ')")
             first = await page.run(ACTIVE)
             assert " wait, default/" in first
-            (pictures / "scarce.png").write_bytes(await page.picture())
+            (pictures / "scarce.png").write_bytes(await page.snapshot())
 
     staged(story())
 
@@ -137,21 +137,21 @@ def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictur
             assert await page.run("document.querySelectorAll('#matches [role=option]').length > 2")
             await page.press("ArrowDown")
             await page.until("document.querySelector('#matches [aria-selected=true] .of').textContent === 'pod'")
-            (pictures / "search.png").write_bytes(await page.picture())
+            (pictures / "search.png").write_bytes(await page.snapshot())
             await page.press("Enter")
             await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
             assert "default/node-03-0" == await page.text("#detail-title")
             assert "It has 10.40.0." in await page.text("#detail-body")
             assert f" in {stage.subnet.network}" in await page.text(".past > li")
             assert [] == await show.faults()
-            (pictures / "history.png").write_bytes(await page.picture())
+            (pictures / "history.png").write_bytes(await page.snapshot())
             await page.press("Escape")
             await page.until(f"!{DRAWER}")
-            stage.mirrors.pods.discard("default/node-03-0")
+            stage.caches.pods.discard("default/node-03-0")
             await page.run("document.getElementById('search').focus()")
             await page.write("node-03-0")
             await page.until(
-                "document.querySelector('#matches [aria-selected=true] .told')?.textContent.startsWith('It is gone')"
+                "document.querySelector('#matches [aria-selected=true] .message')?.textContent.startsWith('It is gone')"
             )
             await page.press("Enter")
             await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
@@ -176,7 +176,7 @@ def test_colours_follow_the_system_and_a_choice_is_kept(browser: Browser, pictur
             await page.prefer(color_scheme="dark")
             dark = await page.run(ground)
             assert light != dark
-            (pictures / "dark.png").write_bytes(await page.picture())
+            (pictures / "dark.png").write_bytes(await page.snapshot())
             await page.run("document.getElementById('theme').click()")
             assert light == await page.run(ground)
             await page.open(show.url)
@@ -249,7 +249,7 @@ def test_nothing_keeps_people_from_using_it(browser: Browser, pictures: Path, wi
                 await show.page.prefer(color_scheme=scheme)
                 assert [] == await show.faults()
             assert width >= await show.page.run("document.documentElement.scrollWidth")
-            (pictures / f"{width}.png").write_bytes(await show.page.picture())
+            (pictures / f"{width}.png").write_bytes(await show.page.snapshot())
 
     staged(story())
 
@@ -285,7 +285,7 @@ def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
             assert str(await page.run(ACTIVE)).startswith("node-2500, ")
             await page.resize(3840, 2160)
             await page.until(COVERED)
-            (pictures / "many.png").write_bytes(await page.picture())
+            (pictures / "many.png").write_bytes(await page.snapshot())
 
     staged(story())
 
@@ -297,9 +297,9 @@ def test_before_anything_was_seen_it_says_so(browser: Browser) -> None:
             await page.open(f"http://127.0.0.1:{port}/")
             await page.until(SHOWN)
             assert "Nothing has been seen yet." == await page.text("#headline")
-            stage.scene.troubles["the ledger"] = "the ledger cannot be reached: it is away"
-            stage.feed.look()
-            await page.until("!document.getElementById('troubles').hidden")
+            stage.model.problems["the ledger"] = "the ledger cannot be reached: it is away"
+            stage.feed.refresh()
+            await page.until("!document.getElementById('problems').hidden")
             assert [] == await Show(stage, page, "").faults()
             await page.press("Tab")
             assert [] == page.complaints
@@ -352,7 +352,7 @@ def test_an_event_that_is_told_twice_at_once_is_shown_once(browser: Browser) -> 
                 const known = new Known();
                 const at = '2026-01-01T00:00:00Z';
                 known.hear([{ at, words: 'once', key: 'e' }, { at, words: 'twice', key: 'e' }, { at, words: 'other' }]);
-                return known.news.map((each) => each.words);
+                return known.activity.map((each) => each.words);
             })"""
             assert ["twice", "other"] == await show.page.run(heard)
 
@@ -363,9 +363,9 @@ async def last_shown(page: Page, selector: str, *, while_: str) -> str:
     """Let the second of two answers go, then the first; tells what the second showed."""
     await page.run("late[1]()")
     await page.until(f"document.querySelector('{selector}').textContent !== {json.dumps(while_)}")
-    told = await page.text(selector)
+    message = await page.text(selector)
     await page.run("late[0](); new Promise((go) => setTimeout(go, 50))")
-    return told
+    return message
 
 
 def test_a_late_answer_is_for_who_asked(browser: Browser) -> None:
@@ -436,7 +436,7 @@ def test_a_map_of_ipv6_names_its_addresses(browser: Browser) -> None:
         async with shown(browser, stage) as show:
             await show.page.run("document.getElementById('address-grid').focus()")
             await show.page.press("End")
-            told = await show.page.run("document.getElementById('address-active').textContent")
-            assert told.startswith("fd00::3f, ")
+            message = await show.page.run("document.getElementById('address-active').textContent")
+            assert message.startswith("fd00::3f, ")
 
     staged(story())

@@ -30,7 +30,7 @@ class Watched(Spine):
         port = free_port()
         words = [
             *("dashboard", "--kubeconfig", self.account("podpool-dashboard"), "--ledger", ledger or self.url),
-            *("--ledger-token-file", str(self.home / "cluster-token"), "--port", str(port)),
+            *("--ledger-token-file", str(self.home / "cluster-token"), "--listen", f"127.0.0.1:{port}"),
         ]
         self.start("dashboard", words, port=port)
         return f"http://127.0.0.1:{port}/"
@@ -60,7 +60,7 @@ def watched(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Watched]:
 
 
 def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, pictures: Path) -> None:
-    """Pods that the real plugin connects appear by themselves; so does one that waits; and nothing is refused."""
+    """Pods that the real plugin connects appear by themselves; so does one that waiting_for_address; and nothing is refused."""
     mark = watched.plane.audit.mark()
     url = watched.watch()
 
@@ -71,8 +71,8 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
             await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
             addresses = [await asyncio.to_thread(watched.run_pod, f"web-{number}", "one") for number in range(12)]
             await page.until("document.getElementById('sums').textContent.includes('Pods with an address12')")
-            await asyncio.to_thread(watched.bind, "waits", "two")
-            await page.until("document.getElementById('headline').textContent.startsWith('1 Pod waits')")
+            await asyncio.to_thread(watched.bind, "waiting_for_address", "two")
+            await page.until("document.getElementById('headline').textContent.startsWith('1 Pod waiting_for_address')")
             await page.press("/")
             await page.write(addresses[0])
             await page.until("document.querySelectorAll('#matches [role=option]').length === 1")
@@ -81,7 +81,7 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
                 "document.getElementById('detail-body').textContent.includes('Used by Pod default/web-0 on one')"
             )
             await page.until("document.querySelectorAll('.past > li').length > 0")
-            (pictures / "real.png").write_bytes(await page.picture())
+            (pictures / "real.png").write_bytes(await page.snapshot())
             assert [] == page.complaints
 
     asyncio.run(story())
@@ -99,7 +99,7 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
             await page.open(url)
             await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
             await page.until("document.querySelector('.card .full').textContent.includes('32 on nodes')")
-            assert "How large it is, only a ledger knows." in await page.text(".card .outlook")
+            assert "How large it is, only a ledger knows." in await page.text(".card .trend")
             assert "only a ledger can tell them" in await page.text("#addresses-title")
             await page.press("/")
             await page.write(address)
@@ -107,7 +107,7 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
             await page.press("Enter")
             await page.until("document.getElementById('detail-body').textContent.includes('Used by Pod default/web')")
             assert "what a ledger keeps, and there is none" in await page.text("#detail-body")
-            (pictures / "no-ledger.png").write_bytes(await page.picture())
+            (pictures / "no-ledger.png").write_bytes(await page.snapshot())
             assert [] == page.complaints
 
     asyncio.run(story())

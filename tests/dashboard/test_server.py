@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podpool.dashboard.feed import KEPT, Feed
-from podpool.dashboard.handler import MOST_STREAMS
+from podpool.dashboard.feed import MAX_CHANGES, Feed
+from podpool.dashboard.handler import MAX_STREAMS
 from podpool.runtime.transport import Request
 from tests.dashboard.stages import Stage
 
@@ -28,7 +28,7 @@ async def opened() -> Stage:
     stage = Stage()
     await stage.open("10.0.0.0/26")
     await stage.play({"a": 3})
-    stage.feed.look()
+    stage.feed.refresh()
     return stage
 
 
@@ -40,7 +40,7 @@ async def get(stage: Stage, path: str, **headers: str) -> tuple[int, bytes, dict
     return response.status, await response.read(), dict(response.headers)
 
 
-async def told(events: AsyncIterator[bytes]) -> tuple[str, str, dict[str, Any]]:
+async def message(events: AsyncIterator[bytes]) -> tuple[str, str, dict[str, Any]]:
     """Take the next event of a stream: its id, its name and what it says."""
     while True:
         piece = (await anext(events)).decode()
@@ -53,12 +53,12 @@ def test_a_page_is_told_everything_and_then_what_changes() -> None:
     async def story() -> None:
         stage = await opened()
         async with aclosing(stage.feed.follow()) as events:
-            _, name, everything = await told(events)
+            _, name, everything = await message(events)
             assert ("everything", ["a"]) == (name, [each["name"] for each in everything["nodes"]])
             stage.bind("late", "a")
             stage.clock.now += 0.1
-            stage.feed.look()
-            _, name, change = await told(events)
+            stage.feed.refresh()
+            _, name, change = await message(events)
             assert ("change", 1) == (name, change["nodes"][0]["waiting"])
             assert "series" not in change
 
@@ -69,13 +69,13 @@ def test_a_page_that_was_away_for_a_moment_is_told_what_it_missed() -> None:
     async def story() -> None:
         stage = await opened()
         async with aclosing(stage.feed.follow()) as events:
-            last, _, _ = await told(events)
+            last, _, _ = await message(events)
         for number in range(3):
             stage.bind(f"late-{number}", "a")
             stage.clock.now += 0.1
-            stage.feed.look()
+            stage.feed.refresh()
         async with aclosing(stage.feed.follow(last)) as events:
-            missed = [await told(events) for _ in range(3)]
+            missed = [await message(events) for _ in range(3)]
         assert ["change"] * 3 == [name for _, name, _ in missed]
         assert [1, 2, 3] == [change["nodes"][0]["waiting"] for _, _, change in missed]
 
@@ -87,7 +87,7 @@ def test_a_page_that_was_on_another_stream_begins_anew(last: str) -> None:
     async def story() -> None:
         stage = await opened()
         async with aclosing(stage.feed.follow(last)) as events:
-            assert "everything" == (await told(events))[1]
+            assert "everything" == (await message(events))[1]
 
     staged(story())
 
@@ -96,13 +96,13 @@ def test_a_page_that_is_slow_begins_anew_and_what_is_kept_is_bounded() -> None:
     async def story() -> None:
         stage = await opened()
         async with aclosing(stage.feed.follow()) as events:
-            await told(events)
-            for number in range(KEPT + 50):
+            await message(events)
+            for number in range(MAX_CHANGES + 50):
                 stage.bind(f"late-{number}", "a")
                 stage.clock.now += 0.1
-                stage.feed.look()
-            _, name, everything = await told(events)
-            assert ("everything", KEPT + 50) == (name, everything["nodes"][0]["waiting"])
+                stage.feed.refresh()
+            _, name, everything = await message(events)
+            assert ("everything", MAX_CHANGES + 50) == (name, everything["nodes"][0]["waiting"])
 
     staged(story())
 
@@ -110,16 +110,16 @@ def test_a_page_that_is_slow_begins_anew_and_what_is_kept_is_bounded() -> None:
 def test_a_quiet_scene_sends_nothing() -> None:
     async def story() -> None:
         stage = await opened()
-        feed = Feed(stage.scene, clock=stage.clock, epoch="e")
-        feed.look()
+        feed = Feed(stage.model, clock=stage.clock, epoch="e")
+        feed.refresh()
         async with aclosing(feed.follow()) as events:
-            before, _, _ = await told(events)
-            feed.look()
-            stage.scene.troubles["the ledger"] = "is away"
-            feed.look()
-            after, _, change = await told(events)
+            before, _, _ = await message(events)
+            feed.refresh()
+            stage.model.problems["the ledger"] = "is away"
+            feed.refresh()
+            after, _, change = await message(events)
             assert int(before.split(":")[1]) + 1 == int(after.split(":")[1])
-            assert {"the ledger": "is away"} == change["troubles"]
+            assert {"the ledger": "is away"} == change["problems"]
 
     staged(story())
 
@@ -128,7 +128,7 @@ def test_streams_are_counted_and_a_closed_one_makes_room() -> None:
     async def story() -> None:
         stage = await opened()
         request = Request(method="GET", path="/api/stream", headers=LOCAL)
-        open_ = [await stage.page(request) for _ in range(MOST_STREAMS)]
+        open_ = [await stage.page(request) for _ in range(MAX_STREAMS)]
         assert {200} == {each.status for each in open_}
         assert 503 == (await stage.page(request)).status
         await open_[0].close()

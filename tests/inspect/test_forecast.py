@@ -1,4 +1,4 @@
-"""When a subnet runs full: what is told, and when nothing can be."""
+"""When a subnet runs full: what is message, and when nothing can be."""
 
 import math
 import random
@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.inspect.forecast import REACH, Outlook, forecast
+from podpool.inspect.forecast import MAX_HORIZON, Trend, forecast
 
 
 def walk(
@@ -22,30 +22,30 @@ def walk(
 
 
 def test_little_data_is_said_to_be_too_little() -> None:
-    assert Outlook.UNKNOWN is forecast([], capacity=10).outlook
-    assert Outlook.UNKNOWN is forecast(walk(count=50, drift=1), capacity=1000).outlook  # 49 seconds
-    assert Outlook.UNKNOWN is forecast(walk(count=10, step=100.0, drift=1), capacity=1000).outlook  # ten samples
+    assert Trend.UNKNOWN is forecast([], capacity=10).trend
+    assert Trend.UNKNOWN is forecast(walk(count=50, drift=1), capacity=1000).trend  # 49 seconds
+    assert Trend.UNKNOWN is forecast(walk(count=10, step=100.0, drift=1), capacity=1000).trend  # ten samples
 
 
 def test_what_is_full_is_full_now() -> None:
-    told = forecast(walk(), capacity=100)
-    assert (Outlook.FULL, 0.0, 0.0, 0.0) == (told.outlook, told.likely, told.early, told.late)
+    message = forecast(walk(), capacity=100)
+    assert (Trend.FULL, 0.0, 0.0, 0.0) == (message.trend, message.likely, message.early, message.late)
 
 
 def test_a_straight_line_is_followed_exactly() -> None:
     samples = walk(count=101, drift=2.0)  # 300 at the end
-    told = forecast(samples, capacity=400)
-    assert Outlook.FILLING is told.outlook
-    assert told.likely is not None
-    assert math.isclose(50.0, told.likely, rel_tol=1e-3)
-    assert told.early is not None
-    assert told.late is not None
-    assert math.isclose(told.early, told.late, rel_tol=1e-6)
+    message = forecast(samples, capacity=400)
+    assert Trend.FILLING is message.trend
+    assert message.likely is not None
+    assert math.isclose(50.0, message.likely, rel_tol=1e-3)
+    assert message.early is not None
+    assert message.late is not None
+    assert math.isclose(message.early, message.late, rel_tol=1e-6)
 
 
 def test_what_stands_still_is_not_filling_up() -> None:
-    told = forecast(walk(), capacity=200)
-    assert (Outlook.STEADY, None, None) == (told.outlook, told.likely, told.early)
+    message = forecast(walk(), capacity=200)
+    assert (Trend.STEADY, None, None) == (message.trend, message.likely, message.early)
 
 
 @pytest.mark.parametrize("slope", [0.0, -0.5])
@@ -53,15 +53,15 @@ def test_what_rose_and_has_been_flat_or_falling_for_a_minute_is_not_filling_up(s
     ramp = walk(count=120, drift=2.0)
     end, top = ramp[-1]
     plateau = [(end + second, top + slope * second) for second in range(1, 61)]
-    told = forecast([*ramp, *plateau], capacity=top + 20)
-    assert (Outlook.STEADY, None, None) == (told.outlook, told.likely, told.early)
-    assert Outlook.FILLING is forecast([*ramp, *plateau[:10]], capacity=top + 20).outlook
+    message = forecast([*ramp, *plateau], capacity=top + 20)
+    assert (Trend.STEADY, None, None) == (message.trend, message.likely, message.early)
+    assert Trend.FILLING is forecast([*ramp, *plateau[:10]], capacity=top + 20).trend
 
 
 def test_what_shrinks_with_noise_may_still_fill_up_by_chance() -> None:
-    told = forecast(walk(drift=-0.01, noise=5.0, seed=6), capacity=130)
-    assert Outlook.STEADY is told.outlook
-    assert told.early is not None
+    message = forecast(walk(drift=-0.01, noise=5.0, seed=6), capacity=130)
+    assert Trend.STEADY is message.trend
+    assert message.early is not None
 
 
 def test_noise_widens_the_cone_around_the_same_middle() -> None:
@@ -79,14 +79,14 @@ def test_noise_widens_the_cone_around_the_same_middle() -> None:
 
 def test_nothing_is_told_beyond_its_reach() -> None:
     samples = walk(count=101, drift=0.001)
-    assert Outlook.STEADY is forecast(samples, capacity=100_000).outlook
-    assert forecast(samples, capacity=100.1 + 0.001 * 100 * (REACH - 1)).likely is not None
+    assert Trend.STEADY is forecast(samples, capacity=100_000).trend
+    assert forecast(samples, capacity=100.1 + 0.001 * 100 * (MAX_HORIZON - 1)).likely is not None
 
 
 @given(st.lists(st.integers(0, 500), min_size=1, max_size=80), st.integers(1, 600), st.floats(0.5, 30))
 def test_early_comes_before_likely_and_that_before_late(values: list[int], capacity: int, step: float) -> None:
-    told = forecast([(number * step, value) for number, value in enumerate(values)], capacity=capacity)
-    times = [math.inf if each is None else each for each in (told.early, told.likely, told.late)]
+    message = forecast([(number * step, value) for number, value in enumerate(values)], capacity=capacity)
+    times = [math.inf if each is None else each for each in (message.early, message.likely, message.late)]
     assert sorted(times) == times
     assert all(each >= 0 for each in times)
 
@@ -94,6 +94,6 @@ def test_early_comes_before_likely_and_that_before_late(values: list[int], capac
 def test_uneven_samples_are_read_at_even_distances() -> None:
     """A pause in which nothing was seen counts as time, not as one step."""
     samples = [*walk(count=60, drift=1.0), (600.0, 199.0)]
-    told = forecast(samples, capacity=299)
-    assert told.likely is not None
-    assert told.likely > 500
+    message = forecast(samples, capacity=299)
+    assert message.likely is not None
+    assert message.likely > 500

@@ -79,7 +79,7 @@ class Site:
         """Look again and again until something is seen."""
         async with asyncio.timeout(WAITING_AFTER):
             while True:
-                self.observer.model.look(at=SystemClock().wall())
+                self.observer.model.refresh(at=SystemClock().wall())
                 if holds(self.observer):
                     return
                 await asyncio.sleep(0.01)
@@ -141,7 +141,9 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
             await site.join("one")
             await site.kube.create(CLUSTER_SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
             status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}
-            await site.kube.merge_patch(CLUSTER_SUBNETS, "pods", {"status": status}, namespace="kube-system", subresource="status")
+            await site.kube.merge_patch(
+                CLUSTER_SUBNETS, "pods", {"status": status}, namespace="kube-system", subresource="status"
+            )
             await site.seen(lambda observer: observer.model.subnets and observer.model.subnets["vnet.pods"].exhausted)
             shown = site.observer.model.subnets["vnet.pods"]
             assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)

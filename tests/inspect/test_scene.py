@@ -1,4 +1,4 @@
-"""A cluster as it is seen: what changed is told, and nothing else; and what is found in it."""
+"""A cluster as it is seen: what changed is message, and nothing else; and what is found in it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from podpool.api.builtin import Event
 from podpool.core.errors import InvalidInput
+from podpool.inspect.activity import activity_of, headline
 from podpool.inspect.address_map import address_map
-from podpool.inspect.changes import headline, news_of
-from podpool.inspect.cluster_model import NEWS_KEPT, ON_THE_WAY
-from podpool.inspect.diagnose import why
-from podpool.inspect.search import Questions, find
+from podpool.inspect.cluster_model import MAX_ACTIVITY, PUBLISH_DELAY
+from podpool.inspect.diagnose import diagnose
+from podpool.inspect.search import HistorySearch, find
 from podpool.inspect.view_models import NodeView, SubnetView
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -23,7 +23,7 @@ from tests.dashboard.stages import CLUSTER, Stage
 if TYPE_CHECKING:
     from collections.abc import Coroutine
 
-    from podpool.inspect.cluster_model import Delta
+    from podpool.inspect.cluster_model import ClusterDelta
 
 
 def staged(story: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401  whatever the story gives
@@ -34,13 +34,13 @@ async def opened(cidr: str = "10.0.0.0/24", **demand: int) -> Stage:
     stage = Stage()
     await stage.open(cidr, gateway=cidr.partition("/")[0][:-1] + "1")
     await stage.play(demand)
-    stage.scene.look(at=stage.clock.now)
+    stage.model.refresh(at=stage.clock.now)
     return stage
 
 
-def look(stage: Stage, seconds: float = 0.1) -> Delta:
+def refresh(stage: Stage, seconds: float = 0.1) -> ClusterDelta:
     stage.clock.now += seconds
-    return stage.scene.look(at=stage.clock.now)
+    return stage.model.refresh(at=stage.clock.now)
 
 
 def test_only_what_changed_is_told() -> None:
@@ -59,17 +59,17 @@ def test_only_what_changed_is_told() -> None:
 def test_the_changes_since_a_picture_make_the_next_picture() -> None:
     async def story() -> None:
         stage = await opened(a=3, b=4)
-        before = stage.scene.picture(at=0)
+        before = stage.model.snapshot(at=0)
         nodes = {each.name: each for each in before.nodes}
         for demand in ({"a": 20, "c": 2}, {"b": 0}, {"d": 30}):
             await stage.play(demand)
             delta = look(stage)
             nodes |= {each.name: each for each in delta.nodes}
-        stage.mirrors.nodes.discard("d")
-        stage.mirrors.configs.discard("kube-system/d")
-        for name in look(stage).lost_nodes:
+        stage.caches.nodes.discard("d")
+        stage.caches.configs.discard("kube-system/d")
+        for name in look(stage).removed_nodes:
             del nodes[name]
-        assert {each.name: each for each in stage.scene.picture(at=0).nodes} == nodes
+        assert {each.name: each for each in stage.model.snapshot(at=0).nodes} == nodes
         assert "d" not in nodes
 
     staged(story())
@@ -78,19 +78,19 @@ def test_the_changes_since_a_picture_make_the_next_picture() -> None:
 def test_a_subnet_that_runs_short_is_told_in_words() -> None:
     async def story() -> None:
         stage = await opened("10.0.0.0/26", a=3)
-        assert "Every Pod has its address." == stage.scene.headline
+        assert "Every Pod has its address." == stage.model.headline
         for _ in range(4):  # the batch shrinks, what is idle rests, and goes where Pods are
             await stage.play({"a": 25, "b": 20})
             await stage.later(6)
-        words = [each.words for each in stage.scene.news]
+        words = [each.words for each in stage.model.activity]
         assert any(each.startswith("runs short: ") for each in words)
         assert any(each.startswith("now moves addresses in batches of ") for each in words)
         assert any(each.startswith("has room again: ") for each in words)
-        assert "Every Pod has its address." == stage.scene.headline
+        assert "Every Pod has its address." == stage.model.headline
         await stage.play({"b": 60})
         await stage.later(1)
         await stage.later(3)
-        assert stage.scene.headline.endswith("Pods wait for an address on 1 node.")
+        assert stage.model.headline.endswith("Pods wait for an address on 1 node.")
 
     staged(story())
 
@@ -105,10 +105,10 @@ def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
         await stage.later(1)
         stage.bind("new", "a")
         await stage.later(1)
-        assert ("Every Pod has its address.", 0) == (stage.scene.headline, stage.scene.picture(at=0.0).waiting)
+        assert ("Every Pod has its address.", 0) == (stage.model.headline, stage.model.snapshot(at=0.0).waiting)
         await stage.later(3)
-        assert "1 Pod waits for an address on 1 node." == stage.scene.headline
-        assert 1 == stage.scene.picture(at=0.0).waiting
+        assert "1 Pod waiting_for_address for an address on 1 node." == stage.model.headline
+        assert 1 == stage.model.snapshot(at=0.0).waiting
 
     staged(story())
 
@@ -123,26 +123,26 @@ def test_what_an_event_is_about_is_said_once() -> None:
         },
         Event,
     )
-    told = news_of(event)
-    assert told
-    assert ("Node one", "has no free address") == (told.about, told.words)
+    message = activity_of(event)
+    assert message
+    assert ("Node one", "has no free address") == (message.subject, message.words)
 
 
 def test_a_short_subnet_is_in_the_headline_even_when_nobody_waits() -> None:
     short = SubnetView(name="vnet.pods", cidrs=(), capacity=9, exhausted=True)
     assert "Every Pod has its address, and vnet.pods is short." == headline([short], [])
     assert "Every Pod has its address, and 2 subnets are short." == headline([short, short], [])
-    assert "1 Pod waits for an address on 1 node." == headline([short], [NodeView(name="a", waiting=1)])
+    assert "1 Pod waiting_for_address for an address on 1 node." == headline([short], [NodeView(name="a", waiting=1)])
 
 
 def test_many_nodes_that_join_at_once_are_counted_and_the_first_look_tells_nothing() -> None:
     async def story() -> None:
         stage = await opened("10.0.0.0/20", **{f"n{number}": 1 for number in range(9)})
-        assert [] == list(stage.scene.news)
+        assert [] == list(stage.model.activity)
         await stage.play({f"m{number}": 1 for number in range(7)})
-        assert ["7 nodes joined"] == [f"{each.about} {each.words}" for each in look(stage).news]
+        assert ["7 nodes joined"] == [f"{each.subject} {each.words}" for each in look(stage).activity]
         await stage.play({"lone": 1})
-        assert ["Node lone joined"] == [f"{each.about} {each.words}" for each in look(stage).news]
+        assert ["Node lone joined"] == [f"{each.subject} {each.words}" for each in look(stage).activity]
 
     staged(story())
 
@@ -151,8 +151,8 @@ def test_events_of_ours_are_told() -> None:
     async def story() -> None:
         stage = await opened(a=1)
         stage.tell("a", "something happened", warning=True)
-        (news,) = look(stage).news
-        assert ("Node a", "something happened", True) == (news.about, news.words, news.warning)
+        (news,) = look(stage).activity
+        assert ("Node a", "something happened", True) == (news.subject, news.words, news.warning)
 
     staged(story())
 
@@ -163,16 +163,16 @@ def test_the_latest_news_are_kept_and_an_event_only_as_it_was_told_last() -> Non
     async def story() -> None:
         stage = await opened(a=1)
         begun = stage.clock.now
-        for number in range(NEWS_KEPT, -1, -1):
+        for number in range(MAX_ACTIVITY, -1, -1):
             stage.clock.now = begun + number
             stage.tell("a", f"happened {number}")
         stage.tell("a", "happened again")
-        stage.clock.now = begun + NEWS_KEPT
+        stage.clock.now = begun + MAX_ACTIVITY
         stage.tell("a", "happened last, again")
         look(stage, 1.0)
-        words = [each.words for each in stage.scene.news]
-        assert (NEWS_KEPT, "happened 1", "happened last, again") == (len(words), words[0], words[-1])
-        assert f"happened {NEWS_KEPT}" not in words
+        words = [each.words for each in stage.model.activity]
+        assert (MAX_ACTIVITY, "happened 1", "happened last, again") == (len(words), words[0], words[-1])
+        assert f"happened {MAX_ACTIVITY}" not in words
 
     staged(story())
 
@@ -181,10 +181,10 @@ def test_a_subnet_that_was_made_anew_is_asked_for_anew() -> None:
     async def story() -> None:
         stage = await opened(a=1)
         state = await stage.ledger.subnet(stage.subnet)
-        assert stage.scene.knows(state)
-        stage.scene.drop_subnet(state)
-        assert not stage.scene.knows(state)
-        assert ("vnet.pods",) == look(stage).lost_subnets
+        assert stage.model.knows(state)
+        stage.model.drop_subnet(state)
+        assert not stage.model.knows(state)
+        assert ("vnet.pods",) == look(stage).removed_subnets
 
     staged(story())
 
@@ -192,17 +192,17 @@ def test_a_subnet_that_was_made_anew_is_asked_for_anew() -> None:
 def test_a_map_shows_every_address_once() -> None:
     async def story() -> None:
         stage = await opened("10.0.0.0/26", a=3)
-        told = await stage.ledger.occupancy(stage.subnet)
-        drawn = address_map(told, used=lambda each: bool(stage.scene.pods_with.get(each)))
+        message = await stage.ledger.occupancy(stage.subnet)
+        drawn = address_map(message, used=lambda each: bool(stage.model.pods_with.get(each)))
         (patch,) = drawn.patches
         assert ("10.0.0.0", 64) == (patch.first, len(patch.cells))
         assert {"k": 3, "p": 1, "a": 3, "i": 12, ".": 45} == {
             each: patch.cells.count(each) for each in set(patch.cells)
         }
         assert [0] * 16 == [each for each in patch.owners if each >= 0]
-        foreign = address_map(told, used=lambda _: True, cluster="another")
+        foreign = address_map(message, used=lambda _: True, cluster="another")
         assert {"k", "o", "."} == set(foreign.patches[0].cells)
-        assert {"k", "p", "a", "."} == set(address_map(told, used=lambda _: True, cluster=CLUSTER).patches[0].cells)
+        assert {"k", "p", "a", "."} == set(address_map(message, used=lambda _: True, cluster=CLUSTER).patches[0].cells)
 
     staged(story())
 
@@ -236,13 +236,13 @@ def test_pods_nodes_and_addresses_are_found_by_a_part_of_their_name() -> None:
     async def story() -> None:
         stage = await opened(alpha=2, beta=1)
         assert [("node", "alpha"), ("pod", "default/alpha-0"), ("pod", "default/alpha-1")] == [
-            (each.kind, each.name) for each in find(stage.scene, " ALPHA")
+            (each.kind, each.name) for each in find(stage.model, " ALPHA")
         ]
-        (pod,) = stage.scene.pods_of.get("beta")
-        (found,) = find(stage.scene, pod.addresses[0])
-        assert ("address", "Pod default/beta-0 on beta") == (found.kind, found.told)
-        assert [] == find(stage.scene, "  ")
-        assert [] == find(stage.scene, "nothing-like-this")
+        (pod,) = stage.model.pods_of.get("beta")
+        (found,) = find(stage.model, pod.addresses[0])
+        assert ("address", "Pod default/beta-0 on beta") == (found.kind, found.message)
+        assert [] == find(stage.model, "  ")
+        assert [] == find(stage.model, "nothing-like-this")
 
     staged(story())
 
@@ -250,8 +250,8 @@ def test_pods_nodes_and_addresses_are_found_by_a_part_of_their_name() -> None:
 def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
     async def story() -> None:
         stage = await opened(a=2)
-        questions = Questions(stage.scene, stage.ledger)
-        (first, _) = stage.scene.pods_of.get("a")
+        questions = HistorySearch(stage.model, stage.ledger)
+        (first, _) = stage.model.pods_of.get("a")
         found = await questions.address(first.addresses[0])
         assert ("a", first.key) == (found.addresses[0].node, found.addresses[0].pod)
         assert ["a"] == [each.node for each in found.past]
@@ -260,7 +260,7 @@ def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
         assert 16 == len(node.addresses) == len(node.past)
         pod = await questions.pod(first.key)
         assert pod.reason is not None
-        assert (False, first.addresses[0]) == (pod.reason.waits, pod.uses[0].address)
+        assert (False, first.addresses[0]) == (pod.reason.waiting_for_address, pod.uses[0].address)
         with pytest.raises(InvalidInput):
             await questions.address("not an address")
 
@@ -270,20 +270,20 @@ def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
 def test_a_pod_that_is_gone_is_found_by_its_name_with_its_history() -> None:
     async def story() -> None:
         stage = await opened(a=2)
-        questions = Questions(stage.scene, stage.ledger)
-        (first, _) = stage.scene.pods_of.get("a")
+        questions = HistorySearch(stage.model, stage.ledger)
+        (first, _) = stage.model.pods_of.get("a")
         assert [first.key] == [each.name for each in await questions.find(first.metadata.name)]
-        stage.mirrors.pods.discard(first.key)
+        stage.caches.pods.discard(first.key)
         for text in (first.key, first.metadata.name, f" {first.metadata.name.upper()} "):
             (match,) = await questions.find(text)
             assert ("pod", first.key) == (match.kind, match.name)
-            assert match.told.startswith("It is gone: ")
+            assert match.message.startswith("It is gone: ")
         found = await questions.pod(first.key)
         assert found.reason is not None
-        assert first.addresses[0] in found.reason.told
+        assert first.addresses[0] in found.reason.message
         assert [first.addresses[0]] == [each.address for each in found.uses]
         assert [] == await questions.find("nothing-like-this")
-        elsewhere = Questions(stage.scene, stage.ledger, cluster=lambda: "another")
+        elsewhere = HistorySearch(stage.model, stage.ledger, cluster=lambda: "another")
         assert [] == await elsewhere.find(first.key)
 
     staged(story())
@@ -296,9 +296,9 @@ def test_without_the_ledger_what_is_now_is_told_all_the_same() -> None:
 
     async def story() -> None:
         stage = await opened(a=2)
-        found = await Questions(stage.scene, LedgerClient(Away())).node("a")
+        found = await HistorySearch(stage.model, LedgerClient(Away())).node("a")
         assert 16 == len(found.addresses)
-        assert "the ledger cannot be reached: it is away" == found.past_missing
+        assert "the ledger cannot be reached: it is away" == found.history_error
 
     staged(story())
 
@@ -310,19 +310,19 @@ def test_why_a_pod_has_no_address() -> None:
         stage.bind("soon-99", "a")
         stage.bind("unbound", "")
         look(stage)
-        assert why(stage.scene, "default/a-0").told.startswith("It has 10.0.0.")
-        assert "There is no such Pod." == why(stage.scene, "default/none").told
-        assert "It is on no node yet." == why(stage.scene, "default/unbound").told
-        assert "Node nowhere is not there." == why(stage.scene, "default/early").told
-        assert "at hand" in why(stage.scene, "default/soon-99").told
+        assert diagnose(stage.model, "default/a-0").message.startswith("It has 10.0.0.")
+        assert "There is no such Pod." == diagnose(stage.model, "default/none").message
+        assert "It is on no node yet." == diagnose(stage.model, "default/unbound").message
+        assert "Node nowhere is not there." == diagnose(stage.model, "default/early").message
+        assert "at hand" in diagnose(stage.model, "default/soon-99").message
         await stage.play({"a": 40})
         await stage.later(1)
         await stage.play({"a": 40})
         await stage.later(1)
-        short = why(stage.scene, "default/a-39")
-        assert short.waits
-        assert "subnet vnet.pods is full: of 29 addresses" in short.told
-        assert "podpool ledger subnet grow vnet.pods" in short.todo
+        short = diagnose(stage.model, "default/a-39")
+        assert short.waiting_for_address
+        assert "subnet vnet.pods is full: of 29 addresses" in short.message
+        assert "podpool ledger subnet grow vnet.pods" in short.action
 
     staged(story())
 
@@ -331,12 +331,12 @@ def test_what_is_on_its_way_to_a_node_is_not_taken_for_another_clusters() -> Non
     async def story() -> None:
         stage = await opened(a=3)
         state = await stage.ledger.subnet(stage.subnet)
-        stage.scene.set_subnet(msgspec.structs.replace(state, reserved=state.reserved + 9))
+        stage.model.set_subnet(msgspec.structs.replace(state, reserved=state.reserved + 9))
         look(stage)
-        shown = stage.scene.subnets["vnet.pods"]
-        assert (0, 12 + 9) == (shown.others, shown.idle)
-        look(stage, seconds=ON_THE_WAY + 0.1)
-        shown = stage.scene.subnets["vnet.pods"]
-        assert (9, 12) == (shown.others, shown.idle), "no node has shown it in time"
+        shown = stage.model.subnets["vnet.pods"]
+        assert (0, 12 + 9) == (shown.other_clusters, shown.idle)
+        look(stage, seconds=PUBLISH_DELAY + 0.1)
+        shown = stage.model.subnets["vnet.pods"]
+        assert (9, 12) == (shown.other_clusters, shown.idle), "no node has shown it in time"
 
     staged(story())

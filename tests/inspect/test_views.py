@@ -10,15 +10,14 @@ from hypothesis import strategies as st
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.core.scaling import Scaler
-from podpool.inspect.objects import SeenPod
-from podpool.inspect.pods import pod_view
+from podpool.inspect.pods import InspectedPod
 from podpool.inspect.secondary_networks import network_views
-from podpool.inspect.timeseries import Series
-from podpool.inspect.view_models import NodeView, SubnetView, as_decided, node_view, subnet_view
-from podpool.ledger.messages import NewSubnet, SubnetName, SubnetState
+from podpool.inspect.timeseries import SubnetTimeSeries
+from podpool.inspect.view_models import NodeView, SubnetView, node_view, pod_view, subnet_view, with_cluster_scaler
+from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 
 
-def pod(name: str, *, address: str = "", node: str = "n1", since: str = "", **more: Any) -> SeenPod:  # noqa: ANN401  parts of an object
+def pod(name: str, *, address: str = "", node: str = "n1", since: str = "", **more: Any) -> InspectedPod:  # noqa: ANN401  parts of an object
     shown = {
         "metadata": {"name": name, "namespace": "default", "creationTimestamp": since or None},
         "spec": {"nodeName": node, **more.get("spec", {})},
@@ -26,7 +25,7 @@ def pod(name: str, *, address: str = "", node: str = "n1", since: str = "", **mo
     }
     if "conditions" in more:
         shown["status"]["conditions"] = more["conditions"]
-    return msgspec.convert(shown, SeenPod)
+    return msgspec.convert(shown, InspectedPod)
 
 
 def config(
@@ -61,7 +60,7 @@ def test_an_address_that_a_pod_shows_is_assigned_and_the_others_are_idle() -> No
 
 def test_what_is_asked_for_arrives_and_what_was_named_leaves() -> None:
     view = node_view("n1", config(4, requested=10, released=1), [])
-    assert (3, 7, 1) == (view.idle, view.arriving, view.leaving)
+    assert (3, 7, 1) == (view.idle, view.pending, view.releasing)
 
 
 def test_a_finished_pod_and_one_on_the_hosts_network_neither_use_nor_wait() -> None:
@@ -88,12 +87,12 @@ def test_who_waits_longest_is_named_first_since_it_was_bound() -> None:
     pods = [pod("young", since="2026-01-01T00:00:09Z"), pod("old", since="2025-12-31T23:00:00Z", conditions=bound)]
     view = node_view("n1", config(), pods)
     assert [("default/old", "2026-01-01T00:00:01Z"), ("default/young", "2026-01-01T00:00:09Z")] == [
-        (each.pod, each.since) for each in view.waiters
+        (each.pod, each.since) for each in view.waiting_pods
     ]
 
 
 def test_a_node_without_a_container_has_nothing() -> None:
-    assert NodeView(name="n1", waiting=1, waiters=(view := node_view("n1", None, [pod("a")])).waiters) == view
+    assert NodeView(name="n1", waiting=1, waiting_pods=(view := node_view("n1", None, [pod("a")])).waiting_pods) == view
 
 
 def test_a_shortage_and_a_node_that_is_gone_are_said() -> None:
@@ -105,21 +104,21 @@ def test_a_subnet_scales_as_the_controller_decided_whatever_the_ledger_would() -
     short = state(exhausted=True)
     status = {"scaler": {"batch": 8, "buffer": 0.25}, "exhausted": False}
     undecided, decided = (msgspec.convert({"status": each}, ClusterSubnet) for each in ({}, status))
-    assert short == as_decided(short, None) == as_decided(short, undecided)
-    view = subnet_view(as_decided(short, decided), None, [])
+    assert short == with_cluster_scaler(short, None) == with_cluster_scaler(short, undecided)
+    view = subnet_view(with_cluster_scaler(short, decided), None, [])
     assert (8, 0.25, False) == (view.batch, view.buffer, view.exhausted)
 
 
 def test_what_no_node_of_this_cluster_has_is_other_clusters() -> None:
     nodes = [
         NodeView(name="n1", assigned=5, idle=10, primaries=1),
-        NodeView(name="n2", assigned=1, leaving=2, primaries=1),
+        NodeView(name="n2", assigned=1, releasing=2, primaries=1),
     ]
-    made = NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24")
-    view = subnet_view(state(reserved=50, resting=3), made, nodes)
-    assert (6, 12, 2, 3, 27) == (view.assigned, view.idle, view.primaries, view.resting, view.others)
+    made = SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24")
+    view = subnet_view(state(reserved=50, cooling_down=3), made, nodes)
+    assert (6, 12, 2, 3, 27) == (view.assigned, view.idle, view.primaries, view.cooling_down, view.other_clusters)
     assert 50 - 12 == view.occupied
-    assert (90, 80, 16) == (view.upper, view.lower, view.full_batch)
+    assert (90, 80, 16) == (view.upper, view.lower, view.configured_batch)
 
 
 @given(
@@ -130,11 +129,11 @@ def test_what_no_node_of_this_cluster_has_is_other_clusters() -> None:
 def test_the_parts_of_a_subnet_add_up_to_what_is_reserved(
     nodes: list[tuple[int, int, int]], resting: int, others: int
 ) -> None:
-    views = [NodeView(name="n", assigned=a, idle=i, leaving=left, primaries=1) for a, i, left in nodes]
+    views = [NodeView(name="n", assigned=a, idle=i, releasing=left, primaries=1) for a, i, left in nodes]
     reserved = sum(sum(each) + 1 for each in nodes) + resting + others
-    view = subnet_view(state(reserved=reserved, resting=resting), None, views)
-    assert reserved == view.assigned + view.idle + view.primaries + view.resting + view.others
-    assert others == view.others
+    view = subnet_view(state(reserved=reserved, cooling_down=resting), None, views)
+    assert reserved == view.assigned + view.idle + view.primaries + view.cooling_down + view.other_clusters
+    assert others == view.other_clusters
 
 
 def test_slices_tell_how_full_they_are_and_the_fullest_comes_first() -> None:
@@ -169,7 +168,7 @@ def test_slices_are_counted_by_the_range_and_else_by_the_table(size: str, count:
 
 
 def test_a_series_is_bounded_and_keeps_its_first_and_its_newest_sample() -> None:
-    series = Series(step=1.0, most=10)
+    series = SubnetTimeSeries(step=1.0, most=10)
     view = SubnetView(name="vnet.pods", cidrs=("10.0.0.0/24",), capacity=100)
     for second in range(100):
         series.take(view, at=float(second))
@@ -181,7 +180,7 @@ def test_a_series_is_bounded_and_keeps_its_first_and_its_newest_sample() -> None
 
 
 def test_a_clock_that_is_set_back_begins_a_new_series() -> None:
-    series = Series(step=1.0)
+    series = SubnetTimeSeries(step=1.0)
     view = SubnetView(name="vnet.pods", cidrs=("10.0.0.0/24",), capacity=100)
     for at in (100.0, 101.0, 50.0):
         series.take(view, at=at)
@@ -189,6 +188,6 @@ def test_a_clock_that_is_set_back_begins_a_new_series() -> None:
 
 
 def test_a_sample_is_not_taken_before_its_time() -> None:
-    series = Series(step=2.0)
+    series = SubnetTimeSeries(step=2.0)
     view = SubnetView(name="vnet.pods", cidrs=("10.0.0.0/24",), capacity=100)
     assert [True, False, True] == [series.take(view, at=at) is not None for at in (10.0, 11.0, 12.0)]

@@ -1,1 +1,1 @@
-"""The web page: one cluster's addresses, live. It reads, and writes nothing."""
+"""The dashboard: a live web page of one cluster's addresses. Read only."""

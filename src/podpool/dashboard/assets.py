@@ -1,4 +1,4 @@
-"""The page's files, as they are in the package: read once, and told apart by what is in them."""
+"""Static files of the dashboard, read once, with an ETag from their content."""
 
 import hashlib
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ _TYPES = {
 
 
 class Asset(msgspec.Struct, frozen=True):
-    """A file of the page."""
+    """A static file."""
 
     type: str
     tag: str
@@ -23,7 +23,7 @@ class Asset(msgspec.Struct, frozen=True):
 
 
 def load_assets() -> Mapping[str, Asset]:
-    """Read them all, by the path that they are found under."""
+    """Return all files by URL path."""
     found: dict[str, Asset] = {}
     for file in files("podpool.dashboard").joinpath("page").iterdir():
         kind = _TYPES.get(file.name.rpartition(".")[2])

@@ -1,7 +1,7 @@
-"""The stream that pages follow: everything once, then numbered changes, as server-sent events.
+"""Server-sent events of the dashboard: a snapshot, then numbered deltas.
 
-The last changes are kept, within bounds, for all pages together: one that was away for a moment goes on where it was,
-and one that was away, or slow, for longer begins anew. So a slow page costs no memory.
+Recent deltas are kept, within bounds, for all clients together: a client that reconnects soon continues where it was;
+one that is too far behind gets a new snapshot. A slow client therefore costs no memory.
 """
 
 import asyncio
@@ -10,98 +10,98 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from podpool.inspect.cluster_model import Scene
+from podpool.inspect.cluster_model import ClusterModel
 from podpool.runtime.clock import Clock
 
-PERIOD = 0.5
-"""Seconds between two looks."""
-KEPT = 256
-KEPT_BYTES = 8 << 20
-QUIET = 15.0
-"""Seconds after which a quiet stream says that it is there."""
+REFRESH_INTERVAL = 0.5
+"""Seconds between two refreshes of the model."""
+MAX_CHANGES = 256
+MAX_BYTES = 8 << 20
+KEEPALIVE = 15.0
+"""Seconds after which an idle stream sends a comment."""
 RETRY = 1000
-"""Milliseconds after which a page tries again."""
+"""Milliseconds after which a client reconnects."""
 
 
 class Change(msgspec.Struct, frozen=True, gc=False):
-    """One change, ready to be sent."""
+    """One encoded event."""
 
     number: int
     event: bytes
 
 
 class Feed:
-    """What pages are told; `run` looks at the scene."""
+    """Refreshes the model and serves the stream."""
 
-    def __init__(self, scene: Scene, *, clock: Clock, epoch: str) -> None:
-        self._scene = scene
+    def __init__(self, model: ClusterModel, *, clock: Clock, epoch: str) -> None:
+        self._model = model
         self._clock = clock
         self._epoch = epoch
         self._number = 0
         self._changes: deque[Change] = deque()
         self._bytes = 0
-        self._troubles: dict[str, str] = {}
-        self._more = asyncio.Event()
-        self._begin: Change | None = None
+        self._problems: dict[str, str] = {}
+        self._updated = asyncio.Event()
+        self._snapshot_change: Change | None = None
 
     async def run(self) -> None:
-        """Look again and again."""
+        """Refresh periodically."""
         while True:
-            self.look()
-            await asyncio.sleep(PERIOD)
+            self.refresh()
+            await asyncio.sleep(REFRESH_INTERVAL)
 
-    def look(self) -> None:
-        """Look once, and tell what changed."""
-        delta = self._scene.look(at=self._clock.wall())
-        if delta.empty and delta.troubles == self._troubles:
+    def refresh(self) -> None:
+        """Refresh once and publish the delta."""
+        delta = self._model.refresh(at=self._clock.wall())
+        if delta.empty and delta.problems == self._problems:
             return
-        self._troubles = dict(delta.troubles)
+        self._problems = dict(delta.problems)
         self._number += 1
-        self._begin = None
-        change = Change(self._number, self._event("change", msgspec.json.encode(delta)))
+        self._snapshot_change = None
+        change = Change(self._number, self._event("delta", msgspec.json.encode(delta)))
         self._changes.append(change)
         self._bytes += len(change.event)
-        while len(self._changes) > KEPT or (self._bytes > KEPT_BYTES and len(self._changes) > 1):
+        while len(self._changes) > MAX_CHANGES or (self._bytes > MAX_BYTES and len(self._changes) > 1):
             self._bytes -= len(self._changes.popleft().event)
-        self._more.set()
-        self._more = asyncio.Event()
+        self._updated.set()
+        self._updated = asyncio.Event()
 
     async def follow(self, last: str = "") -> AsyncGenerator[bytes, None]:
-        """Tell a page everything, or what it missed since `last`; then what changes."""
+        """Yield a snapshot, or the deltas since `last`, then new deltas."""
         yield f"retry: {RETRY}\n\n".encode()
-        at = self._known(last)
+        at = self._parse_event_id(last)
         while True:
-            more = self._more
+            more = self._updated
             change = self._next(at)
             if change:
                 at = change.number
                 yield change.event
                 continue
             try:
-                await asyncio.wait_for(more.wait(), QUIET)
+                await asyncio.wait_for(more.wait(), KEEPALIVE)
             except TimeoutError:
-                yield b": still here\n\n"
+                yield b": keepalive\n\n"
 
     def _next(self, at: int | None) -> Change | None:
-        """Find what comes after a number: everything when that was forgotten, nothing when it is the last."""
+        """Return the event after a number: a snapshot if it is no longer kept, None if it is the newest."""
         if at == self._number:
             return None
         if at is None or at < self._changes[0].number - 1:
-            return self._beginning()
+            return self._snapshot_event()
         return self._changes[at + 1 - self._changes[0].number]
 
-    def _known(self, last: str) -> int | None:
-        """Read where a page was; None when that was another process' stream."""
+    def _parse_event_id(self, last: str) -> int | None:
+        """Parse the last event ID; None when it is of another process."""
         epoch, _, number = last.partition(":")
         if epoch != self._epoch or not (number.isascii() and number.isdigit() and int(number) <= self._number):
             return None
         return int(number)
 
-    def _beginning(self) -> Change:
-        if self._begin is None:
-            picture = self._scene.picture(at=self._clock.wall())
-            self._begin = Change(self._number, self._event("everything", msgspec.json.encode(picture)))
-        return self._begin
+    def _snapshot_event(self) -> Change:
+        if self._snapshot_change is None:
+            picture = self._model.snapshot(at=self._clock.wall())
+            self._snapshot_change = Change(self._number, self._event("snapshot", msgspec.json.encode(picture)))
+        return self._snapshot_change
 
     def _event(self, name: str, data: bytes) -> bytes:
         return b"id: %s:%d\nevent: %s\ndata: %s\n\n" % (self._epoch.encode(), self._number, name.encode(), data)

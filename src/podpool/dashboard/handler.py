@@ -1,7 +1,7 @@
-"""The page's server, as a handler: its files, the stream, and answers to questions. It reads, and nothing else.
+"""HTTP handler of the dashboard: static files, the event stream and lookups. Read only.
 
-What must hold: no secret of ours is in an answer; a foreign site can neither frame the page, nor read what it reads
-(a name that leads to loopback is refused), nor have it run a script of its own.
+Responses contain no secrets. Other sites can neither frame the page nor read its data (a host name that resolves to
+loopback is refused), nor inject scripts.
 """
 
 import re
@@ -22,8 +22,8 @@ from podpool.runtime.host_check import allowed_hosts, requested_host
 from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Request, Response
 
-MOST_STREAMS = 128
-LONGEST_QUESTION = 300
+MAX_STREAMS = 128
+MAX_QUERY = 300
 
 _SECURITY = {
     "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -35,22 +35,22 @@ _SECURITY = {
 }
 _JSON = {"content-type": "application/json", "cache-control": "no-store"}
 
-Answer = Callable[..., Awaitable[object]]
+Lookup = Callable[..., Awaitable[object]]
 
 
 class NoLedger(PodpoolError):
-    """Somebody asks for what only a ledger tells."""
+    """The request needs a ledger, and none is configured."""
 
     def __init__(self) -> None:
-        super().__init__("address by address, only a ledger can tell, and there is none")
+        super().__init__("the address map needs a ledger, and none is configured")
 
 
 class Dashboard:
-    """A `Handler`. `hosts` are the names that it may be called by; without, any. `cluster` tells whose page it is."""
+    """The handler. `hosts` are the accepted host names, all if empty; `cluster` returns the UID of the cluster."""
 
     def __init__(
         self,
-        scene: ClusterModel,
+        model: ClusterModel,
         ledger: LedgerClient | None,
         feed: Feed,
         *,
@@ -58,69 +58,69 @@ class Dashboard:
         ready: Callable[[], str | None],
         hosts: frozenset[str],
     ) -> None:
-        self._scene = scene
+        self._scene = model
         self._ledger = ledger
         self._feed = feed
         self._cluster = cluster
         self._hosts = hosts
         self._assets: Mapping[str, Asset] = load_assets()
-        self._questions = HistorySearch(scene, ledger, cluster=cluster)
+        self._search = HistorySearch(model, ledger, cluster=cluster)
         self._health = health_handler(ready)
         self._streams = 0
-        self._answers: tuple[tuple[re.Pattern[str], Answer], ...] = (
-            (re.compile("/api/subnets/([^/]+)/([^/]+)/addresses"), self._map),
-            (re.compile("/api/addresses/([^/]+)"), self._questions.address),
-            (re.compile("/api/nodes/([^/]+)"), self._questions.node),
-            (re.compile("/api/pods/([^/]+/[^/]+)"), self._questions.pod),
+        self._lookups: tuple[tuple[re.Pattern[str], Lookup], ...] = (
+            (re.compile("/api/subnets/([^/]+)/([^/]+)/addresses"), self._address_map),
+            (re.compile("/api/addresses/([^/]+)"), self._search.address),
+            (re.compile("/api/nodes/([^/]+)"), self._search.node),
+            (re.compile("/api/pods/([^/]+/[^/]+)"), self._search.pod),
         )
 
     async def __call__(self, request: Request) -> Response:
-        """Answer one request."""
+        """Lookup one request."""
         response = await self._answer(request)
         response.headers = {**_SECURITY, **response.headers}
         return response
 
     async def _answer(self, request: Request) -> Response:
         if self._hosts and requested_host(request) not in self._hosts:
-            return _refusal(421, "this page is for this machine alone: open it as http://localhost")
+            return _error(421, "unknown host name: open the dashboard as http://localhost")
         if request.method not in ("GET", "HEAD"):
-            return _refusal(405, "this page only reads")
+            return _error(405, "the dashboard is read only")
         asset = self._assets.get(request.path)
-        return _file(asset, request) if asset else await self._tell(request)
+        return _file(asset, request) if asset else await self._dispatch(request)
 
-    async def _tell(self, request: Request) -> Response:
+    async def _dispatch(self, request: Request) -> Response:
         match request.path:
             case "/api/stream":
                 return self._stream(request)
             case "/api/search":
-                return _json(await self._questions.find(request.query.get("q", "")[:LONGEST_QUESTION]))
+                return _json(await self._search.find(request.query.get("q", "")[:MAX_QUERY]))
             case "/healthz" | "/readyz":
                 return await self._health(request)
             case _:
-                return await self._ask(request)
+                return await self._lookup(request)
 
-    async def _ask(self, request: Request) -> Response:
-        for pattern, answer in self._answers:
+    async def _lookup(self, request: Request) -> Response:
+        for pattern, answer in self._lookups:
             found = pattern.fullmatch(request.path)
-            if found and len(request.path) <= LONGEST_QUESTION:
+            if found and len(request.path) <= MAX_QUERY:
                 try:
                     return _json(await answer(*found.groups()))
                 except InvalidInput as error:
-                    return _refusal(400, str(error))
+                    return _error(400, str(error))
                 except PodpoolError as error:
-                    return _refusal(503, str(error))
-        return _refusal(404, "there is nothing here")
+                    return _error(503, str(error))
+        return _error(404, "not found")
 
-    async def _map(self, network: str, subnet: str) -> object:
+    async def _address_map(self, network: str, subnet: str) -> object:
         if self._ledger is None:
             raise NoLedger
-        told = await self._ledger.occupancy(SubnetName(network=network, name=subnet))
+        message = await self._ledger.occupancy(SubnetName(network=network, name=subnet))
         used = self._scene.pods_with
-        return address_map(told, used=lambda address: bool(used.get(address)), cluster=self._cluster())
+        return address_map(message, used=lambda address: bool(used.get(address)), cluster=self._cluster())
 
     def _stream(self, request: Request) -> Response:
-        if self._streams >= MOST_STREAMS:
-            return _refusal(503, f"{MOST_STREAMS} pages follow already")
+        if self._streams >= MAX_STREAMS:
+            return _error(503, f"{MAX_STREAMS} streams are open already")
         self._streams += 1
 
         async def close() -> None:
@@ -131,10 +131,10 @@ class Dashboard:
         return Response(200, headers=headers, stream=events, close=close)
 
 
-def dashboard_of(observer: Observer, feed: Feed, *, host: str) -> Dashboard:
-    """Make the page's server for what an observer sees; on loopback it is called by loopback's names alone."""
+def make_dashboard(observer: Observer, feed: Feed, *, host: str) -> Dashboard:
+    """Create the handler for an observer; on loopback only loopback names are accepted."""
     return Dashboard(
-        observer.scene,
+        observer.model,
         observer.ledger,
         feed,
         cluster=lambda: observer.cluster,
@@ -154,5 +154,5 @@ def _json(answer: object) -> Response:
     return Response(200, msgspec.json.encode(answer), headers=_JSON)
 
 
-def _refusal(status: int, words: str) -> Response:
+def _error(status: int, words: str) -> Response:
     return Response(status, msgspec.json.encode({"message": words}), headers=_JSON)

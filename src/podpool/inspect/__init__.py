@@ -1,1 +1,1 @@
-"""One live view of a cluster: what the ledger, the NNCs, the Pods and the slices say together, for whoever looks."""
+"""The state of one cluster for operators: a live model, status, search, diagnosis, audit, forecast."""

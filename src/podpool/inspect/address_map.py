@@ -1,6 +1,6 @@
-"""A subnet as a map: one letter for each address, in their order. Pure.
+"""A subnet as a map of its addresses: one letter per address, in order. Pure.
 
-A subnet of more addresses than a map can show is told sparsely: only what is not free, with each address written out.
+A subnet with more addresses than a map can show is returned sparsely: only addresses that are not free, written out.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -12,24 +12,24 @@ from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
 from podpool.inspect.view_models import ViewModel
 from podpool.ledger.admin_messages import Occupancy
 
-MOST_CELLS = 65_536
+MAX_CELLS = 65_536
 
 FREE, KEPT_BACK, PRIMARY, ASSIGNED, IDLE, RESTING, OTHERS = ".", "k", "p", "a", "i", "r", "o"
 
 
 class Patch(ViewModel, frozen=True, kw_only=True):
-    """Addresses in a row, or, where `texts` is given, just these."""
+    """Consecutive addresses or, with `texts`, individual ones."""
 
     first: str = ""
     cells: str
-    """A letter for each."""
+    """One letter per address."""
     owners: tuple[int, ...] = ()
-    """For each that has one the number of its node in `nodes`, else -1; empty when none has."""
+    """For each address the index of its node in `nodes`, or -1; empty when no address has a node."""
     texts: tuple[str, ...] = ()
 
 
 class AddressMap(ViewModel, frozen=True, kw_only=True):
-    """A subnet, address by address."""
+    """Every address of a subnet."""
 
     revision: int
     nodes: tuple[str, ...] = ()
@@ -42,11 +42,11 @@ class _Cell(msgspec.Struct, frozen=True, gc=False):
     owner: int = -1
 
 
-def address_map(told: Occupancy, *, used: Callable[[str], bool], cluster: str = "") -> AddressMap:
-    """Draw what the ledger tells; `used` says whether a Pod shows an address."""
+def address_map(message: Occupancy, *, used: Callable[[str], bool], cluster: str = "") -> AddressMap:
+    """Build the map from the ledger's occupancy; `used` returns whether a Pod shows an address."""
     nodes: dict[str, int] = {}
     cells: dict[int, _Cell] = {}
-    for occupant in told.occupants:
+    for occupant in message.occupants:
         ours = bool(occupant.node) and (not cluster or occupant.cluster == cluster)
         owner = nodes.setdefault(occupant.node, len(nodes)) if ours else -1
         for text in occupant.primaries:
@@ -54,12 +54,12 @@ def address_map(told: Occupancy, *, used: Callable[[str], bool], cluster: str = 
         for text in occupant.secondaries:
             letter = (ASSIGNED if used(text) else IDLE) if ours else OTHERS
             cells[parse_address(text).value] = _Cell(letter, owner)
-    for each in told.resting:
+    for each in message.cooling_down:
         cells[parse_address(each.address).value] = _Cell(RESTING)
-    prefixes = [parse_prefix(each) for each in told.cidrs]
-    sparse = sum(each.range.size for each in prefixes) > MOST_CELLS
-    patches = (_sparse(cells, prefixes[0].family),) if sparse else tuple(_whole(cells, prefixes, told.members))
-    return AddressMap(revision=told.revision, nodes=tuple(nodes), patches=patches, complete=told.complete)
+    prefixes = [parse_prefix(each) for each in message.cidrs]
+    sparse = sum(each.range.size for each in prefixes) > MAX_CELLS
+    patches = (_sparse(cells, prefixes[0].family),) if sparse else tuple(_whole(cells, prefixes, message.members))
+    return AddressMap(revision=message.revision, nodes=tuple(nodes), patches=patches, complete=message.complete)
 
 
 def _sparse(cells: Mapping[int, _Cell], family: Family) -> Patch:

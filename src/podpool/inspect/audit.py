@@ -1,9 +1,7 @@
-"""Whether what must always be true is true: one owner, containment, consent, and alignment when settled. Pure.
+"""Audit of the invariants across ledger, NodeNetworkConfigs, agent reports, IPPools and Pods. Pure.
 
-Looked at from outside, across the ledger's books, NNCs, agents' reports, IPPools and Pods.
-
-While something is under way, lists that were read one after the other may differ. So a fault counts when a second look
-finds it again (`confirmed`): what was on its way has arrived by then.
+It checks one owner, containment, consent and alignment. Lists are read one after the other, so changes in flight look
+like differences: a finding counts only when a second snapshot shows it again (`confirmed`).
 """
 
 from collections import defaultdict
@@ -24,8 +22,10 @@ from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
 from podpool.whereabouts.migration_report import MigrationInputs, Problem, build_migration_report
 
-LEAKED = "`podpool audit --repair` releases it from a shared pool, if its Pod stays gone; from a slice its agent does."
-_SURVEYED = {
+RELEASE_LEAK = (
+    "`podpool audit --repair` releases it from a shared range once the Pod is gone; in a slice, its agent does."
+)
+_INVARIANT_OF = {
     Problem.DUPLICATE: ONE_OWNER,
     Problem.LEAK: ONE_OWNER,
     Problem.LONE_RESERVATION: ONE_OWNER,
@@ -35,139 +35,139 @@ _SURVEYED = {
 
 
 class AuditReport(ViewModel, frozen=True, kw_only=True):
-    """What an audit came to."""
+    """Result of an audit."""
 
     clean: bool
-    """Nothing is wrong, and everything could be checked."""
+    """No findings, and everything could be checked."""
     findings: tuple[AuditFinding, ...] = ()
     unchecked: tuple[str, ...] = ()
-    """What could not be looked at, and why."""
+    """What could not be checked, and why."""
     nodes: int = 0
     pods: int = 0
     grants: int = 0
     entries: int = 0
-    """In IPPools."""
+    """Allocations in IPPools."""
 
 
-def audit(evidence: AuditSnapshot) -> AuditReport:
-    """Check one look at everything."""
-    shown = published_ncs(evidence.configs)
+def audit(snapshot: AuditSnapshot) -> AuditReport:
+    """Check one snapshot."""
+    published = published_ncs(snapshot.nncs)
     findings = [
-        *_shared_addresses(evidence, shown),
-        *_contained(evidence, shown),
-        *_in_pools(evidence),
-        *_slices(evidence),
-        *_aligned(evidence, shown),
+        *_shared_addresses(snapshot, published),
+        *_pods_within_grants(snapshot, published),
+        *_in_ippools(snapshot),
+        *_slices(snapshot),
+        *_aligned(snapshot, published),
     ]
-    unchecked = [f"the ledger's books: {evidence.problem}"] if evidence.problem else []
-    if evidence.books:
-        findings += compare_with_ledger(evidence.books, shown)
-        findings += _in_books(evidence.books)
-        unchecked += _unreadable(evidence.books)
+    unchecked = [f"ledger: {snapshot.problem}"] if snapshot.problem else []
+    if snapshot.ledger_state:
+        findings += compare_with_ledger(snapshot.ledger_state, published)
+        findings += _in_ledger(snapshot.ledger_state)
+        unchecked += _unreadable(snapshot.ledger_state)
     return AuditReport(
         clean=not (findings or unchecked),
         findings=tuple(findings),
         unchecked=tuple(unchecked),
-        nodes=len(evidence.configs),
-        pods=sum(_alive(pod) for pod in evidence.pods),
-        grants=sum(len(each.grants) for each in shown),
-        entries=sum(len(pool.spec.allocations) for pool in evidence.pools),
+        nodes=len(snapshot.nncs),
+        pods=sum(_alive(pod) for pod in snapshot.pods),
+        grants=sum(len(each.grants) for each in published),
+        entries=sum(len(pool.spec.allocations) for pool in snapshot.pools),
     )
 
 
 def confirmed(first: AuditReport, second: AuditReport) -> AuditReport:
-    """Keep what two looks found: the rest was under way."""
+    """Keep the findings of both snapshots; the others were changes in flight."""
     before = {each.key for each in first.findings}
     findings = tuple(each for each in second.findings if each.key in before)
     return msgspec.structs.replace(second, findings=findings, clean=not (findings or second.unchecked))
 
 
-def _unreadable(books: LedgerSnapshot) -> Iterator[str]:
-    for name, state in books.subnets.items():
+def _unreadable(ledger: LedgerSnapshot) -> Iterator[str]:
+    for name, state in ledger.subnets.items():
         if state.frozen:
-            yield f"subnet {name}: the ledger recovers, and its books may still be mended"
-    for name, message in books.occupancies.items():
+            yield f"subnet {name}: the ledger is in recovery, and its data may still change"
+    for name, message in ledger.occupancies.items():
         if not message.complete:
-            yield f"subnet {name}: it is too large to be message address by address"
+            yield f"subnet {name}: too large to be listed by address"
 
 
 def _alive(pod: AddressedPod) -> bool:
-    """Tell whether a Pod has its addresses for itself; one that is being deleted may have let go of them."""
+    """Return whether a Pod owns its addresses; one that is being deleted may have released them."""
     leaving = pod.status.phase in FINISHED or pod.metadata.deletion_timestamp
     return not (pod.spec.host_network or leaving)
 
 
-def _shared_addresses(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
-    """One owner: no address on two Pods, and none on two nodes that have not let go of it."""
+def _shared_addresses(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
+    """One owner: no address on two Pods, nor on two nodes that have not released it."""
     pods: defaultdict[str, list[str]] = defaultdict(list)
-    for pod in filter(_alive, evidence.pods):
+    for pod in filter(_alive, snapshot.pods):
         for address in {each.ip: None for each in pod.status.pod_ips}:
             pods[address].append(pod.key)
     for address, keys in pods.items():
         if address and len(keys) > 1:
             message = f"{list_names(keys)} have it at the same time"
-            action = "Delete all of them but one; each is made again with an address of its own."
+            action = "Delete all Pods but one; their controllers recreate them with new addresses."
             yield AuditFinding(
                 invariant=ONE_OWNER,
                 code="pods-share-address",
-                about=f"address/{address}",
+                subject=f"address/{address}",
                 message=message,
                 action=action,
             )
     nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
-    for each in shown:
-        for address in (*each.kept.values(), each.container.primary_ip):
+    for each in published:
+        for address in (*each.kept.values(), each.nc.primary_ip):
             if address:
-                nodes[each.container.vnet_id, address].append(each.node)
+                nodes[each.nc.vnet_id, address].append(each.node)
     for (_, address), names in nodes.items():
         if len(names) > 1:
-            message = f"the NodeNetworkConfigs of {list_names(names)} show it, and neither has let go of it"
+            message = f"the NodeNetworkConfigs of {list_names(names)} list it, and none has released it"
             yield AuditFinding(
-                invariant=ONE_OWNER, code="nodes-share-address", about=f"address/{address}", message=message
+                invariant=ONE_OWNER, code="nodes-share-address", subject=f"address/{address}", message=message
             )
 
 
-def _contained(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
-    """Containment: a Pod's address is among what its node has; entries of a pool count as well as grants."""
+def _pods_within_grants(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
+    """Containment: a Pod's address is among its node's grants or IPPool entries."""
     kept: defaultdict[str, set[str]] = defaultdict(set)
     released: defaultdict[str, set[str]] = defaultdict(set)
-    for each in shown:
+    for each in published:
         kept[each.node].update(each.kept.values())
         released[each.node].update(each.grants.values())
-    entered = _entered(evidence)
-    for pod in filter(_alive, evidence.pods):
+    entries = _ippool_entries(snapshot)
+    for pod in filter(_alive, snapshot.pods):
         node = pod.spec.node_name
         for address in (each.ip for each in pod.status.pod_ips if each.ip and node in kept):
-            if address in kept[node] or (pod.key, address) in entered:
+            if address in kept[node] or (pod.key, address) in entries:
                 continue
             about = f"pod/{pod.key}"
             if address in released[node]:
-                message = f"it has {address}, which its node {node} has let go of"
-                yield AuditFinding(invariant=CONSENT, code="released-in-use", about=about, message=message)
+                message = f"it has {address}, which its node {node} has released"
+                yield AuditFinding(invariant=CONSENT, code="released-in-use", subject=about, message=message)
             else:
-                message = f"it has {address}, which is not among what its node {node} was given"
-                action = "Delete the Pod: it is made again with an address of its node."
+                message = f"it has {address}, which is not granted to its node {node}"
+                action = "Delete the Pod: its controller recreates it with an address of its node."
                 yield AuditFinding(
-                    invariant=CONTAINMENT, code="pod-outside-grants", about=about, message=message, action=action
+                    invariant=CONTAINMENT, code="pod-outside-grants", subject=about, message=message, action=action
                 )
 
 
-def _entered(evidence: AuditSnapshot) -> set[tuple[str, str]]:
-    """Find the Pods and addresses that pools tell of."""
+def _ippool_entries(snapshot: AuditSnapshot) -> set[tuple[str, str]]:
+    """Return (Pod, address) pairs of all IPPools."""
     found: set[tuple[str, str]] = set()
-    for pool in evidence.pools:
+    for pool in snapshot.pools:
         try:
-            entries = parse_ippool(pool.spec).listed
+            entries = parse_ippool(pool.spec).entries
         except InvalidInput:
             continue
         found.update((each.allocation.podref, str(each.address)) for each in entries)
     return found
 
 
-def _in_books(books: LedgerSnapshot) -> Iterator[AuditFinding]:
-    """One owner and containment inside the ledger: each address once, and only what the subnet may give."""
-    for name, message in books.occupancies.items():
-        if books.subnets[name].frozen:
+def _in_ledger(ledger: LedgerSnapshot) -> Iterator[AuditFinding]:
+    """One owner and containment in the ledger: each address once, and only addresses of the subnet."""
+    for name, message in ledger.occupancies.items():
+        if ledger.subnets[name].frozen:
             continue
         members = RangeSet.of(map(parse_range, message.members))
         seen: set[str] = set()
@@ -176,58 +176,58 @@ def _in_books(books: LedgerSnapshot) -> Iterator[AuditFinding]:
             for address in (*each.primaries, *each.secondaries):
                 about = f"address/{address}"
                 if address in seen:
-                    words = f"the ledger has it twice in subnet {name}, once for {whose}"
+                    words = f"the ledger has two owners for it in subnet {name}, one is {whose}"
                     action = "See `podpool ledger check`."
                     yield AuditFinding(
-                        invariant=ONE_OWNER, code="ledger-two-owners", about=about, message=words, action=action
+                        invariant=ONE_OWNER, code="ledger-two-owners", subject=about, message=words, action=action
                     )
                 seen.add(address)
                 if parse_address(address).value not in members:
-                    words = f"{whose} holds it, and subnet {name} may not give it"
-                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", about=about, message=words)
+                    words = f"{whose} holds it, but it is not an address of subnet {name}"
+                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", subject=about, message=words)
 
 
-def _in_pools(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
-    """Check IPPools and reservations against each other and the Pods, as whoever adopts a cluster does."""
+def _in_ippools(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
+    """Check IPPools and reservations against each other and against Pods, as a migration does."""
     found = build_migration_report(
         MigrationInputs(
-            pools=evidence.pools,
-            reservations=evidence.reservations,
-            pods=evidence.pods,
-            attachments=evidence.attachments,
-            nodes=[each.metadata.name for each in evidence.nodes],
+            pools=snapshot.pools,
+            reservations=snapshot.reservations,
+            pods=snapshot.pods,
+            nads=snapshot.nads,
+            nodes=[each.metadata.name for each in snapshot.nodes],
         )
     )
     for each in found.findings:
-        if each.problem in _SURVEYED:
+        if each.problem in _INVARIANT_OF:
             yield AuditFinding(
-                invariant=_SURVEYED[each.problem],
+                invariant=_INVARIANT_OF[each.problem],
                 code=f"pool-{each.problem.name.lower().replace('_', '-')}",
-                about=each.where,
+                subject=each.where,
                 message=each.message,
-                action=LEAKED * (each.problem is Problem.LEAK),
+                action=RELEASE_LEAK * (each.problem is Problem.LEAK),
             )
 
 
-def _slices(evidence: AuditSnapshot) -> Iterator[AuditFinding]:
-    """Consent: no slice is given to a node while another may use it."""
+def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
+    """Consent: no slice is assigned to a node while another may use it."""
     known = KnownNames(
-        nodes=frozenset(each.metadata.name for each in evidence.nodes),
-        networks=frozenset(each.config.network_name for each in evidence.attachments) - {""},
+        nodes=frozenset(each.metadata.name for each in snapshot.nodes),
+        networks=frozenset(each.nnc.network_name for each in snapshot.nads) - {""},
     )
-    leased = frozenset(each.metadata.name for each in evidence.leases if each.spec.holder_identity)
-    in_use = slices_in_use(evidence.pools, leased=leased, known=known)
-    for pool in evidence.slice_pools:
+    leased = frozenset(each.metadata.name for each in snapshot.leases if each.spec.holder_identity)
+    in_use = slices_in_use(snapshot.pools, leased=leased, known=known)
+    for pool in snapshot.node_slice_pools:
         name = pool.metadata.name
         held = in_use.get(name if name in known.networks else "", ())
         for given in (each for each in pool.status.allocations if each.node_name):
             for each in held:
                 if each.node != given.node_name and _overlap(given.slice_range, each.slice):
                     message = (
-                        f"slice {given.slice_range} is given to node {given.node_name}, and {each.node} still has it"
+                        f"slice {given.slice_range} is assigned to {given.node_name}, but {each.node} still holds it"
                     )
                     yield AuditFinding(
-                        invariant=CONSENT, code="slice-taken", about=f"nodeslicepool/{name}", message=message
+                        invariant=CONSENT, code="slice-shared", subject=f"nodeslicepool/{name}", message=message
                     )
 
 
@@ -238,33 +238,33 @@ def _overlap(text: str, held: Prefix) -> bool:
         return False
 
 
-def _aligned(evidence: AuditSnapshot, shown: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
-    """Alignment, of nodes that have what they asked for and follow the batch in force, in subnets that are not short.
+def _aligned(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
+    """Alignment of nodes that have what they requested and use the batch in force, in subnets that are not short.
 
     The reactive mode counts batches without the primary.
     """
-    decided = {each.metadata.name: each.status for each in evidence.decided}
-    for each in shown:
-        status, report = decided.get(each.container.subnet_name), agent_report(each.config)
+    decided = {each.metadata.name: each.status for each in snapshot.cluster_subnets}
+    for each in published:
+        status, report = decided.get(each.nc.subnet_name), agent_report(each.nnc)
         batch = (status.scaler.batch or 0) if status else 0
-        held, primaries = len(each.grants), int(bool(each.container.primary_ip))
+        held, primaries = len(each.grants), int(bool(each.nc.primary_ip))
         follows = report is not None and report.batch == batch
-        settled = follows and each.config.spec.requested == len(each.kept) == held
-        most = each.config.status.scaler.max_ip_count
-        short = bool(status and status.exhausted) or each.container.status == FULL
+        settled = follows and each.nnc.spec.requested == len(each.kept) == held
+        most = each.nnc.status.scaler.max_ip_count
+        short = bool(status and status.exhausted) or each.nc.status == FULL
         if not (batch and settled) or short or (most and held >= most):
             continue
         if (held + primaries) % batch and held % batch:
-            message = f"it has {held} addresses and {primaries} primary, which are no whole batches of {batch}"
-            yield AuditFinding(invariant=ALIGNED, code="unaligned", about=f"node/{each.node}", message=message)
+            message = f"it has {held} addresses and {primaries} primary, which is not a multiple of batch {batch}"
+            yield AuditFinding(invariant=ALIGNED, code="unaligned", subject=f"node/{each.node}", message=message)
 
 
 def summarize(report: AuditReport) -> str:
     """Return the result of an audit in one line."""
     counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
-    checked = ", ".join(_count(count, what) for what, count in counts.items())
-    return f"{_count(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
+    checked = ", ".join(_read_counters(count, what) for what, count in counts.items())
+    return f"{_read_counters(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
 
 
-def _count(count: int, what: str) -> str:
+def _read_counters(count: int, what: str) -> str:
     return f"{count} {what if count == 1 else what.replace('entry', 'entrie') + 's'}"

@@ -1,7 +1,7 @@
-"""Everything that an audit looks at, read once from the cluster and its ledger.
+"""Inputs of an audit, read once from the cluster and its ledger.
 
-The order matters: entries are read before the Pods that they name, Pods before the grants that they stand on, and those
-before the ledger's books. What a later list no longer shows may have gone meanwhile: a second look tells.
+The order matters: IPPool entries are read before the Pods that they name, Pods before the grants that they use, and
+those before the ledger. What a later list lacks may have been deleted meanwhile: a second snapshot decides.
 """
 
 from collections.abc import Mapping
@@ -15,99 +15,99 @@ from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS, NODE_UID_LABEL, IPPool, NodeSlicePool
 from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.inspect.snapshot import listed, told_of
+from podpool.inspect.status import error_text, list_objects
 from podpool.inspect.view_models import subnet_key
 from podpool.kube.client import KubeClient
 from podpool.ledger.admin_messages import Occupancy
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import NetworkContainerRecord, SubnetState
-from podpool.whereabouts.nads import ParsedNad, parse_nad
-from podpool.whereabouts.orphan_gc import GcSnapshot, SeenPod
+from podpool.whereabouts.multus import ParsedNad, parse_nad
+from podpool.whereabouts.orphan_gc import GcSnapshot, ObservedPod
 
 
 class LedgerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger has."""
+    """What the ledger holds."""
 
-    containers: tuple[NetworkContainerRecord, ...] = ()
+    ncs: tuple[NetworkContainerRecord, ...] = ()
     """Of this cluster."""
     subnets: Mapping[str, SubnetState] = {}
-    """By network and name,"""
+    """By network and name."""
     occupancies: Mapping[str, Occupancy] = {}
-    """and what is not free in each, whoever has it."""
+    """Addresses that are not free in each subnet, of all clusters."""
 
 
 class AuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """One look at everything."""
+    """All inputs at one time."""
 
     at: float = 0.0
-    """Seconds, on a clock that does not jump."""
+    """Monotonic seconds."""
     pools: tuple[IPPool, ...] = ()
     reservations: tuple[Reservation, ...] = ()
     leases: tuple[Lease, ...] = ()
-    """Of nodes' slices."""
-    slice_pools: tuple[NodeSlicePool, ...] = ()
-    attachments: tuple[ParsedNad, ...] = ()
+    """Of slices."""
+    node_slice_pools: tuple[NodeSlicePool, ...] = ()
+    nads: tuple[ParsedNad, ...] = ()
     pods: tuple[AddressedPod, ...] = ()
     nodes: tuple[Node, ...] = ()
-    configs: tuple[NodeNetworkConfig, ...] = ()
-    decided: tuple[ClusterSubnet, ...] = ()
-    books: LedgerSnapshot | None = None
-    """None when there is no ledger, or it could not be asked:"""
-    trouble: str = ""
-    """why not."""
+    nncs: tuple[NodeNetworkConfig, ...] = ()
+    cluster_subnets: tuple[ClusterSubnet, ...] = ()
+    ledger_state: LedgerSnapshot | None = None
+    """None without a ledger, or when it could not be read."""
+    problem: str = ""
+    """Why the ledger could not be read."""
 
     @property
-    def look(self) -> GcSnapshot:
-        """Show pools and Pods to whoever decides what may be cleaned up."""
+    def gc_snapshot(self) -> GcSnapshot:
+        """IPPools, reservations and Pods for `whereabouts.orphan_gc`."""
         return GcSnapshot(
             at=self.at,
             pools={each.metadata.name: each for each in self.pools},
             reservations={each.metadata.name: each for each in self.reservations},
-            pods={each.key: SeenPod(finished=each.status.phase in FINISHED) for each in self.pods},
+            pods={each.key: ObservedPod(finished=each.status.phase in FINISHED) for each in self.pods},
         )
 
 
-async def gather(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> AuditSnapshot:
-    """GcSnapshot at everything; raises what the API server refuses, and goes on without a ledger."""
-    pools = await listed(kube, IP_POOLS)
-    reservations = await listed(kube, IP_RESERVATIONS)
-    leases = await listed(kube, LEASES, labels=NODE_UID_LABEL)
-    slice_pools = await listed(kube, NODE_SLICE_POOLS)
-    attachments = await listed(kube, NETWORK_ATTACHMENTS)
-    pods = await listed(kube, ADDRESSED_PODS)
-    nodes = await listed(kube, NODES)
-    configs = await listed(kube, NODE_NETWORK_CONFIGS)
-    decided = await listed(kube, CLUSTER_SUBNETS)
+async def read_audit_snapshot(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> AuditSnapshot:
+    """Read everything; raises errors of the API server, and continues without a ledger."""
+    pools = await list_objects(kube, IP_POOLS)
+    reservations = await list_objects(kube, IP_RESERVATIONS)
+    leases = await list_objects(kube, LEASES, labels=NODE_UID_LABEL)
+    slice_pools = await list_objects(kube, NODE_SLICE_POOLS)
+    nads = await list_objects(kube, NETWORK_ATTACHMENTS)
+    pods = await list_objects(kube, ADDRESSED_PODS)
+    nodes = await list_objects(kube, NODES)
+    nncs = await list_objects(kube, NODE_NETWORK_CONFIGS)
+    decided = await list_objects(kube, CLUSTER_SUBNETS)
     cluster = (await kube.get(NAMESPACES, "kube-system")).metadata.uid
-    books, trouble = await _books(ledger, cluster) if ledger else (None, "")
+    ledger_state, problem = await _read_ledger(ledger, cluster) if ledger else (None, "")
     return AuditSnapshot(
         at=at,
         pools=tuple(pools),
         reservations=tuple(reservations),
         leases=tuple(leases),
-        slice_pools=tuple(slice_pools),
-        attachments=tuple(_readable(attachments)),
+        node_slice_pools=tuple(slice_pools),
+        nads=tuple(_readable(nads)),
         pods=tuple(pods),
         nodes=tuple(nodes),
-        configs=tuple(configs),
-        decided=tuple(decided),
-        books=books,
-        trouble=trouble,
+        nncs=tuple(nncs),
+        cluster_subnets=tuple(decided),
+        ledger_state=ledger_state,
+        problem=problem,
     )
 
 
-async def _books(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapshot | None, str]:
+async def _read_ledger(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapshot | None, str]:
     try:
-        containers = (await ledger.containers(cluster)).containers
+        ncs = (await ledger.ncs(cluster)).network_containers
         states = {subnet_key(each.subnet.network, each.subnet.name): each for each in (await ledger.subnets()).subnets}
         occupancies = {name: await ledger.occupancy(each.subnet) for name, each in states.items()}
     except PodpoolError as error:
-        return None, told_of("the ledger", error)
-    return LedgerSnapshot(containers=containers, subnets=states, occupancies=occupancies), ""
+        return None, error_text("the ledger", error)
+    return LedgerSnapshot(ncs=ncs, subnets=states, occupancies=occupancies), ""
 
 
 def _readable(definitions: list[NetworkAttachmentDefinition]) -> list[ParsedNad]:
-    """Read what can be read: of the others, the controller tells why not."""
+    """Return the NADs that can be parsed; the controller reports the others."""
     found = []
     for each in definitions:
         with suppress(InvalidInput):

@@ -1,7 +1,7 @@
-"""All that is seen of a cluster, in step with the stores that mirror it: a picture, and what changed since the last.
+"""Live model of one cluster, derived from informer caches: snapshots, and deltas since the last refresh.
 
-Only nodes that something happened to are looked at again, so a picture of 5,000 nodes costs what changed. Whoever fills
-the stores does not matter: reflectors on a real cluster, or a test.
+A refresh recomputes only nodes whose objects changed, so its cost depends on the changes and not on the cluster size.
+The caches may be filled by informers or by tests.
 """
 
 from collections import Counter, deque
@@ -15,307 +15,311 @@ from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.meta import KeyedObject
 from podpool.api.whereabouts import IPPool, NodeSlicePool
-from podpool.inspect.changes import ActivityEntry, headline, news_of, node_news, subnet_news
+from podpool.inspect.activity import Activity, activity_of, headline, node_activity, subnet_activity
 from podpool.inspect.forecast import Forecast
-from podpool.inspect.objects import ObservedPod
+from podpool.inspect.pods import InspectedPod
 from podpool.inspect.secondary_networks import NetworkView, network_views
 from podpool.inspect.timeseries import SubnetSample, SubnetTimeSeries
 from podpool.inspect.view_models import (
     NodeView,
     SubnetView,
     ViewModel,
-    as_decided,
-    by_subnet,
     node_view,
+    nodes_by_subnet,
     subnet_key,
     subnet_view,
-    unbooked_views,
+    subnet_views_without_ledger,
+    with_cluster_scaler,
 )
 from podpool.kube.cache import ObjectCache
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
-NEWS_KEPT = 200
-STEP = 1.0
-"""Seconds between two samples, at first."""
-PATIENCE = 3.0
-"""Seconds after which a node's Pods without an address wait: before that they are being started."""
-ON_THE_WAY = 5.0
-"""Seconds in which a node shows what it was given."""
+MAX_ACTIVITY = 200
+SAMPLE_INTERVAL = 1.0
+"""Seconds between two samples at first."""
+WAITING_AFTER = 3.0
+"""Seconds after which a Pod without an address counts as waiting; before that it is starting."""
+PUBLISH_DELAY = 5.0
+"""Seconds in which a grant appears in its NodeNetworkConfig."""
 _MANY = 5
-"""Nodes to which the same happens at once are counted instead of named when they are more."""
+"""More nodes than this with the same change are counted instead of listed."""
 
 
 class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
-    """The stores that a scene is made from; empty unless told."""
+    """The caches of the model; empty by default."""
 
     nodes: ObjectCache[Node] = msgspec.field(default_factory=ObjectCache)
     configs: ObjectCache[NodeNetworkConfig] = msgspec.field(default_factory=ObjectCache)
-    pods: ObjectCache[ObservedPod] = msgspec.field(default_factory=ObjectCache)
+    pods: ObjectCache[InspectedPod] = msgspec.field(default_factory=ObjectCache)
     pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
-    slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
+    node_slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
     events: ObjectCache[Event] = msgspec.field(default_factory=ObjectCache)
-    decided: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
+    cluster_subnets: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
 
 
 class ClusterDelta(ViewModel, frozen=True, kw_only=True):
-    """What changed: views that are new or different, and names of what is no more."""
+    """Changed views, and names of removed objects."""
 
     at: float
     headline: str = ""
     waiting: int = 0
-    """Pods that the headline tells of."""
-    troubles: Mapping[str, str] = {}
+    """Pods counted in the headline."""
+    problems: Mapping[str, str] = {}
     subnets: tuple[SubnetView, ...] = ()
-    lost_subnets: tuple[str, ...] = ()
+    removed_subnets: tuple[str, ...] = ()
     nodes: tuple[NodeView, ...] = ()
-    lost_nodes: tuple[str, ...] = ()
+    removed_nodes: tuple[str, ...] = ()
     networks: tuple[NetworkView, ...] | None = None
-    news: tuple[ActivityEntry, ...] = ()
+    activity: tuple[Activity, ...] = ()
     samples: Mapping[str, SubnetSample] = {}
     forecasts: Mapping[str, Forecast] = {}
 
     @property
     def empty(self) -> bool:
-        """Nothing happened."""
-        return self == ClusterDelta(at=self.at, headline=self.headline, waiting=self.waiting, troubles=self.troubles)
+        """Whether nothing changed."""
+        return self == ClusterDelta(at=self.at, headline=self.headline, waiting=self.waiting, problems=self.problems)
 
 
 class ClusterSnapshot(ViewModel, frozen=True, kw_only=True):
-    """Everything, as it is now."""
+    """The complete state."""
 
     at: float
     headline: str
     waiting: int
-    troubles: Mapping[str, str]
+    problems: Mapping[str, str]
     subnets: tuple[SubnetView, ...]
     nodes: tuple[NodeView, ...]
     networks: tuple[NetworkView, ...]
-    news: tuple[ActivityEntry, ...]
+    activity: tuple[Activity, ...]
     series: Mapping[str, Sequence[SubnetSample]]
     forecasts: Mapping[str, Forecast]
 
 
 class ClusterModel:
-    """A cluster as it is seen; `look` brings it up to date. `booked` means that a ledger tells of its subnets."""
+    """The model; `refresh` updates it. With `has_ledger`, subnets come from a ledger."""
 
-    def __init__(self, mirrors: ClusterCaches, *, booked: bool = True) -> None:
-        self.mirrors = mirrors
-        self._booked = booked
-        self.troubles: dict[str, str] = {}
+    def __init__(self, caches: ClusterCaches, *, has_ledger: bool = True) -> None:
+        self.caches = caches
+        self._booked = has_ledger
+        self.problems: dict[str, str] = {}
         """Who cannot be reached, and why."""
         self.nodes: dict[str, NodeView] = {}
         self.subnets: dict[str, SubnetView] = {}
         self.networks: tuple[NetworkView, ...] = ()
-        self.news: tuple[ActivityEntry, ...] = ()
+        self.activity: tuple[Activity, ...] = ()
         self.series: dict[str, SubnetTimeSeries] = {}
         self.forecasts: dict[str, Forecast] = {}
-        self.pods_of = mirrors.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
-        self.pods_with = mirrors.pods.index(lambda pod: pod.addresses)
-        self.configs_with = mirrors.configs.index(_addresses)
-        self._beyond: dict[str, deque[tuple[float, int]]] = {}
+        self.pods_of = caches.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
+        self.pods_with = caches.pods.index(lambda pod: pod.addresses)
+        self.configs_with = caches.configs.index(_addresses)
+        self._unpublished: dict[str, deque[tuple[float, int]]] = {}
         """What is reserved of each subnet and shown by no node, at the last looks."""
-        self._states: dict[str, SubnetState] = {}
-        self._made: dict[str, SubnetSpec] = {}
-        self._touched: dict[str, None] = {}
-        self._waits_since: dict[str, float] = {}
+        self._subnet_states: dict[str, SubnetState] = {}
+        self._definitions: dict[str, SubnetSpec] = {}
+        self._changed_nodes: dict[str, None] = {}
+        self._waiting_since: dict[str, float] = {}
         self._at = 0.0
-        self._redivided = True
-        self._fresh: list[ActivityEntry] = []
-        self._first = True
-        mirrors.nodes.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
-        mirrors.configs.subscribe(lambda old, new: self._touch(_name(old), _name(new)))
-        mirrors.pods.subscribe(lambda old, new: self._touch(*(each.spec.node_name for each in (old, new) if each)))
-        mirrors.pools.subscribe(lambda _old, _new: self._divide())
-        mirrors.slice_pools.subscribe(lambda _old, _new: self._divide())
-        mirrors.events.subscribe(self._hear)
+        self._networks_changed = True
+        self._new_activity: list[Activity] = []
+        self._first_refresh = True
+        caches.nodes.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
+        caches.configs.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
+        caches.pods.subscribe(
+            lambda old, new: self._mark_node_changed(*(each.spec.node_name for each in (old, new) if each))
+        )
+        caches.pools.subscribe(lambda _old, _new: self._mark_networks_changed())
+        caches.node_slice_pools.subscribe(lambda _old, _new: self._mark_networks_changed())
+        caches.events.subscribe(self._on_event)
 
     def set_subnet(self, state: SubnetState, made: SubnetSpec | None = None) -> None:
-        """Take what the ledger tells of a subnet."""
+        """Set a subnet's state from the ledger."""
         key = subnet_key(state.subnet.network, state.subnet.name)
-        self._states[key] = state
+        self._subnet_states[key] = state
         if made:
-            self._made[key] = made
+            self._definitions[key] = made
 
     def refresh_subnet(self, state: SubnetState) -> None:
-        """Take the figures of a subnet that is known, unless what is known is newer."""
-        known = self._states.get(subnet_key(state.subnet.network, state.subnet.name))
+        """Update the counters of a known subnet unless the known state is newer."""
+        known = self._subnet_states.get(subnet_key(state.subnet.network, state.subnet.name))
         if known and known.revision <= state.revision:
             self.set_subnet(state)
 
     def drop_subnet(self, state: SubnetState) -> None:
-        """Forget a subnet that the ledger has forgotten."""
-        for known in (self._states, self._made):
+        """Remove a subnet that the ledger no longer has."""
+        for known in (self._subnet_states, self._definitions):
             known.pop(subnet_key(state.subnet.network, state.subnet.name), None)
 
     def knows(self, state: SubnetState) -> bool:
-        """Tell whether it is known how a subnet was made."""
-        return subnet_key(state.subnet.network, state.subnet.name) in self._made
+        """Return whether a subnet's definition is known."""
+        return subnet_key(state.subnet.network, state.subnet.name) in self._definitions
 
-    def look(self, *, at: float) -> ClusterDelta:
-        """Bring everything up to date; tell what changed since the last look."""
+    def refresh(self, *, at: float) -> ClusterDelta:
+        """Update the model and return what changed since the last refresh."""
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-        nodes, lost_nodes, told = self._look_at_nodes(moment)
+        nodes, lost_nodes, message = self._refresh_nodes(moment)
         self._at = at
         waiting = (name for name, node in self.nodes.items() if node.waiting)
-        self._waits_since = {name: min(at, self._waits_since.get(name, at)) for name in waiting}
-        subnets, lost_subnets = self._look_at_subnets(moment, at=at)
-        networks = self._look_at_networks()
+        self._waiting_since = {name: min(at, self._waiting_since.get(name, at)) for name in waiting}
+        subnets, lost_subnets = self._refresh_subnets(moment, at=at)
+        networks = self._refresh_networks()
         samples = {
             name: sample
             for name, view in self.subnets.items()
-            if (sample := self.series.setdefault(name, SubnetTimeSeries(step=STEP)).take(view, at=at))
+            if (sample := self.series.setdefault(name, SubnetTimeSeries(step=SAMPLE_INTERVAL)).take(view, at=at))
         }
-        outlooks = {name: self.series[name].outlook() for name in samples}
-        self.forecasts |= outlooks
-        news = _latest((*self._fresh, *told))
-        self._fresh = []
-        self.news = _latest((*self.news, *news))
-        self._first = False
+        forecasts = {name: self.series[name].trend() for name in samples}
+        self.forecasts |= forecasts
+        news = _latest((*self._new_activity, *message))
+        self._new_activity = []
+        self.activity = _latest((*self.activity, *news))
+        self._first_refresh = False
         return ClusterDelta(
             at=at,
             headline=self.headline,
-            waiting=sum(each.waiting for each in self._held_up()),
-            troubles=dict(self.troubles),
+            waiting=sum(each.waiting for each in self._nodes_with_waiting_pods()),
+            problems=dict(self.problems),
             subnets=subnets,
-            lost_subnets=lost_subnets,
+            removed_subnets=lost_subnets,
             nodes=nodes,
-            lost_nodes=lost_nodes,
+            removed_nodes=lost_nodes,
             networks=networks,
-            news=news,
+            activity=news,
             samples=samples,
-            forecasts=outlooks,
+            forecasts=forecasts,
         )
 
-    def picture(self, *, at: float) -> ClusterSnapshot:
-        """Show everything, as it was at the last look."""
+    def snapshot(self, *, at: float) -> ClusterSnapshot:
+        """Return the complete state as of the last refresh."""
         return ClusterSnapshot(
             at=at,
             headline=self.headline,
-            waiting=sum(each.waiting for each in self._held_up()),
-            troubles=dict(self.troubles),
+            waiting=sum(each.waiting for each in self._nodes_with_waiting_pods()),
+            problems=dict(self.problems),
             subnets=tuple(self.subnets.values()),
             nodes=tuple(self.nodes.values()),
             networks=self.networks,
-            news=self.news,
+            activity=self.activity,
             series={name: each.samples for name, each in self.series.items()},
             forecasts=self.forecasts,
         )
 
     @property
     def headline(self) -> str:
-        """Say in a sentence how it is."""
+        """One sentence on the state of the cluster."""
         if not self.subnets and (self._booked or not self.nodes):
-            return "Nothing has been seen yet."
-        return headline(tuple(self.subnets.values()), self._held_up())
+            return "No data has been read yet."
+        return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods())
 
-    def _held_up(self) -> tuple[NodeView, ...]:
-        """The nodes on which Pods have been waiting for longer than it takes to start one."""
-        long = (name for name, since in self._waits_since.items() if self._at - since >= PATIENCE)
+    def _nodes_with_waiting_pods(self) -> tuple[NodeView, ...]:
+        """Nodes whose Pods have been waiting longer than a start takes."""
+        long = (name for name, since in self._waiting_since.items() if self._at - since >= WAITING_AFTER)
         return tuple(self.nodes[name] for name in long if name in self.nodes)
 
-    def _look_at_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[ActivityEntry]]:
-        touched, self._touched = self._touched, {}
+    def _refresh_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[Activity]]:
+        touched, self._changed_nodes = self._changed_nodes, {}
         changed: list[NodeView] = []
         lost: list[str] = []
-        told: list[ActivityEntry] = []
+        message: list[Activity] = []
         for name in touched:
             before, after = self.nodes.get(name), self._node(name)
             if before == after:
                 continue
-            told += node_news(before, after, at=moment)
+            message += node_activity(before, after, at=moment)
             if after is None:
                 del self.nodes[name]
                 lost.append(name)
             else:
                 self.nodes[name] = after
                 changed.append(after)
-        return tuple(changed), tuple(lost), [] if self._first else _counted(told)
+        return tuple(changed), tuple(lost), [] if self._first_refresh else _counted(message)
 
     def _node(self, name: str) -> NodeView | None:
-        node = self.mirrors.nodes.get(name)
+        node = self.caches.nodes.get(name)
         config = next(iter(self._configs(name)), None)
         if node is None and config is None:
             return None
         return node_view(name, config, self.pods_of.get(name), there=node is not None)
 
     def _configs(self, name: str) -> Iterable[NodeNetworkConfig]:
-        found = (self.mirrors.configs.get(key) for key in (f"kube-system/{name}", name))
+        found = (self.caches.configs.get(key) for key in (f"kube-system/{name}", name))
         return (each for each in found if each)
 
-    def _look_at_subnets(self, moment: str, *, at: float) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
-        seen = {view.name: self._without_travellers(view, at=at) for view in self._subnet_views()}
+    def _refresh_subnets(self, moment: str, *, at: float) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
+        seen = {view.name: self._without_unpublished(view, at=at) for view in self._subnet_views()}
         changed: list[SubnetView] = []
         for key, view in seen.items():
             before = self.subnets.get(key)
             if view == before:
                 continue
             if before:
-                self._fresh += subnet_news(before, view, at=moment)
+                self._new_activity += subnet_activity(before, view, at=moment)
             self.subnets[key] = view
             changed.append(view)
         lost = tuple(key for key in self.subnets if key not in seen)
         for each in lost:
             del self.subnets[each]
-            for kept in (self.series, self.forecasts, self._beyond):
+            for kept in (self.series, self.forecasts, self._unpublished):
                 kept.pop(each, None)
         return tuple(changed), lost
 
-    def _without_travellers(self, view: SubnetView, *, at: float) -> SubnetView:
-        """Tell other clusters' addresses from those on their way to a node, which it shows before long."""
-        seen = self._beyond.setdefault(view.name, deque())
-        seen.append((at, view.others))
-        while not at - ON_THE_WAY <= seen[0][0] <= at:  # or the clock was set back
+    def _without_unpublished(self, view: SubnetView, *, at: float) -> SubnetView:
+        """Separate other clusters' addresses from grants that are not published yet."""
+        seen = self._unpublished.setdefault(view.name, deque())
+        seen.append((at, view.other_clusters))
+        while not at - PUBLISH_DELAY <= seen[0][0] <= at:  # or the clock was set back
             seen.popleft()
         others = min(count for _, count in seen)
-        return msgspec.structs.replace(view, others=others, idle=view.idle + view.others - others)
+        return msgspec.structs.replace(view, other_clusters=others, idle=view.idle + view.other_clusters - others)
 
     def _subnet_views(self) -> Iterable[SubnetView]:
-        mirrors, nodes = self.mirrors, self.nodes.values()
+        caches, nodes = self.caches, self.nodes.values()
         if not self._booked:
-            return unbooked_views(nodes, mirrors.configs.values(), mirrors.decided.values())
-        on, decided = by_subnet(nodes), {each.metadata.name: each for each in mirrors.decided.values()}
+            return subnet_views_without_ledger(nodes, caches.configs.values(), caches.cluster_subnets.values())
+        on, decided = nodes_by_subnet(nodes), {each.metadata.name: each for each in caches.cluster_subnets.values()}
         return (
-            subnet_view(as_decided(state, decided.get(state.subnet.name)), self._made.get(key), on.get(key, ()))
-            for key, state in self._states.items()
+            subnet_view(
+                with_cluster_scaler(state, decided.get(state.subnet.name)), self._definitions.get(key), on.get(key, ())
+            )
+            for key, state in self._subnet_states.items()
         )
 
-    def _look_at_networks(self) -> tuple[NetworkView, ...] | None:
-        if not self._redivided:
+    def _refresh_networks(self) -> tuple[NetworkView, ...] | None:
+        if not self._networks_changed:
             return None
-        self._redivided = False
-        seen = tuple(network_views(self.mirrors.slice_pools.values(), self.mirrors.pools.values()))
+        self._networks_changed = False
+        seen = tuple(network_views(self.caches.node_slice_pools.values(), self.caches.pools.values()))
         before, self.networks = self.networks, seen
         return None if seen == before else seen
 
-    def _touch(self, *names: str) -> None:
-        self._touched |= dict.fromkeys(filter(None, names))
+    def _mark_node_changed(self, *names: str) -> None:
+        self._changed_nodes |= dict.fromkeys(filter(None, names))
 
-    def _divide(self) -> None:
-        self._redivided = True
+    def _mark_networks_changed(self) -> None:
+        self._networks_changed = True
 
-    def _hear(self, _old: Event | None, new: Event | None) -> None:
-        told = news_of(new) if new else None
-        if told:
-            self._fresh.append(told)
+    def _on_event(self, _old: Event | None, new: Event | None) -> None:
+        message = activity_of(new) if new else None
+        if message:
+            self._new_activity.append(message)
 
 
-def _latest(news: Iterable[ActivityEntry]) -> tuple[ActivityEntry, ...]:
-    """Keep the latest by time, and of an Event that was told again what it says now."""
+def _latest(news: Iterable[Activity]) -> tuple[Activity, ...]:
+    """Keep the latest entries by time, one per Event."""
     by_key = {each.key or number: each for number, each in enumerate(news)}
-    return tuple(sorted(by_key.values(), key=lambda each: each.at)[-NEWS_KEPT:])
+    return tuple(sorted(by_key.values(), key=lambda each: each.at)[-MAX_ACTIVITY:])
 
 
-def _counted(told: list[ActivityEntry]) -> list[ActivityEntry]:
-    """Name few nodes to which the same happened, and count many."""
-    alike = Counter(each.words for each in told)
-    few = [each for each in told if alike[each.words] <= _MANY]
-    first = {each.words: each for each in reversed(told) if alike[each.words] > _MANY}
-    return [*few, *(_of_many(each, alike[words]) for words, each in first.items())]
+def _counted(message: list[Activity]) -> list[Activity]:
+    """List a few nodes with the same change, and count many."""
+    alike = Counter(each.words for each in message)
+    few = [each for each in message if alike[each.words] <= _MANY]
+    first = {each.words: each for each in reversed(message) if alike[each.words] > _MANY}
+    return [*few, *(_for_many(each, alike[words]) for words, each in first.items())]
 
 
-def _of_many(one: ActivityEntry, count: int) -> ActivityEntry:
-    words = one.words.replace("has ", "have ", 1).replace("is gone, and its", "are gone, and their")
-    return msgspec.structs.replace(one, about=f"{count} nodes", words=words)
+def _for_many(one: Activity, count: int) -> Activity:
+    words = one.words.replace("has ", "have ", 1).replace("was removed, and its", "were removed, and their")
+    return msgspec.structs.replace(one, subject=f"{count} nodes", words=words)
 
 
 def _name(each: KeyedObject | None) -> str:

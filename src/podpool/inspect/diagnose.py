@@ -1,120 +1,131 @@
-"""Why a Pod has no address: from what is seen, the first reason that explains it, and what to do. Pure."""
+"""Why a Pod has no address: the first reason that explains it, and what to do. Pure."""
 
 from collections.abc import Sequence
 
 from podpool.api.builtin import FINISHED, Event
-from podpool.inspect.changes import news_of
-from podpool.inspect.cluster_model import Scene
-from podpool.inspect.objects import SeenPod
-from podpool.inspect.view_models import NodeView, SubnetView, View
-from podpool.ledger.admin_messages import ReportedUse
+from podpool.inspect.activity import activity_of
+from podpool.inspect.cluster_model import ClusterModel
+from podpool.inspect.pods import InspectedPod
+from podpool.inspect.view_models import NodeView, SubnetView, ViewModel
+from podpool.ledger.admin_messages import ReportedPodUsage
 
 
-class Reason(View, frozen=True, kw_only=True):
-    """What is so, and what can be done about it."""
+class Diagnosis(ViewModel, frozen=True, kw_only=True):
+    """The cause, and the recommended action."""
 
     pod: str
-    waits: bool = False
-    told: str
-    todo: str = ""
+    waiting_for_address: bool = False
+    message: str
+    action: str = ""
 
 
-def why(scene: Scene, key: str) -> Reason:
-    """Explain a Pod, by its namespace and name."""
-    pod = scene.mirrors.pods.get(key)
+def diagnose(model: ClusterModel, key: str) -> Diagnosis:
+    """Explain the state of a Pod, given as namespace/name."""
+    pod = model.caches.pods.get(key)
     if pod is None:
-        return Reason(pod=key, told="There is no such Pod.", todo="Look at `kubectl get pods --all-namespaces`.")
-    if content := _content(pod):
-        return Reason(pod=key, told=content)
+        return Diagnosis(
+            pod=key, message="The Pod does not exist.", action="List Pods with `kubectl get pods --all-namespaces`."
+        )
+    if content := _not_waiting(pod):
+        return Diagnosis(pod=key, message=content)
     if not pod.spec.node_name:
-        return Reason(pod=key, waits=True, told="It is on no node yet.", todo=f"Ask the scheduler: {_describe(pod)}.")
-    told, todo = _on_node(scene, pod)
-    return Reason(pod=key, waits=True, told=told, todo=todo)
+        return Diagnosis(
+            pod=key,
+            waiting_for_address=True,
+            message="It is not scheduled yet.",
+            action=f"See the scheduler's Events: {_describe(pod)}.",
+        )
+    message, action = _on_node(model, pod)
+    return Diagnosis(pod=key, waiting_for_address=True, message=message, action=action)
 
 
-def gone(key: str, uses: Sequence[ReportedUse]) -> Reason:
-    """Tell of a Pod that is no more what it had when it was last seen; of an earlier one of its name nothing."""
+def diagnose_deleted(key: str, uses: Sequence[ReportedPodUsage]) -> Diagnosis:
+    """Return the last known addresses of a deleted Pod."""
     last = [use for use in uses if use.uid == uses[0].uid]
     ends = [use.until for use in last if use.until]
     until = f"until {max(ends)}" if ends else "when it was last reported"
     where = f" on node {last[0].node}" if last[0].node else ""
-    return Reason(pod=key, told=f"It is gone: {until} it had {' and '.join(use.address for use in last)}{where}.")
+    return Diagnosis(
+        pod=key, message=f"It was deleted: {until} it had {' and '.join(use.address for use in last)}{where}."
+    )
 
 
-def _content(pod: SeenPod) -> str:
-    """Say why a Pod waits for nothing; empty when it does wait."""
+def _not_waiting(pod: InspectedPod) -> str:
+    """Return why a Pod does not wait for an address; empty when it does."""
     if pod.addresses:
         return f"It has {' and '.join(pod.addresses)} on node {pod.spec.node_name}."
     if pod.spec.host_network:
-        return "It is on its node's own network and needs no address."
+        return "It uses the host network and needs no address."
     if pod.status.phase in FINISHED:
-        return "It is finished: its address has been let go of."
-    return "It is being deleted and needs no address any more." if pod.metadata.deletion_timestamp else ""
+        return "It is finished, and its address was released."
+    return "It is being deleted and needs no address." if pod.metadata.deletion_timestamp else ""
 
 
-Words = tuple[str, str]
-"""What is so, and what to do."""
+Explanation = tuple[str, str]
+"""Cause and recommended action."""
 
 
-def _on_node(scene: Scene, pod: SeenPod) -> Words:
+def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
     name = pod.spec.node_name
-    view = scene.nodes.get(name)
+    view = model.nodes.get(name)
     if view is None or view.gone:
-        return f"Node {name} is not there.", "Delete the Pod: it will be made again elsewhere."
+        return f"Node {name} does not exist.", "Delete the Pod: its controller recreates it on another node."
     if not view.subnet:
-        return _unserved(scene, name)
+        return _node_without_grants(model, name)
     if view.idle:
-        told = (
-            f"Node {name} has {_addresses(view.idle)} at hand: the Pod's sandbox is being made, its status is on its "
-            f"way, or the plugin does not reach the agent."
+        message = (
+            f"Node {name} has {_addresses(view.idle)} free: the Pod's sandbox is being created, its status is not "
+            f"written yet, or the plugin cannot reach the agent."
         )
-        return told, f"If it lasts, look at {_describe(pod)} and at the agent's log on {name}."
-    subnet = scene.subnets.get(view.subnet)
-    if not scene.subnets or (subnet and not subnet.capacity):
-        told = f"Node {name} uses all {view.assigned} of its addresses, and the ledger cannot be asked how full"
-        return f"{told} subnet {view.subnet} is.", "Name the ledger, or see whether it runs: `podpool status`."
+        return message, f"If this persists, see {_describe(pod)} and the agent's log on {name}."
+    subnet = model.subnets.get(view.subnet)
+    if not model.subnets or (subnet and not subnet.capacity):
+        message = (
+            f"Node {name} uses all {view.assigned} of its addresses, and the ledger is not available for the usage of"
+        )
+        return f"{message} subnet {view.subnet}.", "Set --ledger, or check the ledger with `podpool status`."
     if subnet is None:
-        return f"The ledger knows no subnet {view.subnet}.", "Make it, or give the Node another."
-    told, todo = _used_up(view, subnet)
-    return f"Node {name} uses all {view.assigned} of its addresses{told}", todo
+        return f"The ledger has no subnet {view.subnet}.", "Create the subnet, or change the subnet label of the Node."
+    message, action = _node_exhausted(view, subnet)
+    return f"Node {name} uses all {view.assigned} of its addresses{message}", action
 
 
-def _unserved(scene: Scene, name: str) -> Words:
-    events = [each for each in scene.mirrors.events.values() if _about(each, name)]
-    refused = [news.words for each in events if (news := news_of(each))]
-    because = f" It was told: {refused[-1]}." if refused else ""
-    told = f"Node {name} has been given nothing yet.{because}"
-    return told, "See whether the controller runs and reaches the ledger: `podpool status`."
+def _node_without_grants(model: ClusterModel, name: str) -> Explanation:
+    events = [each for each in model.caches.events.values() if _about(each, name)]
+    refused = [news.words for each in events if (news := activity_of(each))]
+    because = f" Last Event: {refused[-1]}." if refused else ""
+    message = f"Node {name} has no addresses yet.{because}"
+    return message, "Check that the controller runs and reaches the ledger: `podpool status`."
 
 
 def _about(event: Event, node: str) -> bool:
     return (event.regarding.kind, event.regarding.name) == ("Node", node)
 
 
-def _used_up(view: NodeView, subnet: SubnetView) -> Words:
+def _node_exhausted(view: NodeView, subnet: SubnetView) -> Explanation:
     if subnet.frozen:
-        told = f", and subnet {subnet.name} grants nothing: the ledger recovers."
-        return told, "See `podpool ledger recovery status`."
+        message = f", and subnet {subnet.name} grants nothing: the ledger is in recovery."
+        return message, "See `podpool ledger recovery status`."
     if subnet.draining:
-        told = f", and subnet {subnet.name} is being drained."
-        return told, f"Give the Node another subnet, or `podpool ledger subnet reopen {subnet.name}`."
+        message = f", and subnet {subnet.name} is being drained."
+        return message, f"Move the Node to another subnet, or `podpool ledger subnet reopen {subnet.name}`."
     if view.short:
-        told = (
-            f", asked for {view.arriving} more, and subnet {subnet.name} is full: of {subnet.capacity} addresses "
-            f"{subnet.assigned} are Pods', {subnet.idle} idle on nodes, {subnet.resting} rest, {subnet.others} are "
-            f"other clusters', {subnet.capacity - subnet.reserved} free (the last {subnet.reserved_for_primaries} are for "
-            f"new nodes)."
+        message = (
+            f", requested {view.pending} more, and subnet {subnet.name} is full: of {subnet.capacity} addresses "
+            f"{subnet.assigned} are assigned, {subnet.idle} idle on nodes, {subnet.cooling_down} cooling down, "
+            f"{subnet.other_clusters} in other clusters, {subnet.capacity - subnet.reserved} free "
+            f"({subnet.reserved_for_primaries} reserved for primaries)."
         )
         grow = f"`podpool ledger subnet grow {subnet.name} CIDR`"
-        return told, f"Make it larger: {grow}; or wait: what is idle or rests comes back."
-    if view.arriving:
-        told = f" and asked for {view.arriving} more, which are on their way."
-        return told, "If it lasts, see whether controller and ledger answer: `podpool status`."
-    told = " and has not asked for more."
-    return told, f"See whether its agent runs, or the node is at its maximum: `kubectl describe node {view.name}`."
+        return message, f"Grow it: {grow}; or wait until idle and cooling addresses return."
+    if view.pending:
+        message = f" and requested {view.pending} more, which are not granted yet."
+        return message, "If this persists, check controller and ledger: `podpool status`."
+    message = " and has not requested more."
+    return message, f"Check that its agent runs and the node is below its maximum: `kubectl describe node {view.name}`."
 
 
-def _describe(pod: SeenPod) -> str:
+def _describe(pod: InspectedPod) -> str:
     return f"`kubectl -n {pod.metadata.namespace} describe pod {pod.metadata.name}`"
 
 

@@ -1,12 +1,12 @@
-"""What an audit finds, one thing at a time."""
+"""Findings of an audit: which invariant is violated, by which object."""
 
 from collections.abc import Iterable
 from typing import Literal
 
-from podpool.inspect.view_models import View
+from podpool.inspect.view_models import ViewModel
 
 Invariant = Literal[1, 2, 3, 7]
-"""The numbers that docs/architecture.md gives them."""
+"""Numbers of the invariants in docs/architecture.md."""
 ONE_OWNER: Invariant = 1
 CONTAINMENT: Invariant = 2
 CONSENT: Invariant = 3
@@ -17,30 +17,30 @@ RULES: dict[Invariant, str] = {
     CONSENT: "consent",
     ALIGNED: "aligned",
 }
-NAMED = 4
-"""Names in a sentence; of more, the number is told."""
+MAX_NAMES = 4
+"""Names listed in a message; more are counted."""
 
 
-class Finding(View, frozen=True, kw_only=True):
-    """Something that must not be."""
+class AuditFinding(ViewModel, frozen=True, kw_only=True):
+    """A violated invariant."""
 
     invariant: Invariant
     code: str
-    """What kind of fault, for programs."""
-    about: str
-    """The object, as kubectl names it; or `address/10.0.0.5`."""
-    told: str
-    todo: str = ""
+    """Identifies the kind of finding, for programs."""
+    subject: str
+    """The object as kubectl names it, or `address/10.0.0.5`."""
+    message: str
+    action: str = ""
 
     @property
     def key(self) -> tuple[str, str]:
-        """What is the same in two looks, whatever the words."""
-        return self.code, self.about
+        """Identity of a finding across two snapshots, independent of its text."""
+        return self.code, self.subject
 
 
-def few(names: Iterable[str]) -> str:
-    """Name a few, and count the rest."""
+def list_names(names: Iterable[str]) -> str:
+    """Return up to `MAX_NAMES` names, and the count of the rest."""
     listed = sorted(names)
-    if len(listed) <= NAMED:
+    if len(listed) <= MAX_NAMES:
         return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))
-    return f"{', '.join(listed[:NAMED])} and {len(listed) - NAMED} more"
+    return f"{', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more"

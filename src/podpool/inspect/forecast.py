@@ -1,11 +1,10 @@
-"""When a subnet runs full: a random walk with drift through what was seen, and how sure that is.
+"""Forecast of when a subnet is full: a random walk with drift, with its uncertainty.
 
-What is followed is what no node could give back (`SubnetView.occupied`), because idle addresses flow to where Pods are
-before anybody is refused. From equal steps with mean change d and standard deviation s, n of them, the occupation
-after h more steps is `now + d*h`, give or take `z * s * sqrt(h * (1 + h/n))`: the walk's own noise, and what n steps
-leave unknown of the drift. The edges of that cone say from when on the subnet may be full, and by when it surely is;
-z = 1.2816 leaves one chance in ten on either side. Nothing is told beyond a few times what was seen; and when nothing
-was gained lately, only that time counts.
+The input is what no node could release (`SubnetView.occupied`), because idle addresses move to waiting Pods before
+any Pod is refused. From n equal steps with mean change d and standard deviation s, the occupation after h more steps
+is `now + d*h`, with an uncertainty of `z * s * sqrt(h * (1 + h/n))`: the noise of the walk, and of the estimated
+drift. The edges of that cone give the earliest and the latest time; z = 1.2816 leaves 10 % on either side. Nothing is
+forecast beyond a multiple of the observed time. When occupation did not rise recently, only the recent part counts.
 """
 
 import enum
@@ -15,21 +14,21 @@ from itertools import pairwise
 
 import msgspec
 
-STEPS = 60
-"""What was seen is read in so many equal steps at most,"""
-FEWEST = 12
-"""and in so many at least."""
-SHORTEST = 60.0
-"""Seconds that must have been seen."""
-LATELY = 0.25
-"""The part of it, though never less than that, which must have seen a rise for the rest to count."""
-REACH = 20.0
-"""How many times the time seen may be looked ahead."""
+MAX_STEPS = 60
+"""Observations are resampled to at most this many equal steps."""
+MIN_STEPS = 12
+"""Fewer steps give no forecast."""
+MIN_OBSERVED = 60.0
+"""Seconds that must have been observed."""
+RECENT_SHARE = 0.25
+"""Share of the observed time in which occupation must have risen for the rest to count."""
+MAX_HORIZON = 20.0
+"""Forecast horizon as a multiple of the observed time."""
 Z = 1.2816
 
 
-class Outlook(enum.Enum):
-    """What can be said."""
+class Trend(enum.Enum):
+    """Direction of the occupation."""
 
     UNKNOWN = "not enough data"
     FULL = "full"
@@ -38,30 +37,30 @@ class Outlook(enum.Enum):
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Seconds from now; None where the cone does not reach within what can be said."""
+    """Seconds from now; None where the cone does not reach capacity within the horizon."""
 
-    outlook: Outlook
+    trend: Trend
     likely: float | None = None
     early: float | None = None
-    """One chance in ten that it is full by then."""
+    """Full by then with a probability of 10 %."""
     late: float | None = None
-    """Nine in ten."""
+    """Full by then with a probability of 90 %."""
     seen: float = 0.0
-    """Seconds that this was made from."""
+    """Seconds of observation."""
 
 
 def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Forecast:
-    """Look ahead from samples of time and occupation, in order; the last is now."""
+    """Forecast from samples of (time, occupation) in order; the last one is now."""
     if not samples:
-        return Forecast(outlook=Outlook.UNKNOWN)
+        return Forecast(trend=Trend.UNKNOWN)
     room = capacity - samples[-1][1]
     seen = samples[-1][0] - samples[0][0]
     if room <= 0:
-        return Forecast(outlook=Outlook.FULL, likely=0.0, early=0.0, late=0.0, seen=seen)
-    if seen < SHORTEST or len(samples) <= FEWEST:
-        return Forecast(outlook=Outlook.UNKNOWN, seen=seen)
-    step = seen / min(STEPS, len(samples) - 1)
-    changes = _telling(_changes(samples, min(STEPS, len(samples) - 1)), step=step)
+        return Forecast(trend=Trend.FULL, likely=0.0, early=0.0, late=0.0, seen=seen)
+    if seen < MIN_OBSERVED or len(samples) <= MIN_STEPS:
+        return Forecast(trend=Trend.UNKNOWN, seen=seen)
+    step = seen / min(MAX_STEPS, len(samples) - 1)
+    changes = _relevant_changes(_changes(samples, min(MAX_STEPS, len(samples) - 1)), step=step)
     count = len(changes)
     drift = sum(changes) / count
     spread = math.sqrt(sum((each - drift) ** 2 for each in changes) / (count - 1))
@@ -70,22 +69,22 @@ def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Fore
         def short(steps: float) -> float:
             return room - drift * steps - z * spread * math.sqrt(steps * (1 + steps / count))
 
-        steps = _first_zero(short, upto=REACH * count)
+        steps = _first_zero(short, upto=MAX_HORIZON * count)
         return None if steps is None else steps * step
 
     likely, early, late = edge(0.0), edge(Z), edge(-Z)
-    outlook = Outlook.STEADY if likely is None else Outlook.FILLING
-    return Forecast(outlook=outlook, likely=likely, early=early, late=late, seen=seen)
+    trend = Trend.STEADY if likely is None else Trend.FILLING
+    return Forecast(trend=trend, likely=likely, early=early, late=late, seen=seen)
 
 
-def _telling(changes: list[float], *, step: float) -> list[float]:
-    """Leave out what is over: where nothing was gained lately, how it rose before tells nothing of what comes."""
-    lately = max(FEWEST, int(SHORTEST / step), math.ceil(len(changes) * LATELY))
+def _relevant_changes(changes: list[float], *, step: float) -> list[float]:
+    """Return the changes that count: all, or only the recent ones when occupation did not rise recently."""
+    lately = max(MIN_STEPS, int(MIN_OBSERVED / step), math.ceil(len(changes) * RECENT_SHARE))
     return changes if sum(changes[-lately:]) > 0 else changes[-lately:]
 
 
 def _changes(samples: Sequence[tuple[float, float]], count: int) -> list[float]:
-    """Read the occupation at equal distances, between two samples on the line between them; take the differences."""
+    """Resample to equal steps by linear interpolation and return the differences."""
     begin, end = samples[0][0], samples[-1][0]
     values, at = [], 0
     for number in range(count):
@@ -99,7 +98,7 @@ def _changes(samples: Sequence[tuple[float, float]], count: int) -> list[float]:
 
 
 def _first_zero(short: Callable[[float], float], *, upto: float) -> float | None:
-    """Find where what is missing first becomes nothing: looked for at growing distances, then halved down to it."""
+    """Return the first zero of a function: bracket with growing steps, then bisect."""
     low, high = 0.0, min(0.01, upto)
     while short(high) > 0:
         if high >= upto:

@@ -1,11 +1,10 @@
-"""Keeps a model in step with a real cluster and its ledger, and reads only.
+"""Keeps a ClusterModel up to date from a real cluster and its ledger. Read only.
 
-What is away is said (`ClusterModel.problems`) and tried again; what was seen last stays to be looked at. Without a ledger
-subnets are what nodes show of them: a cluster of slices alone has none.
+An unreachable component is reported in `ClusterModel.problems` and retried; the last known state stays visible.
+Without a ledger, subnets are derived from NodeNetworkConfigs.
 """
 
 import asyncio
-import logging
 import random
 from contextlib import aclosing
 
@@ -15,27 +14,28 @@ from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.pods import INSPECTED_PODS
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.client import KubeClient
-from podpool.kube.cluster_id import cluster_uid
+from podpool.kube.discovery import cluster_uid
 from podpool.kube.informer import Informer
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetChange
 from podpool.runtime.clock import Clock
+from podpool.runtime.logging import get_logger
 
 LEDGER, CLUSTER = "the ledger", "the cluster"
 DEADLINE = 10.0
 REFRESH_INTERVAL = 1.0
-"""Seconds between two counts of what is reserved."""
+"""Seconds between two reads of subnet counters."""
 STALE_AFTER = 120.0
-"""Seconds after which an API server that tells nothing is said to be away: bookmarks come every minute."""
+"""Seconds without any event after which the API server counts as unreachable; bookmarks arrive every minute."""
 BACKOFF_BASE, BACKOFF_MOST = 0.2, 10.0
 
-_log = logging.getLogger(__name__)
+_log = get_logger(__name__)
 
 
 class Observer:
-    """`run` until cancelled; `model` is what is seen."""
+    """Runs informers and the ledger stream until cancelled; `model` is the result."""
 
     def __init__(self, kube: KubeClient, ledger: LedgerClient | None, *, clock: Clock, rng: random.Random) -> None:
         self.ledger = ledger
@@ -57,15 +57,15 @@ class Observer:
                 configs=self._configs.cache,
                 pods=self._pods.cache,
                 pools=self._pools.cache,
-                slice_pools=self._slice_pools.cache,
+                node_slice_pools=self._slice_pools.cache,
                 events=self._events.cache,
-                decided=self._decided.cache,
+                cluster_subnets=self._decided.cache,
             ),
             has_ledger=ledger is not None,
         )
 
     async def run(self) -> None:
-        """Follow everything."""
+        """Follow all sources."""
         async with asyncio.TaskGroup() as group:
             for each in (
                 self._nodes,
@@ -77,13 +77,13 @@ class Observer:
                 self._events,
             ):
                 group.create_task(each.run())
-            group.create_task(self._watch_over())
+            group.create_task(self._check_api_server())
             if self.ledger:
                 group.create_task(self._follow_ledger(self.ledger))
-                group.create_task(self._count(self.ledger))
+                group.create_task(self._read_counters(self.ledger))
 
     def missing(self) -> str | None:
-        """Tell what has not been seen yet; slices need not be there."""
+        """Return what has not been read yet, or None; slices are optional."""
         caches = self.model.caches
         listed = {"Nodes": caches.nodes.synced, "Pods": caches.pods.synced}
         if self.ledger:
@@ -93,18 +93,16 @@ class Observer:
                 return f"{name} have not been listed yet"
         if not self.ledger or self.model.subnets:
             return None
-        return self.model.problems.get(LEDGER, "the ledger has not message of any subnet yet")
+        return self.model.problems.get(LEDGER, "the ledger has not reported any subnet yet")
 
-    async def _watch_over(self) -> None:
-        """Say whether the API server is heard."""
+    async def _check_api_server(self) -> None:
+        """Report whether the API server is reachable."""
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:
             heard = self._nodes.last_contact
             if loop.time() - (begun if heard is None else heard) > (DEADLINE if heard is None else STALE_AFTER):
-                self.model.problems[CLUSTER] = (
-                    "the API server has message nothing for a while: what is shown may be old"
-                )
+                self.model.problems[CLUSTER] = "no event from the API server for a while: data may be stale"
             else:
                 self.model.problems.pop(CLUSTER, None)
             await asyncio.sleep(1.0)
@@ -120,20 +118,20 @@ class Observer:
                         self.model.problems.pop(LEDGER, None)
                         await self._take(change, ledger)
             except (PodpoolError, TimeoutError) as error:
-                self.model.problems[LEDGER] = str(error) or "the ledger does not answer"
-                _log.info("the ledger's changes cannot be followed, and are tried again: %s", error)
+                self.model.problems[LEDGER] = str(error) or "the ledger does not respond"
+                _log.info("ledger stream failed, retrying", error=str(error))
             failures += 1
-            await asyncio.sleep(backoff(failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MOST))
+            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MOST))
 
-    async def _count(self, ledger: LedgerClient) -> None:
-        """Ask how full subnets are: the ledger's stream tells what it decides, not every grant."""
+    async def _read_counters(self, ledger: LedgerClient) -> None:
+        """Read subnet counters: the ledger's stream carries decisions, not every grant."""
         while True:
             await asyncio.sleep(REFRESH_INTERVAL)
             try:
                 async with asyncio.timeout(DEADLINE):
                     states = (await ledger.subnets()).subnets
-            except (PodpoolError, TimeoutError) as error:  # that it is away, the stream has message
-                _log.debug("subnets cannot be counted: %s", error)
+            except (PodpoolError, TimeoutError) as error:  # the stream reports an unreachable ledger
+                _log.debug("subnet counters not available", error=str(error))
                 continue
             for each in states:
                 self.model.refresh_subnet(each)
@@ -147,4 +145,4 @@ class Observer:
             return
         async with asyncio.timeout(DEADLINE):
             details = await ledger.details(change.state.subnet)
-        self.model.set_subnet(change.state, details.made)
+        self.model.set_subnet(change.state, details.spec)

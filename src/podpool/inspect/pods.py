@@ -1,55 +1,46 @@
-"""Pods in a list, and what happens to their addresses. Pure."""
+"""Pods as inspection needs them: addresses, and how long a Pod has been waiting for one."""
 
-from collections.abc import Iterable
-
-from podpool.api.builtin import FINISHED
-from podpool.inspect.changes import News
-from podpool.inspect.objects import SeenPod
-from podpool.inspect.view_models import View
+from podpool.api.builtin import FINISHED, PodSpec, PodStatus
+from podpool.api.meta import Condition, KeyedObject, Kind, ObjectIdentity
 
 
-class PodView(View, frozen=True, kw_only=True):
-    """A Pod, and how it stands with its address."""
+class InspectedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
+    """Metadata with the creation time."""
 
-    name: str
-    """Namespace and name."""
-    node: str = ""
-    addresses: tuple[str, ...] = ()
-    state: str
-    """served, waits, unplaced, leaving (it is being deleted), host (on its node's own network) or finished."""
-    since: str = ""
-    """When it came to its node; else when it was made."""
+    creation_timestamp: str | None = None
 
 
-def pod_view(pod: SeenPod) -> PodView:
-    """Show a Pod."""
-    return PodView(name=pod.key, node=pod.spec.node_name, addresses=pod.addresses, state=_state(pod), since=pod.since)
+class InspectedPodStatus(PodStatus, frozen=True, kw_only=True):
+    """Status with conditions."""
+
+    conditions: tuple[Condition, ...] = ()
 
 
-def _state(pod: SeenPod) -> str:
-    if pod.status.phase in FINISHED:
-        return "finished"
-    if pod.spec.host_network:
-        return "host"
-    if pod.addresses:
-        return "served"
-    if pod.metadata.deletion_timestamp:
-        return "leaving"
-    return "waits" if pod.waits else "unplaced"
+class InspectedPod(KeyedObject, frozen=True, kw_only=True):
+    """A Pod."""
+
+    metadata: InspectedPodMeta = InspectedPodMeta()
+    spec: PodSpec = PodSpec()
+    status: InspectedPodStatus = InspectedPodStatus()
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        """Addresses of the Pod; none when it is finished or on the host network."""
+        if self.spec.host_network or self.status.phase in FINISHED:
+            return ()
+        return tuple(each.ip for each in self.status.pod_ips if each.ip)
+
+    @property
+    def waiting_for_address(self) -> bool:
+        """Whether it is bound to a node, needs an address and shows none."""
+        alive = self.status.phase not in FINISHED and not self.metadata.deletion_timestamp
+        return bool(self.spec.node_name) and alive and not self.spec.host_network and not self.addresses
+
+    @property
+    def since(self) -> str:
+        """When it was bound to its node, else when it was created."""
+        bound = (each.last_transition_time for each in self.status.conditions if each.type == "PodScheduled")
+        return next(bound, None) or self.metadata.creation_timestamp or ""
 
 
-def pod_news(old: SeenPod | None, new: SeenPod | None, *, at: str) -> Iterable[News]:
-    """Tell that a Pod came to a node, was given an address, or has none any more."""
-    had, has = old.addresses if old else (), new.addresses if new else ()
-    pod = new or old
-    if pod is None:
-        return
-    told = []
-    if gained := [each for each in has if each not in had]:
-        told.append(f"has {' and '.join(gained)} on node {pod.spec.node_name}")
-    elif new and new.waits and not (old and old.waits):
-        told.append(f"waits for an address on node {pod.spec.node_name}")
-    if lost := [each for each in had if each not in has]:
-        told.append(f"has {' and '.join(lost)} no more")
-    for words in told:
-        yield News(at=at, about=f"Pod {pod.key}", words=words)
+INSPECTED_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=InspectedPod)

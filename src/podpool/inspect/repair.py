@@ -1,8 +1,8 @@
-"""Mending what an audit found, only where it is surely safe: a plan first, then what the plan says.
+"""Repair of audit findings, only where it is safe: a plan first, then its execution.
 
-What must hold: nothing of a Pod or a node that lives is taken away. Entries and reservations go by the rules of
-`slices.cleanup`: two looks, a minute apart, agree that the Pod is gone, and the write fits only what was seen. Whatever
-else is wrong is the controller's to mend from the ledger's books: it is asked to look at the node again.
+Nothing of an existing Pod or node is removed. IPPool entries and reservations follow the rules of
+`whereabouts.orphan_gc`: two snapshots a minute apart show the Pod as gone, and the patch tests the entry. Other
+findings are repaired by the controller from the ledger; the repair requests a reconcile of the node.
 """
 
 from collections.abc import Iterable, Sequence
@@ -19,34 +19,34 @@ from podpool.whereabouts.ippool import allocation_patch
 from podpool.whereabouts.migration_report import owner_text
 from podpool.whereabouts.orphan_gc import OrphanedEntry, orphaned_entries, orphaned_reservations
 
-RECONCILE_ANNOTATION = "podpool.io/look-again"
-"""On an NNC: when somebody asked for another look. The write itself is what wakes controller and agent."""
-REPAIRED_BY_RECONCILE = frozenset({"books-differ", "container-unknown", "nodes-share-address", "unaligned"})
+RECONCILE_ANNOTATION = "podpool.io/reconcile-requested"
+"""On an NNC: when a reconcile was requested. The write itself triggers controller and agent."""
+REPAIRED_BY_RECONCILE = frozenset({"nnc-differs", "unknown-nc", "nodes-share-address", "unaligned"})
 
 
 class Repair(ViewModel, frozen=True, kw_only=True):
-    """One thing to be done."""
+    """One planned action."""
 
-    about: str
-    """The object, as kubectl names it."""
+    subject: str
+    """The object as kubectl names it."""
     message: str
 
 
 class RequestReconcile(Repair, frozen=True, kw_only=True):
-    """Have controller and agent look at a node again."""
+    """Request a reconcile of a node by its controller and agent."""
 
     node: str
 
 
 class ReleaseEntries(Repair, frozen=True, kw_only=True):
-    """Take entries of Pods that are gone out of a pool."""
+    """Remove IPPool entries of deleted Pods."""
 
     namespace: str
     entries: tuple[OrphanedEntry, ...]
 
 
 class DeleteReservation(Repair, frozen=True, kw_only=True):
-    """Delete the reservation of a Pod that is gone."""
+    """Delete the reservation of a deleted Pod."""
 
     namespace: str
     name: str
@@ -57,26 +57,26 @@ RepairStep = RequestReconcile | ReleaseEntries | DeleteReservation
 
 
 class RepairResult(ViewModel, frozen=True, kw_only=True):
-    """What became of a step; without an error it is done."""
+    """Outcome of an action; no error means success."""
 
-    about: str
+    subject: str
     message: str
     error: str = ""
 
 
 def plan_repairs(first: AuditSnapshot, second: AuditSnapshot, report: AuditReport) -> tuple[RepairStep, ...]:
-    """Plan what can be done about a report that both looks confirm."""
-    return (*_entries(first, second), *_reservations(first, second), *_looks(second, report))
+    """Plan the repair of a report that both snapshots confirm."""
+    return (*_entries(first, second), *_reservations(first, second), *_reconciles(second, report))
 
 
 def _entries(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:
-    found = orphaned_entries(first.look, second.look)
+    found = orphaned_entries(first.gc_snapshot, second.gc_snapshot)
     for pool in second.pools:
         here = tuple(each for each in found if each.pool == pool.metadata.name)
         if here:
             owners = ", ".join(f"{each.change.address} of {_owner(each)}" for each in here)
             yield ReleaseEntries(
-                about=f"ippool/{pool.metadata.name}",
+                subject=f"ippool/{pool.metadata.name}",
                 message=f"release {owners}",
                 namespace=pool.metadata.namespace,
                 entries=here,
@@ -88,39 +88,41 @@ def _owner(release: OrphanedEntry) -> str:
 
 
 def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:
-    for each in orphaned_reservations(first.look, second.look):
+    for each in orphaned_reservations(first.gc_snapshot, second.gc_snapshot):
         yield DeleteReservation(
-            about=f"overlappingrangeipreservation/{each.metadata.name}",
-            message=f"delete it: {each.spec.podref} is gone",
+            subject=f"overlappingrangeipreservation/{each.metadata.name}",
+            message=f"delete: {each.spec.podref} is gone",
             namespace=each.metadata.namespace,
             name=each.metadata.name,
             uid=each.metadata.uid,
         )
 
 
-def _looks(evidence: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]:
-    doubted = {each.about for each in report.findings if each.code in REPAIRED_BY_RECONCILE}
-    for config in evidence.configs:
-        name = config.metadata.name
+def _reconciles(snapshot: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]:
+    affected = {each.subject for each in report.findings if each.code in REPAIRED_BY_RECONCILE}
+    for nnc in snapshot.nncs:
+        name = nnc.metadata.name
         addresses = {
-            f"address/{each.ip}" for container in config.status.network_containers for each in container.ip_assignments
+            f"address/{each.ip}" for container in nnc.status.network_containers for each in container.ip_assignments
         }
-        if doubted & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
+        if affected & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
             yield RequestReconcile(
-                about=f"nodenetworkconfig/{name}", message="ask its controller and agent to look again", node=name
+                subject=f"nodenetworkconfig/{name}",
+                message="request a reconcile by its controller and agent",
+                node=name,
             )
 
 
 async def execute_plan(steps: Sequence[RepairStep], kube: KubeClient, *, at: float) -> list[RepairResult]:
-    """Do what was planned; what has changed meanwhile is left as it is, and message."""
+    """Execute the plan; objects that changed meanwhile are left alone and reported."""
     done = []
     for step in steps:
         try:
             await _do(step, kube, at=at)
         except PodpoolError as error:
-            done.append(RepairResult(about=step.about, message=step.message, error=str(error)))
+            done.append(RepairResult(subject=step.subject, message=step.message, error=str(error)))
         else:
-            done.append(RepairResult(about=step.about, message=step.message))
+            done.append(RepairResult(subject=step.subject, message=step.message))
     return done
 
 
@@ -137,5 +139,5 @@ async def _do(step: RepairStep, kube: KubeClient, *, at: float) -> None:
 
 
 def plan_view(steps: Sequence[RepairStep]) -> list[Repair]:
-    """Show a plan without what only the doing needs."""
-    return [Repair(about=each.about, message=each.message) for each in steps]
+    """Return the plan without internal details."""
+    return [Repair(subject=each.subject, message=each.message) for each in steps]

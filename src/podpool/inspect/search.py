@@ -1,4 +1,4 @@
-"""Looking for a Pod, a node or an address: what it is now, and its history, which the ledger has."""
+"""Search for a Pod, node or address: its current state, and its history from the ledger."""
 
 import asyncio
 import re
@@ -7,36 +7,36 @@ from itertools import islice
 
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.inspect.cluster_model import Scene
-from podpool.inspect.diagnose import Reason, gone, why
-from podpool.inspect.view_models import NodeView, View
-from podpool.ledger.admin_messages import History, ReportedUse, Tenure
+from podpool.inspect.cluster_model import ClusterModel
+from podpool.inspect.diagnose import Diagnosis, diagnose, diagnose_deleted
+from podpool.inspect.view_models import NodeView, ViewModel
+from podpool.ledger.admin_messages import AddressHistory, AllocationPeriod, ReportedPodUsage
 from podpool.ledger.client import LedgerClient
 
-FOUND = 8
-"""Of each kind."""
-PAST = 60
-"""Tenures in an answer."""
+MAX_MATCHES = 8
+"""Per kind."""
+MAX_TENURES = 60
+"""History entries in a result."""
 DEADLINE = 10.0
-GLANCE = 1.0
-"""Seconds for which a search waits for the ledger."""
+SEARCH_TIMEOUT = 1.0
+"""Seconds that a search waits for the ledger."""
 
-_NOTHING = History(kept=0.0)
+_NOTHING = AddressHistory(retention_seconds=0.0)
 _POD = re.compile(r"(?:([a-z0-9-]+)/)?([a-z0-9](?:[a-z0-9.-]*[a-z0-9])?)")
-"""What may be a Pod's name, with or without its namespace."""
+"""Matches a Pod name with an optional namespace."""
 
 
-class Match(View, frozen=True, kw_only=True):
-    """Something that fits."""
+class SearchMatch(ViewModel, frozen=True, kw_only=True):
+    """One match."""
 
     kind: str
     """pod, node or address."""
     name: str
-    told: str = ""
+    message: str = ""
 
 
-class AddressNow(View, frozen=True, kw_only=True):
-    """An address as it is."""
+class AddressStatus(ViewModel, frozen=True, kw_only=True):
+    """The current owner of an address."""
 
     address: str
     node: str = ""
@@ -44,65 +44,67 @@ class AddressNow(View, frozen=True, kw_only=True):
     primary: bool = False
 
 
-class Found(View, frozen=True, kw_only=True):
-    """A thing, what it has, and what it had."""
+class SearchResult(ViewModel, frozen=True, kw_only=True):
+    """An object with its current addresses and its history."""
 
     kind: str
     name: str
     node: NodeView | None = None
-    addresses: tuple[AddressNow, ...] = ()
-    reason: Reason | None = None
-    past: tuple[Tenure, ...] = ()
-    """The latest first."""
-    uses: tuple[ReportedUse, ...] = ()
-    """What a Pod had; of an address or a node what is of further networks."""
-    past_missing: str = ""
-    """Why the history is not there."""
+    addresses: tuple[AddressStatus, ...] = ()
+    reason: Diagnosis | None = None
+    past: tuple[AllocationPeriod, ...] = ()
+    """Latest first."""
+    uses: tuple[ReportedPodUsage, ...] = ()
+    """Addresses of a Pod; for an address or node, those of secondary networks."""
+    history_error: str = ""
+    """Why the history is not available."""
 
 
-def find(scene: Scene, text: str) -> list[Match]:
-    """Find what has this text in its name."""
+def find(model: ClusterModel, text: str) -> list[SearchMatch]:
+    """Return objects of the cluster whose name contains the text."""
     wanted = text.strip().lower()
     if not wanted:
         return []
-    return [*_addresses(scene, wanted), *_nodes(scene, wanted), *_pods(scene, wanted)]
+    return [*_addresses(model, wanted), *_nodes(model, wanted), *_pods(model, wanted)]
 
 
-def _addresses(scene: Scene, wanted: str) -> Iterable[Match]:
+def _addresses(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
     try:
         address = str(parse_address(wanted))
     except InvalidInput:
-        known = (each for each in scene.pods_with if each.startswith(wanted)) if wanted[0].isdigit() else iter(())
-        return [_address_match(scene, each) for each in islice(known, FOUND)]
-    return [_address_match(scene, address)]
+        known = (each for each in model.pods_with if each.startswith(wanted)) if wanted[0].isdigit() else iter(())
+        return [_address_match(model, each) for each in islice(known, MAX_MATCHES)]
+    return [_address_match(model, address)]
 
 
-def _address_match(scene: Scene, address: str) -> Match:
-    now = address_now(scene, address)
-    told = f"Pod {now.pod}" if now.pod else "primary" if now.primary else "idle" if now.node else ""
-    where = f"{told} on {now.node}" if now.node and told else told
-    return Match(kind="address", name=address, told=where or "no node of this cluster has it")
+def _address_match(model: ClusterModel, address: str) -> SearchMatch:
+    now = address_status(model, address)
+    message = f"Pod {now.pod}" if now.pod else "primary" if now.primary else "idle" if now.node else ""
+    where = f"{message} on {now.node}" if now.node and message else message
+    return SearchMatch(kind="address", name=address, message=where or "not held by this cluster")
 
 
-def _nodes(scene: Scene, wanted: str) -> Iterable[Match]:
-    fit = (view for name, view in scene.nodes.items() if wanted in name.lower())
-    for view in islice(fit, FOUND):
-        yield Match(kind="node", name=view.name, told=f"{view.assigned} of {view.held} addresses in use")
+def _nodes(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
+    fit = (view for name, view in model.nodes.items() if wanted in name.lower())
+    for view in islice(fit, MAX_MATCHES):
+        yield SearchMatch(kind="node", name=view.name, message=f"{view.assigned} of {view.held} addresses in use")
 
 
-def _pods(scene: Scene, wanted: str) -> Iterable[Match]:
-    fit = (pod for pod in scene.mirrors.pods.values() if wanted in pod.key.lower())
-    for pod in islice(fit, FOUND):
-        told = " ".join(pod.addresses) or ("waits for an address" if pod.waits else pod.status.phase or "not placed")
-        yield Match(kind="pod", name=pod.key, told=told)
+def _pods(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
+    fit = (pod for pod in model.caches.pods.values() if wanted in pod.key.lower())
+    for pod in islice(fit, MAX_MATCHES):
+        message = " ".join(pod.addresses) or (
+            "waits for an address" if pod.waiting_for_address else pod.status.phase or "not scheduled"
+        )
+        yield SearchMatch(kind="pod", name=pod.key, message=message)
 
 
-def address_now(scene: Scene, address: str) -> AddressNow:
-    """Tell who has an address, as this cluster's objects show it."""
-    config = next(iter(scene.configs_with.get(address)), None)
-    pod = next(iter(scene.pods_with.get(address)), None)
+def address_status(model: ClusterModel, address: str) -> AddressStatus:
+    """Return the owner of an address according to the cluster's objects."""
+    config = next(iter(model.configs_with.get(address)), None)
+    pod = next(iter(model.pods_with.get(address)), None)
     containers = config.status.network_containers if config else ()
-    return AddressNow(
+    return AddressStatus(
         address=address,
         node=config.metadata.name if config else pod.spec.node_name if pod else "",
         pod=pod.key if pod else "",
@@ -110,88 +112,93 @@ def address_now(scene: Scene, address: str) -> AddressNow:
     )
 
 
-Asking = Callable[[LedgerClient], Awaitable[History]]
+HistoryQuery = Callable[[LedgerClient], Awaitable[AddressHistory]]
 
 
-class Questions:
-    """Answers with history."""
+class HistorySearch:
+    """Searches the model and the history of the ledger."""
 
-    def __init__(self, scene: Scene, ledger: LedgerClient | None, *, cluster: Callable[[], str] = str) -> None:
-        self._scene = scene
+    def __init__(self, model: ClusterModel, ledger: LedgerClient | None, *, cluster: Callable[[], str] = str) -> None:
+        self._scene = model
         self._ledger = ledger
         self._cluster = cluster
         """Whose Pods are meant, once that is known; else those of all clusters."""
 
-    async def find(self, text: str) -> list[Match]:
-        """Find what has this text in its name, and Pods that are gone by all of theirs."""
-        return [*find(self._scene, text), *await self._gone(text.strip().lower())]
+    async def find(self, text: str) -> list[SearchMatch]:
+        """Return matching objects, and deleted Pods by their full name."""
+        return [*find(self._scene, text), *await self._deleted_pods(text.strip().lower())]
 
-    async def _gone(self, text: str) -> list[Match]:
+    async def _deleted_pods(self, text: str) -> list[SearchMatch]:
         if not (named := _POD.fullmatch(text)):
             return []
-        past, _ = await self._past(self._uses(named[2], namespace=named[1] or ""), deadline=GLANCE)
-        uses: dict[str, list[ReportedUse]] = {}
-        for use in past.uses:
+        past, _ = await self._history(self._uses(named[2], namespace=named[1] or ""), deadline=SEARCH_TIMEOUT)
+        uses: dict[str, list[ReportedPodUsage]] = {}
+        for use in past.pod_usages:
             uses.setdefault(f"{use.namespace}/{use.name}", []).append(use)
-        no_more = [(key, had) for key, had in uses.items() if key not in self._scene.mirrors.pods]
-        return [Match(kind="pod", name=key, told=gone(key, had).told) for key, had in no_more[:FOUND]]
+        deleted = [(key, had) for key, had in uses.items() if key not in self._scene.caches.pods]
+        return [
+            SearchMatch(kind="pod", name=key, message=diagnose_deleted(key, had).message)
+            for key, had in deleted[:MAX_MATCHES]
+        ]
 
-    async def address(self, text: str) -> Found:
-        """Tell of an address; raises `InvalidInput` when it is none."""
+    async def address(self, text: str) -> SearchResult:
+        """Return an address with its history; raises `InvalidInput` for an invalid address."""
         address = str(parse_address(text))
-        past, missing = await self._past(lambda ledger: ledger.history(address=address, limit=PAST))
-        return Found(
+        past, missing = await self._history(lambda ledger: ledger.history(address=address, limit=MAX_TENURES))
+        return SearchResult(
             kind="address",
             name=address,
-            addresses=(address_now(self._scene, address),),
-            past=past.tenures,
-            uses=past.uses,
-            past_missing=missing,
+            addresses=(address_status(self._scene, address),),
+            past=past.periods,
+            uses=past.pod_usages,
+            history_error=missing,
         )
 
-    async def node(self, name: str) -> Found:
-        """Tell of a node, also of one that is gone."""
-        past, missing = await self._past(lambda ledger: ledger.history(node=name, limit=PAST))
-        configs = self._scene.mirrors.configs
+    async def node(self, name: str) -> SearchResult:
+        """Return a node with its history, also a removed one."""
+        past, missing = await self._history(lambda ledger: ledger.history(node=name, limit=MAX_TENURES))
+        configs = self._scene.caches.configs
         config = configs.get(f"kube-system/{name}")
         containers = config.status.network_containers if config else ()
         given = [each.ip for container in containers for each in container.ip_assignments]
         primaries = [container.primary_ip for container in containers if container.primary_ip]
-        return Found(
+        return SearchResult(
             kind="node",
             name=name,
             node=self._scene.nodes.get(name),
-            addresses=tuple(address_now(self._scene, each) for each in (*primaries, *given)),
-            past=past.tenures,
-            uses=past.uses,
-            past_missing=missing,
+            addresses=tuple(address_status(self._scene, each) for each in (*primaries, *given)),
+            past=past.periods,
+            uses=past.pod_usages,
+            history_error=missing,
         )
 
-    async def pod(self, key: str) -> Found:
-        """Tell of a Pod, also of one that is gone: why it has what it has, and what it had."""
-        pod = self._scene.mirrors.pods.get(key)
+    async def pod(self, key: str) -> SearchResult:
+        """Return a Pod with its diagnosis and history, also a deleted one."""
+        pod = self._scene.caches.pods.get(key)
         namespace, _, name = key.partition("/")
-        past, missing = await self._past(self._uses(name, namespace=namespace))
-        return Found(
+        past, missing = await self._history(self._uses(name, namespace=namespace))
+        return SearchResult(
             kind="pod",
             name=key,
-            addresses=tuple(address_now(self._scene, each) for each in (pod.addresses if pod else ())),
-            reason=gone(key, past.uses) if past.uses and not pod else why(self._scene, key),
-            uses=past.uses,
-            past_missing=missing,
+            addresses=tuple(address_status(self._scene, each) for each in (pod.addresses if pod else ())),
+            reason=diagnose_deleted(key, past.pod_usages)
+            if past.pod_usages and not pod
+            else diagnose(self._scene, key),
+            uses=past.pod_usages,
+            history_error=missing,
         )
 
-    def _uses(self, name: str, *, namespace: str) -> Asking:
+    def _uses(self, name: str, *, namespace: str) -> HistoryQuery:
         cluster = self._cluster()
-        return lambda ledger: ledger.pod_history(name, namespace=namespace, cluster=cluster, limit=PAST)
+        return lambda ledger: ledger.pod_history(name, namespace=namespace, cluster=cluster, limit=MAX_TENURES)
 
-    async def _past(self, asking: Asking, *, deadline: float = DEADLINE) -> tuple[History, str]:
+    async def _history(self, query: HistoryQuery, *, deadline: float = DEADLINE) -> tuple[AddressHistory, str]:
         if self._ledger is None:
-            return _NOTHING, "The past is what a ledger keeps, and there is none."
+            return _NOTHING, "History needs a ledger, and none is configured."
         try:
             async with asyncio.timeout(deadline):
-                return await asking(self._ledger), ""
+                return await query(self._ledger), ""
         except TimeoutError:
-            return _NOTHING, "the ledger does not answer"
+            return _NOTHING, "the ledger does not respond"
         except PodpoolError as error:
             return _NOTHING, str(error)

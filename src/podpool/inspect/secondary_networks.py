@@ -1,4 +1,4 @@
-"""Further networks in slices: how the range is divided, who has a slice, and how full each is. Pure."""
+"""Secondary networks: how a range is divided, which nodes hold slices, and how full each is. Pure."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -7,14 +7,14 @@ from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.core.slice_table import parse_slice_size
-from podpool.inspect.view_models import View
-from podpool.whereabouts.object_names import PoolPlace
+from podpool.inspect.view_models import ViewModel
+from podpool.whereabouts.object_names import PoolIdentifier
 
 FULLEST_SHOWN = 24
-"""Slices of a network that are named; of the others, the sums are told."""
+"""Slices listed per network; the others are only counted."""
 
 
-class SliceView(View, frozen=True, kw_only=True):
+class SliceView(ViewModel, frozen=True, kw_only=True):
     """A node's slice."""
 
     node: str
@@ -23,24 +23,24 @@ class SliceView(View, frozen=True, kw_only=True):
     size: int = 0
 
 
-class NetworkView(View, frozen=True, kw_only=True):
-    """A network: a range that is divided among the nodes, or, without slices, shared by them."""
+class NetworkView(ViewModel, frozen=True, kw_only=True):
+    """A network: a range divided into slices, or shared by all nodes."""
 
     name: str
     range: str
     slice_size: str = ""
-    """Empty when it is shared."""
+    """Empty for a shared range."""
     slices: int = 0
     taken: int = 0
     used: int = 0
-    """Addresses that Pods have."""
+    """Addresses assigned to Pods."""
     size: int = 0
-    """Addresses in the slices that are taken; of a shared range, in all of it."""
+    """Addresses in assigned slices; for a shared range, in the range."""
     fullest: tuple[SliceView, ...] = ()
 
 
 def network_views(divided: Iterable[NodeSlicePool], pools: Sequence[IPPool]) -> list[NetworkView]:
-    """Show every network that has objects in the cluster."""
+    """Return a view of every network that has objects in the cluster."""
     by_name = {pool.metadata.name: pool for pool in pools}
     views: list[NetworkView] = []
     owned: set[str] = set()
@@ -51,7 +51,7 @@ def network_views(divided: Iterable[NodeSlicePool], pools: Sequence[IPPool]) -> 
                 name=each.metadata.name,
                 range=each.spec.range,
                 slice_size=each.spec.slice_size,
-                slices=_count(each),
+                slices=_count_slices(each),
                 taken=len(slices),
                 used=sum(one.used for one in slices),
                 size=sum(one.size for one in slices),
@@ -86,10 +86,10 @@ def _slices(pool: NodeSlicePool, by_name: Mapping[str, IPPool], owned: set[str])
 
 
 def _pool_of(by_name: Mapping[str, IPPool], *, network: str, node: str, range_: Prefix) -> IPPool | None:
-    """Find a slice's pool; a network that is known by its name in CNI alone has pools without a network's name."""
+    """Return the IPPool of a slice; pools of an unnamed network have no network in their name."""
     for named in (network, ""):
         try:
-            found = by_name.get(PoolPlace(network=named, node=node, range=range_).name)
+            found = by_name.get(PoolIdentifier(network=named, node=node, range=range_).name)
         except InvalidInput:
             continue
         if found:
@@ -97,8 +97,8 @@ def _pool_of(by_name: Mapping[str, IPPool], *, network: str, node: str, range_: 
     return None
 
 
-def _count(pool: NodeSlicePool) -> int:
-    """Count from how the range is cut: a table may list no more than the slices that are taken."""
+def _count_slices(pool: NodeSlicePool) -> int:
+    """Count slices from the division of the range: a NodeSlicePool may list only assigned slices."""
     range_ = _prefix(pool.spec.range)
     with suppress(InvalidInput):
         if range_:

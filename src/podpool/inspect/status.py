@@ -1,7 +1,7 @@
-"""A cluster at one read_status: everything is read once, for commands that answer and end.
+"""Status of a cluster, read once, for commands.
 
-Whoever is away is said (`ClusterModel.problems`), and the rest is shown: without a ledger what the cluster's own objects tell
-of its subnets, without an API server what the ledger tells.
+Unreachable components are reported in `ClusterModel.problems`, and the rest is shown: without a ledger, subnets as
+far as the cluster's objects describe them; without an API server, what the ledger reports.
 """
 
 from typing import TypeVar
@@ -25,74 +25,74 @@ from podpool.ledger.client import LedgerClient
 from podpool.runtime.transport import Unreachable
 
 LEADER = "podpool-controller"
-"""The Lease of the controllers."""
+"""Name of the controllers' Lease."""
 
 O = TypeVar("O", bound=KeyedObject)  # noqa: E741  an object
 
 
 class Leader(ViewModel, frozen=True, kw_only=True):
-    """The controller that leads, as its Lease tells."""
+    """The leading controller according to its Lease."""
 
     name: str = ""
     renewed: str = ""
 
 
 class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What was seen."""
+    """The model, subnets and leader at one time."""
 
     model: ClusterModel
     subnets: tuple[SubnetView, ...] = ()
-    """From the ledger; else as far as the cluster's objects tell."""
+    """From the ledger, else from the cluster's objects."""
     leader: Leader = Leader()
 
     @property
     def headline(self) -> str:
-        """Say in a sentence how it is."""
+        """One sentence on the state of the cluster."""
         if CLUSTER in self.model.problems:
-            return "The cluster cannot be seen."
+            return "The API server is not reachable."
         if not self.model.nodes:
-            return "There are no nodes."
+            return "The cluster has no nodes."
         return headline(self.subnets, tuple(self.model.nodes.values()))
 
 
 async def read_status(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> ClusterStatus:
-    """Look once; without a ledger at what the cluster's objects tell."""
+    """Read everything once; without a ledger only the cluster's objects."""
     caches = ClusterCaches()
     model = ClusterModel(caches)
-    leader = await _see_cluster(model, kube)
+    leader = await _read_cluster(model, kube)
     if ledger:
-        await _see_ledger(model, ledger)
-    model.look(at=at)
+        await _read_ledger(model, ledger)
+    model.refresh(at=at)
     subnets = tuple(model.subnets.values())
     if ledger is None or LEDGER in model.problems:
         subnets = tuple(
-            subnet_views_without_ledger(model.nodes.values(), caches.configs.values(), caches.decided.values())
+            subnet_views_without_ledger(model.nodes.values(), caches.configs.values(), caches.cluster_subnets.values())
         )
     return ClusterStatus(model=model, subnets=subnets, leader=leader)
 
 
-async def _see_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
+async def _read_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
     caches = model.caches
     try:
-        await _fill(caches.nodes, kube, NODES)
-        await _fill(caches.configs, kube, NODE_NETWORK_CONFIGS)
-        await _fill(caches.pods, kube, INSPECTED_PODS)
-        await _fill(caches.pools, kube, IP_POOLS)
-        await _fill(caches.slice_pools, kube, NODE_SLICE_POOLS)
-        await _fill(caches.events, kube, EVENTS)
-        await _fill(caches.decided, kube, CLUSTER_SUBNETS)
+        await _fill_cache(caches.nodes, kube, NODES)
+        await _fill_cache(caches.configs, kube, NODE_NETWORK_CONFIGS)
+        await _fill_cache(caches.pods, kube, INSPECTED_PODS)
+        await _fill_cache(caches.pools, kube, IP_POOLS)
+        await _fill_cache(caches.node_slice_pools, kube, NODE_SLICE_POOLS)
+        await _fill_cache(caches.events, kube, EVENTS)
+        await _fill_cache(caches.cluster_subnets, kube, CLUSTER_SUBNETS)
         return await _leader(kube)
     except PodpoolError as error:
         model.problems[CLUSTER] = error_text("the API server", error)
         return Leader()
 
 
-async def _fill(store: ObjectCache[O], kube: KubeClient, kind: Kind[O]) -> None:
+async def _fill_cache(store: ObjectCache[O], kube: KubeClient, kind: Kind[O]) -> None:
     store.replace(await list_objects(kube, kind))
 
 
 async def list_objects(kube: KubeClient, kind: Kind[O], *, labels: str | None = None) -> list[O]:
-    """List everything of a kind; of one that is not defined there is nothing."""
+    """List all objects of a kind; empty when the kind is not defined."""
     try:
         return list((await kube.list(kind, labels=labels)).items)
     except ApiNotFound:
@@ -107,15 +107,15 @@ async def _leader(kube: KubeClient) -> Leader:
     return Leader(name=lease.spec.holder_identity or "", renewed=lease.spec.renew_time or "")
 
 
-async def _see_ledger(model: ClusterModel, ledger: LedgerClient) -> None:
+async def _read_ledger(model: ClusterModel, ledger: LedgerClient) -> None:
     try:
         for state in (await ledger.subnets()).subnets:
-            model.set_subnet(state, (await ledger.details(state.subnet)).made)
+            model.set_subnet(state, (await ledger.details(state.subnet)).spec)
     except PodpoolError as error:
         model.problems[LEDGER] = error_text(LEDGER, error)
 
 
 def error_text(peer: str, error: PodpoolError) -> str:
-    """Say who is away, where the error knows only its address."""
+    """Return the text of an error with the name of the peer, where the error only has its address."""
     at_address = isinstance(error, Unreachable) and error.peer != peer
     return f"{peer} at {error}" if at_address else str(error)

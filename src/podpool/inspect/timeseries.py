@@ -1,6 +1,7 @@
-"""How a subnet was, over time, in bounded memory: when there are too many samples every second one is forgotten.
+"""Samples of a subnet over time in bounded memory.
 
-So the past reaches back to the first look, evenly, however long ago that is, and the newest sample is always there.
+When there are too many samples, every second one is dropped and the interval doubles. The series therefore reaches back
+to the first sample, evenly, and always contains the newest.
 """
 
 import msgspec
@@ -8,51 +9,51 @@ import msgspec
 from podpool.inspect.forecast import Forecast, forecast
 from podpool.inspect.view_models import SubnetView
 
-MOST = 720
-RECENT = 240
-"""Samples that a look ahead is made from."""
+MAX_SAMPLES = 720
+FORECAST_SAMPLES = 240
+"""Samples that a forecast uses."""
 
 
-class Sample(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A subnet at a moment, as a row."""
+class SubnetSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subnet at one time, encoded as an array."""
 
     at: float
     capacity: int
     assigned: int
     primaries: int
-    others: int
-    resting: int
+    other_clusters: int
+    cooling_down: int
     idle: int
     batch: int
     exhausted: bool
     waiting: int
 
 
-class Series:
-    """The samples of one subnet."""
+class SubnetTimeSeries:
+    """Samples of one subnet."""
 
-    def __init__(self, *, step: float, most: int = MOST) -> None:
-        self.samples: list[Sample] = []
+    def __init__(self, *, step: float, most: int = MAX_SAMPLES) -> None:
+        self.samples: list[SubnetSample] = []
         self._step = step
         self._most = most
         self._next = float("-inf")
         self._occupied: list[tuple[float, float]] = []
         self._limit = 0
 
-    def take(self, view: SubnetView, *, at: float) -> Sample | None:
-        """Take a sample if it is time for one."""
-        if self.samples and at < self.samples[-1].at:  # the clock was set back: the past is told in another time
+    def take(self, view: SubnetView, *, at: float) -> SubnetSample | None:
+        """Append a sample if the interval has passed, and return it."""
+        if self.samples and at < self.samples[-1].at:  # the clock was set back: the past is message in another time
             self.samples, self._occupied, self._next = [], [], at
         if at < self._next:
             return None
         self._next = at + self._step
-        sample = Sample(
+        sample = SubnetSample(
             at=at,
             capacity=view.capacity,
             assigned=view.assigned,
             primaries=view.primaries,
-            others=view.others,
-            resting=view.resting,
+            other_clusters=view.other_clusters,
+            cooling_down=view.cooling_down,
             idle=view.idle,
             batch=view.batch,
             exhausted=view.exhausted,
@@ -66,7 +67,7 @@ class Series:
             self._step *= 2
         return sample
 
-    def outlook(self) -> Forecast:
+    def trend(self) -> Forecast:
         """Look ahead from what was seen."""
-        known = self._occupied[-RECENT:] if self._limit else ()  # how large it is, only a ledger knows
+        known = self._occupied[-FORECAST_SAMPLES:] if self._limit else ()  # how large it is, only a ledger knows
         return forecast(known, capacity=self._limit)

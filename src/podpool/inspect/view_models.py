@@ -1,7 +1,8 @@
-"""What a looker is shown of each thing, made from the objects that tell it. Pure: nothing here reads or waiting_for_address.
+"""View models of nodes, Pods and subnets, computed from API objects and ledger messages. Pure.
 
-An address of a node is assigned when a Pod shows it, idle otherwise; resting on a node is idle here, because only the
-agent knows. What the ledger has reserved beyond this cluster's nodes and the resting ones is other clusters'.
+An address of a node is assigned when a Pod shows it, else idle; an address that cools down on the node counts as idle,
+because only the agent knows. Reserved addresses that are neither on nodes of this cluster nor cooling down belong to
+other clusters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,12 +16,12 @@ from podpool.inspect.pods import InspectedPod
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
 WAITING_SHOWN = 12
-"""Pods of a node that are named; of more, the number is message."""
+"""Waiting Pods listed per node; more are counted."""
 FULL = "NCUpdateSubnetFullError"
 
 
 class ViewModel(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that a browser or a terminal is sent; what is as it always is need not be written."""
+    """Base of what is sent to a browser or terminal; default values are omitted."""
 
 
 class Waiting(ViewModel, frozen=True, kw_only=True):
@@ -32,50 +33,50 @@ class Waiting(ViewModel, frozen=True, kw_only=True):
 
 
 class NodeView(ViewModel, frozen=True, kw_only=True):
-    """A node: what it has, and who waiting_for_address there."""
+    """A node: its addresses and waiting Pods."""
 
     name: str
     subnet: str = ""
-    """Network and name; empty before the node was given anything."""
+    """Network and subnet; empty before the node has a network container."""
     assigned: int = 0
     idle: int = 0
-    arriving: int = 0
-    """Asked for and not there yet,"""
-    leaving: int = 0
-    """and let go of, but still shown."""
+    pending: int = 0
+    """Requested but not granted yet."""
+    releasing: int = 0
+    """Pending release."""
     primaries: int = 0
     waiting: int = 0
-    waiters: tuple[Waiting, ...] = ()
-    """The longest first."""
+    waiting_pods: tuple[Waiting, ...] = ()
+    """Longest waiting first."""
     batch: int = 0
     short: bool = False
-    """The subnet could not give all that it asked for."""
-    foreign: bool = False
-    """Its agent is not podpool's."""
+    """The subnet could not grant the whole request."""
+    third_party: bool = False
+    """Its agent is a third party's."""
     gone: bool = False
-    """It has an NNC and no Node."""
+    """It has a NodeNetworkConfig but no Node."""
 
     @property
     def held(self) -> int:
-        """Addresses for Pods that it was given and has not let go of."""
+        """Granted addresses that are not pending release."""
         return self.assigned + self.idle
 
 
 class PodView(ViewModel, frozen=True, kw_only=True):
-    """A Pod, and how it stands with its address."""
+    """A Pod and the state of its address."""
 
     name: str
     """Namespace and name."""
     node: str = ""
     addresses: tuple[str, ...] = ()
     state: str
-    """served, waiting_for_address, unplaced, leaving (it is being deleted), host (on its node's own network) or finished."""
+    """assigned, waiting, unscheduled, terminating, host-network or finished."""
     since: str = ""
-    """When it came to its node; else when it was made."""
+    """When it was bound to its node, else when it was created."""
 
 
 class SubnetView(ViewModel, frozen=True, kw_only=True):
-    """A subnet: how full, of what, and what was decided for it."""
+    """A subnet: usage and the decisions for it."""
 
     name: str
     cidrs: tuple[str, ...]
@@ -84,21 +85,21 @@ class SubnetView(ViewModel, frozen=True, kw_only=True):
     assigned: int = 0
     idle: int = 0
     primaries: int = 0
-    resting: int = 0
-    others: int = 0
+    cooling_down: int = 0
+    other_clusters: int = 0
     """Held by nodes of other clusters."""
-    kept_back: int = 0
+    excluded: int = 0
     reserved_for_primaries: int = 0
     nodes: int = 0
     pods_waiting: int = 0
     batch: int = 0
-    full_batch: int = 0
-    """The batch when nothing is scarce."""
+    configured_batch: int = 0
+    """The configured batch."""
     buffer: float = 0.0
-    """A share of the batch."""
+    """As a share of the batch."""
     upper: int = 0
     lower: int = 0
-    """Thresholds, in hundredths of the capacity."""
+    """Thresholds in hundredths of the capacity."""
     cooldown: float = 0.0
     exhausted: bool = False
     frozen: bool = False
@@ -109,24 +110,24 @@ class SubnetView(ViewModel, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> int:
-        """What Pods and their nodes can have: the rest is kept for the primaries of new nodes."""
+        """Addresses available to Pods and nodes: the capacity less what is reserved for primaries."""
         return max(0, self.capacity - self.reserved_for_primaries)
 
     @property
     def occupied(self) -> int:
-        """What no node could give back: the rest is free, or idle."""
+        """Reserved addresses that no node could release."""
         return max(0, self.reserved - self.idle)
 
 
 def node_view(
     name: str, config: NodeNetworkConfig | None, pods: Sequence[InspectedPod], *, there: bool = True
 ) -> NodeView:
-    """Show a node."""
+    """Return the view of a node."""
     used = {address for pod in pods for address in pod.addresses}
     waiting = sorted((each for each in pods if each.waiting_for_address), key=lambda pod: (pod.since or "~", pod.key))
     waiters = tuple(Waiting(pod=pod.key, since=pod.since) for pod in waiting[:WAITING_SHOWN])
     if config is None or not config.status.network_containers:
-        return NodeView(name=name, waiting=len(waiting), waiters=waiters, gone=not there)
+        return NodeView(name=name, waiting=len(waiting), waiting_pods=waiters, gone=not there)
     containers = config.status.network_containers
     released = set(config.spec.pending_release)
     kept = [each.ip for container in containers for each in container.ip_assignments if each.name not in released]
@@ -138,20 +139,20 @@ def node_view(
         subnet=subnet_key(containers[0].vnet_id, containers[0].subnet_name),
         assigned=assigned,
         idle=len(kept) - assigned,
-        arriving=max(0, config.spec.requested - len(kept)),
-        leaving=shown - len(kept),
+        pending=max(0, config.spec.requested - len(kept)),
+        releasing=shown - len(kept),
         primaries=sum(bool(each.primary_ip) for each in containers),
         waiting=len(waiting),
-        waiters=waiters,
+        waiting_pods=waiters,
         batch=report.batch if report else config.status.scaler.batch_size,
         short=any(each.status == FULL for each in containers),
-        foreign=report is None,
+        third_party=report is None,
         gone=not there,
     )
 
 
 def pod_view(pod: InspectedPod) -> PodView:
-    """Show a Pod."""
+    """Return the view of a Pod."""
     return PodView(name=pod.key, node=pod.spec.node_name, addresses=pod.addresses, state=_state(pod), since=pod.since)
 
 
@@ -159,16 +160,16 @@ def _state(pod: InspectedPod) -> str:
     if pod.status.phase in FINISHED:
         return "finished"
     if pod.spec.host_network:
-        return "host"
+        return "host-network"
     if pod.addresses:
-        return "served"
+        return "assigned"
     if pod.metadata.deletion_timestamp:
-        return "leaving"
-    return "waiting_for_address" if pod.waiting_for_address else "unplaced"
+        return "terminating"
+    return "waiting" if pod.waiting_for_address else "unscheduled"
 
 
 def with_cluster_scaler(state: SubnetState, subnet: ClusterSubnet | None) -> SubnetState:
-    """Have a subnet scale as this cluster's controller decided: its people may go by other rules than the ledger."""
+    """Apply this cluster's ClusterSubnet to a subnet's state: its scaler may override the ledger's."""
     if subnet is None or not (batch := subnet.status.scaler.batch):
         return state
     scaler = Scaler(batch, int((subnet.status.scaler.buffer or 0) * 100))
@@ -176,26 +177,26 @@ def with_cluster_scaler(state: SubnetState, subnet: ClusterSubnet | None) -> Sub
 
 
 def subnet_view(state: SubnetState, made: SubnetSpec | None, nodes: Iterable[NodeView]) -> SubnetView:
-    """Show a subnet; `nodes` are those of this cluster on it."""
+    """Return the view of a subnet; `nodes` are those of this cluster on it."""
     here = tuple(nodes)
-    assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)
+    assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.releasing for each in here)
     primaries = sum(each.primaries for each in here)
     return SubnetView(
         name=subnet_key(state.subnet.network, state.subnet.name),
-        cidrs=(state.cidr, *state.further),
+        cidrs=(state.cidr, *state.additional_cidrs),
         capacity=state.capacity,
         reserved=state.reserved,
         assigned=assigned,
         idle=idle,
         primaries=primaries,
-        resting=state.resting,
-        others=max(0, state.reserved - state.resting - assigned - idle - primaries),
-        kept_back=state.kept_back,
+        cooling_down=state.cooling_down,
+        other_clusters=max(0, state.reserved - state.cooling_down - assigned - idle - primaries),
+        excluded=state.excluded,
         reserved_for_primaries=state.reserved_for_primaries,
         nodes=len(here),
         pods_waiting=sum(each.waiting for each in here),
         batch=state.scaler.batch,
-        full_batch=made.batch if made else state.scaler.batch,
+        configured_batch=made.batch if made else state.scaler.batch,
         buffer=state.scaler.buffer / 100,
         upper=made.upper_threshold if made else 0,
         lower=made.lower_threshold if made else 0,
@@ -209,21 +210,21 @@ def subnet_view(state: SubnetState, made: SubnetSpec | None, nodes: Iterable[Nod
 
 
 def subnet_views_without_ledger(
-    nodes: Iterable[NodeView], configs: Iterable[NodeNetworkConfig], shown: Iterable[ClusterSubnet]
+    nodes: Iterable[NodeView], nncs: Iterable[NodeNetworkConfig], objects: Iterable[ClusterSubnet]
 ) -> Iterable[SubnetView]:
-    """Show subnets without a ledger, as far as NNCs and ClusterSubnets tell: how large they are, only it knows."""
-    decided: Mapping[str, ClusterSubnet] = {each.metadata.name: each for each in shown}
+    """Return subnets as NodeNetworkConfigs and ClusterSubnets describe them; their capacity is unknown."""
+    cluster_subnets: Mapping[str, ClusterSubnet] = {each.metadata.name: each for each in objects}
     spaces = {
         subnet_key(each.vnet_id, each.subnet_name): each.subnet_address_space
-        for config in configs
-        for each in config.status.network_containers
+        for nnc in nncs
+        for each in nnc.status.network_containers
     }
     for name, here in nodes_by_subnet(nodes).items():
         if not name:
             continue
-        subnet = decided.get(name.partition(".")[2])
+        subnet = cluster_subnets.get(name.partition(".")[2])
         status = subnet.status if subnet else None
-        assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.leaving for each in here)
+        assigned, idle = sum(each.assigned for each in here), sum(each.idle + each.releasing for each in here)
         primaries = sum(each.primaries for each in here)
         yield SubnetView(
             name=name,
@@ -242,12 +243,12 @@ def subnet_views_without_ledger(
 
 
 def subnet_key(network: str, name: str) -> str:
-    """Name a subnet as the ledger's commands do."""
+    """Return `network.subnet`, as the ledger commands write it."""
     return f"{network}.{name}" if name else ""
 
 
 def nodes_by_subnet(nodes: Iterable[NodeView]) -> Mapping[str, list[NodeView]]:
-    """Gather nodes by the subnet that they are on."""
+    """Group nodes by subnet."""
     found: dict[str, list[NodeView]] = {}
     for each in nodes:
         found.setdefault(each.subnet, []).append(each)

@@ -4,7 +4,7 @@ import { clock, grouped, make, say } from "./words.js";
 import { hideTip, showTip } from "./tip.js";
 
 const [AT, CAPACITY, ASSIGNED, PRIMARIES, OTHERS, RESTING, IDLE, BATCH, EXHAUSTED, WAITING] = Array(10).keys();
-const LAYERS = [[PRIMARIES, "primary"], [OTHERS, "others"], [ASSIGNED, "assigned"], [RESTING, "resting"], [IDLE, "idle"]];
+const LAYERS = [[PRIMARIES, "primary"], [OTHERS, "other_clusters"], [ASSIGNED, "assigned"], [RESTING, "cooling_down"], [IDLE, "idle"]];
 const FOOT = 2.9;
 const AHEAD = 0.22;
 const SVG = "http://www.w3.org/2000/svg";
@@ -113,7 +113,7 @@ export class Chart {
   }
 
   batches() {
-    const full = Math.max(2, this.subnet.full_batch ?? 0, ...this.samples.map((each) => each[BATCH]));
+    const full = Math.max(2, this.subnet.configured_batch ?? 0, ...this.samples.map((each) => each[BATCH]));
     const level = (batch) => this.bottom + (1.5 - Math.log2(Math.max(1, batch)) / Math.log2(full)) * this.em;
     const runs = this.stretches(BATCH);
     const steps = runs.map(([from, to, batch]) => `${this.x(from).toFixed(1)} ${level(batch)}L${this.x(to).toFixed(1)} ${level(batch)}`);
@@ -175,7 +175,7 @@ function held(sample) {
 }
 
 function told(sample) {
-  const parts = [[ASSIGNED, "used by Pods"], [IDLE, "idle on nodes"], [PRIMARIES, "nodes' own"], [RESTING, "resting"], [OTHERS, "other clusters'"]];
+  const parts = [[ASSIGNED, "used by Pods"], [IDLE, "idle on nodes"], [PRIMARIES, "nodes' own"], [RESTING, "cooling_down"], [OTHERS, "other clusters'"]];
   const lines = [`${clock(sample[AT])}: ${held(sample)}${sample[CAPACITY] ? ` of ${sample[CAPACITY]}` : ""} reserved`, ...parts.filter(([field]) => sample[field]).map(([field, words]) => `${sample[field]} ${words}`)];
   lines.push(`batch ${sample[BATCH]}${sample[EXHAUSTED] ? ", short" : ""}`);
   if (sample[WAITING]) lines.push(`${sample[WAITING]} Pods wait`);

@@ -27,7 +27,7 @@ export async function openDetail(kind, name) {
   let inside;
   try {
     const found = await ask(PATHS[kind](name));
-    if (number === asked) shown.told = JSON.stringify(found);
+    if (number === asked) shown.message = JSON.stringify(found);
     inside = body(found);
   } catch (error) {
     inside = [make("p.said", { "data-mood": "warn" }, error.message)];
@@ -39,13 +39,13 @@ export async function openDetail(kind, name) {
 export async function refreshDetail() {
   const inside = byId("detail-body");
   const busy = () => inside.contains(document.activeElement) || !getSelection().isCollapsed;
-  if (!byId("detail").open || !shown.told || Date.now() - shown.at < PAUSE || busy()) return;
+  if (!byId("detail").open || !shown.message || Date.now() - shown.at < PAUSE || busy()) return;
   shown.at = Date.now();
   const number = asked;
   const found = await ask(PATHS[shown.kind](shown.name)).catch(() => null);
   const told = JSON.stringify(found);
-  if (!found || number !== asked || told === shown.told || busy()) return;
-  shown.told = told;
+  if (!found || number !== asked || told === shown.message || busy()) return;
+  shown.message = told;
   inside.replaceChildren(...body(found));
 }
 
@@ -62,7 +62,7 @@ function said(found) {
   const node = found.node;
   if (!node) return [make("p.said", {}, "There is no node of this name now.")];
   const parts = [`It has ${(node.assigned ?? 0) + (node.idle ?? 0)} addresses for Pods, ${node.assigned ?? 0} of them in use.`];
-  if (node.arriving) parts.push(` ${node.arriving} more are on the way${node.short ? ", but the subnet is short" : ""}.`);
+  if (node.pending) parts.push(` ${node.pending} more are on the way${node.short ? ", but the subnet is short" : ""}.`);
   if (node.foreign) parts.push(" Its agent is not podpool's.");
   return [make("p.said", { "data-mood": node.waiting ? "warn" : null }, parts.join(""))];
 }
@@ -85,7 +85,7 @@ function held(found) {
 }
 
 function waiters(found) {
-  const list = found.node?.waiters ?? [];
+  const list = found.node?.waiting_pods ?? [];
   if (!list.length) return [];
   const now = Date.now() / 1000;
   return [make("h3", {}, `${count(found.node.waiting, "Pod")} ${found.node.waiting === 1 ? "waits" : "wait"}`),
@@ -94,7 +94,7 @@ function waiters(found) {
 
 function past(found) {
   const head = [make("h3", {}, "History")];
-  if (found.past_missing) return [...head, make("p.said", { "data-mood": "warn" }, found.past_missing)];
+  if (found.history_error) return [...head, make("p.said", { "data-mood": "warn" }, found.history_error)];
   const told = [...(found.past ?? []).map((each) => tenure(each, found.kind)), ...(found.uses ?? []).map((each) => use(each, found.kind))];
   return [...head, told.length ? make("ol.past", {}, told) : make("p", {}, "The ledger knows of nothing.")];
 }

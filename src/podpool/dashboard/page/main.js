@@ -26,7 +26,7 @@ follow(known, changed, linked);
 /** Gather what arrives before the next frame, so that a burst is drawn once. */
 function changed(delta) {
   if (!delta) everything = true;
-  else for (const [part, words] of Object.entries({ nodes: ["nodes", "lost_nodes"], networks: ["networks"] })) {
+  else for (const [part, words] of Object.entries({ nodes: ["nodes", "removed_nodes"], networks: ["networks"] })) {
     if (words.some((word) => delta[word])) dirty.add(part);
   }
   frame ||= requestAnimationFrame(draw);
@@ -63,19 +63,19 @@ function showSums() {
   byId("sums").replaceChildren(...figures.map(([words, figure, of]) =>
     make("div", {}, make("dt", {}, words), make("dd", {}, figure, of ? make("small", {}, of) : null))));
   showAct();
-  const troubles = Object.values(known.troubles);
+  const troubles = Object.values(known.problems);
   byId("troubles").hidden = !troubles.length;
   if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
 }
 
 /** `podpool up` plays a story: what it tells of its acts stands above everything, until the story is over, or long ago. */
 function showAct() {
-  const act = known.news.find((each) => /^(Act|Story) /.test(each.about));
+  const act = known.activity.find((each) => /^(Act|Story) /.test(each.subject));
   const home = byId("act");
-  home.hidden = !act || act.about.startsWith("Story ") || known.at - Date.parse(act.at) / 1000 > STALE;
+  home.hidden = !act || act.subject.startsWith("Story ") || known.at - Date.parse(act.at) / 1000 > STALE;
   if (home.hidden || home.dataset.key === act.key) return;
   home.dataset.key = act.key;
-  home.replaceChildren(make("b", {}, act.about), ` ${act.words}`);
+  home.replaceChildren(make("b", {}, act.subject), ` ${act.message}`);
 }
 
 function linked(state) {

@@ -4,17 +4,17 @@ import { ask } from "./stream.js";
 import { showTip } from "./tip.js";
 import { byId, day, grouped, legend, make } from "./words.js";
 
-const STATES = { ".": "free", k: "kept", p: "primary", a: "assigned", i: "idle", r: "resting", o: "others" };
+const STATES = { ".": "free", k: "kept", p: "primary", a: "assigned", i: "idle", r: "cooling_down", o: "other_clusters" };
 const WORDS = {
   free: "free",
   kept: "never given: network, broadcast, gateway, or kept back",
   primary: "a node's own",
   assigned: "used by a Pod",
   idle: "idle on its node",
-  resting: "resting: nobody is given it yet",
-  others: "held in another cluster",
+  cooling_down: "resting: nobody is given it yet",
+  other_clusters: "held in another cluster",
 };
-const SHORT = { free: "free", assigned: "used by Pods", idle: "idle on a node", primary: "a node's own", resting: "resting", others: "other clusters'", kept: "never given" };
+const SHORT = { free: "free", assigned: "used by Pods", idle: "idle on a node", primary: "a node's own", cooling_down: "cooling_down", other_clusters: "other clusters'", kept: "never given" };
 const PAUSE = 2000;
 
 export class AddressMap {
@@ -57,7 +57,7 @@ export class AddressMap {
       byId("addresses-title").textContent = "Addresses: one by one, only a ledger can tell them";
       return;
     }
-    const state = [subnet.name, subnet.revision, subnet.assigned, subnet.idle, subnet.resting].join();
+    const state = [subnet.name, subnet.revision, subnet.assigned, subnet.idle, subnet.cooling_down].join();
     if (state === this.drawn || this.waits) return;
     this.waits = setTimeout(() => ((this.waits = 0), this.show()), PAUSE);
     this.drawn = state;
@@ -140,7 +140,7 @@ export class AddressMap {
   tellMore(index, x, y) {
     clearTimeout(this.asking);
     const cell = this.cells[index];
-    if (!cell || cell.more || !["assigned", "idle", "primary", "resting"].includes(cell.state)) return;
+    if (!cell || cell.more || !["assigned", "idle", "primary", "cooling_down"].includes(cell.state)) return;
     this.asking = setTimeout(async () => {
       const found = await ask(`api/addresses/${encodeURIComponent(cell.text)}`).catch(() => null);
       const tenure = found?.past?.[0];

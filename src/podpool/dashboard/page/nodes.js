@@ -15,7 +15,7 @@ function byName(a, b) {
 
 const held = (node) => (node.assigned ?? 0) + (node.idle ?? 0);
 const full = (node) => (held(node) ? (node.assigned ?? 0) / held(node) : 0);
-const length = (node) => held(node) + (node.arriving ?? 0) + (node.leaving ?? 0);
+const length = (node) => held(node) + (node.pending ?? 0) + (node.releasing ?? 0);
 
 export class Nodes {
   constructor(known, open) {
@@ -30,13 +30,13 @@ export class Nodes {
       words: (index) => this.words(this.list[index]),
       open: (index) => open("node", this.list[index].name),
     });
-    legend(byId("nodes-legend"), [["assigned", "used by Pods"], ["idle", "idle"], ["arriving", "asked for"], ["leaving", "let go of"], ["waiting", "Pods wait"]]);
+    legend(byId("nodes-legend"), [["assigned", "used by Pods"], ["idle", "idle"], ["pending", "asked for"], ["releasing", "let go of"], ["waiting", "Pods wait"]]);
     byId("node-order").addEventListener("change", () => this.show());
     this.recolour();
   }
 
   recolour() {
-    const names = ["assigned", "idle", "arriving", "leaving", "waiting", "free", "ink", "ink-soft", "focus", "line"];
+    const names = ["assigned", "idle", "pending", "releasing", "waiting", "free", "ink", "ink-soft", "focus", "line"];
     this.colours = Object.fromEntries(names.map((name) => [name, colour(name)]));
     this.font = getComputedStyle(document.body).fontFamily;
     this.em = parseFloat(getComputedStyle(document.documentElement).fontSize);
@@ -95,7 +95,7 @@ export class Nodes {
     pen.fillStyle = this.colours.free;
     pen.fillRect(x, y, whole, bar);
     let at = x;
-    for (const state of ["assigned", "idle", "leaving", "arriving"]) {
+    for (const state of ["assigned", "idle", "releasing", "pending"]) {
       const wide = (whole * (node[state] ?? 0)) / this.longest;
       pen.fillStyle = this.colours[state];
       pen.fillRect(at, y, wide, bar);
@@ -108,7 +108,7 @@ export class Nodes {
     const line = y + 1.25 * this.em;
     pen.textBaseline = "alphabetic";
     pen.font = `${0.8 * this.em}px ${this.font}`;
-    const longest = node.waiters?.[0]?.since;
+    const longest = node.waiting_pods?.[0]?.since;
     const told = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : `${node.assigned ?? 0} of ${held(node)}`;
     const wide = pen.measureText(told).width;
     pen.fillStyle = node.waiting ? this.colours.waiting : this.colours["ink-soft"];
@@ -120,11 +120,11 @@ export class Nodes {
 
   words(node) {
     const lines = [node.name, `${node.assigned ?? 0} used by Pods, ${node.idle ?? 0} idle`];
-    if (node.arriving) lines.push(`${node.arriving} more asked for${node.short ? ", but the subnet is short" : ""}`);
-    if (node.leaving) lines.push(`${node.leaving} let go of`);
+    if (node.pending) lines.push(`${node.pending} more asked for${node.short ? ", but the subnet is short" : ""}`);
+    if (node.releasing) lines.push(`${node.releasing} let go of`);
     if (node.gone) lines.push("there is no Node of this name any more");
     if (node.waiting) {
-      const first = node.waiters?.[0];
+      const first = node.waiting_pods?.[0];
       lines.push(`${count(node.waiting, "Pod")} ${node.waiting === 1 ? "waits" : "wait"}${first?.since ? `, ${first.pod} for ${since(first.since, this.known.at)}` : ""}`);
     }
     return lines.join("\n");

@@ -38,7 +38,7 @@ export function watchSearch(open) {
   const show = (none) => {
     const options = found.map((match, at) =>
       make("li", { role: "option", id: `match-${at}`, "aria-selected": "false", onpointerdown: (event) => (event.preventDefault(), choose(at)) },
-        make("span.of", {}, match.kind), make("span.code", {}, match.name), match.told ? make("span.told", {}, match.told) : null));
+        make("span.of", {}, match.kind), make("span.code", {}, match.name), match.message ? make("span.message", {}, match.message) : null));
     list.replaceChildren(...(options.length ? options : [make("li.none", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, none)]));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");

@@ -8,15 +8,15 @@ let told = "";
 /** Written again only when something happened, or the times have become old: a reader may be in the middle of it. */
 export function showNews(known) {
   const list = byId("news-list");
-  const now = [known.news.length, known.news[0]?.at, known.news[0]?.words, Math.floor(known.at / FRESH)].join();
-  if (!known.news.length || now === told) return;
+  const now = [known.activity.length, known.activity[0]?.at, known.activity[0]?.message, Math.floor(known.at / FRESH)].join();
+  if (!known.activity.length || now === told) return;
   told = now;
-  list.replaceChildren(...known.news.slice(0, SHOWN).map((each) => {
+  list.replaceChildren(...known.activity.slice(0, SHOWN).map((each) => {
     const again = each.count > 1 ? ` (${each.count} times)` : "";
     const mark = make("span.mark", { "aria-hidden": "true" }, each.warning ? "▲" : "●");
     const ago = since(each.at, known.at);
     return make("li", { "data-mood": each.warning ? "warn" : "good" }, mark,
-      make("span", {}, each.warning ? make("span.unseen", {}, "Warning: ") : null, make("b", {}, each.about), each.key ? ": " : " ", prose(each.words), again),
+      make("span", {}, each.warning ? make("span.unseen", {}, "Warning: ") : null, make("b", {}, each.subject), each.key ? ": " : " ", prose(each.message), again),
       make("time", { datetime: each.at }, ago && (ago.startsWith("0 ") ? "now" : `${ago} ago`)));
   }));
 }

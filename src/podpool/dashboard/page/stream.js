@@ -10,38 +10,38 @@ export class Known {
     this.at = 0;
     this.headline = "";
     this.waiting = 0;
-    this.troubles = {};
+    this.problems = {};
     this.subnets = new Map();
     this.nodes = new Map();
     this.networks = [];
-    this.news = [];
+    this.activity = [];
     this.series = new Map();
     this.forecasts = {};
   }
 
   begin(picture) {
-    Object.assign(this, { at: picture.at, headline: picture.headline, waiting: picture.waiting ?? 0, troubles: picture.troubles, networks: picture.networks });
+    Object.assign(this, { at: picture.at, headline: picture.headline, waiting: picture.waiting ?? 0, problems: picture.problems, networks: picture.networks });
     this.subnets = new Map(picture.subnets.map((each) => [each.name, each]));
     this.nodes = new Map(picture.nodes.map((each) => [each.name, each]));
     this.series = new Map(Object.entries(picture.series));
     this.forecasts = { ...picture.forecasts };
-    this.news = [];
-    this.hear(picture.news);
+    this.activity = [];
+    this.addActivity(picture.activity);
   }
 
   change(delta) {
     this.at = delta.at;
     this.headline = delta.headline ?? this.headline;
     this.waiting = delta.waiting ?? 0;
-    this.troubles = delta.troubles ?? {};
+    this.problems = delta.problems ?? {};
     for (const each of delta.subnets ?? []) this.subnets.set(each.name, each);
-    for (const name of delta.lost_subnets ?? []) [this.subnets, this.series].forEach((kept) => kept.delete(name));
+    for (const name of delta.removed_subnets ?? []) [this.subnets, this.series].forEach((kept) => kept.delete(name));
     for (const each of delta.nodes ?? []) this.nodes.set(each.name, each);
-    for (const name of delta.lost_nodes ?? []) this.nodes.delete(name);
+    for (const name of delta.removed_nodes ?? []) this.nodes.delete(name);
     if (delta.networks) this.networks = delta.networks;
     for (const [name, sample] of Object.entries(delta.samples ?? {})) this.sample(name, sample);
     Object.assign(this.forecasts, delta.forecasts ?? {});
-    this.hear(delta.news ?? []);
+    this.addActivity(delta.activity ?? []);
   }
 
   sample(name, sample) {
@@ -51,22 +51,22 @@ export class Known {
     this.series.set(name, samples);
   }
 
-  hear(news) {
-    const fresh = new Map(news.map((each, at) => [each.key || at, each]));
-    const kept = this.news.filter((each) => !fresh.has(each.key));
-    this.news = [...fresh.values(), ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
+  addActivity(entries) {
+    const fresh = new Map(entries.map((each, at) => [each.key || at, each]));
+    const kept = this.activity.filter((each) => !fresh.has(each.key));
+    this.activity = [...fresh.values(), ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
   }
 }
 
 /** Follow the server; `changed` hears of each step with what it carried, `linked` whether the line stands. */
 export function follow(known, changed, linked) {
   const source = new EventSource("api/stream");
-  source.addEventListener("everything", (event) => {
+  source.addEventListener("snapshot", (event) => {
     known.begin(JSON.parse(event.data));
     linked("live");
     changed(null);
   });
-  source.addEventListener("change", (event) => {
+  source.addEventListener("delta", (event) => {
     const delta = JSON.parse(event.data);
     known.change(delta);
     linked("live");

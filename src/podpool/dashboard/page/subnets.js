@@ -6,8 +6,8 @@ const FIGURES = [
   ["assigned", "used by Pods"],
   ["idle", "idle on nodes"],
   ["primary", "nodes' own", "primaries"],
-  ["resting", "resting"],
-  ["others", "other clusters'"],
+  ["cooling_down", "cooling_down"],
+  ["other_clusters", "other clusters'"],
   ["free", "free"],
 ];
 
@@ -59,11 +59,11 @@ class Card {
     const { capacity } = subnet; // 0 where no ledger tells it
     this.full.replaceChildren(share(reserved, capacity), " ", make("small", {}, capacity ? `${grouped(reserved)} of ${grouped(capacity)} reserved` : `${grouped(reserved)} on nodes`));
     const all = { ...subnet, free: Math.max(0, capacity - reserved) };
-    const told = (state, field) => (state === "others" ? all[field] : capacity || !["free", "resting"].includes(state));
+    const told = (state, field) => (state === "other_clusters" ? all[field] : capacity || !["free", "cooling_down"].includes(state));
     this.figures.replaceChildren(...FIGURES.filter(([state, , field]) => told(state, field ?? state)).map(([state, words, field]) =>
       make("div", {}, swatch(state), make("dt", {}, words), make("dd", {}, grouped(all[field ?? state] ?? 0)))));
     this.ladder.replaceChildren(make("h4", {}, subnet.buffer ? "Addresses move in batches of" : "Addresses move one by one, none is kept idle"),
-      make("ol", {}, rungs(subnet.full_batch || subnet.batch || 1).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
+      make("ol", {}, rungs(subnet.configured_batch || subnet.batch || 1).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
     this.ladder.hidden = !subnet.batch;
     this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...(capacity ? outlook(forecast, subnet) : [make("p", {}, "How large it is, only a ledger knows.")]));
     this.chart.show(subnet, samples, forecast);
