@@ -15,12 +15,12 @@ from rich.console import Console
 from podpool.cli.context import PATIENCE, ClusterContext
 from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
-from podpool.controller.pod_usage import GATHER
+from podpool.controller.pod_usage import BATCH_DELAY
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.registry import PODS
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.scenario import SimConfig
+from podpool.lab.sim.profiles import SimConfig
 from podpool.ledger.client import LedgerClient
 
 if TYPE_CHECKING:
@@ -52,10 +52,10 @@ class SmallCluster(SimCluster):
 
     async def settle(self) -> None:
         """Let time pass, report the addresses of Pods, and wait until the ledger has them."""
-        await self.pass_time(SETTLED)
+        await self.run_for(SETTLED)
         for use in self.oracle.uses():
             self.show(use.pod, use.address)
-        await self.pass_time(2 * GATHER)
+        await self.run_for(2 * BATCH_DELAY)
 
     def show(self, pod: str, *addresses: str) -> None:
         """Set the addresses in a Pod's status."""

@@ -20,9 +20,9 @@ from podpool.cli.spec import COMMANDS
 from podpool.cni.protocol import Attachment
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
-from tests.agent.nobody import USER, without_rights
-from tests.agent.processes import cluster
-from tests.agent.statuses import CONTAINER, grants, status
+from tests.agent.agent_process import cluster
+from tests.agent.nc_samples import NC, grants, status
+from tests.agent.unprivileged import USER, without_rights
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ class TestJournal:
         journal.open()
         pod = PodIdentity(namespace="default", name="web", uid="1")
         for record in (
-            NCAdopted(container=CONTAINER),
+            NCAdopted(container=NC),
             NCAccepted(container=status(3, grants(1, 2, 3)), at=1.0),
             Assigned(grant="g1", owner=Attachment(container_id="box", ifname="eth0"), pod=pod),
             ReleasePending(grants=("g2",), version=3, boot_id="boot"),

@@ -63,7 +63,7 @@ def edit_status(cluster: SmallCluster, node: str, change: Callable[[dict[str, An
 
 
 def grants(cluster: SmallCluster, node: str) -> list[dict[str, str]]:
-    return list(cluster.configs()[node]["status"]["networkContainers"][0]["ipAssignments"])
+    return list(cluster.nncs()[node]["status"]["networkContainers"][0]["ipAssignments"])
 
 
 def test_nothing_is_wrong_in_a_healthy_cluster() -> None:
@@ -73,7 +73,7 @@ def test_nothing_is_wrong_in_a_healthy_cluster() -> None:
         for _ in range(70):
             cluster.bind("one")
         for _ in range(6):
-            cluster.loop.run_until_complete(cluster.pass_time(0.7))
+            cluster.loop.run_until_complete(cluster.run_for(0.7))
             assert [] == faults(cluster)
         cluster.loop.run_until_complete(cluster.settle())
         assert [] == faults(cluster)
@@ -81,7 +81,7 @@ def test_nothing_is_wrong_in_a_healthy_cluster() -> None:
             cluster.delete_pod(pod)
         cluster.remove_host("two")
         for _ in range(6):
-            cluster.loop.run_until_complete(cluster.pass_time(60.0))
+            cluster.loop.run_until_complete(cluster.run_for(60.0))
             assert [] == faults(cluster)
 
 
@@ -247,11 +247,11 @@ class TestRepair:
 
     def test_a_controller_is_asked_to_look_at_a_node_again(self, cluster: SmallCluster) -> None:
         edit_status(cluster, "two", lambda container: container["ipAssignments"].pop())
-        before = cluster.configs()["two"]["metadata"]["resourceVersion"]
+        before = cluster.nncs()["two"]["metadata"]["resourceVersion"]
         code, out, _ = cluster.loop.run_until_complete(
             cluster.invoke(run_audit, **USUAL | {"repair": True, "agreed": lambda _: True})
         )
         assert 1 == code
         assert "nodenetworkconfig/two: done: ask its controller and agent to look again" in out
-        assert before != cluster.configs()["two"]["metadata"]["resourceVersion"]
+        assert before != cluster.nncs()["two"]["metadata"]["resourceVersion"]
         assert grants(cluster, "two") != []

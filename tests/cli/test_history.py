@@ -114,7 +114,7 @@ class TestHistory:
 def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
     with small_cluster() as cluster:
         cluster.delete_pod(cluster.pods[3])
-        cluster.loop.run_until_complete(cluster.pass_time(60.0))
+        cluster.loop.run_until_complete(cluster.run_for(60.0))
         code, lines, _ = run(
             cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default"
         )

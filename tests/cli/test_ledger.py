@@ -99,7 +99,7 @@ def test_a_refusal_is_one_line(served: Served) -> None:
 
 def _settle(served: Served) -> str:
     served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
-    return served.run("recovery", "settle", "vnet.pods", "10.0.0.9", "some-container", code=1)
+    return served.run("recovery", "resolve", "vnet.pods", "10.0.0.9", "some-container", code=1)
 
 
 def test_a_cluster_token_is_no_admin_token(served: Served) -> None:

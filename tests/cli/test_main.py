@@ -21,8 +21,8 @@ from podpool.cli.parser import find_command, parse
 from podpool.cli.spec import COMMANDS, GROUPS, options_of
 from podpool.cli.spec.model import Output, Session
 from podpool.core.errors import InvalidInput
-from podpool.lab.demo.cluster import alone
-from podpool.lab.demo.settings import DemoSettings, Home
+from podpool.lab.demo.cluster import lock_directory
+from podpool.lab.demo.settings import DemoSettings, StateDirectory
 from podpool.runtime.transport import Unreachable
 
 if TYPE_CHECKING:
@@ -55,12 +55,12 @@ class TestHelp:
 
     @pytest.mark.parametrize("name", ["", *GROUPS])
     def test_a_group_alone_prints_its_help(self, invoke: Invoke, name: str) -> None:
-        alone, asked, helped = (
+        bare, asked, helped = (
             invoke(*words) for words in (name.split(), [*name.split(), "--help"], ["help", *name.split()])
         )
-        assert 0 == alone.code
-        assert alone == asked == helped
-        assert f"Usage:\n  {' '.join(['podpool', *name.split()])} COMMAND [options]" in alone.stdout
+        assert 0 == bare.code
+        assert bare == asked == helped
+        assert f"Usage:\n  {' '.join(['podpool', *name.split()])} COMMAND [options]" in bare.stdout
 
     def test_commands_that_inspect_a_cluster_state_their_exit_codes(self, invoke: Invoke) -> None:
         for command in COMMANDS.values():
@@ -215,16 +215,16 @@ def test_colors_are_for_terminals_and_can_be_turned_off(
 
 class TestDemoConnection:
     @pytest.fixture
-    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    def home(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
         monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
         monkeypatch.delenv("KUBECONFIG", raising=False)
-        home = Home(tmp_path / "podpool" / "up")
-        home.set(DemoSettings(port=17780), fresh=False)
+        home = StateDirectory(tmp_path / "podpool" / "up")
+        home.prepare(DemoSettings(port=17780), fresh=False)
         home.file("kubeconfig").touch()
         return home
 
-    def test_while_the_demo_runs_it_is_the_default(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-        with alone(home):
+    def test_while_the_demo_runs_it_is_the_default(self, home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+        with lock_directory(home):
             found = demo_connection(Connection())
             assert "http://127.0.0.1:17780" == found.ledger
             assert str(home.path / "kubeconfig") == found.kubeconfig
@@ -232,19 +232,19 @@ class TestDemoConnection:
             monkeypatch.setenv("KUBECONFIG", str(home.path / "kubeconfig"))
             assert found == demo_connection(Connection())
 
-    def test_a_named_cluster_takes_precedence(self, home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_named_cluster_takes_precedence(self, home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
         named = (
             Connection(context="prod"),
             Connection(ledger="http://elsewhere"),
             Connection(kubeconfig="/etc/kubeconfig"),
         )
-        with alone(home):
+        with lock_directory(home):
             for connection in named:
                 assert connection == demo_connection(connection)
             monkeypatch.setenv("KUBECONFIG", "/etc/other")
             assert Connection() == demo_connection(Connection())
 
-    def test_when_it_does_not_run_nothing_changes(self, home: Home) -> None:
+    def test_when_it_does_not_run_nothing_changes(self, home: StateDirectory) -> None:
         assert home.path.exists()
         assert Connection(output=Output.JSON) == demo_connection(Connection(output=Output.JSON))
 

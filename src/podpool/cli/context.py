@@ -20,7 +20,7 @@ from podpool.cli.spec.options import ADMIN_TOKEN_FILE, LEDGER_URL
 from podpool.core.errors import InvalidInput
 from podpool.kube import config
 from podpool.kube.client import KubeClient
-from podpool.lab.demo.settings import DemoSettings, usual_home
+from podpool.lab.demo.settings import DemoSettings, default_home
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime.clock import Clock, SystemClock
 
@@ -144,7 +144,7 @@ async def _open_ledger(connection: Connection) -> AsyncIterator[LedgerClient | N
 def demo_connection(connection: Connection) -> Connection:
     """Return the connection to the demo, if it runs and no other cluster is named; else the connection as it is."""
     named = connection.named_kubeconfig
-    home = Path(named).parent if named else usual_home()
+    home = Path(named).parent if named else default_home()
     ledger = (connection.ledger, connection.ledger_token_file)
     other = connection.context or ledger != (LEDGER_URL, ADMIN_TOKEN_FILE)
     if other or (named and Path(named) != home / KUBECONFIG) or not _is_locked(home / "lock"):

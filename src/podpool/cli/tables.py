@@ -4,10 +4,9 @@ from collections.abc import Iterable
 
 from podpool.cli.output import BAD, FAINT, GOOD, WARNING, StyledText, TextTable, age, joined
 from podpool.inspect.findings import RULES, AuditFinding
-from podpool.inspect.view_models import PodView
 from podpool.inspect.repair import Repair
 from podpool.inspect.secondary_networks import NetworkView, SliceView
-from podpool.inspect.view_models import NodeView, SubnetView
+from podpool.inspect.view_models import NodeView, PodView, SubnetView
 from podpool.ledger.admin_messages import AllocationPeriod, PodUsage, ReportedPodUsage
 
 _STATES = {"served": GOOD, "waits": BAD, "unplaced": WARNING, "leaving": FAINT, "host": FAINT, "finished": FAINT}
@@ -25,16 +24,16 @@ def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
             each.reserved,
             each.assigned,
             each.idle,
-            each.resting if each.capacity else "?",
+            each.cooling_down if each.capacity else "?",
             each.capacity - each.reserved if each.capacity else "?",
             each.batch or "?",
             _subnet_state(each),
             each.nodes,
             each.primaries,
-            each.others,
+            each.other_clusters,
             each.pods_waiting,
             f"{each.buffer:g}",
-            each.kept_back,
+            each.excluded,
         )
         for each in subnets
     ]
@@ -57,14 +56,14 @@ def node_table(nodes: Iterable[NodeView], *, now: float) -> TextTable:
             each.subnet or "-",
             each.assigned,
             each.idle,
-            each.arriving,
-            each.leaving,
+            each.pending,
+            each.releasing,
             StyledText(str(each.waiting), BAD) if each.waiting else each.waiting,
             _node_state(each),
             each.primaries,
             each.batch or "-",
-            joined(age(one.since, now=now) for one in each.waiters[:1]),
-            joined(one.pod for one in each.waiters),
+            joined(age(one.since, now=now) for one in each.waiting_pods[:1]),
+            joined(one.pod for one in each.waiting_pods),
         )
         for each in sorted(nodes, key=lambda each: each.name)
     ]
@@ -78,7 +77,7 @@ def _node_state(view: NodeView) -> StyledText:
         return StyledText("unserved", WARNING)
     if view.short:
         return StyledText("short", WARNING)
-    return StyledText("foreign" if view.foreign else "ok", GOOD)
+    return StyledText("third-party" if view.third_party else "ok", GOOD)
 
 
 def pod_table(pods: Iterable[PodView], *, now: float) -> TextTable:
@@ -140,7 +139,7 @@ def _pod_name(use: PodUsage) -> str:
 def finding_table(findings: Iterable[AuditFinding]) -> TextTable:
     """Return the findings of an audit."""
     rows = [
-        (StyledText(RULES[each.invariant], BAD), each.code, each.about, each.message, each.action or "-")
+        (StyledText(RULES[each.invariant], BAD), each.code, each.subject, each.message, each.action or "-")
         for each in findings
     ]
     return TextTable(("INVARIANT", "CODE", "OBJECT", "PROBLEM", "ACTION"), rows, wide=1)
@@ -148,4 +147,4 @@ def finding_table(findings: Iterable[AuditFinding]) -> TextTable:
 
 def repair_table(repairs: Iterable[Repair]) -> TextTable:
     """Return the steps of a repair plan."""
-    return TextTable(("OBJECT", "REPAIR"), [(each.about, each.message) for each in repairs])
+    return TextTable(("OBJECT", "REPAIR"), [(each.subject, each.message) for each in repairs])

@@ -31,7 +31,7 @@ def fresh_checkout(home: Path) -> Path:
 @pytest.mark.real
 def test_in_a_fresh_checkout_make_up_installs_what_the_lock_file_names_and_starts(tmp_path: Path) -> None:
     checkout = fresh_checkout(tmp_path / "podpool")
-    options = f"--story none --once --nodes 2 --port {free_ports(4)}"
+    options = f"--scenario none --once --nodes 2 --port {free_ports(4)}"
     environment = {name: value for name, value in os.environ.items() if name not in {"VIRTUAL_ENV", "PYTHONPATH"}}
     done = subprocess.run(
         [command("make"), "up", f"OPTIONS={options}"],
@@ -42,5 +42,5 @@ def test_in_a_fresh_checkout_make_up_installs_what_the_lock_file_names_and_start
         env={**environment, "XDG_STATE_HOME": str(tmp_path / "state")},
     )
     assert 0 == done.returncode, done.stdout + done.stderr
-    assert "ready after" in done.stdout
+    assert "The demo cluster is running" in done.stdout
     assert not list(checkout.glob(".venv/lib/*/site-packages/pytest")), "what only tests need is not installed"

@@ -156,9 +156,7 @@ class Mover:
         attachments, unreadable = _read(await self._everywhere(NETWORK_ATTACHMENTS), self._flat)
         pods = await self._everywhere(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._everywhere(NODES)]
-        objects = MigrationInputs(
-            pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes
-        )
+        objects = MigrationInputs(pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes)
         return objects, unreadable
 
     async def _all(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:

@@ -74,5 +74,5 @@ def _lines(report: AuditReport) -> list[TextTable | str | Text]:
 
 def _done(done: RepairResult) -> Text:
     if done.error:
-        return Text(f"{done.about}: not repaired: {done.error}", style=BAD)
-    return Text(f"{done.about}: repaired: {done.message}", style=GOOD)
+        return Text(f"{done.subject}: not repaired: {done.error}", style=BAD)
+    return Text(f"{done.subject}: repaired: {done.message}", style=GOOD)

@@ -7,7 +7,7 @@ from podpool.cli.connect import kube_connection, ledger_client, read_flat_file
 from podpool.cli.listen import parse_listen
 from podpool.cli.spec.options import NO_LEDGER
 from podpool.controller.controller import Controller
-from podpool.controller.metrics import metered
+from podpool.controller.metrics import with_metrics
 from podpool.controller.settings import NO_SUBNET, ControllerSettings, parse_scarcity, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
@@ -58,7 +58,7 @@ def run_controller(  # noqa: PLR0913  one for each option
                     clock=SystemClock(),
                     rng=entropy.system_random(),
                 )
-                handler = metered(process.health_handler(controller.missing), controller.page)
+                handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
                 async with serving(handler, host=host, port=port):
                     await controller.run()
         finally:

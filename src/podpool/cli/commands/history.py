@@ -43,8 +43,8 @@ async def who(context: ClusterContext, *, address: str, at: str) -> int:
     if found.past or found.uses:
         parts += ["", history_table(found.past, found.uses)]
     context.printer.result({"now": now, "past": found.past, "uses": found.uses}, *parts)
-    if found.past_missing:
-        context.printer.warn(f"past owners are unknown: {found.past_missing}")
+    if found.history_error:
+        context.printer.warn(f"past owners are unknown: {found.history_error}")
         return UNREACHABLE
     return 0
 
@@ -112,8 +112,10 @@ async def _show(
     except Unreachable as error:
         raise ComponentUnreachable(error_text(LEDGER, error), alternative) from None
     when = f" at {at}" if at else ""
-    nothing = f"{what}: no records{when}; history is kept for {past.kept / 3600:g} h."
-    context.printer.result(past, history_table(past.tenures, past.uses) if past.tenures or past.uses else nothing)
+    nothing = f"{what}: no records{when}; history is kept for {past.retention_seconds / 3600:g} h."
+    context.printer.result(
+        past, history_table(past.periods, past.pod_usages) if past.periods or past.pod_usages else nothing
+    )
     return 0
 
 

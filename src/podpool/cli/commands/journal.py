@@ -8,9 +8,7 @@ import msgspec
 from podpool.agent.journal import JournalContents
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord
-from podpool.agent.records import AnyRecord
 from podpool.agent.secondary.slices import Slice, Slices
-from podpool.agent.state import read_agent_journal
 from podpool.agent.state import read_agent_journal
 from podpool.cli.output import Printer
 from podpool.core.errors import InvalidInput

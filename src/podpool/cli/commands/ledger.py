@@ -11,7 +11,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
 from podpool.ledger.http.app import admin_token, front
-from podpool.ledger.storage.backup import verify_backup, read_header, read_rows
+from podpool.ledger.storage.backup import read_header, read_rows, verify_backup
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
 from podpool.runtime import entropy, process

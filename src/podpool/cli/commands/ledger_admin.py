@@ -31,7 +31,7 @@ async def create_subnet(
         name=name.name,
         cidr=cidr,
         gateway=gateway or None,
-        keep_back=_split(exclude),
+        excluded_ranges=_split(exclude),
     ).with_settings(chosen)
     _show(context, await context.client.create_subnet(wanted), _subnet_line)
 
@@ -49,7 +49,7 @@ async def show_subnet(context: LedgerContext, *, network_subnet: str) -> None:
 
 async def grow_subnet(context: LedgerContext, *, network_subnet: str, cidr: str, exclude: str) -> None:
     """Extend a subnet."""
-    name, growth = parse_subnet(network_subnet, what=_NAME), m.SubnetGrowth(cidr=cidr, keep_back=_split(exclude))
+    name, growth = parse_subnet(network_subnet, what=_NAME), m.SubnetGrowth(cidr=cidr, excluded_ranges=_split(exclude))
     _show(context, await context.client.grow_subnet(name, growth), _subnet_line)
 
 
@@ -81,7 +81,10 @@ async def list_tokens(context: LedgerContext) -> None:
     """List all tokens."""
 
     def render(found: f.TokenList) -> Parts:
-        rows = [(each.name, _role(each), each.made, _state("revoked" * each.revoked), each.id) for each in found.tokens]
+        rows = [
+            (each.name, _role(each), each.created_at, _state("revoked" * each.revoked), each.id)
+            for each in found.tokens
+        ]
         return [TextTable(("NAME", "CLUSTER", "CREATED", "STATE", "ID"), rows, wide=1)]
 
     _show(context, await context.client.tokens(), render)
@@ -101,7 +104,7 @@ async def retire_cluster(context: LedgerContext, *, cluster: str) -> None:
     """Release everything that a destroyed cluster held."""
 
     def render(done: f.RetiredCluster) -> Parts:
-        released = f"{done.containers} network containers closed, {done.addresses} addresses cooling down"
+        released = f"{done.network_containers} network containers closed, {done.addresses} addresses cooling down"
         return [f"{released}, {done.tokens} tokens revoked"]
 
     _show(context, await context.client.retire(cluster), render)
@@ -138,9 +141,9 @@ async def excuse(context: LedgerContext, *, cluster: str) -> None:
     _show(context, await context.client.excuse(cluster), _recovery)
 
 
-async def settle(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
+async def resolve(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
     """Assign an address with two owners to one of them."""
-    decision = m.ResolveConflictRequest(subnet=parse_subnet(network_subnet, what=_NAME), address=address, container=nc)
+    decision = m.ResolveConflictRequest(subnet=parse_subnet(network_subnet, what=_NAME), address=address, nc_id=nc)
     _show(context, await context.client.settle(decision), _recovery)
 
 
@@ -149,7 +152,7 @@ def _split(text: str) -> tuple[str, ...]:
 
 
 def _subnet_line(state: m.SubnetState) -> list[str]:
-    cidrs = ", ".join((state.cidr, *state.further))
+    cidrs = ", ".join((state.cidr, *state.additional_cidrs))
     conditions = "".join(f"; {word}" for word in _conditions(state))
     return [f"{state.subnet}: {cidrs} with {state.capacity} addresses, {state.reserved} of them reserved{conditions}"]
 
@@ -166,12 +169,12 @@ def _subnet_table(found: m.SubnetList) -> Parts:
             each.cidr,
             each.capacity,
             each.reserved,
-            each.resting,
+            each.cooling_down,
             each.waiting,
             _scaler(each),
             _state(",".join(_conditions(each))),
             each.projected,
-            each.kept_back,
+            each.excluded,
             each.gateway or "-",
         )
         for each in found.subnets
@@ -192,13 +195,16 @@ def _details(found: f.SubnetDetails) -> Parts:
     state = found.state
     lines = [
         *_subnet_line(state),
-        f"gateway {state.gateway or 'none'}, excluded {state.kept_back}",
+        f"gateway {state.gateway or 'none'}, excluded {state.excluded}",
         f"reserved for primaries {state.reserved_for_primaries}",
-        f"cooling down {state.resting}, waiting {state.waiting}, wishing {state.wishing}, projected {state.projected}",
+        f"cooling down {state.cooling_down}, waiting {state.waiting}, waiting for buffer {state.waiting_for_buffer}, projected {state.projected}",
         f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
     ]
-    rows = [(each.cluster, each.containers, each.held, each.waiting, each.wishing) for each in found.holders]
-    return [*lines, TextTable(("CLUSTER", "NCS", "HELD", "WAITING", "WISHING"), rows)] if rows else lines
+    rows = [
+        (each.cluster, each.network_containers, each.held, each.waiting, each.waiting_for_buffer)
+        for each in found.clusters
+    ]
+    return [*lines, TextTable(("CLUSTER", "NCS", "HELD", "WAITING", "WAITING-BUFFER"), rows)] if rows else lines
 
 
 def _role(token: f.TokenInfo) -> str:
@@ -207,26 +213,27 @@ def _role(token: f.TokenInfo) -> str:
 
 def _clusters(found: f.ClusterList) -> Parts:
     rows = [
-        (each.id, each.containers, _cluster_state(each), each.term, ", ".join(each.tokens)) for each in found.clusters
+        (each.id, each.network_containers, _cluster_state(each), each.term, ", ".join(each.tokens))
+        for each in found.clusters
     ]
     return [TextTable(("CLUSTER", "NCS", "STATE", "TERM", "TOKENS"), rows, wide=2)]
 
 
 def _cluster_state(cluster: f.ClusterSummary) -> str:
-    words = [f"mass loss unconfirmed since {cluster.braked}"] if cluster.braked else []
-    return _state(", ".join([*words, *["inventory awaited"] * cluster.awaited]))
+    words = [f"mass loss unconfirmed since {cluster.breaker_open_since}"] if cluster.breaker_open_since else []
+    return _state(", ".join([*words, *["inventory awaited"] * cluster.inventory_pending]))
 
 
 def _history(found: f.AddressHistory) -> Parts:
-    if not (found.tenures or found.uses):
-        return [f"no records; history is kept for {found.kept / 3600:g} h"]
-    return [history_table(found.tenures, found.uses)]
+    if not (found.periods or found.pod_usages):
+        return [f"no records; history is kept for {found.retention_seconds / 3600:g} h"]
+    return [history_table(found.periods, found.pod_usages)]
 
 
 def _recovery(state: m.RecoveryStatus) -> Parts:
-    awaited = [f"{each.subnet}: inventory awaited of cluster {each.cluster}" for each in state.awaited]
+    awaited = [f"{each.subnet}: inventory awaited of cluster {each.cluster}" for each in state.pending_inventories]
     conflicts = [
         f"{each.address} of {each.subnet} has two owners: network containers {each.holder} and {each.claimant}"
-        for each in state.alarms
+        for each in state.conflicts
     ]
     return [*awaited, *conflicts] or ["no recovery in progress"]

@@ -16,14 +16,15 @@ from rich.progress import Progress
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.scenario import PROFILES, Profile, draw
-from podpool.lab.sim.shrink import Finding, RunResult, play, search
+from podpool.lab.sim.profiles import PROFILES, Profile
+from podpool.lab.sim.scenario import draw
+from podpool.lab.sim.shrink import RunResult, SeedFailure, run_and_shrink, run_scenario
 
 _console = Console(highlight=False)
 
 
 def simulate(*, seed: str, seeds: str, profile: str, trace: bool) -> int:
-    """RunResult one seed or a range of seeds."""
+    """Run one seed or a range of seeds."""
     succeeded = run_seed(_seed(seed), profile, trace=trace) if seed else run_seeds(seeds, profile)
     return 0 if succeeded else FAILED
 
@@ -34,14 +35,14 @@ def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
     if trace:
         return _trace(seed, chosen)
     with _quiet():
-        return _tell(search(seed, climate))
+        return _tell(run_and_shrink(seed, climate))
 
 
 def _trace(seed: int, climate: Profile) -> bool:
     plan = draw(seed, climate)
     _console.print("planned:", *map(str, plan), sep="\n", markup=False)
     with _told():
-        run = play(seed, plan, climate)
+        run = run_scenario(seed, plan, climate)
     _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps", markup=False)
     if run.error:
         _console.print(run.state, markup=False)
@@ -78,9 +79,9 @@ def run_seeds(seeds: str, climate: str) -> bool:
         multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
         Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
     ):
-        played = pool.imap_unordered(partial(search, name=climate), range(first, last + 1), chunksize=4)
+        played = pool.imap_unordered(partial(run_and_shrink, name=climate), range(first, last + 1), chunksize=4)
         for outcome in progress.track(played, total=last - first + 1, description=climate):
-            if isinstance(outcome, Finding):
+            if isinstance(outcome, SeedFailure):
                 wrong += 1
                 _tell(outcome)
             else:
@@ -122,8 +123,8 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _tell(outcome: RunResult | Finding) -> bool:
-    if isinstance(outcome, Finding):
+def _tell(outcome: RunResult | SeedFailure) -> bool:
+    if isinstance(outcome, SeedFailure):
         _console.print(str(outcome), markup=False)
         return False
     _console.print(f"seed {outcome.seed}: all is well after {outcome.steps} steps")

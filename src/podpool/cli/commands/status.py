@@ -21,7 +21,7 @@ from podpool.core.quantities import parse_duration
 from podpool.inspect.activity import Activity, headline
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
-from podpool.inspect.pods import PodView, InspectedPod, pod_activity, pod_view
+from podpool.inspect.pods import InspectedPod, PodView, pod_activity, pod_view
 from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.status import ClusterStatus, read_status
 from podpool.inspect.view_models import NodeView, PodView, SubnetView, ViewModel, pod_view
@@ -179,7 +179,7 @@ async def watch(context: ClusterContext, **values: str) -> int:
             if running.done():
                 running.result()
             troubles = _warn_changes(context, troubles, scene.problems)
-            news = (*scene.look(at=context.clock.wall()).news, *fresh)
+            news = (*scene.look(at=context.clock.wall()).activity, *fresh)
             fresh.clear()
             if not begun:  # the initial state is not a change
                 begun = _listed(scene)
@@ -213,7 +213,7 @@ def _warn_changes(context: ClusterContext, before: Mapping[str, str], now: Mappi
 def _line(news: Activity) -> Text:
     times = f" ({news.count} times)" if news.count > 1 else ""
     style = WARNING if news.warning else ""
-    return Text.assemble((f"{news.at}  ", FAINT), (news.about, HEAD), "  ", (f"{news.words}{times}", style))
+    return Text.assemble((f"{news.at}  ", FAINT), (news.subject, HEAD), "  ", (f"{news.words}{times}", style))
 
 
 def _timestamp(context: ClusterContext) -> str:

@@ -208,10 +208,10 @@ COMMANDS = (
         arguments=(_CLUSTER,),
     ),
     _admin(
-        "recovery settle",
+        "recovery resolve",
         "Assign an address with two owners to one of them.",
-        "settle",
-        Example("Assign an address", "podpool ledger recovery settle vnet.pods 10.0.0.9 nc-1"),
+        "resolve",
+        Example("Assign an address", "podpool ledger recovery resolve vnet.pods 10.0.0.9 nc-1"),
         arguments=(_SUBNET, ADDRESS, Argument("NC", "ID of the network container that keeps it.", "nc")),
     ),
     Command(

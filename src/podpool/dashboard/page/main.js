@@ -62,20 +62,20 @@ function showSums() {
   ];
   byId("sums").replaceChildren(...figures.map(([words, figure, of]) =>
     make("div", {}, make("dt", {}, words), make("dd", {}, figure, of ? make("small", {}, of) : null))));
-  showAct();
+  showStep();
   const troubles = Object.values(known.problems);
   byId("troubles").hidden = !troubles.length;
   if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
 }
 
-/** `podpool up` plays a story: what it tells of its acts stands above everything, until the story is over, or long ago. */
-function showAct() {
-  const act = known.activity.find((each) => /^(Act|Story) /.test(each.subject));
-  const home = byId("act");
-  home.hidden = !act || act.subject.startsWith("Story ") || known.at - Date.parse(act.at) / 1000 > STALE;
-  if (home.hidden || home.dataset.key === act.key) return;
-  home.dataset.key = act.key;
-  home.replaceChildren(make("b", {}, act.subject), ` ${act.message}`);
+/** Show the current step of the scenario of `podpool up`, until the scenario has finished or the step is stale. */
+function showStep() {
+  const step = known.activity.find((each) => /^(Step|Scenario) /.test(each.subject));
+  const place = byId("step");
+  place.hidden = !step || step.subject.startsWith("Scenario ") || known.at - Date.parse(step.at) / 1000 > STALE;
+  if (place.hidden || place.dataset.key === step.key) return;
+  place.dataset.key = step.key;
+  place.replaceChildren(make("b", {}, step.subject), ` ${step.message}`);
 }
 
 function linked(state) {

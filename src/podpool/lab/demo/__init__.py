@@ -1,5 +1,5 @@
-"""`podpool up`: the whole system on one machine, without a cluster and without root, and a story that it plays.
+"""`podpool up`: a demo cluster on one machine, without Kubernetes and without root, and a scenario on it.
 
-Every part is a process of its own, as in a cluster. What a cluster has beside podpool is played here: machines that
-register as Nodes, a scheduler that binds Pods, and kubelets that start the plugin for each.
+Every component is a process, as in a cluster. Nodes, scheduler and kubelets are simulated here; kubelets call the real
+CNI plugin.
 """

@@ -1,4 +1,4 @@
-"""What can be done on the stage, and what is to be seen on it."""
+"""Operations on the demo cluster, and its observed state."""
 
 import asyncio
 import time
@@ -15,140 +15,150 @@ from podpool.api.builtin import LEASES, NODES, PODS, Lease, Pod
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import NODE_UID_LABEL
 from podpool.core.errors import PodpoolError
-from podpool.inspect.audit import AuditReport, audit, confirmed
+from podpool.inspect import audit
+from podpool.inspect.audit import AuditReport, confirmed
 from podpool.inspect.audit_snapshot import read_audit_snapshot
 from podpool.inspect.view_models import with_cluster_scaler
 from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound, ApiServerError
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
-from podpool.lab.demo.cluster import Cluster
+from podpool.lab.demo.cluster import DemoCluster
 from podpool.lab.demo.kubelet import DemoKubelets
-from podpool.lab.demo.nads import NAD_NAME, nad
-from podpool.lab.demo.nodes import LEASE_NAMESPACE, DEMO_NODES, RENEW_INTERVAL, DemoNode, node_lease, node_status
-from podpool.lab.demo.pods import NETWORKS, DEMO_PODS, DemoPod
+from podpool.lab.demo.objects import (
+    DEMO_NODES,
+    DEMO_PODS,
+    LEASE_NAMESPACE,
+    NAD_NAME,
+    NETWORKS,
+    RENEW_INTERVAL,
+    DemoNode,
+    DemoPod,
+    nad,
+    node_lease,
+    node_status,
+)
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
 from podpool.runtime import entropy
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Unreachable
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KERNEL_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 NAMESPACE = "kube-system"
+COMPONENT = "podpool-up"
 POLL = 0.25
 INFORMER_TIMEOUT = 10.0
-"""Seconds in which new Pods are seen, unless somebody has deleted them."""
+"""Seconds until the informer shows new Pods, unless a user has deleted them."""
 AUDIT_INTERVAL = 1.0
-"""Seconds between two looks of an audit."""
+"""Seconds between two audits."""
 
 
 class DemoNodeState(msgspec.Struct, frozen=True, kw_only=True):
-    """One node, as a row."""
+    """The state of one node."""
 
     name: str
     alive: bool
     running: int
     waiting: int
     served: bool
-    """Whether it was given anything: on the bare rung a primary is all that it needs."""
+    """Whether it has an NC: on the last rung a node without Pods has a primary address only."""
     held: int
     requested: int
     batch: int
 
 
 class DemoState(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything, at one moment."""
+    """The state of the demo cluster."""
 
     nodes: tuple[DemoNodeState, ...]
     subnet: SubnetState | None
-    """As the ledger has it; batch and exhaustion as the controller decided."""
+    """As in the ledger, with batch and exhaustion as in the ClusterSubnet; None while the ledger is unreachable."""
 
     @property
     def running(self) -> int:
-        """Pods that have an address."""
+        """Pods with an address."""
         return sum(each.running for each in self.nodes)
 
     @property
     def idle(self) -> int:
-        """Addresses that nodes hold and no Pod has, resting ones among them."""
+        """Addresses that nodes hold and no Pod uses, cooling down or not."""
         return sum(max(0, each.held - each.running) for each in self.nodes)
 
     @property
     def unserved(self) -> list[str]:
-        """The nodes that have been given nothing; all of them while the ledger is away."""
+        """Nodes without an NC; all nodes while the ledger is unreachable."""
         return [each.name for each in self.nodes if not (each.served and self.subnet)]
 
     @property
     def batch(self) -> int:
-        """The subnet's batch; 0 while the ledger is away."""
+        """The subnet's batch; 0 while the ledger is unreachable."""
         return self.subnet.scaler.batch if self.subnet else 0
 
     @property
     def waiting(self) -> int:
-        """Pods that have none."""
+        """Pods without an address."""
         return sum(each.waiting for each in self.nodes)
 
 
 class DemoDriver:
-    """The cluster with its machines and Pods."""
+    """Drives nodes and Pods of the demo cluster."""
 
-    def __init__(self, cluster: Cluster, plugin: Path) -> None:
+    def __init__(self, cluster: DemoCluster, plugin: Path) -> None:
         self.cluster = cluster
         self.settings = cluster.settings
         self._kube = cluster.kube
         rng = entropy.system_random()
         self.pods: Informer[DemoPod] = Informer(cluster.kube, DEMO_PODS, rng=rng)
-        self._configs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
-        self._decided: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
-        self._machines: Informer[DemoNode] = Informer(cluster.kube, DEMO_NODES, rng=rng)
+        self._nncs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
+        self._subnets: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
+        self._nodes: Informer[DemoNode] = Informer(cluster.kube, DEMO_NODES, rng=rng)
         self._leases: Informer[Lease] = Informer(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = DemoKubelets(
-            cluster.road,
+            cluster.transport,
             self.pods,
-            doors=cluster.doors,
+            endpoints=cluster.endpoints,
             plugin=plugin,
             alive=lambda: self.alive,
-            taking=self._open,
+            schedulable=self._schedulable,
         )
-        self.events = EventRecorder(
-            cluster.kube, component="podpool-up", instance="podpool-up", clock=SystemClock(), rng=rng
-        )
+        self.events = EventRecorder(cluster.kube, component=COMPONENT, instance=COMPONENT, clock=SystemClock(), rng=rng)
         self._subnet: SubnetState | None = None
-        self._made = 0
+        self._created = 0
 
     async def run(self) -> None:
-        """Follow what there is, and let the kubelets work."""
+        """Run informers, node Leases and kubelets."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.pods.run())
-            group.create_task(self._configs.run())
-            group.create_task(self._decided.run())
+            group.create_task(self._nncs.run())
+            group.create_task(self._subnets.run())
             group.create_task(self._leases.run())
-            group.create_task(self._machines.run())
+            group.create_task(self._nodes.run())
             group.create_task(self.events.run())
-            group.create_task(self._live())
-            group.create_task(self._follow_subnet())
+            group.create_task(self._renew_leases())
+            group.create_task(self._poll_subnet())
             await self.pods.cache.synced.wait()
-            await self._machines.cache.synced.wait()
-            self._made = max((_number(each) for each in self.pods.cache.values()), default=0)
+            await self._nodes.cache.synced.wait()
+            self._created = max((_pod_number(each) for each in self.pods.cache.values()), default=0)
             group.create_task(self.kubelets.run())
 
-    # Machines
+    # Nodes
 
-    def boot_of(self, node: str) -> str:
-        """Tell the boot of a machine of the stage: it started when this machine did, or took a lost one's place."""
+    def boot_id(self, node: str) -> str:
+        """Return the boot ID of a node: new when this machine rebooted, or when the node was replaced."""
         lost = self.cluster.home.file("lost", node)
-        return f"{BOOT_ID.read_text().strip()}-{node}-{lost.read_text() if lost.exists() else '0'}"
+        return f"{KERNEL_BOOT_ID.read_text().strip()}-{node}-{lost.read_text() if lost.exists() else '0'}"
 
     async def register(self) -> None:
-        """Let every machine be a Node, as its kubelet does."""
+        """Register all Nodes, as their kubelets do."""
         for name in self.settings.node_names:
-            boot = self.boot_of(name)
+            boot = self.boot_id(name)
             try:
                 known = await self._kube.get(NODES, name)
             except ApiNotFound:
                 known = None
             if known and known.boot_id not in {"", boot}:
-                await self.remove(each for each in await self._listed() if each.spec.node_name == name)
+                await self.force_delete(each for each in await self._listed() if each.spec.node_name == name)
             await self._report(name, boot)
 
     async def _report(self, name: str, boot: str) -> None:
@@ -159,83 +169,89 @@ class DemoDriver:
         with suppress(ApiAlreadyExists):
             await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASE_NAMESPACE)
 
-    async def _live(self) -> None:
-        """Renew the Leases of the machines that live."""
+    async def _renew_leases(self) -> None:
+        """Renew the Leases of running nodes."""
         while True:
             for name in list(self.alive):
                 lease = node_lease(name, now=time.time())
                 await retry_until_done(partial(self._kube.merge_patch, LEASES, name, lease, namespace=LEASE_NAMESPACE))
             await asyncio.sleep(RENEW_INTERVAL)
 
-    def _open(self) -> list[str]:
-        """The machines that take Pods: they live, and nobody has cordoned them."""
-        cordoned = {each.metadata.name for each in self._machines.cache.values() if each.spec.unschedulable}
+    def _schedulable(self) -> list[str]:
+        """Return running nodes that are not cordoned."""
+        cordoned = {each.metadata.name for each in self._nodes.cache.values() if each.spec.unschedulable}
         return [name for name in self.alive if name not in cordoned]
 
-    async def lose(self, node: str) -> None:
-        """Let a machine die: its agent, its Pods, and then its Node, which somebody deletes."""
+    async def destroy_node(self, node: str) -> None:
+        """Kill a node's agent, and delete its state, Pods and Node object."""
         self.alive.pop(node, None)
         await self.cluster.agents[node].stop(kill=True)
-        self.cluster.home.replace_machine(node)
-        await self.remove(each for each in self.pods.cache.values() if each.spec.node_name == node)
+        self.cluster.home.replace_node(node)
+        await self.force_delete(each for each in self.pods.cache.values() if each.spec.node_name == node)
         await retry_until_done(lambda: self._kube.delete(LEASES, node, namespace=LEASE_NAMESPACE))
         await retry_until_done(lambda: self._kube.delete(NODES, node))
 
     # Pods
 
-    async def widen(self) -> None:
-        """Make the second network, unless it is there."""
+    async def create_network(self) -> None:
+        """Create the NetworkAttachmentDefinition of the secondary network, unless it exists."""
         await retry_until_done(lambda: self._kube.create(NETWORK_ATTACHMENTS, nad(), namespace="default"))
 
-    def sliced(self) -> set[str]:
-        """The nodes that have taken their slice of the second network."""
+    def nodes_with_slice(self) -> set[str]:
+        """Return the nodes that hold a slice of the secondary network."""
         return {
             each.spec.holder_identity.partition("/")[0]
             for each in self._leases.cache.values()
             if each.spec.holder_identity
         }
 
-    async def add(self, count: int, *, node: str = "", interfaces: int = 0) -> list[str]:
-        """Create Pods, on a node or wherever the scheduler puts them, perhaps with further interfaces."""
-        names = [f"pod-{number:04}" for number in range(self._made + 1, self._made + count + 1)]
-        self._made += count
+    async def create_pods(self, count: int, *, node: str = "", interfaces: int = 0) -> list[str]:
+        """Create Pods, on a node or where the scheduler binds them, with any number of secondary interfaces."""
+        names = [f"pod-{number:04}" for number in range(self._created + 1, self._created + count + 1)]
+        self._created += count
         spec = {"containers": [{"name": "main", "image": "none.invalid/none"}], "terminationGracePeriodSeconds": 1}
         spec |= {"nodeName": node} if node else {}
-        further = {"annotations": {NETWORKS: ",".join([NAD_NAME] * interfaces)}} if interfaces else {}
-        meta = {"labels": {"app": "podpool-up"}, **further}
+        annotations = {"annotations": {NETWORKS: ",".join([NAD_NAME] * interfaces)}} if interfaces else {}
+        meta = {"labels": {"app": COMPONENT}, **annotations}
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
-        await asyncio.gather(*(retry_until_done(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies))
+        await asyncio.gather(
+            *(retry_until_done(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies)
+        )
         keys = {f"default/{name}" for name in names}
-        await self.until(lambda: keys <= set(self.pods.cache), within=INFORMER_TIMEOUT)  # or all that are seen would run
+        await self.until(
+            lambda: keys <= set(self.pods.cache), within=INFORMER_TIMEOUT
+        )  # else "all Pods run" would hold for the others
         return names
 
-    async def remove(self, pods: Iterable[Pod]) -> None:
-        """Take Pods away as if they had never been: their machine is gone."""
+    async def force_delete(self, pods: Iterable[Pod]) -> None:
+        """Delete Pods without their kubelet, whose node is gone."""
         for each in list(pods):
             meta = each.metadata
-            await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0))
+            await retry_until_done(
+                partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0)
+            )
 
-    async def end(self, pods: Iterable[Pod]) -> None:
-        """Delete Pods in good order; their kubelets see to it."""
+    async def delete_pods(self, pods: Iterable[Pod]) -> None:
+        """Delete Pods; their kubelets call DEL."""
         for each in list(pods):
             meta = each.metadata
             await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
 
-    def own(self) -> list[DemoPod]:
-        """Find the Pods that the story made; a user's own are left lock_directory."""
-        return [each for each in self.pods.cache.values() if _number(each)]
+    def scenario_pods(self) -> list[DemoPod]:
+        """Return the Pods that the scenario created, without those of the user."""
+        return [each for each in self.pods.cache.values() if _pod_number(each)]
 
     async def _listed(self) -> tuple[Pod, ...]:
         return tuple((await self._kube.list(PODS)).items)
 
-    # What is to be seen
+    # State
 
-    def picture(self) -> DemoState:
-        """Tell everything, as it is known now."""
+    def state(self) -> DemoState:
+        """Return the state as observed."""
         running, waiting = Counter[str](), Counter[str]()
         for pod in self.pods.cache.values():
             (running if pod.status.pod_ips else waiting)[pod.spec.node_name] += 1
-        configs = {each.metadata.name: each for each in self._configs.cache.values()}
+        configs = {each.metadata.name: each for each in self._nncs.cache.values()}
         nodes = tuple(
             DemoNodeState(
                 name=name,
@@ -243,46 +259,46 @@ class DemoDriver:
                 running=running[name],
                 waiting=waiting[name],
                 served=bool((config := configs.get(name)) and config.status.network_containers),
-                **_of_config(configs.get(name)),
+                **_nnc_counts(configs.get(name)),
             )
             for name in self.settings.node_names
         )
-        decided = self._decided.cache.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
-        return DemoState(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, decided))
+        subnet = self._subnets.cache.get(f"{NAMESPACE}/{self.cluster.subnet.name}")
+        return DemoState(nodes=nodes, subnet=self._subnet and with_cluster_scaler(self._subnet, subnet))
 
-    def asked(self, node: str) -> int:
-        """Tell how often a node has asked: the generation of its request."""
-        config = self._configs.cache.get(f"{NAMESPACE}/{node}")
+    def request_count(self, node: str) -> int:
+        """Return how many requests a node has made: the generation of its NNC."""
+        config = self._nncs.cache.get(f"{NAMESPACE}/{node}")
         return config.metadata.generation if config else 0
 
-    async def audited(self, *, within: float) -> AuditReport:
-        """Audit as `podpool audit` does: what seems wrong counts if the next look finds it too, while there is time."""
+    async def audit(self, *, within: float) -> AuditReport:
+        """Audit as `podpool audit` does: a violation counts if the next audit confirms it, while there is time."""
         loop = asyncio.get_running_loop()
         end = loop.time() + within
-        report = before = await self._audit()
+        report = before = await self._audit_once()
         while not report.clean and loop.time() < end:
             await asyncio.sleep(AUDIT_INTERVAL)
-            latest = await self._audit()
+            latest = await self._audit_once()
             report, before = confirmed(before, latest), latest
         return report
 
-    async def _audit(self) -> AuditReport:
+    async def _audit_once(self) -> AuditReport:
         try:
-            return audit(await read_audit_snapshot(self._kube, self.cluster.ledger, at=SystemClock().boot()))
+            return audit.audit(await read_audit_snapshot(self._kube, self.cluster.ledger, at=SystemClock().boot()))
         except PodpoolError as error:
             return AuditReport(clean=False, unchecked=(str(error),))
 
-    async def until(self, holds: Callable[[], bool], *, within: float) -> bool:
-        """Wait for something to be so; tells whether it is."""
+    async def until(self, condition: Callable[[], bool], *, within: float) -> bool:
+        """Wait for a condition; return whether it holds."""
         try:
             async with asyncio.timeout(within):
-                while not holds():  # noqa: ASYNC110  what it asks has many sources
+                while not condition():  # noqa: ASYNC110  the condition reads many caches
                     await asyncio.sleep(POLL)
         except TimeoutError:
             return False
         return True
 
-    async def _follow_subnet(self) -> None:
+    async def _poll_subnet(self) -> None:
         while True:
             try:
                 self._subnet = await self.cluster.ledger.subnet(self.cluster.subnet)
@@ -291,11 +307,11 @@ class DemoDriver:
             await asyncio.sleep(POLL)
 
 
-async def retry_until_done(ask: Callable[[], Awaitable[object]]) -> None:
-    """Ask until the API server is there; what somebody has done meanwhile is done."""
+async def retry_until_done(call: Callable[[], Awaitable[object]]) -> None:
+    """Call the API server until it answers; an object that exists or is gone already counts as done."""
     while True:
         try:
-            await ask()
+            await call()
         except (ApiAlreadyExists, ApiNotFound):
             return
         except (Unreachable, ApiServerError):
@@ -304,7 +320,7 @@ async def retry_until_done(ask: Callable[[], Awaitable[object]]) -> None:
             return
 
 
-def _of_config(config: NodeNetworkConfig | None) -> Mapping[str, int]:
+def _nnc_counts(config: NodeNetworkConfig | None) -> Mapping[str, int]:
     if config is None:
         return {"held": 0, "requested": 0, "batch": 0}
     report = agent_report(config)
@@ -319,6 +335,6 @@ def _addresses(config: NodeNetworkConfig) -> list[str]:
     return [each.ip for container in config.status.network_containers for each in container.ip_assignments]
 
 
-def _number(pod: Pod) -> int:
+def _pod_number(pod: Pod) -> int:
     tail = pod.metadata.name.rpartition("-")[2]
     return int(tail) if pod.metadata.name.startswith("pod-") and tail.isdecimal() else 0

@@ -1,8 +1,8 @@
-"""What a cluster has beside podpool, for all nodes of the stage: a scheduler, and kubelets that start the plugin.
+"""The scheduler and the kubelets of the demo cluster.
 
-A Pod that names no node is bound to the one with the fewest, of those that are not cordoned. A bound Pod gets its
-address from the plugin, started as a container runtime starts it, and then runs; one that is deleted is disconnected
-first. There are no containers. The sandbox of a Pod is named by its UID, so that nothing needs to be remembered here.
+The scheduler binds a Pod to the schedulable node with the fewest Pods. A kubelet calls the CNI plugin as a container
+runtime does, and sets the Pod's status; for a deleted Pod it calls DEL first. There are no containers. The sandbox ID
+is the Pod's UID, so that no state is kept here.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
-from podpool.lab.demo.pods import FIRST_INTERFACE, DemoPod, network_status, running
+from podpool.lab.demo.objects import FIRST_INTERFACE, DemoPod, network_status, running_status
 from podpool.runtime import entropy
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Transport, Unreachable
@@ -31,95 +31,97 @@ from podpool.runtime.transport import Request, Transport, Unreachable
 MAX_CONCURRENT = 16
 KUBELET, SCHEDULER = "kubelet", "default-scheduler"
 RETRY = 2.0
-"""Seconds after which a Pod that got no address is tried again."""
+"""Seconds until the next attempt for a Pod without an address."""
 POLL = 0.2
-Work = Callable[[DemoPod], Coroutine[Any, Any, None]]
+Action = Callable[[DemoPod], Coroutine[Any, Any, None]]
 CONFIG = b'{"cniVersion":"1.1.0","name":"podpool","type":"ptp","ipam":{"type":"podpool"}}'
 
 
-class Refused(PodpoolError):
-    """A Pod is not connected, in the plugin's words."""
+class PluginFailed(PodpoolError):
+    """The plugin refused an ADD, with its error."""
 
 
 class PluginEndpoint(msgspec.Struct, frozen=True):
-    """Where the plugin of a node finds its agent."""
+    """The agent's socket and directory of deferred DELs, for the plugin of a node."""
 
     socket: Path
-    deletes: Path
+    deferred_deletes: Path
 
 
 class DemoKubelets:
-    """The kubelets of all nodes, and the scheduler."""
+    """The kubelets of all nodes and the scheduler."""
 
     def __init__(
         self,
-        road: Transport,
+        transport: Transport,
         pods: Informer[DemoPod],
         *,
-        doors: Mapping[str, PluginEndpoint],
+        endpoints: Mapping[str, PluginEndpoint],
         plugin: Path,
         alive: Callable[[], Collection[str]],
-        taking: Callable[[], Collection[str]],
+        schedulable: Callable[[], Collection[str]],
     ) -> None:
-        self._road = road
-        self._kube = KubeClient(road)
+        self._transport = transport
+        self._kube = KubeClient(transport)
         self._pods = pods.cache
-        self._doors = doors
+        self._endpoints = endpoints
         self._plugin = plugin
         self._alive = alive
-        self._taking = taking
+        self._schedulable = schedulable
         self._busy: set[str] = set()
-        self._chosen: dict[str, str] = {}
-        """Where Pods are being bound to, by their UID, before that is seen."""
-        self._turns: dict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_CONCURRENT))
-        """By node and command: who waits for an address on one node holds up nobody on another, and no end of a Pod."""
-        self._tellers = {component: self._teller(component) for component in (KUBELET, SCHEDULER)}
-        self.refusals: dict[str, str] = {}
-        """Why a Pod has no address, by its key, as the plugin said it last."""
+        self._binding: dict[str, str] = {}
+        """Node of each Pod UID that is being bound, until the informer shows it."""
+        self._slots: dict[tuple[str, str], asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MAX_CONCURRENT))
+        """By node and command, so that waiting ADDs delay neither other nodes nor DELs."""
+        self._recorders = {component: self._recorder(component) for component in (KUBELET, SCHEDULER)}
+        self.errors: dict[str, str] = {}
+        """The plugin's last error by Pod key."""
 
     async def run(self) -> None:
-        """Look after all Pods, for ever."""
+        """Reconcile all Pods until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for teller in self._tellers.values():
-                group.create_task(teller.run())
+            for recorder in self._recorders.values():
+                group.create_task(recorder.run())
             while True:
                 for pod in self._pods.values():
-                    if pod.metadata.uid not in self._busy and (work := self._due(pod)):
+                    if pod.metadata.uid not in self._busy and (action := self._next_action(pod)):
                         self._busy.add(pod.metadata.uid)
-                        group.create_task(self._do(work, pod))
+                        group.create_task(self._perform(action, pod))
                 await asyncio.sleep(POLL)
 
-    def _due(self, pod: DemoPod) -> Work | None:
+    def _next_action(self, pod: DemoPod) -> Action | None:
         node = pod.spec.node_name
         if not node:
             return None if pod.metadata.deletion_timestamp else self._bind
         if node not in self._alive():
             return None
         if pod.metadata.deletion_timestamp:
-            return self._end
-        return self._begin if pod.needs_address and not pod.status.pod_ips else None
+            return self._stop
+        return self._start if pod.needs_address and not pod.status.pod_ips else None
 
-    async def _do(self, work: Work, pod: DemoPod) -> None:
+    async def _perform(self, action: Action, pod: DemoPod) -> None:
         try:
-            await work(pod)
+            await action(pod)
         except (ApiError, Unreachable):
-            await asyncio.sleep(POLL)  # it changed under our hands, or the API server is away: look again
+            await asyncio.sleep(POLL)  # the Pod changed, or the API server is unreachable: retry
         finally:
             self._busy.discard(pod.metadata.uid)
 
     async def _bind(self, pod: DemoPod) -> None:
-        count = Counter(each.spec.node_name or self._chosen.get(each.metadata.uid) for each in self._pods.values())
-        node = min(self._taking(), key=lambda name: (count[name], name), default=None)
+        count = Counter(each.spec.node_name or self._binding.get(each.metadata.uid) for each in self._pods.values())
+        node = min(self._schedulable(), key=lambda name: (count[name], name), default=None)
         if not node:
-            nodes = len(self._doors)
-            self._tell(SCHEDULER, pod, "FailedScheduling", f"0/{nodes} nodes are available: none of them takes Pods.")
+            nodes = len(self._endpoints)
+            self._record(
+                SCHEDULER, pod, "FailedScheduling", f"0/{nodes} nodes are available: all are cordoned or gone."
+            )
             await asyncio.sleep(RETRY)
             return
-        self._chosen[pod.metadata.uid] = node
+        self._binding[pod.metadata.uid] = node
         try:
             await self._send_binding(pod, node)
         finally:
-            del self._chosen[pod.metadata.uid]
+            del self._binding[pod.metadata.uid]
 
     async def _send_binding(self, pod: DemoPod, node: str) -> None:
         name, namespace = pod.metadata.name, pod.metadata.namespace
@@ -128,72 +130,74 @@ class DemoKubelets:
         path = PODS.path(namespace=namespace, name=name, subresource="binding")
         headers = {"content-type": "application/json"}
         request = Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(body))
-        await (await self._road.send(request)).read()
-        await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.spec.node_name))
+        await (await self._transport.send(request)).read()
+        await self._wait_for(lambda: (now := self._pods.get(pod.key)) is None or bool(now.spec.node_name))
 
-    async def _begin(self, pod: DemoPod) -> None:
+    async def _start(self, pod: DemoPod) -> None:
         try:
-            addresses = await self._connected(pod)
-        except Refused as refused:
-            self.refusals[pod.key] = str(refused)
-            failed = f'Failed to create pod sandbox: plugin type="podpool" failed (add): {refused}'
-            self._tell(KUBELET, pod, "FailedCreatePodSandBox", failed)
-            await self._disconnect(pod)
+            addresses = await self._add_all(pod)
+        except PluginFailed as error:
+            self.errors[pod.key] = str(error)
+            failed = f'Failed to create pod sandbox: plugin type="podpool" failed (add): {error}'
+            self._record(KUBELET, pod, "FailedCreatePodSandBox", failed)
+            await self._delete_all(pod)
             await asyncio.sleep(RETRY)
             return
-        self.refusals.pop(pod.key, None)
+        self.errors.pop(pod.key, None)
         name, namespace = pod.metadata.name, pod.metadata.namespace
         first = addresses.pop(FIRST_INTERFACE)
         if addresses:
-            told = network_status(namespace, pod.further, addresses)
-            await self._kube.merge_patch(PODS, name, {"metadata": {"annotations": told}}, namespace=namespace)
-        status = running(pod, first, now=rfc3339(time.time()))
+            annotations = network_status(namespace, pod.secondary_networks, addresses)
+            await self._kube.merge_patch(PODS, name, {"metadata": {"annotations": annotations}}, namespace=namespace)
+        status = running_status(pod, first, now=rfc3339(time.time()))
         await self._kube.merge_patch(PODS, name, {"status": status}, namespace=namespace, subresource="status")
-        await self._seen(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
+        await self._wait_for(lambda: (now := self._pods.get(pod.key)) is None or bool(now.status.pod_ips))
 
-    async def _connected(self, pod: DemoPod) -> dict[str, str]:
-        """Connect a Pod, as Multus does: its first interface, and then one for each further network."""
+    async def _add_all(self, pod: DemoPod) -> dict[str, str]:
+        """Call ADD as Multus does: for the first interface, then for each secondary network."""
         addresses = {FIRST_INTERFACE: await self._add(pod, FIRST_INTERFACE, CONFIG)}
         for interface, config in (await self._configs(pod)).items():
             addresses[interface] = await self._add(pod, interface, config)
         return addresses
 
     async def _add(self, pod: DemoPod, interface: str, config: bytes) -> str:
-        code, told = await self._call("ADD", pod, interface, config)
-        answer = msgspec.json.decode(told or b"{}")
+        code, output = await self._call("ADD", pod, interface, config)
+        answer = msgspec.json.decode(output or b"{}")
         if code:
-            raise Refused(answer.get("msg", "the plugin said nothing"))
+            raise PluginFailed(answer.get("msg", "the plugin printed no error"))
         return str(answer["ips"][0]["address"]).partition("/")[0]
 
     async def _configs(self, pod: DemoPod) -> dict[str, bytes]:
         found = {
-            name: (await self._kube.get(NETWORK_ATTACHMENTS, name, namespace=pod.metadata.namespace)).spec.config.encode()
-            for name in dict.fromkeys(pod.further.values())
+            name: (
+                await self._kube.get(NETWORK_ATTACHMENTS, name, namespace=pod.metadata.namespace)
+            ).spec.config.encode()
+            for name in dict.fromkeys(pod.secondary_networks.values())
         }
-        return {interface: found[name] for interface, name in pod.further.items()}
+        return {interface: found[name] for interface, name in pod.secondary_networks.items()}
 
-    async def _disconnect(self, pod: DemoPod) -> None:
+    async def _delete_all(self, pod: DemoPod) -> None:
         for interface, config in reversed((await self._configs(pod)).items()):
             await self._call("DEL", pod, interface, config)
         await self._call("DEL", pod, FIRST_INTERFACE, CONFIG)
 
-    async def _end(self, pod: DemoPod) -> None:
-        await self._disconnect(pod)
-        self.refusals.pop(pod.key, None)
+    async def _stop(self, pod: DemoPod) -> None:
+        await self._delete_all(pod)
+        self.errors.pop(pod.key, None)
         await self._kube.delete(
             PODS, pod.metadata.name, namespace=pod.metadata.namespace, uid=pod.metadata.uid, grace_seconds=0
         )
-        await self._seen(lambda: pod.key not in self._pods)
+        await self._wait_for(lambda: pod.key not in self._pods)
 
-    async def _seen(self, so: Callable[[], bool]) -> None:
-        """Wait until our own write has come round, so that it is not made twice."""
+    async def _wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until the informer shows a write, so that it is not repeated."""
         for _ in range(50):
-            if so():
+            if condition():
                 return
             await asyncio.sleep(0.02)
 
     async def _call(self, command: str, pod: DemoPod, interface: str, config: bytes) -> tuple[int, bytes]:
-        meta, door = pod.metadata, self._doors[pod.spec.node_name]
+        meta, endpoint = pod.metadata, self._endpoints[pod.spec.node_name]
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={meta.namespace};K8S_POD_NAME={meta.name};K8S_POD_UID={meta.uid}"
         environment = {
             "CNI_COMMAND": command,
@@ -202,27 +206,27 @@ class DemoKubelets:
             "CNI_IFNAME": interface,
             "CNI_PATH": str(self._plugin.parent),
             "CNI_ARGS": args,
-            "PODPOOL_SOCKET": str(door.socket),
-            "PODPOOL_DEFERRED_DELETES": str(door.deletes),
+            "PODPOOL_SOCKET": str(endpoint.socket),
+            "PODPOOL_DEFERRED_DELETES": str(endpoint.deferred_deletes),
             "PATH": os.environ.get("PATH", ""),
         }
         pipe = asyncio.subprocess.PIPE
-        async with self._turns[pod.spec.node_name, command]:
+        async with self._slots[pod.spec.node_name, command]:
             process = await asyncio.create_subprocess_exec(self._plugin, env=environment, stdin=pipe, stdout=pipe)
             try:
-                told, _ = await process.communicate(config)
+                output, _ = await process.communicate(config)
             finally:
-                if process.returncode is None:  # the stage ends, and it waits for an address
+                if process.returncode is None:  # the demo stops while the plugin waits for an address
                     process.kill()
                     await process.wait()
-        return process.returncode or 0, told
+        return process.returncode or 0, output
 
-    def _teller(self, component: str) -> EventRecorder:
+    def _recorder(self, component: str) -> EventRecorder:
         rng = entropy.system_random()
         return EventRecorder(self._kube, component=component, instance="podpool-up", clock=SystemClock(), rng=rng)
 
-    def _tell(self, component: str, pod: DemoPod, reason: str, note: str) -> None:
-        """Tell a person who asks `kubectl describe pod`, as the real ones do."""
+    def _record(self, component: str, pod: DemoPod, reason: str, note: str) -> None:
+        """Record an Event, which `kubectl describe pod` shows."""
         meta = pod.metadata
         about = ObjectReference(api_version="v1", kind="Pod", namespace=meta.namespace, name=meta.name, uid=meta.uid)
-        self._tellers[component].record(about, reason=reason, action="Starting", note=note, warning=True)
+        self._recorders[component].record(about, reason=reason, action="Starting", note=note, warning=True)

@@ -1,6 +1,6 @@
-"""Processes that are kept running: one that ends by itself, or is killed, is started again.
+"""Supervised processes: one that exits or is killed is restarted.
 
-They end with whoever started them, even when that is killed: the kernel tells them.
+They stop with this process, even if it is killed: the kernel signals them.
 """
 
 import asyncio
@@ -14,95 +14,95 @@ from pathlib import Path
 from podpool.core.errors import PodpoolError
 
 PODPOOL = (sys.executable, "-m", "podpool")
-AGAIN = 0.3
-"""Seconds before it is started again,"""
-HOPELESS = 4
-"""unless it has ended this often without ever being ready."""
-PATIENCE = 30.0
+RESTART_DELAY = 0.3
+"""Seconds before a restart."""
+MAX_FAILED_STARTS = 4
+"""Consecutive exits without being ready, after which a process is given up."""
+START_TIMEOUT = 30.0
 GRACE = 8.0
 _PR_SET_PDEATHSIG = 1
 _LISTENING = "0A"
-"""As the kernel writes the state of a socket."""
+"""The state LISTEN in /proc/net/tcp."""
 
 Ready = Callable[[], Awaitable[bool]]
 
 
-class DoesNotStart(PodpoolError):
-    """A part of the stage that does not come up."""
+class StartFailed(PodpoolError):
+    """A component does not start."""
 
     def __init__(self, name: str, log: Path) -> None:
         lines = log.read_text(errors="replace").splitlines()[-3:] if log.exists() else []
-        super().__init__(f"the {name} does not start; the end of {log}:\n  " + "\n  ".join(lines))
+        super().__init__(f"the {name} does not start; last lines of {log}:\n  " + "\n  ".join(lines))
 
 
 class Process:
-    """One process."""
+    """A process of the demo."""
 
     def __init__(
         self,
         name: str,
-        words: Sequence[str],
+        args: Sequence[str],
         *,
         log: Path,
         ready: Ready,
         port: int | None = None,
-        needed: bool = False,
-        secrets: Mapping[str, str] | None = None,
+        stopped_last: bool = False,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
-        self.needed = needed
-        """Whether others need it to end in good order."""
+        self.stopped_last = stopped_last
+        """Whether others need it to stop cleanly."""
         self.starts = 0
         self.ready = asyncio.Event()
-        self._words = [*PODPOOL, *words]
+        self._command = [*PODPOOL, *args]
         self._log = log
         self._is_ready = ready
         self._port = port
-        """Where it answers: who else does there does not count."""
-        # what the user has set for other installations is not for this one
+        """Its port: it is ready only if the process itself listens there."""
+        # variables of the user are for other installations
         self._environment = {name: value for name, value in os.environ.items() if not name.startswith("PODPOOL_")}
-        self._environment |= secrets or {}  # words are seen by everybody on the machine
+        self._environment |= environment or {}  # not arguments, which every user of the machine sees
         self._running: asyncio.subprocess.Process | None = None
         self._wanted = True
 
-    async def keep(self) -> None:
-        """Keep it running until it is stopped."""
-        in_vain = 0
+    async def run(self) -> None:
+        """Run and restart it until it is stopped."""
+        failed_starts = 0
         while self._wanted:
             self.starts += 1
             with self._log.open("ab") as log:
                 self._running = await asyncio.create_subprocess_exec(
-                    *self._words,
+                    *self._command,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
                     env=self._environment,
-                    start_new_session=True,  # Ctrl-C is for us, who stop it in order
-                    preexec_fn=_die_with_us,
+                    start_new_session=True,  # Ctrl-C reaches only this process, which stops the others in order
+                    preexec_fn=_stop_with_parent,
                 )
-            watching = asyncio.ensure_future(self._watch())
+            watcher = asyncio.ensure_future(self._watch())
             await self._running.wait()
-            watching.cancel()
-            in_vain = 0 if self.ready.is_set() else in_vain + 1
+            watcher.cancel()
+            failed_starts = 0 if self.ready.is_set() else failed_starts + 1
             self.ready.clear()
-            if in_vain >= HOPELESS:
-                raise DoesNotStart(self.name, self._log)
-            await asyncio.sleep(AGAIN)
+            if failed_starts >= MAX_FAILED_STARTS:
+                raise StartFailed(self.name, self._log)
+            await asyncio.sleep(RESTART_DELAY)
 
-    async def up(self) -> None:
-        """Wait until it serves."""
+    async def wait_ready(self) -> None:
+        """Wait until it is ready."""
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(START_TIMEOUT):
                 await self.ready.wait()
         except TimeoutError:
-            raise DoesNotStart(self.name, self._log) from None
+            raise StartFailed(self.name, self._log) from None
 
     def kill(self) -> None:
-        """End it without a chance to tidy up; it comes again."""
+        """Send SIGKILL; it is restarted."""
         self._send(signal.SIGKILL)
 
     async def stop(self, *, kill: bool = False) -> None:
-        """End it for good."""
+        """Stop it for good."""
         self._wanted = False
         self._send(signal.SIGKILL if kill else signal.SIGTERM)
         if self._running is None:
@@ -130,48 +130,48 @@ class Process:
 
 
 class Supervisor:
-    """All processes of the stage."""
+    """All processes of the demo."""
 
     def __init__(self) -> None:
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        """Ends with the error of a process that does not start."""
-        self._kept: dict[Process, asyncio.Task[None]] = {}
+        """Completes with the error of a process that does not start."""
+        self._tasks: dict[Process, asyncio.Task[None]] = {}
 
-    def begin(self, process: Process, *, otherwise: Callable[[DoesNotStart], None] | None = None) -> Process:
-        """Keep a process running; without it the stage fails, unless told what to do otherwise."""
+    def start(self, process: Process, *, on_failure: Callable[[StartFailed], None] | None = None) -> Process:
+        """Run a process; if it does not start, call `on_failure`, or else fail."""
 
-        def ended(task: asyncio.Task[None]) -> None:
+        def on_exit(task: asyncio.Task[None]) -> None:
             error = None if task.cancelled() else task.exception()
-            if isinstance(error, DoesNotStart) and otherwise:
-                otherwise(error)
+            if isinstance(error, StartFailed) and on_failure:
+                on_failure(error)
             elif error and not self.failed.done():
                 self.failed.set_exception(error)
 
-        task = asyncio.ensure_future(process.keep())
-        task.add_done_callback(ended)
-        self._kept[process] = task
+        task = asyncio.ensure_future(process.run())
+        task.add_done_callback(on_exit)
+        self._tasks[process] = task
         return process
 
     async def stop(self) -> None:
-        """End all: first who asks, then who answers."""
-        for wave in (False, True):
-            await asyncio.gather(*(each.stop() for each in self._kept if each.needed is wave))
-        for task in self._kept.values():
+        """Stop all: clients first, then servers."""
+        for last in (False, True):
+            await asyncio.gather(*(each.stop() for each in self._tasks if each.stopped_last is last))
+        for task in self._tasks.values():
             task.cancel()
-        await asyncio.gather(*self._kept.values(), return_exceptions=True)
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
         self.failed.cancel()
 
 
 def listens(pid: int, port: int) -> bool:
-    """Tell whether it is this process that listens on a port."""
-    home = Path(f"/proc/{pid}")
+    """Return whether this process listens on a port."""
+    proc = Path(f"/proc/{pid}")
     try:
-        rows = [line.split() for line in (home / "net" / "tcp").read_text().splitlines()[1:]]
-        here = {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENING and row[1].endswith(f":{port:04X}")}
-        return any(str(each.readlink()) in here for each in (home / "fd").iterdir())
-    except OSError:  # it has ended, or closed one meanwhile
+        rows = [line.split() for line in (proc / "net" / "tcp").read_text().splitlines()[1:]]
+        sockets = {f"socket:[{row[9]}]" for row in rows if row[3] == _LISTENING and row[1].endswith(f":{port:04X}")}
+        return any(str(each.readlink()) in sockets for each in (proc / "fd").iterdir())
+    except OSError:  # it has exited, or closed a file meanwhile
         return False
 
 
-def _die_with_us() -> None:
+def _stop_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)

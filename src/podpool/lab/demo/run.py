@@ -1,4 +1,4 @@
-"""The evening: the parts come up, the story is played, the stage stays open until somebody closes it."""
+"""`podpool up`: start the demo cluster, run the scenario, keep the cluster running until it is stopped."""
 
 import asyncio
 import os
@@ -15,141 +15,148 @@ from rich.console import Console
 from podpool.api.builtin import ObjectReference
 from podpool.core.errors import PodpoolError
 from podpool.inspect.audit import AuditReport, summarize
-from podpool.lab.demo.start_api_server import start_api_server
-from podpool.lab.demo.cluster import Cluster, lock_directory, check_ports, install_plugin
-from podpool.lab.demo.driver import DemoDriver
+from podpool.lab.demo.api_server import start_api_server
+from podpool.lab.demo.cluster import DemoCluster, check_ports, install_plugin, lock_directory
+from podpool.lab.demo.display import Display, summary_line
+from podpool.lab.demo.driver import COMPONENT, DemoDriver
 from podpool.lab.demo.processes import Supervisor
 from podpool.lab.demo.scenario import STEPS, TIMINGS
-from podpool.lab.demo.screen import Display, summary_line
 from podpool.lab.demo.settings import DemoSettings, StateDirectory, default_home, without_password
 
 SETTLE_TIMEOUT = 15.0
 REFRESH = 0.25
 STDIN = 0
-PRESS_ENTER = "  press Enter to go on"
+PRESS_ENTER = "  press Enter to continue"
+PROGRESS_FILE = "step"
 
 
 class LinuxRequired(PodpoolError):
-    """Another system than Linux."""
+    """The demo runs on Linux only."""
 
     def __init__(self) -> None:
         super().__init__("podpool up needs Linux; podpool tour and podpool sim run here as well")
 
 
 def run_demo(settings: DemoSettings, *, home: Path, fresh: bool, console: Console) -> bool:
-    """Play; tells whether everything came as it should."""
+    """Run the demo; return whether every step of the scenario succeeded."""
     if platform.system() != "Linux":
         raise LinuxRequired
-    place = StateDirectory(home)
-    with lock_directory(place):
+    directory = StateDirectory(home)
+    with lock_directory(directory):
         check_ports(settings)
-        going_on = place.set(settings, fresh=fresh)
-        with Display(console) as screen:
-            good = asyncio.run(_evening(settings, place, screen, going_on=going_on))
+        resumed = directory.prepare(settings, fresh=fresh)
+        with Display(console) as display:
+            succeeded = asyncio.run(_run_until_stopped(settings, directory, display, resumed=resumed))
     for line in next_steps(settings, home):
         console.print(line, highlight=False, markup=False, soft_wrap=True)
-    return good
+    return succeeded
 
 
-async def _evening(settings: DemoSettings, home: StateDirectory, screen: Display, *, going_on: bool) -> bool:
+async def _run_until_stopped(
+    settings: DemoSettings, directory: StateDirectory, display: Display, *, resumed: bool
+) -> bool:
     stopping = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stopping.set)
     supervisor = Supervisor()
-    playing = asyncio.ensure_future(_play(settings, home, supervisor, screen, going_on=going_on))
+    running = asyncio.ensure_future(_run_cluster(settings, directory, supervisor, display, resumed=resumed))
     waiting = asyncio.ensure_future(stopping.wait())
-    ends: list[asyncio.Future[Any]] = [playing, waiting, supervisor.failed]
+    futures: list[asyncio.Future[Any]] = [running, waiting, supervisor.failed]
     try:
-        await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(futures, return_when=asyncio.FIRST_COMPLETED)
         if supervisor.failed.done():
             supervisor.failed.result()
-        return playing.result() if playing.done() else True
+        return running.result() if running.done() else True
     finally:
-        screen.tell("stopping")
-        for task in (playing, waiting):
+        display.print("stopping")
+        for task in (running, waiting):
             task.cancel()
-        await asyncio.gather(playing, waiting, return_exceptions=True)
+        await asyncio.gather(running, waiting, return_exceptions=True)
         await supervisor.stop()
 
 
-async def _play(settings: DemoSettings, home: StateDirectory, supervisor: Supervisor, screen: Display, *, going_on: bool) -> bool:
-    begun = asyncio.get_running_loop().time()
-    server = "kube-apiserver" if settings.api == "real" else "pocket"
-    screen.tell(f"starting an API server ({server}), a ledger, a controller and the agents of {settings.nodes} nodes")
-    plugin = await install_plugin(home, screen.tell)
-    api = await start_api_server(settings, home, supervisor)
-    cluster = Cluster(settings, home, supervisor, api=api, tell=screen.tell)
+async def _run_cluster(
+    settings: DemoSettings, directory: StateDirectory, supervisor: Supervisor, display: Display, *, resumed: bool
+) -> bool:
+    started = asyncio.get_running_loop().time()
+    server = "kube-apiserver" if settings.api == "real" else "lite API server"
+    display.print(f"starting {server}, ledger, controller, dashboard and {settings.nodes} agents")
+    plugin = await install_plugin(directory, display.print)
+    api = await start_api_server(settings, directory, supervisor)
+    cluster = DemoCluster(settings, directory, supervisor, api=api, print_line=display.print)
     try:
-        stage = DemoDriver(cluster, plugin)
-        await asyncio.gather(stage.register(), cluster.start(boots=stage.boot_of))
+        driver = DemoDriver(cluster, plugin)
+        await asyncio.gather(driver.register(), cluster.start(boot_id=driver.boot_id))
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(stage.run()), group.create_task(_draw(stage, screen))]
-            ready = await stage.until(lambda: not stage.picture().unserved, within=SETTLE_TIMEOUT)
-            seconds = asyncio.get_running_loop().time() - begun
-            again = "ready again" if going_on else "ready"
-            lacking = "" if ready else f"; {', '.join(stage.picture().unserved)} still without addresses"
-            screen.tell(f"{again} after {seconds:.1f} s: {settings.nodes} nodes, {settings.subnet}{lacking}")
-            for line in _ways_in(cluster):
-                screen.pin(line)
-            good = await _story(stage, screen)
+            tasks = [group.create_task(driver.run()), group.create_task(_refresh(driver, display))]
+            ready = await driver.until(lambda: not driver.state().unserved, within=SETTLE_TIMEOUT)
+            seconds = asyncio.get_running_loop().time() - started
+            again = " again" if resumed else ""
+            missing = "" if ready else f"; without addresses: {', '.join(driver.state().unserved)}"
+            size = f"{settings.nodes} nodes, subnet {settings.subnet}"
+            display.print(f"The demo cluster is running{again}, after {seconds:.1f} s: {size}{missing}")
+            for line in _connections(cluster):
+                display.pin(line)
+            succeeded = await _run_scenario(driver, display)
             if not settings.once:
                 await asyncio.Event().wait()
-            for task in running:
+            for task in tasks:
                 task.cancel()
-        return good
+        return succeeded
     finally:
         await cluster.close()
         api.stop()
 
 
-async def _story(stage: DemoDriver, screen: Display) -> bool:
-    pace = TIMINGS.get(stage.settings.story)
-    if pace is None:
-        screen.tell("the stage is yours: kubectl run, create and delete Pods; they get their addresses from the plugin")
+async def _run_scenario(driver: DemoDriver, display: Display) -> bool:
+    timing = TIMINGS.get(driver.settings.scenario)
+    if timing is None:
+        display.print("No scenario. Create Pods with kubectl; they get their addresses from the plugin.")
         return True
-    good, home = True, stage.cluster.home
-    progress = home.file("act")
-    played = int(progress.read_text()) if progress.exists() else 0
-    if played == len(STEPS):
-        screen.tell("The story was played to its end before: the stage is as it was. --fresh plays it again.")
+    succeeded, directory = True, driver.cluster.home
+    progress = directory.file(PROGRESS_FILE)
+    completed = int(progress.read_text()) if progress.exists() else 0
+    if completed == len(STEPS):
+        display.print("The scenario was completed by an earlier run; --fresh runs it again.")
         return True
-    for number, act in list(enumerate(STEPS, 1))[played:]:
-        screen.tell(f"Act {number} of {len(STEPS)}: {act.title}: {act.about}")
-        _on_page(stage, number, "Begins", f"{act.title}: {act.about}")
-        outcome = await act.play(stage, pace)
-        report = await stage.audited(within=SETTLE_TIMEOUT)
-        as_it_should = outcome.good and report.clean
-        for line in (outcome.sentence, summary_line(stage.picture()), *_judged(report)):
-            screen.tell(f"  {line}")
-        _on_page(stage, number, "Ends", f"{act.title}: {outcome.sentence}", warning=not as_it_should)
-        home.write(b"%d" % number, "act")
-        good = good and as_it_should
-        await (_enter(screen) if stage.settings.step else asyncio.sleep(pace.between))
-    about = ObjectReference(kind="Story", name="podpool-up")
-    stage.events.record(about, reason="Story", action="Ends", note="it is over; the stage is yours")
-    screen.tell("The story is over." + ("" if stage.settings.once else " The stage stays open: Ctrl-C closes it."))
-    return good
+    for number, step in list(enumerate(STEPS, 1))[completed:]:
+        display.print(f"Step {number} of {len(STEPS)}: {step.title}: {step.about}")
+        _record(driver, number, "Started", f"{step.title}: {step.about}")
+        outcome = await step.run(driver, timing)
+        report = await driver.audit(within=SETTLE_TIMEOUT)
+        passed = outcome.succeeded and report.clean
+        for line in (outcome.text, summary_line(driver.state()), *_audit_lines(report)):
+            display.print(f"  {line}")
+        _record(driver, number, "Finished", f"{step.title}: {outcome.text}", warning=not passed)
+        directory.write(b"%d" % number, PROGRESS_FILE)
+        succeeded = succeeded and passed
+        await (_wait_for_enter(display) if driver.settings.step else asyncio.sleep(timing.between_steps))
+    regarding = ObjectReference(kind="Scenario", name=COMPONENT)
+    driver.events.record(regarding, reason="Scenario", action="Finished", note="finished; the cluster keeps running")
+    running = "" if driver.settings.once else " The cluster keeps running: Ctrl-C stops it."
+    display.print(f"The scenario has finished.{running}")
+    return succeeded
 
 
-def _judged(report: AuditReport) -> list[str]:
-    wrong = [f"WRONG: {each.about}: {each.message}" for each in report.findings]
-    return [f"audit: {summarize(report)}", *wrong, *(f"WRONG: not looked at: {each}" for each in report.unchecked)]
+def _audit_lines(report: AuditReport) -> list[str]:
+    failed = [f"FAILED: {each.subject}: {each.message}" for each in report.findings]
+    return [f"audit: {summarize(report)}", *failed, *(f"FAILED: not checked: {each}" for each in report.unchecked)]
 
 
-def _on_page(stage: DemoDriver, number: int, action: str, note: str, *, warning: bool = False) -> None:
-    """Tell of an act where the page, and `podpool watch`, look."""
-    about = ObjectReference(kind="Act", name=str(number))
-    stage.events.record(about, reason="Act", action=action, note=note, warning=warning)
+def _record(driver: DemoDriver, number: int, action: str, note: str, *, warning: bool = False) -> None:
+    """Record an Event about a step, which the dashboard and `podpool watch` show."""
+    regarding = ObjectReference(kind="Step", name=str(number))
+    driver.events.record(regarding, reason="Step", action=action, note=note, warning=warning)
 
 
-async def _enter(screen: Display) -> None:
-    """Wait until somebody presses Enter; where nobody can, go on."""
+async def _wait_for_enter(display: Display) -> None:
+    """Wait for Enter; return at once if standard input cannot be waited for."""
     loop, pressed = asyncio.get_running_loop(), asyncio.Event()
     try:
         loop.add_reader(STDIN, pressed.set)
-    except OSError:  # it is a file, or nothing at all
+    except OSError:  # a file, or closed
         return
-    screen.tell(PRESS_ENTER)
+    display.print(PRESS_ENTER)
     try:
         await pressed.wait()
     finally:
@@ -157,54 +164,54 @@ async def _enter(screen: Display) -> None:
     os.read(STDIN, 4096)
 
 
-async def _draw(stage: DemoDriver, screen: Display) -> None:
+async def _refresh(driver: DemoDriver, display: Display) -> None:
     while True:
-        screen.show(stage.picture())
+        display.update(driver.state())
         await asyncio.sleep(REFRESH)
 
 
-def _ways_in(cluster: Cluster) -> list[str]:
-    """Say what to open and what to paste, in lines that fit a small terminal."""
-    page = [f"  the page: {cluster.page}"] if cluster.page else []
+def _connections(cluster: DemoCluster) -> list[str]:
+    """Return what to open and what to type, in lines for 80 columns."""
+    dashboard = [f"  dashboard: {cluster.dashboard}"] if cluster.dashboard else []
     return [
-        *page,
+        *dashboard,
         "  in another terminal:",
         f"    export KUBECONFIG={shlex.quote(str(cluster.api.kubeconfig))}",
         "    kubectl get nodes,pods,nnc -A",
-        f"    {_typed()} status   # or nodes, pods, subnets, audit",
+        f"    {_program()} status   # or nodes, pods, subnets, audit",
     ]
 
 
-def _typed() -> str:
-    """Tell how podpool is typed here: a checkout's own is in its .venv."""
+def _program() -> str:
+    """Return how to call podpool: that of a checkout is in its .venv."""
     own = Path(sys.executable).with_name("podpool")
     return "podpool" if shutil.which("podpool") or not own.exists() else os.path.relpath(own)
 
 
 def next_steps(settings: DemoSettings, home: Path) -> list[str]:
-    """Say what to try next: every command can be pasted, for this stage and where it was."""
-    again = f"{_typed()} up{_stage_words(settings, home)}"
+    """Return commands to try next, for the same demo cluster."""
+    again = f"{_program()} up{_options(settings, home)}"
     other = "" if settings.scarcity == "off" else " --scarcity off --mode reactive"
     return [
-        f"Stopped. What there was is kept in {home}.",
-        "The next podpool up goes on with it, --fresh begins anew. Try next:",
+        f"Stopped. The state is kept in {home}.",
+        "The next podpool up continues from it, --fresh starts anew. Try next:",
         f"  {again} --fresh --step",
-        "      the story again, act by act",
+        "      the scenario again, step by step",
         f"  {again} --scenario none",
         "      your own Pods, with kubectl",
         f"  {again} --fresh{other}",
-        "      what the scaling changes",
-        f"  {_typed()} sim --seed 7",
-        "      a history with faults of every kind, in the simulator",
+        "      the scenario with other scaling",
+        f"  {_program()} sim --seed 7",
+        "      a scenario with all kinds of faults, in the simulator",
     ]
 
 
-def _stage_words(settings: DemoSettings, home: Path) -> str:
-    """Write what makes it the same stage, where that is not as usual; a database without its password."""
-    usual = DemoSettings()
-    kept = {"home": str(home)} if home != default_home() else {}
+def _options(settings: DemoSettings, home: Path) -> str:
+    """Return the options that differ from the defaults; a database without its password."""
+    defaults = DemoSettings()
+    options = {"home": str(home)} if home != default_home() else {}
     names = ("port", "nodes", "subnet", "batch", "api", "database")
-    kept |= {name: str(value) for name in names if (value := getattr(settings, name)) != getattr(usual, name)}
-    if "database" in kept:
-        kept["database"] = without_password(settings.database)
-    return "".join(f" --{name} {shlex.quote(value)}" for name, value in kept.items())
+    options |= {name: str(value) for name in names if (value := getattr(settings, name)) != getattr(defaults, name)}
+    if "database" in options:
+        options["database"] = without_password(settings.database)
+    return "".join(f" --{name} {shlex.quote(value)}" for name, value in options.items())

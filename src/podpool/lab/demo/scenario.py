@@ -1,6 +1,6 @@
-"""The story, in acts. Each says what it is about to show, does it, and says what came of it.
+"""The scenario of the demo, in steps. A step changes the cluster, waits for the effect, and reports what it measured.
 
-What comes of an act is measured on the stage, never promised: an act that does not come to its end in time says so.
+A step fails if the effect does not appear within its timeout.
 """
 
 import asyncio
@@ -19,175 +19,181 @@ SHORTAGE_TIMEOUT = 12.0
 
 
 class StepTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long one looks at things."""
+    """Pauses of the scenario, in seconds."""
 
-    between: float
-    """Seconds between two acts,"""
-    wave: float
-    """and between two waves of Pods."""
+    between_steps: float
+    between_waves: float
 
 
-TIMINGS = {"full": StepTiming(between=8.0, wave=1.5), "short": StepTiming(between=0.0, wave=0.2)}
+TIMINGS = {
+    "full": StepTiming(between_steps=8.0, between_waves=1.5),
+    "short": StepTiming(between_steps=0.0, between_waves=0.2),
+}
 
 
 class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of an act."""
+    """The result of a step."""
 
-    good: bool
-    sentence: str
+    succeeded: bool
+    text: str
 
 
 class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True):
-    """One act."""
+    """A step of the scenario."""
 
     title: str
     about: str
-    play: Callable[[DemoDriver, StepTiming], Awaitable[StepOutcome]]
+    run: Callable[[DemoDriver, StepTiming], Awaitable[StepOutcome]]
 
 
-async def quiet(stage: DemoDriver, _: StepTiming) -> StepOutcome:
-    """Give every node a few Pods; after an earlier story, send the others home."""
-    wanted = INITIAL_PODS * len(stage.alive)
-    await stage.end(stage.own()[wanted:])
-    good = await stage.until(lambda: len(stage.own()) <= wanted, within=STEP_TIMEOUT)
-    await _fill(stage, wanted)
-    good = good and await _all_run(stage)
-    idle = stage.picture().idle
-    return _told(stage, good, f"every Pod has its address; {idle} more are idle on the nodes, for those that come next")
+async def steady_state(driver: DemoDriver, _: StepTiming) -> StepOutcome:
+    """Create a few Pods on every node; delete those of an earlier scenario."""
+    wanted = INITIAL_PODS * len(driver.alive)
+    await driver.delete_pods(driver.scenario_pods()[wanted:])
+    succeeded = await driver.until(lambda: len(driver.scenario_pods()) <= wanted, within=STEP_TIMEOUT)
+    await _create_up_to(driver, wanted)
+    succeeded = succeeded and await _all_running(driver)
+    return _outcome(driver, succeeded, f"every Pod has an address; {driver.state().idle} more are idle on the nodes")
 
 
-async def burst(stage: DemoDriver, _: StepTiming) -> StepOutcome:
-    """Land many Pods on one node at once."""
-    node = next(iter(stage.alive))
-    begun, asked = asyncio.get_running_loop().time(), stage.asked(node)
-    await stage.add(BURST_PODS, node=node)
-    good = await _all_run(stage)
-    seconds, asked = asyncio.get_running_loop().time() - begun, stage.asked(node) - asked
-    steps = "one step" if asked == 1 else f"{asked} steps"
-    return _told(stage, good, f"{BURST_PODS} Pods on {node} had their addresses after {seconds:.1f} s, asked for in {steps}")
+async def burst(driver: DemoDriver, _: StepTiming) -> StepOutcome:
+    """Create many Pods on one node at once."""
+    node = next(iter(driver.alive))
+    started, before = asyncio.get_running_loop().time(), driver.request_count(node)
+    await driver.create_pods(BURST_PODS, node=node)
+    succeeded = await _all_running(driver)
+    seconds, count = asyncio.get_running_loop().time() - started, driver.request_count(node) - before
+    requests = "1 request" if count == 1 else f"{count} requests"
+    text = f"{BURST_PODS} Pods on {node} had addresses after {seconds:.1f} s, with {requests}"
+    return _outcome(driver, succeeded, text)
 
 
-async def growth(stage: DemoDriver, pace: StepTiming) -> StepOutcome:
-    """Add Pods until full batches would fill the subnet."""
-    picture = stage.picture()
-    counts = {each.name: each.running + each.waiting for each in picture.nodes if each.alive}
-    capacity = picture.subnet.capacity if picture.subnet else 0
-    wanted = pods_that_fill(capacity, counts, parse_settings(stage.settings.overrides))
-    good = await _grow(stage, wanted, pace)
-    return _told(stage, good, f"with B={stage.settings.batch} for every node the subnet would be full at {wanted} Pods")
+async def growth(driver: DemoDriver, timing: StepTiming) -> StepOutcome:
+    """Create Pods until full batches would fill the subnet."""
+    state = driver.state()
+    counts = {node.name: node.running + node.waiting for node in state.nodes if node.alive}
+    capacity = state.subnet.capacity if state.subnet else 0
+    wanted = pods_that_fill(capacity, counts, parse_settings(driver.settings.overrides))
+    succeeded = await _create_in_waves(driver, wanted, timing)
+    text = f"with B={driver.settings.batch} on every node the subnet would be full at {wanted} Pods"
+    return _outcome(driver, succeeded, text)
 
 
-async def scarcity(stage: DemoDriver, pace: StepTiming) -> StepOutcome:
-    """Go on beyond that."""
-    before = stage.picture()
-    room = before.subnet.capacity - before.subnet.reserved_for_primaries - len(stage.alive) if before.subnet else 0
-    wanted = room * 95 // 100
-    if stage.settings.scarcity == "off":
-        return await _too_many(stage, wanted)
-    good = await _grow(stage, wanted, pace)
-    after = stage.picture()
-    sentence = (
-        f"{after.running} Pods run where {before.running} did: the batch went from {before.batch} to {after.batch}, "
-        f"idle addresses from {before.idle} to {after.idle}"
+async def scarcity(driver: DemoDriver, timing: StepTiming) -> StepOutcome:
+    """Create more Pods than that."""
+    before = driver.state()
+    subnet = before.subnet
+    usable = subnet.capacity - subnet.reserved_for_primaries - len(driver.alive) if subnet else 0
+    wanted = usable * 95 // 100
+    if driver.settings.scarcity == "off":
+        return await _shortage(driver, wanted)
+    succeeded = await _create_in_waves(driver, wanted, timing)
+    after = driver.state()
+    text = (
+        f"{after.running} Pods run instead of {before.running}: batch {before.batch} -> {after.batch}, "
+        f"idle addresses {before.idle} -> {after.idle}"
     )
-    return _told(stage, good, sentence)
+    return _outcome(driver, succeeded, text)
 
 
-async def _too_many(stage: DemoDriver, wanted: int) -> StepOutcome:
-    """Show what happens when nobody gives anything back."""
-    await _fill(stage, wanted)
-    await _all_run(stage, within=SHORTAGE_TIMEOUT)
-    picture = stage.picture()
-    await stage.end([each for each in stage.pods.cache.values() if not each.status.pod_ips])
-    sentence = f"{picture.running} Pods run, and {picture.waiting} wait beside {picture.idle} idle addresses"
-    return StepOutcome(good=await _all_run(stage), sentence=f"with --scarcity off nothing is given back: {sentence}")
+async def _shortage(driver: DemoDriver, wanted: int) -> StepOutcome:
+    """Show the shortage without a scarcity policy."""
+    await _create_up_to(driver, wanted)
+    await _all_running(driver, within=SHORTAGE_TIMEOUT)
+    state = driver.state()
+    await driver.delete_pods([pod for pod in driver.pods.cache.values() if not pod.status.pod_ips])
+    counts = f"{state.running} Pods run, {state.waiting} wait while {state.idle} addresses are idle"
+    text = f"with --scarcity off no address returns: {counts}"
+    return StepOutcome(succeeded=await _all_running(driver), text=text)
 
 
-async def slices(stage: DemoDriver, _: StepTiming) -> StepOutcome:
-    """Connect Pods to a second network many times."""
-    leaving = [each for each in stage.pods.cache.values() if each.status.pod_ips][-2 * MULTI_NETWORK_PODS :]
-    await stage.end(leaving)
-    await stage.widen()
-    good = await stage.until(lambda: stage.sliced() >= set(stage.alive), within=STEP_TIMEOUT)
-    good = good and await stage.until(
-        lambda: not {each.key for each in leaving} & set(stage.pods.cache), within=STEP_TIMEOUT
+async def slices(driver: DemoDriver, _: StepTiming) -> StepOutcome:
+    """Create Pods with many interfaces in a secondary network."""
+    deleted = [pod for pod in driver.pods.cache.values() if pod.status.pod_ips][-2 * MULTI_NETWORK_PODS :]
+    await driver.delete_pods(deleted)
+    await driver.create_network()
+    succeeded = await driver.until(lambda: driver.nodes_with_slice() >= set(driver.alive), within=STEP_TIMEOUT)
+    succeeded = succeeded and await driver.until(
+        lambda: not {pod.key for pod in deleted} & set(driver.pods.cache), within=STEP_TIMEOUT
     )
-    begun = asyncio.get_running_loop().time()
-    for each in leaving[::2]:  # where there is room now, also in a subnet that is short
-        await stage.add(1, node=each.spec.node_name, interfaces=INTERFACES)
-    good = good and await _all_run(stage)
-    seconds = asyncio.get_running_loop().time() - begun
-    given = sum(len(each.further_addresses) for each in stage.pods.cache.values())
-    sentence = (
-        f"each node has a slice of its own; {given} addresses of it were given after {seconds:.1f} s, without a lock"
+    started = asyncio.get_running_loop().time()
+    for pod in deleted[::2]:  # their nodes have free addresses, also in an exhausted subnet
+        await driver.create_pods(1, node=pod.spec.node_name, interfaces=INTERFACES)
+    succeeded = succeeded and await _all_running(driver)
+    seconds = asyncio.get_running_loop().time() - started
+    count = sum(len(pod.secondary_addresses) for pod in driver.pods.cache.values())
+    text = f"each node has a slice; {count} addresses were assigned in {seconds:.1f} s, without a lock"
+    return _outcome(driver, succeeded and count >= MULTI_NETWORK_PODS * INTERFACES, text)
+
+
+async def node_loss(driver: DemoDriver, _: StepTiming) -> StepOutcome:
+    """Destroy a node."""
+    if len(driver.alive) < 2:
+        return StepOutcome(succeeded=True, text="there is only one node, so none is destroyed")
+    node = list(driver.alive)[-1]
+    held = next(each.held for each in driver.state().nodes if each.name == node)
+    await driver.destroy_node(node)
+    most_cooling_down = 0
+
+    def released() -> bool:
+        nonlocal most_cooling_down  # for a few seconds, which may end before the NNC is seen as deleted
+        state = driver.state()
+        most_cooling_down = max(most_cooling_down, state.subnet.cooling_down if state.subnet else 0)
+        return most_cooling_down >= held and all(each.held == 0 for each in state.nodes if each.name == node)
+
+    delay = parse_settings(driver.settings.overrides).node_gc_delay
+    succeeded = await driver.until(released, within=STEP_TIMEOUT + delay)
+    text = (
+        f"{node} was destroyed with {held} addresses; node GC released them after {delay:.0f} s "
+        "(11 min in a cluster), and they cool down"
     )
-    return _told(stage, good and given >= MULTI_NETWORK_PODS * INTERFACES, sentence)
+    return _outcome(driver, succeeded, text)
 
 
-async def loss(stage: DemoDriver, _: StepTiming) -> StepOutcome:
-    """Lose a machine."""
-    if len(stage.alive) < 2:
-        return StepOutcome(good=True, sentence="there is only one node, so none is lost")
-    node = list(stage.alive)[-1]
-    held = next(each.held for each in stage.picture().nodes if each.name == node)
-    await stage.lose(node)
-
-    rested = 0
-
-    def free() -> bool:
-        nonlocal rested  # for a few seconds, which need not be those in which the node is seen to have nothing
-        picture = stage.picture()
-        rested = max(rested, picture.subnet.resting if picture.subnet else 0)
-        return rested >= held and all(each.held == 0 for each in picture.nodes if each.name == node)
-
-    settings = parse_settings(stage.settings.overrides)
-    good = await stage.until(free, within=STEP_TIMEOUT + settings.node_gc_delay)
-    gone = f"{settings.node_gc_delay:.0f} s later (11 min in a cluster)"
-    sentence = f"{node} died with {held} addresses; {gone} they rest, and then are free"
-    return _told(stage, good, sentence)
-
-
-async def killings(stage: DemoDriver, _: StepTiming) -> StepOutcome:
+async def restarts(driver: DemoDriver, _: StepTiming) -> StepOutcome:
     """Kill an agent and the controller."""
-    before = _by_pod(stage)
-    agent, controller = stage.cluster.agents[next(iter(stage.alive))], stage.cluster.controller
+    before = _address_by_uid(driver)
+    agent, controller = driver.cluster.agents[next(iter(driver.alive))], driver.cluster.controller
     starts = agent.starts
     agent.kill()
     if controller:
         controller.kill()
-    # those of the second network stay, to be looked at when the story is over
-    await stage.end([each for each in stage.pods.cache.values() if each.status.pod_ips and not each.further][-4:])
-    await stage.add(2)
+    pods = driver.pods.cache.values()
+    # Pods of the secondary network stay, to be inspected after the scenario
+    await driver.delete_pods([pod for pod in pods if pod.status.pod_ips and not pod.secondary_networks][-4:])
+    await driver.create_pods(2)
 
-    def back() -> bool:
+    def restarted() -> bool:
         return agent.starts > starts and agent.ready.is_set() and bool(controller and controller.ready.is_set())
 
-    good = await stage.until(back, within=STEP_TIMEOUT) and await _all_run(stage)
-    after = _by_pod(stage)
-    kept = all(after[each] == before[each] for each in before if each in after)
-    sentence = "an agent and the controller were killed in the middle of it, and came back; no Pod lost its address"
-    return _told(stage, good and kept, sentence)
+    succeeded = await driver.until(restarted, within=STEP_TIMEOUT) and await _all_running(driver)
+    after = _address_by_uid(driver)
+    kept = all(after[uid] == before[uid] for uid in before if uid in after)
+    text = "an agent and the controller were killed and restarted; no Pod lost its address"
+    return _outcome(driver, succeeded and kept, text)
 
 
 STEPS = (
-    ScenarioStep(title="A quiet start", about="a few Pods on every node", play=quiet),
-    ScenarioStep(title="A burst", about=f"{BURST_PODS} Pods land on one node at once", play=burst),
-    ScenarioStep(title="Growth", about="Pods come until full batches would fill the subnet", play=growth),
+    ScenarioStep(title="Steady state", about=f"{INITIAL_PODS} Pods on every node", run=steady_state),
+    ScenarioStep(title="Burst", about=f"{BURST_PODS} Pods on one node at once", run=burst),
+    ScenarioStep(title="Growth", about="more Pods, until full batches would fill the subnet", run=growth),
+    ScenarioStep(title="Scarcity", about="more Pods; batches shrink and idle addresses return", run=scarcity),
     ScenarioStep(
-        title="Scarcity", about="more Pods come; batches shrink, idle addresses flow back, and they fit", play=scarcity
+        title="Slices",
+        about=f"a secondary network; {MULTI_NETWORK_PODS} Pods with {INTERFACES} interfaces in it",
+        run=slices,
     ),
-    ScenarioStep(title="Slices", about=f"a second network; {MULTI_NETWORK_PODS} Pods with {INTERFACES} interfaces in it", play=slices),
-    ScenarioStep(title="A node dies", about="its addresses stay its own until it is retry_until_done gone, and then rest", play=loss),
-    ScenarioStep(title="Two processes are killed", about="an agent and the controller, in the middle of work", play=killings),
+    ScenarioStep(title="Node loss", about="a node is destroyed; node GC releases its addresses", run=node_loss),
+    ScenarioStep(title="Restarts", about="an agent and the controller are killed under load", run=restarts),
 )
 
 
-def pods_that_fill(capacity: int, on_nodes: Mapping[str, int], settings: Settings) -> int:
-    """Tell with how many Pods, evenly spread over all but the busiest node, full batches would fill the subnet.
+def pods_that_fill(capacity: int, pods: Mapping[str, int], settings: Settings) -> int:
+    """Return with how many Pods, spread evenly over all but the busiest node, full batches would fill the subnet.
 
-    Or the nodes, if those are full before.
+    Or the number at which all nodes are full, if that is lower.
     """
-    counts = dict(on_nodes)
+    counts = dict(pods)
 
     def total() -> int:
         sizes = (
@@ -204,37 +210,37 @@ def pods_that_fill(capacity: int, on_nodes: Mapping[str, int], settings: Setting
     return sum(counts.values())
 
 
-async def _fill(stage: DemoDriver, wanted: int) -> None:
-    there = len(stage.pods.cache)
-    if wanted > there:
-        await stage.add(wanted - there)
+async def _create_up_to(driver: DemoDriver, wanted: int) -> None:
+    existing = len(driver.pods.cache)
+    if wanted > existing:
+        await driver.create_pods(wanted - existing)
 
 
-async def _grow(stage: DemoDriver, wanted: int, pace: StepTiming) -> bool:
-    good = True
-    while good and (there := len(stage.pods.cache)) < wanted:
-        await stage.add(min(wanted - there, max(4, wanted // 8)))
-        good = await _all_run(stage)
-        await asyncio.sleep(pace.wave)
-    return good
+async def _create_in_waves(driver: DemoDriver, wanted: int, timing: StepTiming) -> bool:
+    succeeded = True
+    while succeeded and (existing := len(driver.pods.cache)) < wanted:
+        await driver.create_pods(min(wanted - existing, max(4, wanted // 8)))
+        succeeded = await _all_running(driver)
+        await asyncio.sleep(timing.between_waves)
+    return succeeded
 
 
-async def _all_run(stage: DemoDriver, *, within: float = STEP_TIMEOUT) -> bool:
-    def all_run() -> bool:
-        picture = stage.picture()
-        return picture.waiting == 0 and picture.running >= 1 and picture.running == len(stage.pods.cache)
+async def _all_running(driver: DemoDriver, *, within: float = STEP_TIMEOUT) -> bool:
+    def all_running() -> bool:
+        state = driver.state()
+        return state.waiting == 0 and state.running >= 1 and state.running == len(driver.pods.cache)
 
-    return await stage.until(all_run, within=within)
-
-
-def _by_pod(stage: DemoDriver) -> dict[str, str]:
-    return {each.metadata.uid: each.status.pod_ips[0].ip for each in stage.pods.cache.values() if each.status.pod_ips}
+    return await driver.until(all_running, within=within)
 
 
-def _told(stage: DemoDriver, good: bool, sentence: str) -> StepOutcome:  # noqa: FBT001  what came of it
-    if good:
-        return StepOutcome(good=True, sentence=sentence)
-    refusal = next(iter(stage.kubelets.refusals.values()), "")
-    waiting = stage.picture().waiting
-    why = f"; a Pod is told: {refusal}" if refusal else ""
-    return StepOutcome(good=False, sentence=f"it is not done in time: {waiting} Pods wait{why}")
+def _address_by_uid(driver: DemoDriver) -> dict[str, str]:
+    pods = driver.pods.cache.values()
+    return {pod.metadata.uid: pod.status.pod_ips[0].ip for pod in pods if pod.status.pod_ips}
+
+
+def _outcome(driver: DemoDriver, succeeded: bool, text: str) -> StepOutcome:  # noqa: FBT001  the result
+    if succeeded:
+        return StepOutcome(succeeded=True, text=text)
+    error = next(iter(driver.kubelets.errors.values()), "")
+    reason = f"; error of the plugin: {error}" if error else ""
+    return StepOutcome(succeeded=False, text=f"timed out: {driver.state().waiting} Pods wait for an address{reason}")

@@ -1,38 +1,27 @@
-"""One node through a busy two minutes, once for each monitor mode: what the tour draws.
+"""A model of one node during two minutes, for each monitor mode. The tour and docs/mathematics.md draw it.
 
-A model for the eye, on the real decisions of `core`: kubelet starts ten Pods a second, an answer to a request takes one
-second, and a Pod that finds no address is torn down and tried again 13 seconds later, as containerd and kubelet do.
-Only the `pods` mode lets it wait for the addresses that are on their way. The reactive mode is as it first came: it
-does not count the primary address, and lets nothing rest.
+The decisions are those of `core`. A kubelet starts ten Pods a second, a request is answered after one second, and a Pod
+without an address is retried 13 seconds later, as containerd and kubelet do. Only in mode `pods` does an ADD wait for
+requested addresses. The reactive mode is Azure's first one: without the primary address and without cooldown.
 """
-
-import enum
 
 import msgspec
 
+from podpool.agent.scaling import Mode
 from podpool.core.debounce import DebounceState, debounce
 from podpool.core.scaling import NodeHoldings, ScalingStep, reactive_step, surplus, target
 from podpool.core.settings import Settings
 
 TICKS_PER_SECOND = 10
-ANSWER = 1 * TICKS_PER_SECOND
+RESPONSE = 1 * TICKS_PER_SECOND
 RETRY = 13 * TICKS_PER_SECOND
-REACTIVE_LOOK = 1 * TICKS_PER_SECOND
+REACTIVE_INTERVAL = 1 * TICKS_PER_SECOND
 SCHEDULED = ((0, 1), (5, 36), (60, 16))
-"""Pods bound to the node, from which second on."""
-LENGTH = 135
-"""Seconds."""
+"""Pods bound to the node, from a second on."""
+SECONDS = 135
 
 
-class Mode(enum.Enum):
-    """How a node decides what to ask for."""
-
-    REACTIVE = "reactive"
-    IDEMPOTENT = "idempotent"
-    PODS = "pods"
-
-
-class Moment(msgspec.Struct, frozen=True):
+class NodeAtTick(msgspec.Struct, frozen=True):
     """The node at one tick."""
 
     scheduled: int
@@ -40,55 +29,55 @@ class Moment(msgspec.Struct, frozen=True):
     held: int
 
 
-class History(msgspec.Struct, frozen=True):
-    """What happened on the node."""
+class NodeRun(msgspec.Struct, frozen=True):
+    """The node at all ticks, with totals."""
 
     mode: Mode
-    moments: tuple[Moment, ...]
+    ticks: tuple[NodeAtTick, ...]
     requests: int
     refused: int
-    """Pods that found no address and were torn down."""
+    """ADDs that failed because no address was free."""
     served_after: float
     """Seconds from the burst until every Pod had its address."""
 
 
-def play(mode: Mode) -> History:
-    """Live through the two minutes."""
+def simulate_node(mode: Mode) -> NodeRun:
+    """Run the model in one mode."""
     node = _Node(mode, Settings())
-    moments = tuple(node.tick(now) for now in range(LENGTH * TICKS_PER_SECOND))
+    ticks = tuple(node.tick(now) for now in range(SECONDS * TICKS_PER_SECOND))
     burst = SCHEDULED[1][0] * TICKS_PER_SECOND
-    served = next(now for now in range(burst, len(moments)) if moments[now].assigned == moments[now].scheduled)
-    return History(mode, moments, node.requests, node.refused, (served - burst) / TICKS_PER_SECOND)
+    served = next(now for now in range(burst, len(ticks)) if ticks[now].assigned == ticks[now].scheduled)
+    return NodeRun(mode, ticks, node.requests, node.refused, (served - burst) / TICKS_PER_SECOND)
 
 
 class _Node:
     def __init__(self, mode: Mode, settings: Settings) -> None:
         self.mode, self.settings = mode, settings
-        self.pace = DebounceState()
+        self.debounce = DebounceState()
         self.scheduled = self.assigned = SCHEDULED[0][1]
         self.requested = self.held = settings.batch if mode is Mode.REACTIVE else self._target(self.assigned)
-        self.named = self.requests = self.refused = 0
-        self.resting: list[int] = []  # when each becomes free again
-        self.retries: list[int] = []  # when each refused Pod is tried again
-        self.answers: list[int] = []
+        self.pending_release = self.requests = self.refused = 0
+        self.cooling_down: list[int] = []  # when each cooldown ends
+        self.retries: list[int] = []  # when each failed Pod is retried
+        self.responses: list[int] = []
 
-    def tick(self, now: int) -> Moment:
-        """Let Pods come and go, start one, look after the pool, and hear the controller's answers."""
+    def tick(self, now: int) -> NodeAtTick:
+        """Bind and delete Pods, start one Pod, scale the pool, and apply the controller's responses."""
         self._schedule(now)
         self._start_one(now)
-        self._look(now)
-        if self.answers and self.answers[0] <= now:
-            self.answers.pop(0)
-            self.held, self.named = max(self.held - self.named, self.requested), 0
-        return Moment(self.scheduled, self.assigned, self.held)
+        self._scale(now)
+        if self.responses and self.responses[0] <= now:
+            self.responses.pop(0)
+            self.held, self.pending_release = max(self.held - self.pending_release, self.requested), 0
+        return NodeAtTick(self.scheduled, self.assigned, self.held)
 
     def _schedule(self, now: int) -> None:
         self.scheduled = next(pods for second, pods in reversed(SCHEDULED) if second * TICKS_PER_SECOND <= now)
         while self.assigned > self.scheduled:
             self.assigned -= 1
             if self.mode is not Mode.REACTIVE:
-                self.resting.append(now + int(self.settings.cooldown * TICKS_PER_SECOND))
-        self.resting = [until for until in self.resting if until > now]
+                self.cooling_down.append(now + int(self.settings.cooldown * TICKS_PER_SECOND))
+        self.cooling_down = [until for until in self.cooling_down if until > now]
         self.retries = [until for until in self.retries if until > now]
 
     def _start_one(self, now: int) -> None:
@@ -100,18 +89,18 @@ class _Node:
             self.refused += 1
             self.retries.append(now + RETRY)
 
-    def _look(self, now: int) -> None:
-        step = self._reactive(now) if self.mode is Mode.REACTIVE else self._paced(now)
+    def _scale(self, now: int) -> None:
+        step = self._reactive(now) if self.mode is Mode.REACTIVE else self._debounced(now)
         if (step.request, step.release) != (self.requested, 0):
-            self.requested, self.named = step.request, self.named + step.release
+            self.requested, self.pending_release = step.request, self.pending_release + step.release
             self.requests += 1
-            self.answers.append(now + ANSWER)
+            self.responses.append(now + RESPONSE)
 
     def _reactive(self, now: int) -> ScalingStep:
-        if now % REACTIVE_LOOK:
+        if now % REACTIVE_INTERVAL:
             return ScalingStep(self.requested)
         return reactive_step(
-            self._holding(),
+            self._holdings(),
             scaler=self.settings.scaler,
             max_buffer=self.settings.shrink_buffer,
             maximum=self.settings.node_maximum,
@@ -119,25 +108,27 @@ class _Node:
             releasable=self._free(),
         )
 
-    def _paced(self, now: int) -> ScalingStep:
+    def _debounced(self, now: int) -> ScalingStep:
         pods = self.scheduled if self.mode is Mode.PODS else self.assigned
-        verdict = debounce(
-            self.pace,
+        decision = debounce(
+            self.debounce,
             now=now / TICKS_PER_SECOND,
-            wanted=self._target(pods + len(self.resting)),
+            wanted=self._target(pods + len(self.cooling_down)),
             requested=self.requested,
             timing=self.settings.debounce_timing(exhausted=False, nodes=1, position=0.0),
         )
-        self.state = verdict.state
-        wanted = self.requested if verdict.request is None else verdict.request
-        return ScalingStep(wanted, min(surplus(self._holding(), wanted=wanted), self._free()))
+        self.debounce = decision.state
+        wanted = self.requested if decision.request is None else decision.request
+        return ScalingStep(wanted, min(surplus(self._holdings(), wanted=wanted), self._free()))
 
     def _target(self, demand: int) -> int:
         maximum = self.settings.node_maximum
         return target(demand=demand, scaler=self.settings.scaler, primaries=1, maximum=maximum)
 
-    def _holding(self) -> NodeHoldings:
-        return NodeHoldings(requested=self.requested, held=self.held, pending_release=self.named, assigned=self.assigned)
+    def _holdings(self) -> NodeHoldings:
+        return NodeHoldings(
+            requested=self.requested, held=self.held, pending_release=self.pending_release, assigned=self.assigned
+        )
 
     def _free(self) -> int:
-        return self.held - self.named - self.assigned - len(self.resting)
+        return self.held - self.pending_release - self.assigned - len(self.cooling_down)

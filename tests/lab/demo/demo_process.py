@@ -1,4 +1,4 @@
-"""`podpool up` as a person starts it, in a place of the test's own."""
+"""`podpool up` as a process, in a directory of the test."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 PODPOOL = (sys.executable, "-m", "podpool")
 
 
-class Evening:
-    """One stage, which may be opened more than once; `program` is another way to start podpool."""
+class DemoProcess:
+    """A demo, which may be started more than once; `program` is another way to start podpool."""
 
     def __init__(self, home: Path, *, program: Sequence[str] = PODPOOL, env: Mapping[str, str] | None = None) -> None:
         self.home = home
@@ -33,28 +33,28 @@ class Evening:
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
-    def words(self) -> list[str]:
-        """How it is started, without what a test adds."""
+    def command(self) -> list[str]:
+        """The command line, without options of a test."""
         return [*dying_with_us(), *self._program, "up", "--home", str(self.home), "--port", str(self.port)]
 
     @property
     def kubeconfig(self) -> Path:
-        """The way to its API server, as it was told to be pasted."""
-        found = re.search(r"export KUBECONFIG=(\S+)", self.said)
-        assert found, self.said
+        """The kubeconfig that it printed."""
+        found = re.search(r"export KUBECONFIG=(\S+)", self.output)
+        assert found, self.output
         return Path(found[1])
 
     @property
-    def page(self) -> str:
-        """Where the page is, as it was told."""
-        found = re.search(r"the page: (\S+)", self.said)
-        assert found, self.said
+    def dashboard(self) -> str:
+        """The URL of the dashboard that it printed."""
+        found = re.search(r"dashboard: (\S+)", self.output)
+        assert found, self.output
         return found[1]
 
-    def ask(self, *words: str) -> tuple[int, str]:
-        """Run it to its end; gives its exit code and all that it said."""
+    def run(self, *words: str) -> tuple[int, str]:
+        """Run it until it exits; return its exit code and output."""
         done = subprocess.run(
-            [*self.words, *words],
+            [*self.command, *words],
             check=False,
             stdin=subprocess.DEVNULL,
             capture_output=True,
@@ -64,47 +64,47 @@ class Evening:
         )
         return done.returncode, done.stdout + done.stderr
 
-    def open(self, *words: str, until_said: str) -> None:
-        """Start it, and wait until it has said something."""
+    def start(self, *words: str, until: str) -> None:
+        """Start it, and wait for a text in its output."""
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
-                [*self.words, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._env
+                [*self.command, *words], stdin=subprocess.PIPE, stdout=log, stderr=log, env=self._env
             )
-        self.until_said(until_said)
+        self.wait_for_output(until)
 
-    def until_said(self, what: str, *, times: int = 1, patience: float = PATIENCE) -> None:
-        """Wait until it has said something so often."""
+    def wait_for_output(self, what: str, *, times: int = 1, patience: float = PATIENCE) -> None:
+        """Wait until a text appeared so often in its output."""
         process = self._process
         assert process
 
-        def said() -> bool:
-            assert process.poll() is None, self.said
-            return self.said.count(what) >= times
+        def printed() -> bool:
+            assert process.poll() is None, self.output
+            return self.output.count(what) >= times
 
-        until(said, f"it says {what!r}", patience=patience)
+        until(printed, f"it prints {what!r}", patience=patience)
 
     def press_enter(self) -> None:
-        """Press Enter in its terminal."""
+        """Press Enter."""
         assert self._process
         assert self._process.stdin
         self._process.stdin.write(b"\n")
         self._process.stdin.flush()
 
     @property
-    def said(self) -> str:
-        """What it has said so far."""
+    def output(self) -> str:
+        """Its output so far."""
         return self.log.read_text()
 
     def audit(self) -> dict[str, Any]:
-        """Type `podpool audit -o json` after the line that was told to be pasted."""
+        """Run `podpool audit -o json` with its kubeconfig."""
         environment = {**self._env, "KUBECONFIG": str(self.kubeconfig)}
         words = [*PODPOOL, "audit", "-o", "json"]
         done = subprocess.run(words, check=False, capture_output=True, text=True, env=environment, timeout=60)
         assert done.returncode == 0, done.stdout + done.stderr
         return dict(json.loads(done.stdout))
 
-    def close(self, number: signal.Signals = signal.SIGINT) -> int:
-        """End it, and wait for that; gives its exit code."""
+    def stop(self, number: signal.Signals = signal.SIGINT) -> int:
+        """Stop it; return its exit code."""
         assert self._process
         assert self._process.stdin
         self._process.send_signal(number)
@@ -113,8 +113,8 @@ class Evening:
         self._process = None
         return code
 
-    def left_over(self) -> Sequence[str]:
-        """The processes that work in its place."""
+    def processes(self) -> Sequence[str]:
+        """The processes that use its directory."""
         mark = str(self.home).encode()
         return [
             path.parent.name

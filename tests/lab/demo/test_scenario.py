@@ -1,0 +1,142 @@
+"""The scenario step by step: after each step the audit is clean, and the dashboard shows it in a real browser."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+
+from podpool.lab.demo.run import PRESS_ENTER
+from podpool.lab.demo.scenario import INTERFACES, MULTI_NETWORK_PODS, STEPS
+from podpool.lab.demo.settings import BURST_PODS
+from tests.lab.demo.demo_process import DemoProcess
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from parts.browser import Browser, Page
+
+NODES = 3
+SUBNET, CAPACITY = "10.77.0.0/25", 125
+PATIENCE = 240.0
+"""Seconds for a step on a busy machine."""
+STEP = "document.getElementById('step')"
+LARGEST_REST = "window.largestRest"
+
+
+@pytest.fixture
+def demo(tmp_path: Path) -> DemoProcess:
+    """A demo with three nodes."""
+    return DemoProcess(tmp_path / "up")
+
+
+def figure(words: str) -> str:
+    """A figure of the subnet's card, by its label."""
+    rows = "[...document.querySelectorAll('#subnet-cards .figures div')]"
+    row = f"{rows}.find((each) => each.querySelector('dt').textContent === {json.dumps(words)})"
+    return f"Number({row}.querySelector('dd').textContent.replace(/\\D/g, ''))"
+
+
+def tells(selector: str, words: str) -> str:
+    """Part of the page contains a text."""
+    return f"document.querySelector({json.dumps(selector)}).textContent.includes({json.dumps(words)})"
+
+
+def steady_state(_: str) -> Sequence[str]:
+    return [tells("#nodes-title", f"{NODES} nodes"), tells(".card .full", f"{NODES * 16} of {CAPACITY} reserved")]
+
+
+def burst(_: str) -> Sequence[str]:
+    busiest = "document.getElementById('node-active').textContent"
+    return [f"{busiest}.startsWith('node-1, ')", f"Number({busiest}.match(/([0-9]+) used by Pods/)[1]) >= {BURST_PODS}"]
+
+
+def growth(told: str) -> Sequence[str]:
+    pods_that_fill = number_in("would be full at ([0-9]+) Pods", told)
+    return [f"{figure('used by Pods')} === {pods_that_fill}", "document.querySelectorAll('.threshold').length === 2"]
+
+
+def scarcity(told: str) -> Sequence[str]:
+    smaller = "Number(document.querySelector('.ladder [aria-current]').textContent) < 16"
+    marked = "document.querySelectorAll('.chart .band').length > 0"
+    more = f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run instead of', told)}"
+    return [smaller, marked, more, tells(".chip", "short"), tells("#headline", "vnet.pods is short")]
+
+
+def slices(_: str) -> Sequence[str]:
+    given = f"{MULTI_NETWORK_PODS * INTERFACES} of {NODES * 62} addresses used"
+    return [tells("#network-list", f"{NODES} of 1\u202f024 slices taken"), tells("#network-list", given)]
+
+
+def node_loss(told: str) -> Sequence[str]:
+    held = number_in("was destroyed with ([0-9]+) addresses", told)
+    gone = tells("#news-list", f"node-{NODES} is gone")
+    return [f"{LARGEST_REST} >= {held}", gone, tells("#nodes-title", f"{NODES - 1} nodes")]
+
+
+def restarts(_: str) -> Sequence[str]:
+    return [tells("#step", "restarted"), tells("#headline", "Every Pod has its address")]
+
+
+INFORMER_TIMEOUT = (steady_state, burst, growth, scarcity, slices, node_loss, restarts)
+"""What the page shows after each step, from what the terminal prints."""
+
+
+def number_in(pattern: str, text: str) -> int:
+    """The number in a line."""
+    found = re.search(pattern, text)
+    assert found, text
+    return int(found[1])
+
+
+async def look(page: Page, number: int, told: str) -> None:
+    """Compare the page with the terminal."""
+    outcome, figures, audit = (line.strip() for line in told.splitlines()[-3:])
+    assert audit.startswith("audit: No violations in")
+    await page.until(f"!{STEP}.hidden && {STEP}.textContent.startsWith('Step {number} ')")
+    await page.until(f"{STEP}.textContent.endsWith({json.dumps(outcome)})")
+    await page.until(f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run, 0 wait', figures)}")
+    for each in INFORMER_TIMEOUT[number - 1](told):
+        await page.until(each)
+    assert "live" == await page.text("#link-words")
+    assert await page.run("document.getElementById('troubles').hidden")
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("demo")
+def test_after_each_step_the_audit_is_clean_and_the_dashboard_shows_it(
+    demo: DemoProcess, browser: Browser, pictures: Path
+) -> None:
+    demo.start("--nodes", str(NODES), "--subnet", SUBNET, "--scenario", "short", "--step", until="export KUBECONFIG")
+
+    async def watched() -> None:
+        async with browser.page(height=1400) as page:
+            await page.open(demo.dashboard)
+            await page.until("document.querySelectorAll('#subnet-cards .figures div').length > 0")
+            rest = f"{LARGEST_REST} = Math.max({LARGEST_REST} ?? 0, {figure('resting')})"
+            await page.run(f"void setInterval(() => {rest}, 100)")
+            for number, step in enumerate(STEPS, 1):
+                await asyncio.to_thread(demo.wait_for_output, PRESS_ENTER, times=number, patience=PATIENCE)
+                told = demo.output.split(f"Step {number} of {len(STEPS)}: ")[1].rpartition(f"{PRESS_ENTER}\n")[0]
+                assert told.startswith(f"{step.title}: {step.about}")
+                report = await asyncio.to_thread(demo.audit)
+                assert (True, []) == (report["clean"], report.get("findings", [])), step.title
+                await look(page, number, told)
+                (pictures / f"step-{number}.png").write_bytes(await page.picture())
+                demo.press_enter()
+            await asyncio.to_thread(demo.wait_for_output, "The scenario has finished")
+            await page.until(f"{STEP}.hidden")
+            assert [] == page.complaints
+
+    try:
+        asyncio.run(watched())
+        assert "FAILED" not in demo.output
+        assert "timed out" not in demo.output
+    finally:
+        code = demo.stop()
+    assert (0, []) == (code, demo.processes()), demo.output
+    assert "Try next" in demo.output
