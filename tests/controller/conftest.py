@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.sites import Place
+from tests.controller.harness import Place
 from tests.kube.clusters import Cluster
 
 if TYPE_CHECKING:

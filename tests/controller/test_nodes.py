@@ -7,7 +7,7 @@ from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.controller.settings import SUBNET_LABEL
 from podpool.kube.errors import ApiNotFound
-from tests.controller.sites import Place, Site, until
+from tests.controller.harness import Place, Site, until
 from tests.kube.loops import in_loop
 
 

@@ -1,1 +1,1 @@
-"""In each cluster: turns Nodes and NodeNetworkConfigs into calls to the ledger, and publishes what it answers."""
+"""The per-cluster controller: reconciles Nodes and NodeNetworkConfigs with the ledger, and publishes subnet state."""

@@ -49,10 +49,10 @@ class AllocationCache:
         """
         named = [self._records[nc] for nc in self._by_name.get(node.metadata.name, ())]
         claim = claimed_nc(node, nnc)
-        claimed = (record for record in named if record.state.container == claim)
+        claimed = (record for record in named if record.state.nc_id == claim)
         same_boot = (record for record in named if node.boot_id and record.boot_id == node.boot_id)
         ids = {each.id for each in nnc.status.network_containers} if nnc else set()
-        in_status = (record for record in named if record.state.container in ids)
+        in_status = (record for record in named if record.state.nc_id in ids)
         found = (*claimed, *same_boot, *in_status)
         return found[0] if found else self.by_node_uid(node.metadata.uid)
 
@@ -66,13 +66,13 @@ class AllocationCache:
 
     def is_answered(self, item: ReconcileItem) -> bool:
         """Return whether the ledger has already answered this request, and none after it."""
-        known = self._records.get(item.container or "")
+        known = self._records.get(item.nc_id or "")
         return known is not None and item.boot_id in (None, known.boot_id) and _request(known) == _request(item)
 
     def update(self, item: ReconcileItem, state: NetworkContainerState) -> None:
         """Store a request with the ledger's response."""
-        known = self._records.get(state.container)
-        self._remove(state.container)
+        known = self._records.get(state.nc_id)
+        self._remove(state.nc_id)
         if state.closed:
             return
         self._add(
@@ -83,16 +83,16 @@ class AllocationCache:
                 boot_id=item.boot_id or (known.boot_id if known else None),
                 wanted=item.wanted,
                 released=item.released,
-                rested=item.rested,
+                cooled_seconds=item.cooled_seconds,
                 report=item.report,
                 pinned=item.pinned,
             )
         )
 
     def _add(self, record: NetworkContainerRecord) -> None:
-        self._records[record.state.container] = record
+        self._records[record.state.nc_id] = record
         for index, key in ((self._by_uid, record.node_uid), (self._by_name, record.node)):
-            index.setdefault(key, {})[record.state.container] = None
+            index.setdefault(key, {})[record.state.nc_id] = None
 
     def _remove(self, nc: str) -> None:
         record = self._records.pop(nc, None)
@@ -105,4 +105,4 @@ class AllocationCache:
 
 
 def _request(of: NetworkContainerRecord | ReconcileItem) -> tuple[object, ...]:
-    return of.node_uid, of.wanted, of.released, of.rested, of.report, of.pinned
+    return of.node_uid, of.wanted, of.released, of.cooled_seconds, of.report, of.pinned

@@ -1,7 +1,7 @@
 """The controller of one cluster: informers, leader election by Lease, and the tasks that run while it is the leader.
 
 The informers run on every replica, so that a new leader starts with filled caches. What writes for the ledger runs
-within a term of the ledger and stops with it. Slices need no ledger, and are reconciled as long as the leadership lasts.
+within a term of the ledger and stops with it. Slices need no ledger, and are reconciled as long as leadership lasts.
 """
 
 import asyncio
@@ -21,9 +21,9 @@ from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import SliceInformers
 from podpool.core.errors import PodpoolError
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.client import KubeClient
-from podpool.kube.cluster_id import cluster_uid
+from podpool.kube.discovery import cluster_uid
 from podpool.kube.events import EventRecorder
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
 from podpool.ledger.client import LedgerClient
@@ -95,7 +95,7 @@ class Controller:
         allocations, slices = self._allocations, self._slices
         return self._metrics.render(
             ControllerSnapshot(
-                leader=self._elector.leading,
+                leader=self._elector.is_leader,
                 ledger_unreachable_seconds=self._health.unreachable_seconds,
                 node_gc_paused=allocations.node_gc_paused if allocations else False,
                 queues={**(allocations.queues if allocations else {}), **(slices.queues if slices else {})},
@@ -118,13 +118,13 @@ class Controller:
 
     def _require_leadership(self) -> None:
         """Refuse writes after the Lease has expired: a paused process resumes before any timer cancels its tasks."""
-        if not self._elector.leading:
+        if not self._elector.is_leader:
             raise LeadershipLost(LEASE)
 
     async def _lead(self) -> None:
         """Reconcile slices and run one ledger term after the other, as long as the leadership lasts."""
         log.info("leadership acquired", identity=self._identity)
-        kube = self._kube.permitted(self._require_leadership)
+        kube = self._kube.with_write_guard(self._require_leadership)
         async with asyncio.TaskGroup() as group:
             group.create_task(self._run_slices(kube))
             if self._ledger is not None:
@@ -184,7 +184,7 @@ class Controller:
     async def _run_term(self, deps: ControllerDeps) -> None:
         term = await self._open_term(deps)
         allocations = AllocationCache()
-        allocations.load((await self._health.call(deps.ledger.containers(self._cluster))).containers)
+        allocations.load((await self._health.call(deps.ledger.ncs(self._cluster))).network_containers)
         self._allocations = AllocationController(deps, self._health, allocations, term)
         try:
             await self._allocations.run()
@@ -193,16 +193,16 @@ class Controller:
 
     async def _open_term(self, deps: ControllerDeps) -> LeaderTerm:
         """Open a term, and send an inventory of the cluster if the ledger asks for it."""
-        request = OpenTermRequest(cluster=self._cluster, known=self._term, seen=self._seen)
+        request = OpenTermRequest(cluster=self._cluster, known_term=self._term, known_revision=self._seen)
         opened = await self._health.call(deps.ledger.open_term(request))
         self._term, self._seen = opened.term, max(self._seen, opened.revision)
         term = LeaderTerm(self._cluster, self._term, self._seen)
-        log.info("ledger term opened", term=term.term, inventory_required=opened.listing_wanted)
-        if opened.listing_wanted:
+        log.info("ledger term opened", term=term.term, inventory_required=opened.inventory_required)
+        if opened.inventory_required:
             response = await send_inventory(deps.kube, deps.ledger, term, self._settings)
-            for conflict in response.alarms:
+            for conflict in response.conflicts:
                 log.error(
-                    "address has two owners, resolve it with `podpool ledger recovery settle`",
+                    "address has two owners, resolve it with `podpool ledger recovery resolve`",
                     address=conflict.address,
                     subnet=conflict.subnet,
                     nc=conflict.holder,
@@ -211,4 +211,4 @@ class Controller:
         return term
 
     def _backoff(self, failures: int) -> float:
-        return backoff(failures, rng=self._rng, base=BACKOFF, most=MAX_BACKOFF)
+        return backoff_delay(failures, rng=self._rng, base=BACKOFF, maximum=MAX_BACKOFF)

@@ -90,11 +90,11 @@ def reconcile_item(
         subnet=subnet,
         node=nnc.metadata.name,
         node_uid=node_uid,
-        container=nc,
+        nc_id=nc,
         boot_id=(report.boot_id or None) if report else None,
         wanted=min(max(nnc.spec.requested, 0), settings.node_maximum),
         released=nnc.spec.pending_release,
-        rested=report.cooled_seconds if report else 0.0,
+        cooled_seconds=report.cooled_seconds if report else 0.0,
         report=_demand_report(report) if report else None,
         pinned=pinned,
         maximum=settings.node_maximum,
@@ -107,11 +107,11 @@ def reconcile_item_of_record(record: NetworkContainerRecord, *, node: Node, sett
         subnet=record.state.subnet,
         node=record.node,
         node_uid=node.metadata.uid,
-        container=record.state.container,
+        nc_id=record.state.nc_id,
         boot_id=record.boot_id,
         wanted=record.wanted,
         released=record.released,
-        rested=record.rested,
+        cooled_seconds=record.cooled_seconds,
         report=record.report,
         pinned=record.pinned,
         maximum=settings.node_maximum,
@@ -146,11 +146,13 @@ def build_nnc(node: Node, *, namespace: str, record: NetworkContainerRecord | No
     }
 
 
-def build_status(state: NetworkContainerState, subnet: PublishedSubnet, node: Node, settings: Settings) -> dict[str, Any]:
+def build_status(
+    state: NetworkContainerState, subnet: PublishedSubnet, node: Node, settings: Settings
+) -> dict[str, Any]:
     """Return the NNC status for an NC and its subnet."""
     gateway = {"defaultGateway": subnet.gateway} if subnet.gateway else {}
     nc = {
-        "id": state.container,
+        "id": state.nc_id,
         "assignmentMode": "dynamic",
         "type": "vnet",
         "primaryIP": state.primary,
@@ -160,7 +162,7 @@ def build_status(state: NetworkContainerState, subnet: PublishedSubnet, node: No
         "ipAssignments": [{"name": grant.id, "ip": grant.address} for grant in state.grants],
         "version": state.version,
         "nodeIP": node.internal_address,
-        "status": SUBNET_FULL if state.short else "NCUpdateSuccess",
+        "status": SUBNET_FULL if state.shortage else "NCUpdateSuccess",
         **gateway,
     }
     return {
@@ -171,12 +173,14 @@ def build_status(state: NetworkContainerState, subnet: PublishedSubnet, node: No
             "releaseThresholdPercent": subnet.scaler.buffer + 100,
             "maxIPCount": settings.node_maximum,
         },
-        "status": "Updating" if state.short else "Updated",
+        "status": "Updating" if state.shortage else "Updated",
         "networkContainers": [nc],
     }
 
 
-def status_is_current(nnc: NodeNetworkConfig, state: NetworkContainerState, node: Node, subnet: PublishedSubnet) -> bool:
+def status_is_current(
+    nnc: NodeNetworkConfig, state: NetworkContainerState, node: Node, subnet: PublishedSubnet
+) -> bool:
     """Return whether an NNC's status shows this state.
 
     A changed scaler is written only for a third-party agent: podpool's agent reads the ClusterSubnet.
@@ -186,9 +190,10 @@ def status_is_current(nnc: NodeNetworkConfig, state: NetworkContainerState, node
         return False
     shown = status.network_containers[0]
     return (
-        (shown.id, shown.version, shown.primary_ip) == (state.container, state.version, state.primary)
+        (shown.id, shown.version, shown.primary_ip) == (state.nc_id, state.version, state.primary)
         and [each.name for each in shown.ip_assignments] == [grant.id for grant in state.grants]
-        and (shown.status == SUBNET_FULL, status.status) == ((True, "Updating") if state.short else (False, "Updated"))
+        and (shown.status == SUBNET_FULL, status.status)
+        == ((True, "Updating") if state.shortage else (False, "Updated"))
         and shown.node_ip == node.internal_address
         and (shown.subnet_address_space, shown.default_gateway) == (subnet.address_space, subnet.gateway)
         and (agent_report(nnc) is not None or _scaler(status.scaler) == subnet.scaler)
@@ -211,9 +216,9 @@ def _annotations(record: NetworkContainerRecord) -> dict[str, str]:
         demand=record.report.demand,
         waiting=record.report.waiting,
         batch=record.report.batch,
-        cooled_seconds=record.rested,
+        cooled_seconds=record.cooled_seconds,
         boot_id=record.boot_id or "",
         version=record.report.version,
-        network_container=record.state.container,
+        network_container=record.state.nc_id,
     )
     return {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}

@@ -27,7 +27,7 @@ class ControllerEvents:
             node,
             reason="InsufficientAddresses",
             action="Allocate",
-            note=f"subnet {state.subnet} granted {held} of {held + state.short} requested addresses; the remainder is"
+            note=f"subnet {state.subnet} granted {held} of {held + state.shortage} requested addresses; more are"
             f" granted when other nodes release some. If Pods wait, grow the subnet: `podpool ledger subnet grow`",
         )
 
@@ -51,7 +51,7 @@ class ControllerEvents:
             _deleted_node(record.node, record.node_uid),
             reason="NetworkContainerReleased",
             action="Release",
-            note=f"the Node is deleted: network container {record.state.container} with {len(record.state.grants)}"
+            note=f"the Node is deleted: network container {record.state.nc_id} with {len(record.state.grants)}"
             f" addresses is released to subnet {record.state.subnet}",
         )
 

@@ -17,11 +17,11 @@ class ControllerInformers:
     def __init__(
         self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random, ledger: bool = True
     ) -> None:
-        namespace, trust = settings.namespace, settings.common.relist_interval
-        nodes = Informer(kube, NODES, rng=rng, relist_interval=trust)
-        nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, relist_interval=trust)
-        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, relist_interval=trust)
-        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, relist_interval=trust)
+        namespace, relist = settings.namespace, settings.common.relist_interval
+        nodes = Informer(kube, NODES, rng=rng, relist_interval=relist)
+        nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, relist_interval=relist)
+        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, relist_interval=relist)
+        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, relist_interval=relist)
         self.nodes = nodes.cache
         self.nncs = nncs.cache
         self.subnets = subnets.cache

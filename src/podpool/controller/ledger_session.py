@@ -1,9 +1,11 @@
-"""One term of leadership: numbered calls to the ledger, one after the other, each with all containers of a moment.
+"""Calls to the ledger within one term: numbered, sequential, each with all requests that are pending.
 
-What must hold: calls of a term go out in the order of their numbers, one at a time. A call whose answer is lost fails
-for everybody in it; they come again with the next number, and what the lost one may still do late is then older. It may
-have opened containers that nobody asks for again: so the books are read anew, after an empty call that outdates it.
-`TermEnded` and `ListingWanted` end the session: whoever leads opens another.
+Invariants:
+- The calls of a term are sent one at a time, in the order of their numbers.
+- A call whose response is lost fails for all requests in it. They are sent again with the next number, which makes the
+  lost call outdated should it still arrive. It may already have opened NCs that are not requested again: so the NCs
+  are reloaded, after an empty call that outdates the lost one.
+- `StaleTerm` and `InventoryRequired` end the session; the leader opens a new term.
 """
 
 import asyncio
@@ -12,135 +14,140 @@ from collections.abc import Callable
 
 import msgspec
 
-from podpool.controller.ledger_health import Presence
-from podpool.kube.backoff import backoff
+from podpool.controller.ledger_health import LedgerHealth
+from podpool.kube.backoff import backoff_delay
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import LedgerError, ListingWanted, TermEnded, error_of
-from podpool.ledger.messages import ContainerRecord, ContainerState, Item, Reconcile, ReconcileAnswer
+from podpool.ledger.errors import InventoryRequired, LedgerError, StaleTerm, error_from
+from podpool.ledger.messages import (
+    NetworkContainerRecord,
+    NetworkContainerState,
+    ReconcileItem,
+    ReconcileRequest,
+    ReconcileResponse,
+)
 from podpool.runtime.transport import Unreachable
 
-GATHER = 0.01
-"""Seconds for which a call waits for company: a node storm becomes few calls."""
-MOST = 500
-"""Containers of one call."""
-AGAIN, AGAIN_MOST = 1.0, 10.0
-"""Seconds before the books are asked for again, when that failed too: at first, and at the longest."""
+BATCH_DELAY = 0.01
+"""Seconds for which a call waits for more requests: a node storm becomes few calls."""
+BATCH_SIZE = 500
+"""Requests in one call at the most."""
+RELOAD_BACKOFF, RELOAD_MAX_BACKOFF = 1.0, 10.0
+"""Seconds before a failed reload is retried."""
+
+_Pending = list[tuple[ReconcileItem, asyncio.Future[NetworkContainerState]]]
 
 
-class Lead(msgspec.Struct, frozen=True):
-    """Whom a session speaks for: a cluster, in one term, having seen the ledger at this revision."""
+class LeaderTerm(msgspec.Struct, frozen=True):
+    """A cluster, its leader's term, and the last ledger revision that the leader has seen."""
 
     cluster: str
     term: int
     seen: int
 
 
-class Session:
-    """The lead of one cluster, as the ledger knows it."""
+class LedgerSession:
+    """Sends requests of one term in batches."""
 
     def __init__(
         self,
         ledger: LedgerClient,
-        lead: Lead,
+        term: LeaderTerm,
         *,
-        hear: Callable[[ReconcileAnswer], None],
-        load: Callable[[tuple[ContainerRecord, ...]], None],
-        presence: Presence,
+        on_response: Callable[[ReconcileResponse], None],
+        on_reload: Callable[[tuple[NetworkContainerRecord, ...]], None],
+        health: LedgerHealth,
         rng: random.Random,
     ) -> None:
-        self.seen = lead.seen
-        self.missing = 0
-        """Containers without a Node now: many at once, and the ledger brakes before it gives the first one up."""
+        self.seen = term.seen
+        self.missing_nodes = 0
+        """NCs without a Node now: if too many, the ledger's circuit breaker opens before the first is released."""
         self._ledger = ledger
-        self._lead = lead
-        self._hear = hear
-        self._load = load
-        self._presence = presence
+        self._term = term
+        self._on_response = on_response
+        self._on_reload = on_reload
+        self._health = health
         self._rng = rng
         self._failures = 0
-        self._doubt = False
+        self._reload_needed = False
         self._number = 0
-        self._waiting: list[tuple[Item, asyncio.Future[ContainerState]]] = []
-        self._wanted = asyncio.Event()
+        self._pending: _Pending = []
+        self._wake = asyncio.Event()
 
-    async def reconcile(self, item: Item) -> ContainerState:
-        """Bring one container to what it should be, in the next call; raises what the ledger says of it."""
-        outcome: asyncio.Future[ContainerState] = asyncio.get_running_loop().create_future()
-        self._waiting.append((item, outcome))
-        self._wanted.set()
+    async def reconcile(self, item: ReconcileItem) -> NetworkContainerState:
+        """Send a request with the next call; raises the ledger's error for it."""
+        outcome: asyncio.Future[NetworkContainerState] = asyncio.get_running_loop().create_future()
+        self._pending.append((item, outcome))
+        self._wake.set()
         return await outcome
 
-    def doubt(self) -> None:
-        """Find out what the books say, and whether the term still lasts: something may have happened unheard."""
-        self._doubt = True
-        self._wanted.set()
+    def reload(self) -> None:
+        """Reload the NCs, and check that the term still lasts: a change may have been missed."""
+        self._reload_needed = True
+        self._wake.set()
 
     async def run(self) -> None:
         """Send calls until the term ends."""
         while True:
-            await self._wanted.wait()
-            await asyncio.sleep(GATHER)
-            if self._doubt and not await self._read_books():
+            await self._wake.wait()
+            await asyncio.sleep(BATCH_DELAY)
+            if self._reload_needed and not await self._reload():
                 self._failures += 1
-                await asyncio.sleep(backoff(self._failures, rng=self._rng, base=AGAIN, most=AGAIN_MOST))
+                await asyncio.sleep(
+                    backoff_delay(self._failures, rng=self._rng, base=RELOAD_BACKOFF, maximum=RELOAD_MAX_BACKOFF)
+                )
                 continue
             self._failures = 0
-            batch, self._waiting = self._waiting[:MOST], self._waiting[MOST:]
-            if not self._waiting:
-                self._wanted.clear()
+            batch, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
+            if not self._pending:
+                self._wake.clear()
             await self._send([(item, outcome) for item, outcome in batch if not outcome.done()])
 
-    async def _send(self, batch: list[tuple[Item, asyncio.Future[ContainerState]]]) -> None:
+    async def _send(self, batch: _Pending) -> None:
         if not batch:
             return
         try:
-            self._deal(batch, await self._call(tuple(item for item, _ in batch)))
+            self._complete(batch, await self._call(tuple(item for item, _ in batch)))
         except (Unreachable, LedgerError) as error:
-            _fail(batch, error)
-            if isinstance(error, TermEnded | ListingWanted):
+            for _, outcome in batch:
+                if not outcome.done():
+                    outcome.set_exception(error)
+            if isinstance(error, StaleTerm | InventoryRequired):
                 raise
-            self.doubt()
+            self.reload()
 
-    async def _read_books(self) -> bool:
+    async def _reload(self) -> bool:
         try:
             await self._call(())
-            self._load((await self._presence.ask(self._ledger.containers(self._lead.cluster))).containers)
-        except (TermEnded, ListingWanted):
+            self._on_reload((await self._health.call(self._ledger.ncs(self._term.cluster))).network_containers)
+        except (StaleTerm, InventoryRequired):
             raise
         except (Unreachable, LedgerError):
             return False
-        self._doubt = False
+        self._reload_needed = False
         return True
 
-    async def _call(self, items: tuple[Item, ...]) -> ReconcileAnswer:
+    async def _call(self, items: tuple[ReconcileItem, ...]) -> ReconcileResponse:
         self._number += 1
-        lead = self._lead
-        call = Reconcile(
-            cluster=lead.cluster,
-            term=lead.term,
+        request = ReconcileRequest(
+            cluster=self._term.cluster,
+            term=self._term.term,
             number=self._number,
-            seen=self.seen,
+            known_revision=self.seen,
             items=items,
-            missing=self.missing,
+            missing=self.missing_nodes,
         )
-        answer = await self._presence.ask(self._ledger.reconcile(call))
-        self.seen = max(self.seen, answer.revision)
-        return answer
+        response = await self._health.call(self._ledger.reconcile(request))
+        self.seen = max(self.seen, response.revision)
+        return response
 
-    def _deal(self, batch: list[tuple[Item, asyncio.Future[ContainerState]]], answer: ReconcileAnswer) -> None:
-        for (item, outcome), result in zip(batch, answer.results, strict=True):
+    def _complete(self, batch: _Pending, response: ReconcileResponse) -> None:
+        for (item, outcome), result in zip(batch, response.results, strict=True):
             if outcome.done():
                 continue
             if result.state is not None:
                 outcome.set_result(result.state)
             elif result.error is not None:
-                outcome.set_exception(error_of(result.error))
+                outcome.set_exception(error_from(result.error))
             else:
-                outcome.set_exception(LedgerError(f"the ledger's answer leaves out {item.node}"))
-        self._hear(answer)
-
-
-def _fail(batch: list[tuple[Item, asyncio.Future[ContainerState]]], error: Exception) -> None:
-    for _, outcome in batch:
-        if not outcome.done():
-            outcome.set_exception(error)
+                outcome.set_exception(LedgerError(f"the ledger's response has no result for node {item.node}"))
+        self._on_response(response)

@@ -1,4 +1,4 @@
-"""What the controller does, for Prometheus. Everything is counted where it happens, and read when it is asked for."""
+"""Prometheus metrics of the controller: counters where things happen, gauges from a snapshot at scrape time."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -13,76 +13,80 @@ from podpool.kube.workqueue import Reconcile, Requeue, WorkQueue
 from podpool.runtime.logging import log_context
 from podpool.runtime.transport import Handler, Request, Response
 
-PATH = "/metrics"
+METRICS_PATH = "/metrics"
 
-_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
 class SubnetMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """One subnet, as agents are told of it."""
+    """One subnet as it is published to agents."""
 
     exhausted: bool
     batch: int
     nodes_waiting: int
-    longest_wait: float
+    longest_wait_seconds: float
 
 
 class SliceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One slice table."""
 
-    held: int
+    assigned: int
     nodes_waiting: int
-    moving: int
-    disputed: int
+    resizing: int
+    conflicts: int
 
 
 class ControllerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A controller at one moment."""
+    """State of a controller at scrape time."""
 
-    leading: bool
-    ledger_away: float
-    braked: bool
+    leader: bool
+    ledger_unreachable_seconds: float
+    node_gc_paused: bool
     queues: Mapping[str, WorkQueue]
     subnets: Mapping[str, SubnetMetrics]
-    unreported_pods: int
+    pod_addresses_pending: int
     slices: Mapping[tuple[str, str], SliceMetrics] = {}
     """By network and range."""
 
 
-class Metrics:
-    """Counters of one controller, and the page that they are read from."""
+class ControllerMetrics:
+    """Counters of one controller, and the text that Prometheus scrapes."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self._seconds = Histogram(
             "podpool_controller_reconcile_seconds",
-            "How long a piece of work takes: on one object, or one look at all of them",
+            "Duration of one reconciliation of an object, or of one GC pass",
             ("controller",),
-            buckets=_SECONDS,
+            buckets=_BUCKETS,
             registry=self._registry,
         )
         self.errors = Counter(
             "podpool_controller_reconcile_errors",
-            "Pieces of work that failed, and are tried again",
+            "Failed reconciliations and GC passes, which are retried",
             ("controller",),
             registry=self._registry,
         )
-        self.mended = Counter(
-            "podpool_controller_garbage_mended",
-            "What was left behind and put in order",
+        self.orphans = Counter(
+            "podpool_controller_orphans_released",
+            "Orphaned objects cleaned up by node GC and orphan GC",
             ("kind",),
             registry=self._registry,
         )
-        self.pods = Counter(
-            "podpool_controller_pods_reported", "Addresses of Pods told to the ledger", registry=self._registry
+        self.pod_addresses = Counter(
+            "podpool_controller_pod_addresses_reported",
+            "Pod addresses reported to the ledger's history",
+            registry=self._registry,
         )
-        self.pods_dropped = Counter(
-            "podpool_controller_pods_dropped", "Addresses of Pods that were never told", registry=self._registry
+        self.pod_addresses_dropped = Counter(
+            "podpool_controller_pod_addresses_dropped",
+            "Pod addresses that were not reported, because the ledger rejected them or was unreachable too long",
+            registry=self._registry,
         )
 
     @contextmanager
-    def working(self, controller: str) -> Iterator[None]:
-        """Count one piece of work."""
+    def measure(self, controller: str) -> Iterator[None]:
+        """Measure one reconciliation or GC pass, and count its failure."""
         began = asyncio.get_running_loop().time()
         try:
             yield
@@ -92,84 +96,95 @@ class Metrics:
         finally:
             self._seconds.labels(controller).observe(asyncio.get_running_loop().time() - began)
 
-    def timed(self, controller: str, reconcile: Reconcile) -> Reconcile:
-        """Count the work of a controller, and have what it logs say what it is about."""
-        self.errors.labels(controller)  # so that there is a 0 to be seen
+    def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
+        """Return a reconcile function that is measured, and whose log lines have `controller` and `key`."""
+        self.errors.labels(controller)  # exports 0 before the first error
 
-        async def counted(key: str) -> Requeue | None:
-            with log_context(controller=controller, key=key), self.working(controller):
+        async def run(key: str) -> Requeue | None:
+            with log_context(controller=controller, key=key), self.measure(controller):
                 return await reconcile(key)
 
-        return counted
+        return run
 
-    def page(self, view: ControllerSnapshot) -> bytes:
-        """Write everything down."""
-        now = CollectorRegistry()
-        now.register(_Moment(view))
-        return exposition.generate_latest(self._registry) + exposition.generate_latest(now)
+    def render(self, snapshot: ControllerSnapshot) -> bytes:
+        """Return all metrics in Prometheus' text format."""
+        gauges = CollectorRegistry()
+        gauges.register(_SnapshotCollector(snapshot))
+        return exposition.generate_latest(self._registry) + exposition.generate_latest(gauges)
 
 
-def metered(handler: Handler, page: Callable[[], bytes]) -> Handler:
-    """Put the page of metrics before another handler."""
+def with_metrics(handler: Handler, render: Callable[[], bytes]) -> Handler:
+    """Return a handler that serves /metrics, and passes on all other requests."""
 
-    async def answer(request: Request) -> Response:
-        if (request.method, request.path) != ("GET", PATH):
+    async def handle(request: Request) -> Response:
+        if (request.method, request.path) != ("GET", METRICS_PATH):
             return await handler(request)
-        return Response(200, page(), headers={"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4})
+        return Response(200, render(), headers={"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4})
 
-    return answer
+    return handle
 
 
-class _Moment(Collector):
-    """What is true now."""
-
-    def __init__(self, view: ControllerSnapshot) -> None:
-        self._view = view
+class _SnapshotCollector(Collector):
+    def __init__(self, snapshot: ControllerSnapshot) -> None:
+        self._snapshot = snapshot
 
     def collect(self) -> Iterable[Metric]:
-        view = self._view
-        yield _gauge("leading", "1 while this one leads", view.leading)
-        yield _gauge("ledger_away_seconds", "For how long the ledger has not answered", view.ledger_away)
-        yield _gauge("braked", "1 while too many nodes are lost for any to be given up", view.braked)
-        yield _gauge("pods_unreported", "Addresses of Pods that wait to be told to the ledger", view.unreported_pods)
-        for name, sentence in _QUEUES.items():
-            queue = GaugeMetricFamily(f"podpool_controller_queue_{name}", sentence, labels=("controller",))
-            for controller, each in view.queues.items():
-                queue.add_metric((controller,), float(getattr(each.metrics(), name)))
-            yield queue
-        for name, sentence in _SUBNETS.items():
-            gauge = GaugeMetricFamily(f"podpool_controller_subnet_{name}", sentence, labels=("subnet",))
-            for subnet, meter in view.subnets.items():
-                gauge.add_metric((subnet,), float(getattr(meter, name)))
-            yield gauge
-        for name, sentence in _SLICES.items():
-            gauge = GaugeMetricFamily(f"podpool_controller_slices_{name}", sentence, labels=("network", "range"))
-            for key, table in view.slices.items():
-                gauge.add_metric(key, float(getattr(table, name)))
-            yield gauge
+        snapshot = self._snapshot
+        yield _gauge("leader", "1 on the replica that is the leader", snapshot.leader)
+        yield _gauge(
+            "ledger_unreachable_seconds",
+            "Seconds since the ledger stopped answering, 0 while it answers",
+            snapshot.ledger_unreachable_seconds,
+        )
+        yield _gauge(
+            "node_gc_paused",
+            "1 while the ledger's circuit breaker stops node GC because too many Nodes are missing",
+            snapshot.node_gc_paused,
+        )
+        yield _gauge(
+            "pod_addresses_pending", "Pod addresses not yet reported to the ledger", snapshot.pod_addresses_pending
+        )
+        queues = {(name,): queue.metrics() for name, queue in snapshot.queues.items()}
+        subnets = {(name,): each for name, each in snapshot.subnets.items()}
+        yield from _gauges("queue", ("controller",), _QUEUE_GAUGES, queues.items())
+        yield from _gauges("subnet", ("subnet",), _SUBNET_GAUGES, subnets.items())
+        yield from _gauges("slices", ("network", "range"), _SLICE_GAUGES, snapshot.slices.items())
 
 
-_QUEUES = {
-    "waiting": "Objects that wait for work",
-    "busy": "Objects that are worked on",
-    "failing": "Objects whose last work failed",
-    "longest_busy": "Seconds for which the oldest work has been going on",
+_QUEUE_GAUGES = {
+    "depth": "Objects waiting in the workqueue",
+    "active": "Objects being reconciled",
+    "failing": "Objects whose last reconciliation failed",
+    "longest_running_seconds": "Seconds that the oldest running reconciliation has taken",
 }
-_SUBNETS = {
-    "exhausted": "1 while agents are told that the subnet is exhausted",
-    "batch": "The batch that agents are told",
-    "nodes_waiting": "Nodes without a container, or with fewer addresses than they asked for",
-    "longest_wait": "Seconds for which the first of them has waited",
+_SUBNET_GAUGES = {
+    "exhausted": "1 while the subnet is published to agents as exhausted",
+    "batch": "Batch that is published to agents",
+    "nodes_waiting": "Nodes without a network container, or with fewer addresses than requested",
+    "longest_wait_seconds": "Seconds that the longest waiting of these nodes has waited",
 }
-_SLICES = {
-    "held": "Nodes that have a slice of the range",
-    "nodes_waiting": "Nodes for which there is no slice",
-    "moving": "Nodes that still have a slice of an earlier size",
-    "disputed": "Pairs of slices that share an address",
+_SLICE_GAUGES = {
+    "assigned": "Nodes that have a slice of the range",
+    "nodes_waiting": "Nodes that wait for a slice",
+    "resizing": "Nodes that still have a slice of a former size",
+    "conflicts": "Pairs of slices that overlap",
 }
 
 
-def _gauge(name: str, sentence: str, value: float) -> Metric:
-    gauge = GaugeMetricFamily(f"podpool_controller_{name}", sentence)
+def _gauges(
+    prefix: str,
+    labels: tuple[str, ...],
+    gauges: Mapping[str, str],
+    values: Iterable[tuple[tuple[str, ...], object]],
+) -> Iterator[Metric]:
+    for name, text in gauges.items():
+        gauge = GaugeMetricFamily(f"podpool_controller_{prefix}_{name}", text, labels=labels)
+        for key, value in values:
+            gauge.add_metric(key, float(getattr(value, name)))
+        yield gauge
+
+
+def _gauge(name: str, text: str, value: float) -> Metric:
+    gauge = GaugeMetricFamily(f"podpool_controller_{name}", text)
     gauge.add_metric((), float(value))
     return gauge

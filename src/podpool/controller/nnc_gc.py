@@ -1,11 +1,10 @@
-"""NNCs that nobody needs: their Node is gone, and the ledger has no container that they tell of.
+"""Orphan GC of NNCs: those without a Node whose network container no longer exists.
 
-What must hold: found in two reads, some time apart, of which the last is fresh; and only what was found is removed. A
-container without a Node is another matter (`gone`): while there is one, its NNC stays.
+Invariant: an NNC is deleted after two observations, and a quorum read confirms the second. While a Node's NC exists its
+NNC stays: node GC decides about the NC.
 """
 
 import asyncio
-import logging
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import NODES
@@ -13,63 +12,60 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
+from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.informer import quorum_get
+from podpool.runtime.logging import get_logger
 
-APART = 60.0
-"""Seconds between two reads."""
-
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class OrphanNNCGC:
-    """Looks for NNCs without Node and container."""
+    """Deletes orphaned NNCs."""
 
-    def __init__(self, ground: ControllerDeps, books: AllocationCache, *, reconciler: NodeReconciler) -> None:
-        self._ground = ground
-        self._books = books
+    def __init__(self, deps: ControllerDeps, allocations: AllocationCache, *, reconciler: NodeReconciler) -> None:
+        self._deps = deps
+        self._allocations = allocations
         self._reconciler = reconciler
-        self._found: dict[str, NodeNetworkConfig] = {}
-        """What the last look found, by UID."""
+        self._interval = min(OBSERVATION_INTERVAL, deps.settings.common.node_gc_delay)
+        self._orphans = TwoObservations[str](self._interval)
+        """By UID."""
 
     async def run(self) -> None:
-        """Look now and then."""
+        """Scan until cancelled."""
         while True:
-            with self._ground.metrics.working("garbage"):
-                await self.look()
-            await asyncio.sleep(min(APART, self._ground.settings.common.node_gc_delay))
+            with self._deps.metrics.measure("nnc_gc"):
+                await self.scan()
+            await asyncio.sleep(self._interval)
 
-    async def look(self) -> None:
-        """Note what seems to be left behind, and remove what was left behind the last time already."""
-        configs = self._ground.mirrors.configs.values()
-        left = {config.metadata.uid: config for config in configs if self._is_left(config)}
-        again = [config for uid, config in left.items() if uid in self._found]
-        self._found = left
-        for config in again:
+    async def scan(self) -> None:
+        """Record orphaned NNCs, and delete those that were orphaned at the last scan too."""
+        orphans = {nnc.metadata.uid: nnc for nnc in self._deps.informers.nncs.values() if self._is_orphan(nnc)}
+        for uid in self._orphans.observe(orphans, now=asyncio.get_running_loop().time()):
             try:
-                await self._remove(config)
+                await self._delete(orphans[uid])
             except PodpoolError as error:
-                self._ground.metrics.errors.labels("garbage").inc()
-                _log.info("NNC %s: not removed yet: %s", config.metadata.name, error)
+                self._deps.metrics.errors.labels("nnc_gc").inc()
+                log.info("cannot delete orphaned NNC, retrying", node=orphans[uid].metadata.name, error=error)
 
-    def _is_left(self, config: NodeNetworkConfig) -> bool:
-        name = config.metadata.name
-        return self._ground.mirrors.nodes.get(name) is None and not self._books.remembers(name)
+    def _is_orphan(self, nnc: NodeNetworkConfig) -> bool:
+        name = nnc.metadata.name
+        return self._deps.informers.nodes.get(name) is None and not self._allocations.has_node(name)
 
-    async def _remove(self, config: NodeNetworkConfig) -> None:
-        kube, mirrors, name = self._ground.kube, self._ground.mirrors, config.metadata.name
-        namespace = self._ground.settings.namespace
+    async def _delete(self, nnc: NodeNetworkConfig) -> None:
+        kube, informers, name = self._deps.kube, self._deps.informers, nnc.metadata.name
+        namespace = self._deps.settings.namespace
         try:
-            await quorum_get(kube, NODES, name, cache=mirrors.nodes)
+            await quorum_get(kube, NODES, name, cache=informers.nodes)
         except ApiNotFound:
-            now = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=mirrors.configs, namespace=namespace)
+            current = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=informers.nncs, namespace=namespace)
         else:
             return
-        if now.metadata.uid != config.metadata.uid or not self._is_left(now):
+        if current.metadata.uid != nnc.metadata.uid or not self._is_orphan(current):
             return
-        await self._reconciler.release(now)
-        if now.metadata.deletion_timestamp is None:
-            await kube.delete(NODE_NETWORK_CONFIGS, name, namespace=namespace, uid=now.metadata.uid)
-        _log.warning("NNC %s was left behind by a Node that is gone, and is removed", name)
-        self._ground.herald.mended(now, "its Node is gone, and the ledger has no container for it: removed")
-        self._ground.metrics.mended.labels("config").inc()
+        await self._reconciler.remove_finalizer(current)
+        if current.metadata.deletion_timestamp is None:
+            await kube.delete(NODE_NETWORK_CONFIGS, name, namespace=namespace, uid=current.metadata.uid)
+        log.info("orphaned NNC deleted", node=name)
+        self._deps.events.repaired(current, "deleted: its Node is gone and the ledger has no network container for it")
+        self._deps.metrics.orphans.labels("nnc").inc()

@@ -46,7 +46,9 @@ async def send_inventory(
     """Request an inventory from each agent through its NNC, and send the result to the ledger."""
     nncs = await _InventoryRequest(kube, term.term, settings).replies()
     items = [item for nnc in nncs for item in _items(nnc, term.term, settings)]
-    inventory = Inventory(cluster=term.cluster, term=term.term, seen=term.seen, containers=tuple(items))
+    inventory = Inventory(
+        cluster=term.cluster, term=term.term, known_revision=term.seen, network_containers=tuple(items)
+    )
     return await ledger.send_listing(inventory)
 
 
@@ -97,7 +99,7 @@ class _InventoryRequest:
     async def _annotate(self, nnc: NodeNetworkConfig) -> None:
         patch = {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
         try:
-            await self._kube.merge(
+            await self._kube.merge_patch(
                 NODE_NETWORK_CONFIGS, nnc.metadata.name, patch, namespace=self._settings.namespace
             )
         except ApiNotFound:
@@ -113,7 +115,7 @@ class _InventoryRequest:
     def _was_restored(self, nncs: Sequence[NodeNetworkConfig]) -> bool:
         """Return whether an agent has more than the API server shows."""
         replies = (_reply(nnc, self._term) for nnc in nncs)
-        self._restored = self._restored or any(reply and reply.knows for reply in replies)
+        self._restored = self._restored or any(reply and reply.known for reply in replies)
         return self._restored
 
     async def _gone_nodes(self, nodes: dict[str, Node], nncs: Sequence[NodeNetworkConfig]) -> set[str]:
@@ -126,13 +128,13 @@ class _InventoryRequest:
 def _reply(nnc: NodeNetworkConfig, term: int) -> AgentReport | None:
     """Return the agent's report if it replies to this request."""
     report = agent_report(nnc)
-    return report if report and report.listed == term else None
+    return report if report and report.inventory == term else None
 
 
 def _items(nnc: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[InventoryItem]:
     """Return the NC that the agent reports, or those in the NNC's status."""
     reply = _reply(nnc, term)
-    ncs = (reply.knows,) if reply and reply.knows else nnc.status.network_containers
+    ncs = (reply.known,) if reply and reply.known else nnc.status.network_containers
     return [_item(nnc, nc, settings) for nc in ncs]
 
 
@@ -144,7 +146,7 @@ def _item(nnc: NodeNetworkConfig, nc: NetworkContainer, settings: ControllerSett
     if not report_is_about(nnc, nc.id):
         item = msgspec.structs.replace(item, boot_id=None, report=None)
     return InventoryItem(
-        container=nc.id,
+        nc_id=nc.id,
         subnet=subnet,
         node=item.node,
         node_uid=owner,
@@ -154,7 +156,7 @@ def _item(nnc: NodeNetworkConfig, nc: NetworkContainer, settings: ControllerSett
         grants=tuple(Grant(id=each.name, address=each.ip) for each in nc.ip_assignments),
         wanted=item.wanted,
         released=item.released,
-        rested=item.rested,
+        cooled_seconds=item.cooled_seconds,
         report=item.report,
         maximum=item.maximum,
     )

@@ -17,9 +17,9 @@ from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import build_status, reconcile_item, report_is_about, status_is_current
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.subnet_reconciler import SubnetReconciler
+from podpool.kube.expectations import Expectations
 from podpool.ledger.errors import Invalid, LedgerError, NotFound, OwnershipDisputed, SubnetDraining, SubnetFull
 from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
@@ -67,12 +67,12 @@ class NNCReconciler:
         item = reconcile_item(
             nnc,
             node_uid=node.metadata.uid,
-            nc=record.state.container if record else None,
+            nc=record.state.nc_id if record else None,
             subnet=subnet,
             settings=self._deps.settings.common,
             pinned=self._subnets.pinned(subnet.name),
         )
-        if record and not report_is_about(nnc, record.state.container):
+        if record and not report_is_about(nnc, record.state.nc_id):
             item = msgspec.structs.replace(item, boot_id=None, report=None)  # another machine's report
         elif record and item.boot_id != record.boot_id == node.boot_id:
             item = msgspec.structs.replace(item, boot_id=None)  # from before a reboot: the API server was restored
@@ -107,12 +107,12 @@ class NNCReconciler:
         self._track_waiting(node.metadata.name, state)
         if status_is_current(nnc, state, node, published):
             return
-        if state.short:
+        if state.shortage:
             self._deps.events.insufficient_addresses(node, state)
         await self._patch_status(nnc, build_status(state, published, node, self._deps.settings.common))
 
     def _track_waiting(self, node: str, state: NetworkContainerState) -> None:
-        if state.short:
+        if state.shortage:
             self.mark_waiting(node, state.subnet.name)
         else:
             self.clear_waiting(node)

@@ -78,12 +78,12 @@ class NodeGC:
     def _on_node(self, node: Node) -> None:
         record = self._nc_of(node) if self._missing else None
         if record:
-            self._missing.forget(record.state.container)
+            self._missing.forget(record.state.nc_id)
 
     async def scan(self) -> None:
         """Record which NCs have no Node, and release those whose Node has been missing for the delay."""
-        in_use = {record.state.container for node in self._nodes.values() if (record := self._nc_of(node))}
-        records = {each.state.container: each for each in self._allocations.values()}
+        in_use = {record.state.nc_id for node in self._nodes.values() if (record := self._nc_of(node))}
+        records = {each.state.nc_id: each for each in self._allocations.values()}
         missing = [nc for nc in records if nc not in in_use]
         self._session.missing_nodes = len(missing)
         due = [records[nc] for nc in self._missing.observe(missing, now=asyncio.get_running_loop().time())]
@@ -104,8 +104,7 @@ class NodeGC:
             self.paused = True
         except PodpoolError as error:
             self._deps.metrics.errors.labels("node_gc").inc()
-            log.info("cannot release network container, retrying",
-                     node=record.node, nc=record.state.container, error=error)
+            log.info("cannot release network container, retrying", node=record.node, nc=record.state.nc_id, error=error)
 
     async def _release(self, record: NetworkContainerRecord) -> None:
         if not await self._is_deleted(record):
@@ -114,8 +113,8 @@ class NodeGC:
             subnet=record.state.subnet,
             node=record.node,
             node_uid=record.node_uid,
-            container=record.state.container,
-            gone=True,
+            nc_id=record.state.nc_id,
+            node_gone=True,
         )
         state = await self._session.reconcile(item)
         self.paused = False
@@ -123,7 +122,7 @@ class NodeGC:
             "node is gone, network container released",
             node=record.node,
             node_uid=record.node_uid,
-            nc=record.state.container,
+            nc=record.state.nc_id,
             subnet=record.state.subnet,
             count=len(record.state.grants),
         )
@@ -141,8 +140,8 @@ class NodeGC:
         if self._nc_of(node) is record:
             return False
         if claimed_nc(node, nnc):
-            return claimed_nc(node, nnc) != record.state.container
-        report = agent_report(nnc) if nnc and report_is_about(nnc, record.state.container) else None
+            return claimed_nc(node, nnc) != record.state.nc_id
+        report = agent_report(nnc) if nnc and report_is_about(nnc, record.state.nc_id) else None
         return node.boot_id not in {record.boot_id, report.boot_id if report else None} - {None, ""}
 
     def _nc_of(self, node: Node) -> NetworkContainerRecord | None:
@@ -159,7 +158,7 @@ class NodeGC:
     async def _delete_nnc(self, record: NetworkContainerRecord) -> None:
         """Delete the NNC if it is about this NC."""
         nnc = await self._read_nnc(record)
-        if nnc is None or not report_is_about(nnc, record.state.container):
+        if nnc is None or not report_is_about(nnc, record.state.nc_id):
             return
         await self._reconciler.remove_finalizer(nnc)
         if nnc.metadata.deletion_timestamp is None:

@@ -141,8 +141,11 @@ class NodeReconciler:
             return
         common = self._settings.common
         if kept:
-            log.info("node re-registered with the same boot ID, keeping its network container",
-                     node=name, nc=kept.state.container)
+            log.info(
+                "node re-registered with the same boot ID, keeping its network container",
+                node=name,
+                nc=kept.state.nc_id,
+            )
             item = reconcile_item_of_record(kept, node=node, settings=common)
         else:
             self._warn_invalid_label(node)
@@ -194,7 +197,7 @@ class NodeReconciler:
     async def _save_last_report(self, node: Node, terminating: NodeNetworkConfig) -> None:
         """Send the agent's last request and report to the ledger, for the Node that the NC belongs to from now on."""
         record = self._allocations.by_node_uid(owner_uid(terminating))
-        if record is None or not report_is_about(terminating, record.state.container):
+        if record is None or not report_is_about(terminating, record.state.nc_id):
             return
         report = agent_report(terminating)
         boots = {record.boot_id, report.boot_id if report else None}
@@ -202,7 +205,7 @@ class NodeReconciler:
         item = reconcile_item(
             terminating,
             node_uid=node.metadata.uid if same else owner_uid(terminating),
-            nc=record.state.container,
+            nc=record.state.nc_id,
             subnet=record.state.subnet,
             settings=self._settings.common,
             pinned=record.pinned,

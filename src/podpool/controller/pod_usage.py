@@ -18,7 +18,7 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.informer import Applied, Deleted, Informer, Replaced
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import Invalid, LedgerError
@@ -165,7 +165,7 @@ class PodUsageReporter:
                 self._wake.clear()
 
     def _backoff(self, failures: int) -> float:
-        return backoff(failures, rng=self._deps.rng, base=BACKOFF, most=MAX_BACKOFF)
+        return backoff_delay(failures, rng=self._deps.rng, base=BACKOFF, maximum=MAX_BACKOFF)
 
     def _now(self) -> str:
         return rfc3339(self._deps.clock.wall())
@@ -179,7 +179,9 @@ def _secondary_networks(annotation: str | None) -> list[_NetworkStatus]:
         networks = msgspec.convert(json.loads(annotation), list[_NetworkStatus])
     except (ValueError, msgspec.ValidationError):
         return []
-    return [network for network in networks if network.name and not network.default and all(map(_is_address, network.ips))]
+    return [
+        network for network in networks if network.name and not network.default and all(map(_is_address, network.ips))
+    ]
 
 
 def _is_address(address: str) -> bool:

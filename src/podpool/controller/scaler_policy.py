@@ -1,13 +1,13 @@
-"""What agents on a subnet are told: batch and buffer, and whether it is exhausted. Pure.
+"""Which scaler and exhaustion state is published to the agents on a subnet. Pure.
 
 | scarcity | exhausted | batch and buffer |
 |---|---|---|
-| graded | as the ledger decides for the subnet | the ledger's rung, for all clusters alike |
-| exhaustion | by this controller's T and t, and what all clusters will hold | the controller's, or single addresses |
-| off | never | the controller's |
+| graded | decided by the ledger for the subnet | the ledger's, the same for all clusters |
+| exhaustion | by this controller's thresholds and the projected usage of all clusters | its own, or single addresses |
+| off | never | this controller's |
 
-A person's scaler in the ClusterSubnet's spec comes before all of them, if it keeps the rules. What a cluster insists on
-is told to the ledger, which projects with it.
+A valid spec.scaler of the ClusterSubnet overrides all of them. A scaler that the ledger did not choose is pinned: it is
+sent to the ledger, which uses it in its projection.
 """
 
 import msgspec
@@ -23,43 +23,40 @@ from podpool.ledger.messages import SubnetState
 
 
 class PublishedSubnet(msgspec.Struct, frozen=True, kw_only=True):
-    """What a subnet's nodes are told of it."""
+    """What agents read about their subnet."""
 
-    space: str
-    """Its first CIDR, which may have grown,"""
+    address_space: str
+    """The subnet's first CIDR, which may have grown."""
     gateway: str
-    """and the way out, if there is one."""
-
     scaler: Scaler
-    """What they scale with."""
     exhausted: bool
     pinned: Scaler | None = None
-    """What this cluster's nodes will scale with whatever the ledger decides."""
-    refused: str = ""
-    """Why a person's scaler is not used."""
+    """The scaler of this cluster's nodes, where it does not depend on the ledger."""
+    scaler_error: str = ""
+    """Why spec.scaler is not used."""
 
 
-def offer(
+def published_subnet(
     state: SubnetState, override: SubnetScaler, *, exhausted_before: bool, settings: ControllerSettings
 ) -> PublishedSubnet:
-    """Decide it from what the ledger says of a subnet, and what a person does."""
-    usual = state.scaler if settings.scarcity == "graded" else settings.common.scaler
+    """Return what is published for a subnet, from the ledger's state and the override in the ClusterSubnet's spec."""
+    default = state.scaler if settings.scarcity == "graded" else settings.common.scaler
     exhausted = _exhausted(state, before=exhausted_before, settings=settings)
-    saving = exhausted and settings.scarcity == "exhaustion"
+    single_addresses = exhausted and settings.scarcity == "exhaustion"
     decided = PublishedSubnet(
-        space=state.cidr,
+        address_space=state.cidr,
         gateway=state.gateway or "",
-        scaler=usual.exhausted() if saving else usual,
+        scaler=default.exhausted() if single_addresses else default,
         exhausted=exhausted,
-        pinned=None if settings.scarcity == "graded" else usual,
+        pinned=None if settings.scarcity == "graded" else default,
     )
     if override == SubnetScaler():
         return decided
     try:
-        wanted = _overridden(override, decided.scaler)
+        scaler = _overridden(override, decided.scaler)
     except InvalidInput as error:
-        return msgspec.structs.replace(decided, refused=f"spec.scaler is not used: {error}")
-    return msgspec.structs.replace(decided, scaler=wanted, pinned=wanted)
+        return msgspec.structs.replace(decided, scaler_error=f"spec.scaler is not used: {error}")
+    return msgspec.structs.replace(decided, scaler=scaler, pinned=scaler)
 
 
 def _exhausted(state: SubnetState, *, before: bool, settings: ControllerSettings) -> bool:
@@ -80,9 +77,9 @@ def _exhausted(state: SubnetState, *, before: bool, settings: ControllerSettings
 
 
 def _overridden(override: SubnetScaler, decided: Scaler) -> Scaler:
-    words = {"batch": str(decided.batch), "buffer": show_share(decided.buffer)}
+    values = {"batch": str(decided.batch), "buffer": show_share(decided.buffer)}
     if override.batch is not None:
-        words["batch"] = str(override.batch)
+        values["batch"] = str(override.batch)
     if override.buffer is not None:
-        words["buffer"] = format(override.buffer, "f")
-    return settings_from_strings(words).scaler
+        values["buffer"] = format(override.buffer, "f")
+    return settings_from_strings(values).scaler

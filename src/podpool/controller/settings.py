@@ -1,4 +1,4 @@
-"""What a controller is told when it starts."""
+"""Settings of one controller, from its command line."""
 
 from typing import Literal
 
@@ -10,34 +10,34 @@ from podpool.kube.leader_election import DEFAULT_TIMING, LeaseTiming
 from podpool.ledger.messages import SubnetName
 
 SUBNET_LABEL = "podpool.io/subnet"
-"""On a Node: the subnet that its addresses come from, as `NETWORK.SUBNET`."""
+"""Node label: the subnet that the node's addresses come from, as `NETWORK.SUBNET`."""
 NO_SUBNET = SubnetName(network="", name="")
-"""Of a cluster without a ledger."""
+"""The subnet of a cluster without a ledger."""
 
 Scarcity = Literal["off", "exhaustion", "graded"]
-"""What is done when a subnet runs short: nothing; single addresses while it is exhausted; or the ledger's own batch."""
+"""How a scarce subnet is handled: not at all; single addresses while it is exhausted; or with the ledger's batch."""
 SCARCITIES: tuple[Scarcity, ...] = ("off", "exhaustion", "graded")
 
 
 class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """One cluster's."""
+    """Settings of one cluster's controller."""
 
     subnet: SubnetName = NO_SUBNET
-    """Of nodes that carry no label."""
+    """Subnet of Nodes without the label `podpool.io/subnet`."""
     namespace: str = "kube-system"
     whereabouts_namespace: str = "kube-system"
-    """Where IPPools, their Leases, NodeSlicePools and reservations are."""
+    """Namespace of IPPools, their Leases, NodeSlicePools and reservations."""
     flat_file: bytes | None = None
-    """What fills, on every node, the keys that a definition leaves empty."""
+    """Contents of whereabouts.conf: defaults for keys that a NAD does not set."""
     common: Settings = Settings()
     scarcity: Scarcity = "graded"
     pod_history: bool = False
-    """Whether the ledger is told which Pods have which addresses."""
+    """Whether Pod addresses are reported to the ledger's history."""
     election: LeaseTiming = DEFAULT_TIMING
 
 
 def parse_subnet(text: str, *, what: str) -> SubnetName:
-    """Read `network.subnet`: the form of a label's value, which may hold no slash."""
+    """Parse `NETWORK.SUBNET`. A label value cannot contain a slash, hence the dot."""
     network, dot, name = text.partition(".")
     if not (dot and network and name):
         raise InvalidInput(what, text, "not a subnet: write it as NETWORK.SUBNET")
@@ -45,8 +45,8 @@ def parse_subnet(text: str, *, what: str) -> SubnetName:
 
 
 def parse_scarcity(text: str) -> Scarcity:
-    """Read one of the three words."""
-    for word in SCARCITIES:
-        if word == text:
-            return word
+    """Parse the value of --scarcity."""
+    for scarcity in SCARCITIES:
+        if scarcity == text:
+            return scarcity
     raise InvalidInput("--scarcity", text, f"must be one of {', '.join(SCARCITIES)}")

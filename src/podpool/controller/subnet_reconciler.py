@@ -1,8 +1,8 @@
 """Publishes subnets to agents: ClusterSubnet with scaler and exhaustion, and ClusterSubnetState for Azure's CNS.
 
 The ledger's change stream is followed, so that agents see a change at once, and it is polled as well. Only differences
-are written, and only for subnets that nodes of this cluster use. spec.scaler of a ClusterSubnet overrides the scaler; an
-invalid one is reported in the status.
+are written, and only for subnets that nodes of this cluster use. spec.scaler of a ClusterSubnet overrides the scaler;
+an invalid one is reported in the status.
 """
 
 import asyncio
@@ -13,13 +13,13 @@ from typing import Any
 
 from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSubnet
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.expectations import Expectations
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.scaler_policy import PublishedSubnet, published_subnet
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
 from podpool.kube.errors import ApiAlreadyExists
+from podpool.kube.expectations import Expectations
 from podpool.kube.workqueue import Requeue
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import SubnetChange, SubnetName, SubnetState

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.slices.sites import SlicePlace
+from tests.controller.slices.harness import SlicePlace
 from tests.kube.clusters import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from tests.controller.slices.sites import SliceSite
+    from tests.controller.slices.harness import SliceSite
 
     Story = Callable[[SliceSite], Coroutine[Any, Any, None]]
 

@@ -1,10 +1,10 @@
-"""Node slices: from NetworkAttachmentDefinitions to tables, IPPools and Leases, and back again.
+"""Node slices: from NetworkAttachmentDefinitions (NADs) to NodeSlicePools, IPPools and Leases.
 
-What must hold: an address is in the slice of one node; a slice leaves a node by its agent's consent, which is an empty
-Lease, or when the node is gone; nobody waits beside a slice that is free.
+Invariants: an address is in the slice of one node; a slice is taken from a node only after its agent returned it (a
+Lease without a holder), or when the node is deleted; no node waits while a slice is free.
 
-    NADs -> plans -> tables -> NodeSlicePools                           plans, tables
-    table -> offers -> IPPool, then Lease -> the node's agent takes it  offers
-    Node gone -> Lease, then IPPool deleted -> the next in the table    lost
-    entries and reservations of Pods that are gone                      sweep
+    NADs -> plan -> assignment -> NodeSlicePools                        nad_planner, nodeslicepool_reconciler
+    assignment -> IPPool, then Lease -> the node's agent takes it       slice_reconciler
+    deleted Node -> Lease, then IPPool deleted -> the next node         node_gc
+    allocations and reservations of deleted Pods in shared pools        orphan_gc
 """

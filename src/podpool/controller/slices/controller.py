@@ -1,4 +1,4 @@
-"""All that writes for slices, for as long as this controller leads."""
+"""Runs the slice reconcilers and GCs while this controller is the leader."""
 
 import asyncio
 from collections.abc import Iterable
@@ -10,165 +10,173 @@ from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
 from podpool.controller.slices.inventory import SliceInventory
-from podpool.controller.slices.nad_planner import NADPlanner, key_of
+from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.node_gc import SliceNodeGC
 from podpool.controller.slices.nodeslicepool_reconciler import NodeSlicePoolReconciler
 from podpool.controller.slices.orphan_gc import IPPoolOrphanGC
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
-from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, network_of
+from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, sealed_network
 from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.whereabouts.network_plan import SliceTableKey
 
-GATHER = 0.2
-"""Seconds for which news of a network wait for company: many nodes, one write."""
-GATHER_EACH = 0.0005
-"""The same for each node, where they are many: a table of 5,000 takes 0.1 s to make, and others want to work too."""
-RESYNC = 300.0
-"""Seconds after which everything is looked at again, whatever happened."""
-AT_ONCE = 64
-"""Slices that are worked on at the same time."""
-ALL = "all"
+BATCH_DELAY = 0.2
+"""Seconds for which a change of a network waits for others: many nodes, one write."""
+BATCH_DELAY_PER_NODE = 0.0005
+"""The same for each node, where they are many: an assignment of 5,000 takes 0.1 s, in which nothing else runs."""
+RESYNC_INTERVAL = 300.0
+"""Seconds after which everything is reconciled again."""
+SLICE_WORKERS = 64
+ALL_NADS = "all"
+"""The one key of the queue of NADs: they are planned together."""
 
 
 class SliceController:
-    """Reconcilers on keys: the definitions, networks by name, slices by the name of their IPPool."""
+    """Workqueues of NADs, networks by name, and slices by the name of their IPPool."""
 
-    def __init__(self, ground: SliceDeps) -> None:
-        self.queues = {name: WorkQueue(rng=ground.rng) for name in ("plans", "networks", "slices")}
-        self._ground = ground
-        mirrors = ground.mirrors
-        self._claims = SliceOwnership(mirrors, changed=self._claim_changed, strange=self._stranger_changed)
-        self._shown = WriteThroughCache(mirrors.tables, changed=self._table_changed)
-        self._plans = NADPlanner(mirrors, ground.nodes, ground.telling, flat_file=ground.settings.flat_file)
-        self._hearing = SliceInventory(
-            ground, self._claims, lacks=self._lacks, doubted=self._doubted, settled=self._look_at_all
+    def __init__(self, deps: SliceDeps) -> None:
+        self.queues = {name: WorkQueue(rng=deps.rng) for name in ("nads", "networks", "slices")}
+        self._deps = deps
+        self._ownership = SliceOwnership(
+            deps.informers, on_change=self._on_slice_change, on_unowned_change=self._on_unowned_change
         )
-        self._offers = SliceReconciler(
-            ground, self._claims, look=self.queues["slices"].add, may_give=lambda: self._hearing.is_over
+        self._slice_pools = WriteThroughCache(deps.informers.slice_pools, on_change=self._on_slice_pool_change)
+        self._planner = NADPlanner(deps)
+        self._inventory = SliceInventory(
+            deps,
+            self._ownership,
+            lacks_slice=self._lacks_slice,
+            on_restart=self._reset_node_gc,
+            on_complete=self._enqueue_slices,
         )
-        self._shared = SharedPoolSeal(
-            ground, self._claims, known=self._plans.known, may_open=lambda: self._hearing.is_over
+        self._slices = SliceReconciler(
+            deps,
+            self._ownership,
+            enqueue=self.queues["slices"].add,
+            may_assign=lambda: self._inventory.complete,
         )
-        self._tables = NodeSlicePoolReconciler(
-            ground, self._plans, self._claims, self._offers, shared=self._shared, shown=self._shown
+        self._seal = SharedPoolSeal(deps, self._ownership, self._planner, may_unseal=lambda: self._inventory.complete)
+        self._networks = NodeSlicePoolReconciler(
+            deps, self._planner, self._ownership, self._slices, seal=self._seal, slice_pools=self._slice_pools
         )
-        self._lost = SliceNodeGC(ground, self._claims, self._offers, self._plans)
-        self._sweep = IPPoolOrphanGC(ground, self._claims)
+        self._node_gc = SliceNodeGC(deps, self._ownership, self._slices, self._planner)
+        self._orphan_gc = IPPoolOrphanGC(deps, self._ownership)
 
-    def meters(self) -> dict[tuple[str, str], SliceMetrics]:
-        """Tell how each table is, by its network and range."""
-        return self._tables.meters()
+    def metrics(self) -> dict[tuple[str, str], SliceMetrics]:
+        """Return the metrics of each slice table by network and range."""
+        return self._networks.metrics()
 
     async def run(self) -> None:
-        """Work until cancelled, from the moment that the objects have been seen."""
-        ground = self._ground
-        await ground.mirrors.synced()
-        for latest in (self._claims.pools, self._claims.leases, self._shown):
-            await latest.read(ground.kube)  # as they are now, not as they have been shown
-        endings = [
-            ground.nodes.subscribe(self._node_changed),
-            ground.mirrors.attachments.subscribe(self._definition_changed),
-            self._shown.follow(),
+        """Reconcile until cancelled, once the informers are synced."""
+        deps = self._deps
+        await deps.informers.synced()
+        for cache in (self._ownership.pools, self._ownership.leases, self._slice_pools):
+            await cache.read_all(deps.kube)  # a quorum read: the informers may lag behind the former leader's writes
+        unsubscribe = [
+            deps.nodes.subscribe(self._on_node_change),
+            deps.informers.nads.subscribe(self._on_nad_change),
+            self._slice_pools.follow(),
         ]
         try:
-            with self._claims.following():
+            with self._ownership.following():
                 async with asyncio.TaskGroup() as group:
                     for name, reconcile, workers in (
-                        ("plans", self._plan, 1),
-                        ("networks", self._divide, 4),
-                        ("slices", self._offers.reconcile, AT_ONCE),
+                        ("nads", self._reconcile_nads, 1),
+                        ("networks", self._reconcile_network, 4),
+                        ("slices", self._slices.reconcile, SLICE_WORKERS),
                     ):
-                        timed = ground.metrics.timed(name, reconcile)
-                        group.create_task(run_workers(self.queues[name], timed, workers=workers))
-                    group.create_task(self._hearing.run())
-                    group.create_task(self._lost.run())
-                    group.create_task(self._sweep.run())
+                        measured = deps.metrics.measured(name, reconcile)
+                        group.create_task(run_workers(self.queues[name], measured, workers=workers))
+                    group.create_task(self._inventory.run())
+                    group.create_task(self._node_gc.run())
+                    group.create_task(self._orphan_gc.run())
                     group.create_task(self._resync())
         finally:
-            for end in endings:
-                end()
+            for each in unsubscribe:
+                each()
 
     async def _resync(self) -> None:
         while True:
-            self.queues["plans"].add(ALL)
-            await asyncio.sleep(RESYNC)
+            self.queues["nads"].add(ALL_NADS)
+            await asyncio.sleep(RESYNC_INTERVAL)
 
-    async def _plan(self, _: str) -> None:
-        """Read all definitions anew, and look at every network and slice that there is, was, or will be."""
-        before = self._plans.networks
-        after = self._plans.look()
-        shown = (key.network for pool in self._ground.mirrors.tables.cache.values() if (key := key_of(pool)))
-        planned = (plan.key.network for networks in (before, after) for plan in networks.tables)
-        self._look_at((*planned, *shown, *self._claims.networks(), *_shut(self._claims.strangers.values())), now=True)
-        self._look_at_all()
-        self._hearing.stir()
+    async def _reconcile_nads(self, _: str) -> None:
+        """Plan all NADs, and enqueue every network and slice of the former and the new plan."""
+        before = self._planner.plan
+        after = self._planner.replan()
+        slice_pools = self._deps.informers.slice_pools.cache.values()
+        published = (key.network for pool in slice_pools if (key := table_key(pool)))
+        planned = (table.key.network for plan in (before, after) for table in plan.tables)
+        sealed = _sealed_networks(self._ownership.unowned_pools.values())
+        self._enqueue_networks((*planned, *published, *self._ownership.networks(), *sealed), now=True)
+        self._enqueue_slices()
+        self._inventory.wake()
 
-    async def _divide(self, network: str) -> Requeue | None:
-        planned = self._plans.looked and self.queues["plans"].idle  # and is not about to be planned anew
-        return None if planned and await self._tables.reconcile(network) else Requeue(after=self._gather())
+    async def _reconcile_network(self, network: str) -> Requeue | None:
+        planned = self._planner.ready and self.queues["nads"].idle  # else the plan is about to change
+        return None if planned and await self._networks.reconcile(network) else Requeue(after=self._batch_delay())
 
-    def _gather(self) -> float:
-        return max(GATHER, GATHER_EACH * len(self._ground.nodes))
+    def _batch_delay(self) -> float:
+        return max(BATCH_DELAY, BATCH_DELAY_PER_NODE * len(self._deps.nodes))
 
-    def _look_at(self, networks: Iterable[str], *, now: bool = False) -> None:
-        wait = 0.0 if now else self._gather()
+    def _enqueue_networks(self, networks: Iterable[str], *, now: bool = False) -> None:
+        delay = 0.0 if now else self._batch_delay()
         for network in dict.fromkeys(networks):
-            self.queues["networks"].add_after(network, wait)
+            self.queues["networks"].add_after(network, delay)
 
-    def _look_at_all(self) -> None:
-        for name in (*self._offers.names(), *(claim.name for claim in self._claims.values())):
+    def _enqueue_slices(self) -> None:
+        for name in (*self._slices.names(), *(owned.name for owned in self._ownership.values())):
             self.queues["slices"].add(name)
 
-    def _doubted(self) -> None:
-        self._lost.forget()
+    def _reset_node_gc(self) -> None:
+        self._node_gc.reset()
 
-    def _lacks(self, node: Node) -> bool:
-        """Tell whether a Node has no slice where there are some to have."""
-        sure = {
-            SliceTableKey(each.network, each.range) for each in self._claims.of_node(node.metadata.name) if each.sure
-        }
-        return any(plan.key not in sure for plan in self._plans.networks.tables)
+    def _lacks_slice(self, node: Node) -> bool:
+        """Return whether a Node uses no slice of some slice table."""
+        owned = self._ownership.by_node(node.metadata.name)
+        used = {SliceTableKey(each.network, each.range) for each in owned if each.in_use}
+        return any(table.key not in used for table in self._planner.plan.tables)
 
-    def _node_changed(self, old: Node | None, new: Node | None) -> None:
-        """Look at every network when a Node comes, goes or tells who it is; its heartbeat is no news."""
+    def _on_node_change(self, old: Node | None, new: Node | None) -> None:
+        """Enqueue every network when a Node joins, is deleted or reports its boot ID; not for its heartbeats."""
         if new is not None:
-            self._hearing.hear(new)
+            self._inventory.on_node(new)
         if old is not None and new is not None and old.boot_id == new.boot_id:
             return
         node = new or old
-        self._look_at(plan.key.network for plan in self._plans.networks.tables)
-        for claim in self._claims.of_node(node.metadata.name) if node else ():
-            self.queues["slices"].add(claim.name)
-            self._look_at([claim.network])
+        self._enqueue_networks(table.key.network for table in self._planner.plan.tables)
+        for owned in self._ownership.by_node(node.metadata.name) if node else ():
+            self.queues["slices"].add(owned.name)
+            self._enqueue_networks([owned.network])
 
-    def _definition_changed(self, _: KubeObject | None, __: KubeObject | None) -> None:
-        self.queues["plans"].add_after(ALL, GATHER)
+    def _on_nad_change(self, _: KubeObject | None, __: KubeObject | None) -> None:
+        self.queues["nads"].add_after(ALL_NADS, BATCH_DELAY)
 
-    def _table_changed(self, name: str) -> None:
-        key = self._plans.networks.slice_pools.get(name)
-        pool = self._shown.get(name)
-        shown = key_of(pool) if pool else None
-        self._look_at(each.network for each in (key, shown) if each)
+    def _on_slice_pool_change(self, name: str) -> None:
+        planned = self._planner.plan.slice_pools.get(name)
+        pool = self._slice_pools.get(name)
+        published = table_key(pool) if pool else None
+        self._enqueue_networks(each.network for each in (planned, published) if each)
 
-    def _stranger_changed(self, old: IPPool | None, new: IPPool | None) -> None:
-        """Look at the network in which a pool is shut; where one comes or goes, at all: it may have anything."""
-        shut = _shut(filter(None, (old, new)))
-        if not shut and (old is None or new is None):
-            shut = [plan.key.network for plan in self._plans.networks.tables]
-        self._look_at(shut)
+    def _on_unowned_change(self, old: IPPool | None, new: IPPool | None) -> None:
+        """Enqueue the network in which a pool is sealed; if one was created or deleted, all networks."""
+        networks = _sealed_networks(filter(None, (old, new)))
+        if not networks and (old is None or new is None):
+            networks = [table.key.network for table in self._planner.plan.tables]
+        self._enqueue_networks(networks)
 
-    def _claim_changed(self, old: OwnedSlice | None, new: OwnedSlice | None) -> None:
-        vanished = old is not None and old.taken and old.sure and old.lease != (new.lease if new else "")
-        if old is not None and vanished and old.lease not in self._offers.ended:
-            self._hearing.doubt()
-        for claim in (old, new):
-            if claim is not None:
-                self.queues["slices"].add(claim.name)
-                if not (new and self._tables.foresaw(claim)):
-                    self._look_at([claim.network])
+    def _on_slice_change(self, old: OwnedSlice | None, new: OwnedSlice | None) -> None:
+        if old is not None and old.lease_state.has_holder and old.in_use:
+            disappeared = old.lease_uid != (new.lease_uid if new else "")
+            if disappeared and old.lease_uid not in self._slices.deleted:
+                self._inventory.restart()
+        for owned in (old, new):
+            if owned is not None:
+                self.queues["slices"].add(owned.name)
+                if not (new and self._networks.expected(owned)):
+                    self._enqueue_networks([owned.network])
 
 
-def _shut(pools: Iterable[IPPool]) -> list[str]:
-    """List the networks in which pools are shut."""
-    return [network for pool in pools if (network := network_of(pool)) is not None]
+def _sealed_networks(pools: Iterable[IPPool]) -> list[str]:
+    """Return the networks in which pools are sealed."""
+    return [network for pool in pools if (network := sealed_network(pool)) is not None]

@@ -1,12 +1,12 @@
-"""What every part of the slices' side stands on, handed in from outside; it knows of no ledger."""
+"""Dependencies that the slice reconcilers share. Slices need no ledger."""
 
 import random
 from dataclasses import dataclass
 
 from podpool.api.builtin import Node
-from podpool.controller.metrics import Metrics
+from podpool.controller.events import ControllerEvents
+from podpool.controller.metrics import ControllerMetrics
 from podpool.controller.settings import ControllerSettings
-from podpool.controller.slices.events import ControllerEvents
 from podpool.controller.slices.informers import SliceInformers
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
@@ -15,19 +15,19 @@ from podpool.runtime.clock import Clock
 
 @dataclass(frozen=True, kw_only=True)
 class SliceDeps:
-    """One cluster's world."""
+    """Clients, informers and settings of one cluster."""
 
     kube: KubeClient
-    """Writes only while this controller leads."""
+    """Writes only while this controller is the leader."""
     nodes: ObjectCache[Node]
-    mirrors: SliceInformers
-    telling: ControllerEvents
-    metrics: Metrics
+    informers: SliceInformers
+    events: ControllerEvents
+    metrics: ControllerMetrics
     settings: ControllerSettings
     clock: Clock
     rng: random.Random
 
     @property
     def namespace(self) -> str:
-        """Where Whereabouts' objects are."""
+        """Namespace of Whereabouts' objects."""
         return self.settings.whereabouts_namespace

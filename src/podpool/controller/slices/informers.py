@@ -1,4 +1,4 @@
-"""The objects of Whereabouts' world as the controller sees them, with its own writes before a watch shows them."""
+"""Informers of the slice controller, and a cache that shows the controller's writes before the watch does."""
 
 import asyncio
 import math
@@ -13,19 +13,19 @@ from podpool.api.builtin import LEASES
 from podpool.api.meta import Kind, T
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
-from podpool.controller.expectations import PATIENCE
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.expectations import WATCH_DELAY
 from podpool.kube.informer import Informer
 from podpool.runtime.transport import Unreachable
 
-UNDEFINED = 60.0
-"""Seconds between two looks for whether Multus is there."""
+CRD_POLL_INTERVAL = 60.0
+"""Seconds between two checks whether Multus' CRD is installed."""
 
 
 class TrackedInformer(Generic[T]):
-    """One kind's objects in one namespace, or everywhere, and how far the server's tale of them has come."""
+    """An informer that counts restores of the API server."""
 
     def __init__(
         self,
@@ -41,180 +41,186 @@ class TrackedInformer(Generic[T]):
         self.namespace = namespace
         self.labels = labels
         self.restores = 0
-        """How often the server went back to an older copy,"""
+        """How often the API server was restored to an older state."""
         self.restored_at = -math.inf
-        """and when it last did, by the loop's time."""
-        self._reflector = Informer(
+        """Time of the last restore, by the event loop's clock."""
+        self._informer = Informer(
             kube,
             kind,
             rng=rng,
             namespace=namespace or None,
             labels=labels,
             relist_interval=settings.common.relist_interval,
-            on_restored=self._restored,
+            on_restored=self._on_restored,
         )
-        self.cache = self._reflector.cache
-        self.run = self._reflector.run
+        self.cache = self._informer.cache
+        self.run = self._informer.run
 
     @property
-    def seen(self) -> int:
-        """The newest version that the server has told."""
-        return _number(self._reflector.resource_version)
+    def resource_version(self) -> int:
+        """The newest resourceVersion that the watch has shown."""
+        return _number(self._informer.resource_version)
 
-    def _restored(self, _seen: int, _found: int) -> None:
+    def _on_restored(self, _seen: int, _found: int) -> None:
         self.restores += 1
         self.restored_at = asyncio.get_running_loop().time()
 
 
 class SliceInformers:
-    """One for each kind; kept whether the controller leads or not."""
+    """Informers of NADs, IPPools, Leases and NodeSlicePools; they run on every replica."""
 
     def __init__(self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random) -> None:
-        home = settings.whereabouts_namespace
-        self._definitions = TrackedInformer(kube, NETWORK_ATTACHMENTS, settings=settings, rng=rng)
-        self.attachments = self._definitions.cache
-        self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=home)
-        self.leases = TrackedInformer(kube, LEASES, settings=settings, rng=rng, namespace=home, labels=NODE_UID_LABEL)
-        self.tables = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=home)
-        self._all = (self._definitions, self.pools, self.leases, self.tables)
+        namespace = settings.whereabouts_namespace
+        nads = TrackedInformer(kube, NETWORK_ATTACHMENTS, settings=settings, rng=rng)
+        self.nads = nads.cache
+        self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=namespace)
+        self.leases = TrackedInformer(
+            kube, LEASES, settings=settings, rng=rng, namespace=namespace, labels=NODE_UID_LABEL
+        )
+        self.slice_pools = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=namespace)
+        self._informers = (nads, self.pools, self.leases, self.slice_pools)
         self._kube = kube
 
     @property
     def restores(self) -> int:
-        """How often it was noticed that the server went back to an older copy."""
-        return sum(each.restores for each in self._all)
+        """How often a restore of the API server was detected."""
+        return sum(each.restores for each in self._informers)
 
     def restored_within(self, seconds: float) -> bool:
-        """Tell whether it did so lately."""
-        return max(each.restored_at for each in self._all) + seconds > asyncio.get_running_loop().time()
+        """Return whether a restore was detected within the last seconds."""
+        return max(each.restored_at for each in self._informers) + seconds > asyncio.get_running_loop().time()
 
     async def run(self) -> None:
-        """Keep them, from the moment that the cluster knows of attachments."""
-        await self._defined()
+        """Follow the objects until cancelled, once Multus' CRD is installed."""
+        await self._wait_for_crd()
         async with asyncio.TaskGroup() as group:
-            for mirror in self._all:
-                group.create_task(mirror.run())
+            for informer in self._informers:
+                group.create_task(informer.run())
 
-    async def _defined(self) -> None:
-        """Wait for Multus' kind; whatever else is wrong the mirrors find out."""
+    async def _wait_for_crd(self) -> None:
+        """Wait for Multus' CRD; other errors are left to the informers."""
         while True:
             try:
                 await self._kube.list(NETWORK_ATTACHMENTS, cached=True)
             except ApiNotFound:
-                await asyncio.sleep(UNDEFINED)
+                await asyncio.sleep(CRD_POLL_INTERVAL)
             except (ApiError, Unreachable):
                 return
             else:
                 return
 
     async def synced(self) -> None:
-        """Wait until each has been seen as a whole: for ever, where nobody has defined the kinds."""
-        for mirror in self._all:
-            await mirror.cache.synced.wait()
+        """Wait until every cache has been filled; without Multus' CRD this never returns."""
+        for informer in self._informers:
+            await informer.cache.synced.wait()
 
 
-class _Known(msgspec.Struct, Generic[T], frozen=True):
-    """An object that was written or read past the watch; None where it was deleted."""
+class _Write(msgspec.Struct, Generic[T], frozen=True):
+    """An object that was written or read past the watch; None if it was deleted."""
 
     object: T | None
     uid: str
-    until: float
+    expires: float
     restores: int
 
 
 class WriteThroughCache(Generic[T]):
-    """Objects of one kind by name, as they are by the latest that is known.
+    """Objects of one kind by name: the informer's, overlaid with the controller's own writes and quorum reads.
 
-    What a leader wrote, or read for itself, counts until the watch has come as far, however late that is: a decision on
-    what was before would give a slice twice. That something was deleted is believed for a while only, and nothing of
-    all this when the server was restored from an older copy.
+    An overlaid object counts until the watch has reached its resourceVersion, however late: a decision on an older
+    state could assign a slice twice. A deletion counts only for a while. After a restore of the API
+    server neither counts.
     """
 
-    def __init__(self, mirror: TrackedInformer[T], *, changed: Callable[[str], object]) -> None:
-        self._mirror = mirror
-        self._store = mirror.cache
-        self._changed = changed
-        """Whom to tell the name of whatever may be another now."""
-        self._known: dict[str, _Known[T]] = {}
-        self._looked_at: set[str] = set()
-        """What is looked at again, by a timer."""
+    def __init__(self, informer: TrackedInformer[T], *, on_change: Callable[[str], object]) -> None:
+        self._informer = informer
+        self._cache = informer.cache
+        self._on_change = on_change
+        """Called with the name of an object that may have changed."""
+        self._writes: dict[str, _Write[T]] = {}
+        self._scheduled: set[str] = set()
+        """Names that a timer checks again."""
 
     def get(self, name: str) -> T | None:
-        """Find an object; None when there is none."""
-        shown = self._store.get(f"{self._mirror.namespace}/{name}")
-        known = self._known.get(name)
-        if known is None:
-            return shown
-        if self._is_shown(known, shown):
-            del self._known[name]
-            return shown
-        return known.object
+        """Return the latest known object."""
+        cached = self._cache.get(f"{self._informer.namespace}/{name}")
+        written = self._writes.get(name)
+        if written is None:
+            return cached
+        if self._is_observed(written, cached):
+            del self._writes[name]
+            return cached
+        return written.object
 
-    def note(self, obj: T) -> None:
-        """Know an object from elsewhere than the watch; one that is only asked for has no version yet."""
-        self._know(obj.metadata.name, obj, obj.metadata.uid)
+    def put(self, obj: T) -> None:
+        """Overlay an object; without a resourceVersion it is one whose creation is still under way."""
+        self._overlay(obj.metadata.name, obj, obj.metadata.uid)
 
-    def gone(self, obj: T) -> None:
-        """Know that an object was deleted."""
-        self._know(obj.metadata.name, None, obj.metadata.uid)
+    def remove(self, obj: T) -> None:
+        """Overlay a deletion."""
+        self._overlay(obj.metadata.name, None, obj.metadata.uid)
 
-    async def end(self, kube: KubeClient, obj: T) -> None:
-        """Delete what was looked at, and nothing else."""
-        meta, namespace = obj.metadata, self._mirror.namespace
+    async def delete(self, kube: KubeClient, obj: T) -> None:
+        """Delete an object at its UID and resourceVersion."""
+        meta, namespace = obj.metadata, self._informer.namespace
         with suppress(ApiNotFound):
             await kube.delete(
-                self._mirror.kind, meta.name, namespace=namespace, uid=meta.uid, resource_version=meta.resource_version
+                self._informer.kind,
+                meta.name,
+                namespace=namespace,
+                uid=meta.uid,
+                resource_version=meta.resource_version,
             )
-        self.gone(obj)
+        self.remove(obj)
 
-    def forget(self, name: str) -> None:
-        """Know no better than the watch."""
-        self._known.pop(name, None)
-        self._changed(name)
+    def drop_overlay(self, name: str) -> None:
+        """Return to what the informer shows."""
+        self._writes.pop(name, None)
+        self._on_change(name)
 
-    async def read(self, kube: KubeClient) -> None:
-        """Read all of them as they are now."""
-        mirror = self._mirror
-        for each in (await kube.list(mirror.kind, namespace=mirror.namespace, labels=mirror.labels)).items:
-            self.note(each)
+    async def read_all(self, kube: KubeClient) -> None:
+        """Overlay all objects with a quorum read."""
+        informer = self._informer
+        for each in (await kube.list(informer.kind, namespace=informer.namespace, labels=informer.labels)).items:
+            self.put(each)
 
     def follow(self) -> Callable[[], None]:
-        """Tell of what is there and of what changes; call what comes back to end it."""
-        for key in self._store:
-            self._changed(key.partition("/")[2])
-        return self._store.subscribe(self._shown)
+        """Call `on_change` for all objects and for each change; returns a function that unsubscribes."""
+        for key in self._cache:
+            self._on_change(key.partition("/")[2])
+        return self._cache.subscribe(self._on_event)
 
-    def _shown(self, old: T | None, new: T | None) -> None:
-        moved = new or old
-        if moved is not None:
-            self._changed(moved.metadata.name)
+    def _on_event(self, old: T | None, new: T | None) -> None:
+        changed = new or old
+        if changed is not None:
+            self._on_change(changed.metadata.name)
 
-    def _know(self, name: str, obj: T | None, uid: str) -> None:
+    def _overlay(self, name: str, obj: T | None, uid: str) -> None:
         loop = asyncio.get_running_loop()
-        if name not in self._looked_at:
-            self._looked_at.add(name)
-            loop.call_later(PATIENCE, self._look_again, name)
-        self._known[name] = _Known(obj, uid, loop.time() + PATIENCE, self._mirror.restores)
-        self._changed(name)
+        if name not in self._scheduled:
+            self._scheduled.add(name)
+            loop.call_later(WATCH_DELAY, self._check, name)
+        self._writes[name] = _Write(obj, uid, loop.time() + WATCH_DELAY, self._informer.restores)
+        self._on_change(name)
 
-    def _look_again(self, name: str) -> None:
-        """Look whether the watch has come as far: one that begins with a list tells of nothing that it never showed."""
-        if name in self._known:
-            self._changed(name)
-        if name in self._known:
-            asyncio.get_running_loop().call_later(PATIENCE, self._look_again, name)
+    def _check(self, name: str) -> None:
+        """Check whether the watch has caught up: one that starts with a list sends no event for unseen objects."""
+        if name in self._writes:
+            self._on_change(name)
+        if name in self._writes:
+            asyncio.get_running_loop().call_later(WATCH_DELAY, self._check, name)
         else:
-            self._looked_at.discard(name)
+            self._scheduled.discard(name)
 
-    def _is_shown(self, known: _Known[T], shown: T | None) -> bool:
-        """Tell whether the watch tells at least what is known."""
-        if known.restores != self._mirror.restores:
+    def _is_observed(self, written: _Write[T], cached: T | None) -> bool:
+        """Return whether the watch shows at least what was written."""
+        if written.restores != self._informer.restores:
             return True
-        if known.object is None:
-            late = asyncio.get_running_loop().time() >= known.until
-            return late or shown is None or shown.metadata.uid != known.uid
-        version = known.object.metadata.resource_version
-        return self._mirror.seen >= _number(version) if version else shown is not None
+        if written.object is None:
+            expired = asyncio.get_running_loop().time() >= written.expires
+            return expired or cached is None or cached.metadata.uid != written.uid
+        version = written.object.metadata.resource_version
+        return self._informer.resource_version >= _number(version) if version else cached is not None
 
 
 def _number(version: str) -> int:

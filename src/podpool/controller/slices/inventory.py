@@ -1,17 +1,16 @@
-"""Whether it is known who uses which slice, or the agents must be heard first.
+"""Slice inventory: a barrier that stops the assignment of slices while an agent may hold one that is not known.
 
-What must hold: nothing new is given while an agent may have it that nobody knows of. IPPools and Leases tell who has
-what, and an API server that was restored from an older copy has forgotten what was given since: then only the agents
-know, whose Pods use it. So, when a restore is noticed, or a Lease is gone that somebody held and we did not delete, a
-question is written on every Node, and all agents answer it. Machines may lack their Node too, and have the gone time to
-come back. A node that does not answer is waited for, but not for ever, and then named in the log.
+IPPools and Leases show who holds what, but an API server that was restored has lost what was assigned since: then only
+the agents know. So, when a restore is detected, or a held Lease disappears that the controller did not delete, an
+inventory request is written on every Node, and all agents reply. Machines may lack their Node too, and have
+`node_gc_delay` to register again. A node that does not reply within `inventory_timeout` is logged and not awaited.
 
-When a lead begins, and nothing tells of a restore, only nodes without a slice are asked, and waited for but a moment.
-Who was registered again is asked, too, if its agent had told something on the Node before, which counts until then.
+When leadership begins without a sign of a restore, only nodes without a slice are asked, and awaited for a short time.
+A Node that was registered again is asked too if its agent had reported something on the former Node: that report counts
+until then.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
@@ -21,148 +20,153 @@ from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.entropy import new_uuid
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
-LOOK, GATHER = 2.0, 0.1
-"""Seconds between two looks at the answers, and for which news of one wait for others."""
-MOMENT = 30.0
-"""Seconds for which a new leader waits for nodes that should have a slice and have none."""
-AT_ONCE = 64
+POLL_INTERVAL, BATCH_DELAY = 2.0, 0.1
+"""Seconds between two reads of the replies, and for which one reply waits for others."""
+STARTUP_TIMEOUT = 30.0
+"""Seconds for which a new leader awaits nodes that should have a slice and have none."""
+CONCURRENCY = 64
 """Nodes that are asked at the same time."""
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class SliceInventory:
-    """One question after the other, each with a word of its own; `settled` is called when slices may be given."""
+    """One inventory request after the other, each with its own ID."""
 
     def __init__(
         self,
-        ground: SliceDeps,
-        claims: SliceOwnership,
+        deps: SliceDeps,
+        ownership: SliceOwnership,
         *,
-        lacks: Callable[[Node], bool],
-        doubted: Callable[[], None],
-        settled: Callable[[], None],
+        lacks_slice: Callable[[Node], bool],
+        on_restart: Callable[[], None],
+        on_complete: Callable[[], None],
     ) -> None:
-        self._ground = ground
-        self._kube = ground.kube
-        self._claims = claims
-        self._lacks = lacks
-        self._doubted = doubted
-        self._settled = settled
-        self._stirred = asyncio.Event()
-        self._question = new_uuid(ground.rng)
+        self._deps = deps
+        self._kube = deps.kube
+        self._ownership = ownership
+        self._lacks_slice = lacks_slice
+        self._on_restart = on_restart
+        self._on_complete = on_complete
+        self._wake = asyncio.Event()
+        self._request_id = new_uuid(deps.rng)
         self._begun = asyncio.get_running_loop().time()
-        self._restores = ground.mirrors.restores
-        self._all = self._restored = ground.mirrors.restored_within(ground.settings.common.node_gc_delay)
-        self._over = False
-        self._heard: dict[str, int] = {}
-        """The version at which each Node was last heard, by its UID."""
-        self._mute: set[str] = set()
-        """Nodes that have told nothing, and whose earlier ones had."""
+        self._restores = deps.informers.restores
+        self._all_nodes = self._restored = deps.informers.restored_within(deps.settings.common.node_gc_delay)
+        self._complete = False
+        self._report_versions: dict[str, int] = {}
+        """resourceVersion at which each Node's report was last read, by UID."""
+        self._unreported: set[str] = set()
+        """Nodes without a report whose former Node had one."""
 
     @property
-    def is_over(self) -> bool:
-        """Tell whether slices may be given."""
-        if self._restores != self._ground.mirrors.restores:
-            self.doubt(restored=True)
-        return self._over
+    def complete(self) -> bool:
+        """Whether slices may be assigned."""
+        if self._restores != self._deps.informers.restores:
+            self.restart(restored=True)
+        return self._complete
 
-    def doubt(self, *, restored: bool = False) -> None:
-        """Hear everybody: something is gone that nobody of us took away."""
-        now = asyncio.get_running_loop().time()
-        _log.warning("what nodes have may not be known: all agents are asked before anything new is given")
-        self._restored = restored or (self._restored and not self._over)
-        self._question, self._begun, self._restores = new_uuid(self._ground.rng), now, self._ground.mirrors.restores
-        self._all, self._over = True, False
-        self._heard.clear()
-        self._doubted()
-        self.stir()
+    def restart(self, *, restored: bool = False) -> None:
+        """Ask all agents: what nodes hold is uncertain."""
+        log.warning("slice ownership uncertain, assignment paused until agents report", restored=restored)
+        self._restored = restored or (self._restored and not self._complete)
+        self._request_id, self._begun = new_uuid(self._deps.rng), asyncio.get_running_loop().time()
+        self._restores = self._deps.informers.restores
+        self._all_nodes, self._complete = True, False
+        self._report_versions.clear()
+        self._on_restart()
+        self.wake()
 
-    def stir(self) -> None:
-        """Look now."""
-        self._stirred.set()
+    def wake(self) -> None:
+        """Check the replies now."""
+        self._wake.set()
 
-    def hear(self, node: Node) -> None:
-        """Take down what a Node's agent tells. What it does not name any more is free, if it is its latest word."""
+    def on_node(self, node: Node) -> None:
+        """Store an agent's report. A slice that its latest report does not list any more is not in use."""
         report, version = slice_report(node), _number(node.metadata.resource_version)
-        if report is None and self._claims.has_word_of(node):
-            self._mute.add(node.metadata.name)
-            self.stir()
-        if report is None or version < self._heard.get(node.metadata.uid, 0):
+        if report is None and self._ownership.has_report_of_former_node(node):
+            self._unreported.add(node.metadata.name)
+            self.wake()
+        if report is None or version < self._report_versions.get(node.metadata.uid, 0):
             return
-        self._heard[node.metadata.uid] = version
-        self._claims.hear(node, report.lost, whole=self._over or report.inventory == self._question)
-        if not self._over:
-            self.stir()
+        self._report_versions[node.metadata.uid] = version
+        complete = self._complete or report.inventory == self._request_id
+        self._ownership.set_reported(node, report.lost, complete=complete)
+        if not self._complete:
+            self.wake()
 
     async def run(self) -> None:
-        """Ask, whenever there is reason to, until cancelled."""
+        """Ask whenever it is necessary, until cancelled."""
         while True:
-            await self._stirred.wait()
-            await asyncio.sleep(GATHER)
-            self._stirred.clear()
-            while self._mute or not self.is_over:
+            await self._wake.wait()
+            await asyncio.sleep(BATCH_DELAY)
+            self._wake.clear()
+            while self._unreported or not self.complete:
                 try:
-                    await self._ask_mute()
-                    await self._look()
+                    await self._ask_unreported()
+                    await self._collect()
                 except (ApiError, Unreachable) as error:
-                    _log.info("the agents are asked later: %s", error)
+                    log.info("slice inventory failed, retrying", error=error)
                 await self._pause()
 
-    async def _ask_mute(self) -> None:
-        while self._mute:
-            name = min(self._mute)
-            await self._ask_one(name, self._question)
-            self._mute.discard(name)
+    async def _ask_unreported(self) -> None:
+        while self._unreported:
+            name = min(self._unreported)
+            await self._annotate(name, self._request_id)
+            self._unreported.discard(name)
 
     async def _pause(self) -> None:
-        if self._mute or not self._over:
+        if self._unreported or not self._complete:
             with suppress(TimeoutError):
-                async with asyncio.timeout(LOOK):
-                    await self._stirred.wait()
-                    await asyncio.sleep(GATHER)
-            self._stirred.clear()
+                async with asyncio.timeout(POLL_INTERVAL):
+                    await self._wake.wait()
+                    await asyncio.sleep(BATCH_DELAY)
+            self._wake.clear()
 
-    async def _look(self) -> None:
-        """Ask who was not asked, and see who has answered, on a quorum read."""
-        if self.is_over:
+    async def _collect(self) -> None:
+        """Ask nodes that were not asked, and read the replies from a quorum read."""
+        if self.complete:
             return
-        question, settings = self._question, self._ground.settings.common
+        request_id, common = self._request_id, self._deps.settings.common
         nodes = (await self._kube.list(NODES)).items
-        asked = [each for each in nodes if self._all or self._lacks(each)]
-        await self._ask(
-            [each for each in asked if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != question], question
-        )
+        asked = [each for each in nodes if self._all_nodes or self._lacks_slice(each)]
+        await self._ask(asked, request_id)
         for each in nodes:
-            self.hear(each)
-        if question != self._question:
+            self.on_node(each)
+        if request_id != self._request_id:
             return
-        silent = [each.metadata.name for each in asked if not _answered(each, question)]
+        silent = [each.metadata.name for each in asked if not _has_replied(each, request_id)]
         waited = asyncio.get_running_loop().time() - self._begun
-        patience = settings.inventory_timeout if self._all else min(MOMENT, settings.node_gc_delay)
-        if waited < patience and (silent or (self._restored and waited < settings.node_gc_delay)):
+        timeout = common.inventory_timeout if self._all_nodes else min(STARTUP_TIMEOUT, common.node_gc_delay)
+        if waited < timeout and (silent or (self._restored and waited < common.node_gc_delay)):
             return
         if silent:
-            _log.warning("no agent told what these nodes have, their Leases are believed: %s", ", ".join(silent))
-        self._over = True
-        self._settled()
+            log.warning("nodes did not reply to the slice inventory, using their Leases", nodes=", ".join(silent))
+        self._complete = True
+        self._on_complete()
 
-    async def _ask(self, nodes: Sequence[Node], question: str) -> None:
-        left = [each for each in nodes if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != question]
-        for begin in range(0, len(left), AT_ONCE):
-            names = [each.metadata.name for each in left[begin : begin + AT_ONCE]]
-            await asyncio.gather(*(self._ask_one(each, question) for each in names))
+    async def _ask(self, nodes: Sequence[Node], request_id: str) -> None:
+        names = [
+            each.metadata.name
+            for each in nodes
+            if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != request_id
+        ]
+        for begin in range(0, len(names), CONCURRENCY):
+            await asyncio.gather(*(self._annotate(name, request_id) for name in names[begin : begin + CONCURRENCY]))
 
-    async def _ask_one(self, node: str, question: str) -> None:
+    async def _annotate(self, node: str, request_id: str) -> None:
         with suppress(ApiNotFound):
-            await self._kube.merge_patch(NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
+            await self._kube.merge_patch(
+                NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: request_id}}}
+            )
 
 
-def _answered(node: Node, question: str) -> bool:
+def _has_replied(node: Node, request_id: str) -> bool:
     report = slice_report(node)
-    return report is not None and report.inventory == question
+    return report is not None and report.inventory == request_id
 
 
 def _number(version: str) -> int:

@@ -1,12 +1,9 @@
-"""Which tables the cluster's NetworkAttachmentDefinitions need, and what is told of those that get none."""
+"""Plans which slice tables the cluster's NADs need, and reports NADs that are rejected."""
 
-from podpool.api.builtin import Node
 from podpool.api.whereabouts import NodeSlicePool
-from podpool.controller.slices.events import ControllerEvents
-from podpool.controller.slices.informers import SliceInformers
+from podpool.controller.slices.deps import SliceDeps
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.kube.cache import ObjectCache
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames
 from podpool.whereabouts.multus import ParsedNad, parse_nad, suggest_slice_size
 from podpool.whereabouts.network_plan import NadRejection, NetworkPlan, SliceTableKey, plan_networks
@@ -14,75 +11,64 @@ from podpool.whereabouts.object_names import PoolIdentifier
 
 
 class NADPlanner:
-    """Reads all definitions; what each says is read once."""
+    """Holds the plan of all NADs as of the last call of `replan`."""
 
-    def __init__(
-        self, mirrors: SliceInformers, nodes: ObjectCache[Node], telling: ControllerEvents, *, flat_file: bytes | None = None
-    ) -> None:
-        self._mirrors = mirrors
-        self._nodes = nodes
-        self._telling = telling
-        self._flat_file = flat_file
-        self.networks = NetworkPlan()
-        """As of the last look,"""
-        self.names: frozenset[str] = frozenset()
-        """and the names of all networks, cut or not,"""
-        self.looked = False
-        """if there was one."""
+    def __init__(self, deps: SliceDeps) -> None:
+        self._deps = deps
+        self._nads = deps.informers.nads
+        self.plan = NetworkPlan()
+        self.ready = False
+        """Whether there is a plan."""
+        self._network_names: frozenset[str] = frozenset()
+        """Names of all networks, with slices or not."""
 
-    def look(self) -> NetworkPlan:
-        """Plan anew, and tell whoever is refused."""
-        attachments: list[ParsedNad] = []
-        unreadable: list[NadRejection] = []
-        for definition in self._mirrors.attachments.values():
+    def replan(self) -> NetworkPlan:
+        """Plan from the current NADs, and report those that are rejected."""
+        parsed: list[ParsedNad] = []
+        invalid: list[NadRejection] = []
+        for nad in self._nads.values():
             try:
-                attachment = parse_nad(definition, flat=self._flat_file)
+                result = parse_nad(nad, flat=self._deps.settings.flat_file)
             except InvalidInput as error:
-                alone = definition.key
-                unreadable.append(NadRejection(rejected=alone, nads=(alone,), reason=str(error)))
+                invalid.append(NadRejection(rejected=nad.key, nads=(nad.key,), reason=str(error)))
                 continue
-            if attachment:
-                attachments.append(attachment)
-        published = {pool.metadata.name: key for pool in self._mirrors.tables.cache.values() if (key := key_of(pool))}
-        self.networks, self.looked = plan_networks(attachments, published=published), True
-        self.names = frozenset(each.config.network_name for each in attachments)
-        for refusal in (*unreadable, *self.networks.rejections):
-            self._tell(refusal)
-        for attachment in attachments:
-            self._hint(attachment)
-        return self.networks
+            if result:
+                parsed.append(result)
+        slice_pools = self._deps.informers.slice_pools.cache.values()
+        published = {pool.metadata.name: key for pool in slice_pools if (key := table_key(pool))}
+        self.plan, self.ready = plan_networks(parsed, published=published), True
+        self._network_names = frozenset(each.config.network_name for each in parsed)
+        for rejection in (*invalid, *self.plan.rejections):
+            for involved in filter(None, map(self._nads.get, rejection.nads)):
+                self._deps.events.nad_rejected(involved, rejection)
+        for each in parsed:
+            self._suggest_size(each)
+        return self.plan
 
-    def known(self, *networks: str) -> KnownNames:
-        """Tell which names pools may have in them, beside networks that no definition names any more."""
-        return KnownNames(nodes=set(self._nodes), networks={*networks, *self.names})
+    def known_names(self, *networks: str) -> KnownNames:
+        """Return the names that pool names may contain, with networks that no NAD has any more."""
+        return KnownNames(nodes=set(self._deps.nodes), networks={*networks, *self._network_names})
 
-    def has_slice(self, place: PoolIdentifier) -> bool:
-        """Tell whether a range is a part of one that is cut in its network."""
-        keys = (plan.key for plan in self.networks.tables if plan.key.network == place.network)
-        return any(key.range != place.range and key.range.range.overlaps(place.range.range) for key in keys)
+    def is_slice(self, identifier: PoolIdentifier) -> bool:
+        """Return whether a range is part of a range with slices in its network."""
+        keys = (table.key for table in self.plan.tables if table.key.network == identifier.network)
+        return any(key.range != identifier.range and key.range.range.overlaps(identifier.range.range) for key in keys)
 
-    def _tell(self, refusal: NadRejection) -> None:
-        for named in refusal.nads:
-            definition = self._mirrors.attachments.get(named)
-            if definition:
-                self._telling.refused(definition, refusal)
-
-    def _hint(self, attachment: ParsedNad) -> None:
-        """Say which size would fit to who wishes for slices and names none."""
-        definition = self._mirrors.attachments.get(attachment.key)
-        config = attachment.config
-        if definition is None or not config.fast_ipam or config.sliced or not config.ranges:
+    def _suggest_size(self, parsed: ParsedNad) -> None:
+        """Report a NAD that has fast_ipam but no slice size, with a size that fits."""
+        nad, config, count = self._nads.get(parsed.key), parsed.config, len(self._deps.nodes)
+        if nad is None or not config.fast_ipam or config.sliced or not config.ranges:
             return
         try:
-            size = suggest_slice_size(config.ranges[0], nodes=len(self._nodes))
+            size = suggest_slice_size(config.ranges[0], nodes=count)
         except InvalidInput as error:
-            self._telling.unsized(definition, f"and no size fits: {error}")
+            self._deps.events.slice_size_missing(nad, f"no size fits: {error}")
         else:
-            self._telling.unsized(definition, f'set "node_slice_size": "{size}", which fits {len(self._nodes)} nodes')
+            self._deps.events.slice_size_missing(nad, f'set "node_slice_size": "{size}", which fits {count} nodes')
 
 
-def key_of(pool: NodeSlicePool) -> SliceTableKey | None:
-    """Tell which table a NodeSlicePool of ours shows; None for what others wrote, or nobody can read."""
+def table_key(pool: NodeSlicePool) -> SliceTableKey | None:
+    """Return the slice table that a NodeSlicePool shows; None if podpool did not write it, or it is invalid."""
     if NETWORK_ANNOTATION not in pool.metadata.annotations:
         return None
     try:

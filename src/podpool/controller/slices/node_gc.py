@@ -1,13 +1,12 @@
-"""Slices of Nodes that are gone, also those that Whereabouts' own plugins took and nobody labelled.
+"""Node GC of slices: deletes the slices of deleted Nodes, including those that Whereabouts' own plugins created.
 
-What must hold: gone is decided on quorum reads that are made after the gone time, never on a cache: the Node's UID is
-no more, no Node of that name reports the boot in which its agent took the slice, and while there is no Node of that
-name no unfinished Pod is bound to it. It is asked once more after the Lease is deleted: who is back by then keeps its
-slice, who comes later finds no Lease, and gives nothing. What has no label goes when it is empty.
+Invariant: that a Node is deleted is decided on quorum reads after `node_gc_delay`, never on a cache: the Node's UID
+does not exist, no Node of that name reports the boot in which the agent took the slice, and while no Node of that name
+exists, no unfinished Pod is bound to it. It is confirmed once more after the Lease is deleted: a node that is back by
+then keeps its slice, one that comes later finds no Lease and assigns nothing. A pool without labels must also be empty.
 """
 
 import asyncio
-import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
@@ -16,138 +15,144 @@ import msgspec
 
 from podpool.api.builtin import LEASES, NODES, Lease, Node
 from podpool.api.whereabouts import IPPool
-from podpool.controller.node_gc import AT_ONCE, nothing_bound, watch_over
+from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.core.errors import PodpoolError
+from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.informer import quorum_get
+from podpool.runtime.logging import get_logger
 from podpool.whereabouts.ippool_owner import identify_pool
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class SliceNodeGC:
-    """Watches over slices whose Node is not there."""
+    """Deletes slices whose Node has been missing for the delay."""
 
-    def __init__(self, ground: SliceDeps, claims: SliceOwnership, offers: SliceReconciler, plans: NADPlanner) -> None:
-        self._ground = ground
-        self._claims = claims
-        self._offers = offers
-        self._plans = plans
-        self._missed: dict[tuple[str, str], float] = {}
-        """Nodes, by name and UID, with when each was first missed."""
+    def __init__(
+        self, deps: SliceDeps, ownership: SliceOwnership, reconciler: SliceReconciler, planner: NADPlanner
+    ) -> None:
+        self._deps = deps
+        self._ownership = ownership
+        self._reconciler = reconciler
+        self._planner = planner
+        self._missing = TwoObservations[tuple[str, str]](deps.settings.common.node_gc_delay)
+        """Missing Nodes, by name and UID; without a UID for pools without labels."""
 
     async def run(self) -> None:
-        """Look now and then."""
+        """Scan until cancelled."""
 
-        async def look() -> None:
-            with self._ground.metrics.working("lost"):
-                await self.look()
+        async def scan() -> None:
+            with self._deps.metrics.measure("slice_node_gc"):
+                await self.scan()
 
-        await watch_over(self._ground.nodes, look, see=self._see, gone=self._ground.settings.common.node_gc_delay)
+        delay = self._deps.settings.common.node_gc_delay
+        await run_node_gc(self._deps.nodes, scan, on_node=self._on_node, delay=delay)
 
-    def _see(self, node: Node) -> None:
+    def _on_node(self, node: Node) -> None:
         name = node.metadata.name
-        if any(missed == name for missed, _ in self._missed):
-            for claim in self._claims.of_node(name):
-                if claim.belongs(node):
-                    self._missed.pop((name, claim.uid), None)
+        if any(missing == name for missing, _ in self._missing):
+            for owned in self._ownership.by_node(name):
+                if owned.belongs_to(node):
+                    self._missing.forget((name, owned.node_uid))
 
-    def forget(self) -> None:
-        """Miss everybody anew: Nodes may be back that were seen to be gone."""
-        self._missed.clear()
+    def reset(self) -> None:
+        """Start the delay anew: after a restore, deleted Nodes may exist again."""
+        self._missing.clear()
 
-    async def look(self) -> None:
-        """Note who is missed, and end the slices of those whose time is over."""
-        now, nodes = asyncio.get_running_loop().time(), self._ground.nodes
-        lost: dict[tuple[str, str], list[OwnedSlice]] = {}
-        for claim in self._claims.values():
-            if claim.held and not claim.belongs(nodes.get(claim.node)):
-                lost.setdefault((claim.node, claim.uid), []).append(claim)
-        left = {pool.metadata.name: node for pool, node in self._left()}
-        missed = (*lost, *((node, "") for node in left.values()))
-        self._missed = {each: self._missed.get(each, now) for each in missed}
-        due = {each for each in missed if now - self._missed[each] >= self._ground.settings.common.node_gc_delay}
-        works = [partial(self._try, lost[each]) for each in lost if each in due]
-        works += [partial(self._try_left, name, node) for name, node in left.items() if (node, "") in due]
-        for begin in range(0, len(works), AT_ONCE):
-            await asyncio.gather(*(each() for each in works[begin : begin + AT_ONCE]))
+    async def scan(self) -> None:
+        """Record which Nodes are missing, and delete the slices of those that have been missing for the delay."""
+        orphaned: dict[tuple[str, str], list[OwnedSlice]] = {}
+        for owned in self._ownership.values():
+            if owned.is_held and not owned.belongs_to(self._deps.nodes.get(owned.node)):
+                orphaned.setdefault((owned.node, owned.node_uid), []).append(owned)
+        unlabelled = {pool.metadata.name: node for pool, node in self._unlabelled()}
+        missing = (*orphaned, *((node, "") for node in unlabelled.values()))
+        due = set(self._missing.observe(missing, now=asyncio.get_running_loop().time()))
+        tasks = [partial(self._try_release, orphaned[each]) for each in orphaned if each in due]
+        tasks += [
+            partial(self._try_delete_unlabelled, name, node) for name, node in unlabelled.items() if (node, "") in due
+        ]
+        for begin in range(0, len(tasks), CONCURRENCY):
+            await asyncio.gather(*(each() for each in tasks[begin : begin + CONCURRENCY]))
 
-    def _left(self) -> Iterator[tuple[IPPool, str]]:
-        """Find the empty pools of slices that have no label, and whose node is not there."""
-        known = self._plans.known()
-        for pool in self._claims.strangers.values():
-            place = None if pool.spec.allocations else identify_pool(pool, known)
-            if place and place.node and place.node not in known.nodes and self._plans.has_slice(place):
-                yield pool, place.node
+    def _unlabelled(self) -> Iterator[tuple[IPPool, str]]:
+        """Yield empty pools of slices without labels whose Node is missing."""
+        known = self._planner.known_names()
+        for pool in self._ownership.unowned_pools.values():
+            identifier = None if pool.spec.allocations else identify_pool(pool, known)
+            if identifier is None or not identifier.node or identifier.node in known.nodes:
+                continue
+            if self._planner.is_slice(identifier):
+                yield pool, identifier.node
 
-    async def _try(self, claims: list[OwnedSlice]) -> None:
-        ended = 0
-        for claim in claims:
+    async def _try_release(self, slices: list[OwnedSlice]) -> None:
+        released = 0
+        for owned in slices:
             try:
-                ended += await self._end(claim)
+                released += await self._release(owned)
             except PodpoolError as error:
-                self._ground.metrics.errors.labels("lost").inc()
-                _log.info("slice %s: not ended yet: %s", claim.name, error)
-        if ended:
-            node, uid = claims[0].node, claims[0].uid
-            _log.warning("node %s (%s) is gone: %d slices of it are free", node, uid, ended)
-            self._ground.metrics.mended.labels("slice").inc(ended)
-            self._ground.telling.given_up(node=node, uid=uid, pools=ended)
+                self._deps.metrics.errors.labels("slice_node_gc").inc()
+                log.info("cannot release slice, retrying", node=owned.node, pool=owned.name, error=error)
+        if released:
+            node, uid = slices[0].node, slices[0].node_uid
+            log.info("node is gone, slices released", node=node, node_uid=uid, count=released)
+            self._deps.metrics.orphans.labels("slice").inc(released)
+            self._deps.events.slices_released(node=node, uid=uid, count=released)
 
-    async def _try_left(self, name: str, node: str) -> None:
+    async def _try_delete_unlabelled(self, name: str, node: str) -> None:
         try:
-            if await self._end_left(name, node):
-                _log.warning("node %s is gone: IPPool %s of it, which was empty, is deleted", node, name)
-                self._ground.metrics.mended.labels("slice").inc()
+            if await self._delete_unlabelled(name, node):
+                log.info("node is gone, its empty IPPool deleted", node=node, pool=name)
+                self._deps.metrics.orphans.labels("slice").inc()
         except PodpoolError as error:
-            self._ground.metrics.errors.labels("lost").inc()
-            _log.info("IPPool %s: not deleted yet: %s", name, error)
+            self._deps.metrics.errors.labels("slice_node_gc").inc()
+            log.info("cannot delete IPPool, retrying", node=node, pool=name, error=error)
 
-    async def _end_left(self, name: str, node: str) -> bool:
-        """Delete a pool that is empty as it was looked at, and before it the Lease of its name."""
-        pool = self._claims.pools.get(name)
-        if pool is None or pool.spec.allocations or not await self._is_nowhere(node):
+    async def _delete_unlabelled(self, name: str, node: str) -> bool:
+        """Delete a pool at the version at which it was empty, and before it the Lease of its name."""
+        pool = self._ownership.pools.get(name)
+        if pool is None or pool.spec.allocations or not await self._is_absent(node):
             return False
         with suppress(ApiNotFound):
-            lease = await self._ground.kube.get(LEASES, name, namespace=self._ground.namespace)
-            await self._claims.leases.end(self._ground.kube, lease)
-        await self._claims.pools.end(self._ground.kube, pool)
+            lease = await self._deps.kube.get(LEASES, name, namespace=self._deps.namespace)
+            await self._ownership.leases.delete(self._deps.kube, lease)
+        await self._ownership.pools.delete(self._deps.kube, pool)
         return True
 
-    async def _is_nowhere(self, node: str) -> bool:
-        """Tell whether there is no Node of a name, and no Pod bound to it."""
+    async def _is_absent(self, node: str) -> bool:
+        """Return whether no Node of a name exists, and no Pod is bound to it."""
         try:
-            await quorum_get(self._ground.kube, NODES, node, cache=self._ground.nodes)
+            await quorum_get(self._deps.kube, NODES, node, cache=self._deps.nodes)
         except ApiNotFound:
-            return await nothing_bound(self._ground.kube, node)
+            return await no_pods_bound(self._deps.kube, node)
         return False
 
-    async def _end(self, claim: OwnedSlice) -> bool:
-        current = self._claims.refresh(claim.name)
-        if current is None or current.uid != claim.uid or not await self._is_gone(current):
+    async def _release(self, owned: OwnedSlice) -> bool:
+        current = self._ownership.refresh(owned.name)
+        if current is None or current.node_uid != owned.node_uid or not await self._is_deleted(current):
             return False
-        lease = self._claims.leases.get(claim.name)
-        if await self._offers.withdraw(current, still=partial(self._is_gone, current)):
-            self._claims.unsay(claim.name)
+        lease = self._ownership.leases.get(owned.name)
+        if await self._reconciler.delete(current, confirm=partial(self._is_deleted, current)):
+            self._ownership.drop_reported(owned.name)
             return True
         if lease is not None:
-            await self._put_back(lease)
+            await self._recreate(lease)
         return False
 
-    async def _is_gone(self, claim: OwnedSlice) -> bool:
+    async def _is_deleted(self, owned: OwnedSlice) -> bool:
         try:
-            node = await quorum_get(self._ground.kube, NODES, claim.node, cache=self._ground.nodes)
+            node = await quorum_get(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
         except ApiNotFound:
-            return await nothing_bound(self._ground.kube, claim.node)
-        unknown = claim.boot != "" and not node.boot_id
-        return not unknown and not claim.belongs(node)
+            return await no_pods_bound(self._deps.kube, owned.node)
+        unidentified = owned.boot_id != "" and not node.boot_id
+        return not unidentified and not owned.belongs_to(node)
 
-    async def _put_back(self, lease: Lease) -> None:
-        """Make the Lease again, as it was: its machine came back while it was deleted."""
+    async def _recreate(self, lease: Lease) -> None:
+        """Create a Lease again as it was: its node was registered again while it was being deleted."""
         meta = msgspec.structs.replace(lease.metadata, uid="", resource_version="", creation_timestamp=None)
-        again = msgspec.structs.replace(lease, metadata=meta)
-        self._claims.leases.note(await self._ground.kube.create(LEASES, again))
+        self._ownership.leases.put(await self._deps.kube.create(LEASES, msgspec.structs.replace(lease, metadata=meta)))

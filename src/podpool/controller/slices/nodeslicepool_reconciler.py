@@ -1,17 +1,16 @@
-"""The tables of one network: who has which slice, published as NodeSlicePools, and offered.
+"""Reconciles the slice tables of one network: assigns slices to nodes, publishes them as NodeSlicePools, offers them.
 
-What must hold: a table is made of what is there now, and nothing is begun for a slice from the moment that it is
-another's. What a node may be using is told by claims, never by a table: that only says who is to have what is free, and
-who waits, longest waiting first, which a new leader reads where the last one wrote it.
+Invariants:
+- An assignment is made from the current ownership. Nothing is begun for a slice once it is assigned to another node.
+- What a node may be using is read from the ownership, never from an assignment: that only says who gets what is free
+  and who waits, the longest waiting first. A new leader reads the latter from the NodeSlicePool.
+- A NodeSlicePool is written before its slices are offered, so that the next leader continues with the same ones. Before
+  that, shared pools are sealed: slices with addresses in use from those are not assigned.
 
-A NodeSlicePool is written before the slices in it are offered, so that whoever leads next goes on with the same ones.
-Before that the pools that all nodes share are shut: slices with addresses that somebody has from those are nobody's.
-
-A claim that a table foresaw is no news to it, or each of thousands of nodes that join would have everything decided on
-anew, several times.
+A slice that an assignment expected does not cause a new assignment. Otherwise each of thousands of nodes that join
+would cause several.
 """
 
-import logging
 from collections.abc import Collection, Iterable
 
 from podpool.api.builtin import Node
@@ -20,222 +19,237 @@ from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool
 from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
-from podpool.controller.slices.nad_planner import NADPlanner, key_of
-from podpool.controller.slices.objects import DesiredSlice, kept_back, shortage, shown_table, shows, waiting_in
-from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership, undisputed
+from podpool.controller.slices.nad_planner import NADPlanner, table_key
+from podpool.controller.slices.objects import (
+    DesiredSlice,
+    build_slice_pool,
+    shortage_message,
+    slice_pool_is_current,
+    waiting_nodes,
+    withheld_message,
+)
+from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership, without_conflicts
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
 from podpool.controller.slices.slice_reconciler import SliceReconciler
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
+from podpool.runtime.logging import get_logger
 from podpool.whereabouts.ippool_owner import allocated_in_shared_pools, slices_in_use
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.slice_assignment import HeldSlice, LiveNode, SliceAssignment, assign_slices, read_assignment
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class NodeSlicePoolReconciler:
-    """Brings the tables of one network in step, by its name."""
+    """Reconciles the slice tables of one network, by its name."""
 
     def __init__(
         self,
-        ground: SliceDeps,
-        plans: NADPlanner,
-        claims: SliceOwnership,
-        offers: SliceReconciler,
+        deps: SliceDeps,
+        planner: NADPlanner,
+        ownership: SliceOwnership,
+        slices: SliceReconciler,
         *,
-        shared: SharedPoolSeal,
-        shown: WriteThroughCache[NodeSlicePool],
+        seal: SharedPoolSeal,
+        slice_pools: WriteThroughCache[NodeSlicePool],
     ) -> None:
-        self._ground = ground
-        self._kube = ground.kube
-        self._plans = plans
-        self._claims = claims
-        self._offers = offers
-        self._shared = shared
-        self._shown = shown
-        self._tables: dict[SliceTableKey, SliceAssignment] = {}
-        self._contested: set[str] = set()
-        """The networks in which claims share addresses, and it matters how much each weighs."""
+        self._deps = deps
+        self._kube = deps.kube
+        self._planner = planner
+        self._ownership = ownership
+        self._slices = slices
+        self._seal = seal
+        self._slice_pools = slice_pools
+        self._assignments: dict[SliceTableKey, SliceAssignment] = {}
+        self._conflicting: set[str] = set()
+        """Networks with overlapping slices, in which the rank of each matters."""
 
-    def meters(self) -> dict[tuple[str, str], SliceMetrics]:
-        """Tell how each table is, by its network and range."""
+    def metrics(self) -> dict[tuple[str, str], SliceMetrics]:
+        """Return the metrics of each slice table by network and range."""
         return {
             (key.network, str(key.range)): SliceMetrics(
-                held=len(table.assigned),
-                nodes_waiting=len(table.waiting),
-                moving=len(table.outdated),
-                disputed=len(table.conflicts),
+                assigned=len(assignment.assigned),
+                nodes_waiting=len(assignment.waiting),
+                resizing=len(assignment.outdated),
+                conflicts=len(assignment.conflicts),
             )
-            for key, table in self._tables.items()
+            for key, assignment in self._assignments.items()
         }
 
-    def foresaw(self, claim: OwnedSlice) -> bool:
-        """Tell whether a claim is as the tables have it, so that they would be the same with it and without."""
-        return claim.network not in self._contested and self._has(claim.network, claim.holding(None))
+    def expected(self, owned: OwnedSlice) -> bool:
+        """Return whether a slice is as the assignments have it, so that it does not change them."""
+        return owned.network not in self._conflicting and self._is_assigned(owned.network, owned.held_slice(None))
 
     async def reconcile(self, network: str) -> bool:
-        """Decide anew who has which slice, write it down, and have it offered, unless something came in between."""
-        networks = self._plans.networks
-        plans = self._planned(network)
-        await self._shared.shut(network, self._cut(network))
-        claims = self._claims.of_network(network)
-        kept = undisputed(claims)
-        nodes, in_use = self._joined(network), self._in_use(network, kept)
-        names = {plan.key: [name for name, key in networks.slice_pools.items() if key == plan.key] for plan in plans}
-        tables = {
-            plan.key: assign_slices(
-                plan,
-                nodes=[LiveNode(node.metadata.name, node.metadata.uid) for node in nodes.values()],
-                in_use=in_use,
-                previous=self._before(plan, names[plan.key]),
-            )
-            for plan in plans
+        """Assign the slices of a network, publish and offer them. Returns False if ownership changed meanwhile."""
+        plan, tables = self._planner.plan, self._tables(network)
+        names = {table.key: [name for name, key in plan.slice_pools.items() if key == table.key] for table in tables}
+        await self._seal.seal(network, self._sliced_ranges(network))
+        owned = self._ownership.by_network(network)
+        kept = without_conflicts(owned)
+        nodes, in_use = self._identified_nodes(network), self._in_use(network, kept)
+        assignments = {table.key: self._assign(table, names[table.key], nodes, in_use) for table in tables}
+        desired = {
+            each.name: each for key, assignment in assignments.items() for each in _desired(key, assignment, nodes)
         }
-        offers = {offer.place.name: offer for key, table in tables.items() for offer in _offers(key, table, nodes)}
-        self._offers.drop(network, offers)
-        for plan in plans:
-            self._tell(plan, tables[plan.key], self._tables.get(plan.key), nodes)
-        self._tables |= tables
-        self._contested.discard(network)
-        if len(kept) < len(claims) or any(table.conflicts for table in tables.values()):
-            self._contested.add(network)
-        for key, table in tables.items():
+        self._slices.begin_assignment(network, desired)
+        for table in tables:
+            self._report(table, assignments[table.key], self._assignments.get(table.key), nodes)
+        self._assignments |= assignments
+        self._conflicting.discard(network)
+        if len(kept) < len(owned) or any(assignment.conflicts for assignment in assignments.values()):
+            self._conflicting.add(network)
+        for key, assignment in assignments.items():
             for name in names[key]:
-                await self._publish(name, key, table)
-        if not self._still(network, in_use):
+                await self._publish(name, key, assignment)
+        if not self._is_unchanged(network, in_use):
             return False
-        self._offers.want(network, offers)
-        await self._shared.open(network, but=self._cut(network))
-        await self._clear(network, tables)
+        self._slices.set_desired(network, desired)
+        await self._seal.unseal(network, keep=self._sliced_ranges(network))
+        await self._delete_unused(network, assignments)
         return True
 
-    def _planned(self, network: str) -> list[SliceTablePlan]:
-        return [plan for plan in self._plans.networks.tables if plan.key.network == network]
+    def _assign(
+        self, table: SliceTablePlan, names: Collection[str], nodes: dict[str, Node], in_use: Collection[HeldSlice]
+    ) -> SliceAssignment:
+        live = [LiveNode(node.metadata.name, node.metadata.uid) for node in nodes.values()]
+        return assign_slices(table, nodes=live, in_use=in_use, previous=self._previous(table, names))
 
-    def _cut(self, network: str) -> list[Prefix]:
-        """List the ranges of which nodes have slices, or are to have some."""
-        planned = (plan.key.range for plan in self._planned(network))
-        claimed = (range_ for claim in self._claims.of_network(network) for range_ in (claim.range, claim.slice))
-        return _widest((*planned, *claimed))
+    def _tables(self, network: str) -> list[SliceTablePlan]:
+        return [table for table in self._planner.plan.tables if table.key.network == network]
 
-    def _still(self, network: str, in_use: Collection[HeldSlice]) -> bool:
-        """Tell whether what was in use is, and nothing else but what the tables have."""
-        now, before = set(self._in_use(network, undisputed(self._claims.of_network(network)))), set(in_use)
-        return before <= now and all(self._has(network, each) for each in now - before)
+    def _sliced_ranges(self, network: str) -> list[Prefix]:
+        """Return the ranges of which nodes have slices, or will have."""
+        planned = (table.key.range for table in self._tables(network))
+        owned = (range_ for each in self._ownership.by_network(network) for range_ in (each.range, each.slice))
+        return _widest((*planned, *owned))
 
-    def _has(self, network: str, holding: HeldSlice) -> bool:
-        node = self._ground.nodes.get(holding.node)
-        if node is None or node.metadata.uid != holding.uid:
+    def _is_unchanged(self, network: str, in_use: Collection[HeldSlice]) -> bool:
+        """Return whether the same slices are in use as before, except for what the assignments expect."""
+        now = set(self._in_use(network, without_conflicts(self._ownership.by_network(network))))
+        before = set(in_use)
+        return before <= now and all(self._is_assigned(network, each) for each in now - before)
+
+    def _is_assigned(self, network: str, held: HeldSlice) -> bool:
+        node = self._deps.nodes.get(held.node)
+        if node is None or node.metadata.uid != held.uid:
             return False
-        tables = (table for key, table in self._tables.items() if key.network == network)
-        return any(table.assigned.get(holding.node) == holding.slice for table in tables)
+        assignments = (each for key, each in self._assignments.items() if key.network == network)
+        return any(each.assigned.get(held.node) == held.slice for each in assignments)
 
-    def _joined(self, network: str) -> dict[str, Node]:
-        """List the Nodes in the order in which they joined; not those of which it is still to be told who they are."""
-        there = sorted(
-            self._ground.nodes.values(), key=lambda node: (node.metadata.creation_timestamp or "", node.metadata.name)
+    def _identified_nodes(self, network: str) -> dict[str, Node]:
+        """Return the Nodes in the order in which they joined, without those whose identity is not known yet."""
+        nodes = sorted(
+            self._deps.nodes.values(), key=lambda node: (node.metadata.creation_timestamp or "", node.metadata.name)
         )
-        return {node.metadata.name: node for node in there if node.boot_id or not self._is_back(node, network)}
+        return {node.metadata.name: node for node in nodes if node.boot_id or not self._may_be_same(node, network)}
 
-    def _is_back(self, node: Node, network: str) -> bool:
-        """Tell whether an earlier Node of this name has a slice that its machine may be using."""
+    def _may_be_same(self, node: Node, network: str) -> bool:
+        """Return whether a former Node of this name has a slice that the machine may be using."""
         return any(
-            claim.boot and claim.network == network and claim.uid != node.metadata.uid
-            for claim in self._claims.of_node(node.metadata.name)
+            owned.boot_id and owned.network == network and owned.node_uid != node.metadata.uid
+            for owned in self._ownership.by_node(node.metadata.name)
         )
 
-    def _in_use(self, network: str, claims: Iterable[OwnedSlice]) -> list[HeldSlice]:
-        """List what may be in use: what is claimed, and what others have taken."""
-        nodes = self._ground.nodes
-        ours = [claim.holding(nodes.get(claim.node)) for claim in claims]
-        if not self._claims.strangers:
+    def _in_use(self, network: str, owned: Iterable[OwnedSlice]) -> list[HeldSlice]:
+        """Return what may be in use: owned slices, and what third parties allocated."""
+        nodes = self._deps.nodes
+        ours = [each.held_slice(nodes.get(each.node)) for each in owned]
+        pools = self._ownership.unowned_pools.values()
+        if not pools:
             return ours
-        theirs = slices_in_use(self._claims.strangers.values(), leased=(), known=self._plans.known(network))
-        shared = self._shared.of(network, [plan.key.range for plan in self._planned(network)])
-        return [*ours, *theirs.get(network, ()), *allocated_in_shared_pools(shared)]
+        third_party = slices_in_use(pools, leased=(), known=self._planner.known_names(network))
+        shared = self._seal.overlapping(network, [table.key.range for table in self._tables(network)])
+        return [*ours, *third_party.get(network, ()), *allocated_in_shared_pools(shared)]
 
-    def _before(self, plan: SliceTablePlan, names: Collection[str]) -> SliceAssignment | None:
-        """Find the table as it was: the last one, or what a NodeSlicePool shows, perhaps of another range or size."""
-        shown = next((pool for name in names if (pool := self._shown.get(name))), None)
-        if plan.key in self._tables or shown is None:
-            return self._tables.get(plan.key)
-        return read_assignment(shown, plan.layout, waiting=waiting_in(shown))
+    def _previous(self, table: SliceTablePlan, names: Collection[str]) -> SliceAssignment | None:
+        """Return the last assignment, or what a NodeSlicePool shows, perhaps of another range or size."""
+        pool = next(filter(None, map(self._slice_pools.get, names)), None)
+        if table.key in self._assignments or pool is None:
+            return self._assignments.get(table.key)
+        return read_assignment(pool, table.layout, waiting=waiting_nodes(pool))
 
-    async def _publish(self, name: str, key: SliceTableKey, table: SliceAssignment) -> None:
-        """Have a NodeSlicePool show a table."""
-        pool, namespace = self._shown.get(name), self._ground.namespace
-        wanted = shown_table(key, table, before=pool, now=self._ground.clock.wall())
+    async def _publish(self, name: str, key: SliceTableKey, assignment: SliceAssignment) -> None:
+        """Write an assignment to a NodeSlicePool, unless it is there."""
+        pool, namespace = self._slice_pools.get(name), self._deps.namespace
+        wanted = build_slice_pool(key, assignment, before=pool, now=self._deps.clock.wall())
         if pool is None:
-            notes = {each: value for each, value in wanted["metadata"]["annotations"].items() if value is not None}
-            meta = {"name": name, "namespace": namespace, "annotations": notes}
-            self._shown.note(await self._kube.create(NODE_SLICE_POOLS, {**wanted, "metadata": meta}))
-        elif not shows(pool, wanted):
+            annotations = {
+                each: value for each, value in wanted["metadata"]["annotations"].items() if value is not None
+            }
+            meta = {"name": name, "namespace": namespace, "annotations": annotations}
+            self._slice_pools.put(await self._kube.create(NODE_SLICE_POOLS, {**wanted, "metadata": meta}))
+        elif not slice_pool_is_current(pool, wanted):
             version = pool.metadata.resource_version
-            self._shown.note(
+            self._slice_pools.put(
                 await self._kube.merge_patch(NODE_SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
             )
 
-    async def _clear(self, network: str, tables: Collection[SliceTableKey]) -> None:
-        """Forget the tables that nobody asks for; their NodeSlicePools stay for as long as a node has a slice."""
-        for key in [each for each in self._tables if each.network == network and each not in tables]:
-            del self._tables[key]
-        slices = [claim.slice for claim in self._claims.of_network(network)]
-        for shown in self._ground.mirrors.tables.cache.values():
-            was = key_of(shown)
-            if was is None or was.network != network or shown.metadata.name in self._plans.networks.slice_pools:
+    async def _delete_unused(self, network: str, assignments: Collection[SliceTableKey]) -> None:
+        """Drop assignments that no NAD needs; their NodeSlicePools stay as long as a node has a slice."""
+        for key in [each for each in self._assignments if each.network == network and each not in assignments]:
+            del self._assignments[key]
+        slices = [owned.slice for owned in self._ownership.by_network(network)]
+        for pool in self._deps.informers.slice_pools.cache.values():
+            table = table_key(pool)
+            if table is None or table.network != network or pool.metadata.name in self._planner.plan.slice_pools:
                 continue
-            if not any(was.range.range.overlaps(each.range) for each in slices):
-                await self._shown.end(self._kube, shown)
+            if not any(table.range.range.overlaps(each.range) for each in slices):
+                await self._slice_pools.delete(self._kube, pool)
 
-    def _tell(
-        self, plan: SliceTablePlan, table: SliceAssignment, before: SliceAssignment | None, nodes: dict[str, Node]
+    def _report(
+        self,
+        table: SliceTablePlan,
+        assignment: SliceAssignment,
+        before: SliceAssignment | None,
+        nodes: dict[str, Node],
     ) -> None:
-        """Say who waits, and who shares addresses, when that is news."""
-        waited = before.waiting if before else ()
-        if table.waiting and table.waiting != waited:
-            for definition in self._definitions(plan):
-                self._ground.telling.short(definition, shortage(plan.key, table))
-            for name in [each for each in table.waiting if each not in waited]:
-                self._ground.telling.waits(nodes[name], plan.key)
-        if table.withheld > (before.withheld if before else 0):
-            for definition in self._definitions(plan):
-                self._ground.telling.kept_back(definition, kept_back(plan.key, table))
-        if before is None or table.conflicts != before.conflicts:
-            for one, other in table.conflicts:
-                self._say_disputed(plan.key, one, other)
-                self._say_disputed(plan.key, other, one)
+        """Record Events about waiting nodes, withheld slices and conflicts that are new."""
+        events, waited = self._deps.events, before.waiting if before else ()
+        if assignment.waiting and assignment.waiting != waited:
+            for nad in self._nads(table):
+                events.insufficient_slices(nad, shortage_message(table.key, assignment))
+            for name in [each for each in assignment.waiting if each not in waited]:
+                events.no_free_slice(nodes[name], table.key)
+        if assignment.withheld > (before.withheld if before else 0):
+            for nad in self._nads(table):
+                events.slices_withheld(nad, withheld_message(table.key, assignment))
+        if before is None or assignment.conflicts != before.conflicts:
+            for one, other in assignment.conflicts:
+                self._report_conflict(table.key, one, other)
+                self._report_conflict(table.key, other, one)
 
-    def _definitions(self, plan: SliceTablePlan) -> list[NetworkAttachmentDefinition]:
-        return list(filter(None, map(self._ground.mirrors.attachments.get, plan.nads)))
+    def _nads(self, table: SliceTablePlan) -> list[NetworkAttachmentDefinition]:
+        return list(filter(None, map(self._deps.informers.nads.get, table.nads)))
 
-    def _say_disputed(self, key: SliceTableKey, one: HeldSlice, other: HeldSlice) -> None:
+    def _report_conflict(self, key: SliceTableKey, one: HeldSlice, other: HeldSlice) -> None:
         names = [PoolIdentifier(range=each.slice, network=key.network, node=each.node).name for each in (one, other)]
-        pool = self._claims.pools.get(names[0]) if one.node else None
+        pool = self._ownership.pools.get(names[0]) if one.node else None
         if pool is not None:
-            shared = f"{other.slice.at(0)} in a pool that all nodes share"
-            self._ground.telling.disputed(pool, names[1] if other.node else shared)
+            shared = f"{other.slice.at(0)} in a shared pool"
+            self._deps.events.slice_conflict(pool, names[1] if other.node else shared)
 
 
-def _offers(key: SliceTableKey, table: SliceAssignment, nodes: dict[str, Node]) -> list[DesiredSlice]:
-    """Write down what a table gives to whom; a node whose name leaves no room for a pool's gets nothing."""
-    disputed = {(each.slice, each.node) for pair in table.conflicts for each in pair}
-    offers = (
+def _desired(key: SliceTableKey, assignment: SliceAssignment, nodes: dict[str, Node]) -> list[DesiredSlice]:
+    """Return the slices of an assignment; a node whose name is too long for an IPPool's name gets none."""
+    conflicting = {(each.slice, each.node) for pair in assignment.conflicts for each in pair}
+    desired = (
         DesiredSlice(
-            place=PoolIdentifier(range=slice_, network=key.network, node=node),
-            uid=nodes[node].metadata.uid,
+            identifier=PoolIdentifier(range=slice_, network=key.network, node=node),
+            node_uid=nodes[node].metadata.uid,
             range=key.range,
-            leave=_why(table, slice_),
-            disputed=(slice_, node) in disputed,
+            return_reason=_return_reason(assignment, slice_),
+            conflicting=(slice_, node) in conflicting,
         )
-        for node, slice_ in table.assigned.items()
+        for node, slice_ in assignment.assigned.items()
     )
-    return [offer for offer in offers if _can_be_named(offer.place)]
+    return [each for each in desired if _has_valid_name(each)]
 
 
 def _widest(ranges: Iterable[Prefix]) -> list[Prefix]:
-    """Leave out what is within another: slices within their range."""
+    """Leave out ranges that are within another, such as slices within their range."""
     widest: list[Prefix] = []
     for each in sorted(set(ranges)):
         if not widest or not widest[-1].range.overlaps(each.range):
@@ -243,14 +257,15 @@ def _widest(ranges: Iterable[Prefix]) -> list[Prefix]:
     return widest
 
 
-def _can_be_named(place: PoolIdentifier) -> bool:
+def _has_valid_name(desired: DesiredSlice) -> bool:
     try:
-        return bool(place.name)
+        return bool(desired.name)
     except InvalidInput as error:
-        _log.warning("node %s gets no slice: %s", place.node, error)
+        log.warning("no valid IPPool name, node gets no slice", node=desired.identifier.node, error=error)
         return False
 
 
-def _why(table: SliceAssignment, slice_: Prefix) -> str:
-    """Say why a slice is asked back; nothing when it fits."""
-    return "" if table.layout.contains(slice_) else f"{table.layout.range} is cut into slices of /{table.layout.length} now"
+def _return_reason(assignment: SliceAssignment, slice_: Prefix) -> str:
+    """Return why a slice does not fit the layout, or an empty string."""
+    layout = assignment.layout
+    return "" if layout.contains(slice_) else f"{layout.range} is now divided into slices of /{layout.length}"

@@ -1,4 +1,4 @@
-"""IPPools, Leases and NodeSlicePools as they are written."""
+"""IPPools, Leases and NodeSlicePools as the controller writes them. Pure."""
 
 from typing import Any
 
@@ -18,135 +18,149 @@ from podpool.api.whereabouts import (
     NodeSlicePool,
     NodeSlicePoolStatus,
 )
+from podpool.controller.events import INSUFFICIENT_SLICES
 from podpool.core.ranges import Prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.whereabouts.network_plan import SliceTableKey
 from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.slice_assignment import SliceAssignment, slice_allocations
 
-SHORT = "SlicesShort"
-"""The condition of a NodeSlicePool that has more nodes than slices."""
-LARGEST_NOTE = 200_000
-"""Bytes of waiting nodes in an annotation; all annotations of an object may have 256 KiB."""
+MAX_WAITING_BYTES = 200_000
+"""Bytes of waiting nodes in an annotation; all annotations of an object together may have 256 KiB."""
 
 
 class DesiredSlice(msgspec.Struct, frozen=True, kw_only=True):
     """A slice that a node should have."""
 
-    place: PoolIdentifier
+    identifier: PoolIdentifier
     """Its range is the slice."""
-    uid: str
+    node_uid: str
     range: Prefix
-    """The range that the slice is of."""
-    leave: str = ""
-    """Why it is asked back."""
-    disputed: bool = False
-    """Another may use addresses of it: nobody is given it who has it not."""
+    """The whole range that the slice is a part of."""
+    return_reason: str = ""
+    """Why the node is asked to return it; empty if it is not."""
+    conflicting: bool = False
+    """Another node may use addresses of it: it is not offered to a node that does not hold it."""
+
+    @property
+    def name(self) -> str:
+        """The name of its IPPool and Lease."""
+        return self.identifier.name
 
     @property
     def labels(self) -> dict[str, str]:
-        """What its agent finds it by."""
-        return {NODE_UID_LABEL: self.uid}
+        """Labels of IPPool and Lease, by which the agent finds them."""
+        return {NODE_UID_LABEL: self.node_uid}
 
     @property
-    def notes(self) -> dict[str, str]:
-        """What IPPool and Lease have in common."""
+    def annotations(self) -> dict[str, str]:
+        """Annotations of both IPPool and Lease."""
         return {
-            NODE_ANNOTATION: self.place.node,
-            NETWORK_ANNOTATION: self.place.network,
+            NODE_ANNOTATION: self.identifier.node,
+            NETWORK_ANNOTATION: self.identifier.network,
             RANGE_ANNOTATION: str(self.range),
         }
 
+    @property
+    def lease_annotations(self) -> dict[str, str]:
+        """Annotations of the Lease."""
+        return {**self.annotations, SLICE_ANNOTATION: str(self.identifier.range)}
 
-def pool_for(offer: DesiredSlice, *, namespace: str) -> IPPool:
-    """Write the IPPool of a slice, without entries."""
-    notes = offer.notes | ({RETURN_ANNOTATION: offer.leave} if offer.leave else {})
-    meta = ObjectMeta(name=offer.place.name, namespace=namespace, labels=offer.labels, annotations=notes)
-    spec = IPPoolSpec(range=str(offer.place.range))
+
+def build_pool(desired: DesiredSlice, *, namespace: str) -> IPPool:
+    """Return the IPPool of a slice, without allocations."""
+    annotations = desired.annotations | ({RETURN_ANNOTATION: desired.return_reason} if desired.return_reason else {})
+    meta = ObjectMeta(name=desired.name, namespace=namespace, labels=desired.labels, annotations=annotations)
+    spec = IPPoolSpec(range=str(desired.identifier.range))
     return IPPool(api_version=IP_POOLS.api_version, kind=IP_POOLS.kind, metadata=meta, spec=spec)
 
 
-def lease_for(offer: DesiredSlice, *, namespace: str) -> Lease:
-    """Write the Lease with which a slice is offered: nobody holds it."""
-    notes = offer.notes | {SLICE_ANNOTATION: str(offer.place.range)}
-    meta = ObjectMeta(name=offer.place.lease, namespace=namespace, labels=offer.labels, annotations=notes)
+def build_lease(desired: DesiredSlice, *, namespace: str) -> Lease:
+    """Return the Lease that offers a slice: it has no holder."""
+    meta = ObjectMeta(
+        name=desired.identifier.lease,
+        namespace=namespace,
+        labels=desired.labels,
+        annotations=desired.lease_annotations,
+    )
     return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=meta)
 
 
-def shortage(key: SliceTableKey, table: SliceAssignment) -> str:
-    """Say that there are more nodes than slices, and what to do; nothing when there are enough."""
-    if not table.waiting:
+def shortage_message(key: SliceTableKey, assignment: SliceAssignment) -> str:
+    """Return how many nodes wait for a slice and what to do, or an empty string."""
+    if not assignment.waiting:
         return ""
-    cure = kept_back(key, table) or "use a larger range or a smaller node_slice_size"
+    remedy = withheld_message(key, assignment) or "use a larger range or a smaller node_slice_size"
     return (
-        f"{len(table.waiting)} nodes wait for a slice of {key.range}, which has {len(table.assigned)}: {cure}; "
-        f"the annotation {WAITING_ANNOTATION} of the NodeSlicePool names them"
+        f"{len(assignment.waiting)} nodes wait for a slice of {key.range}, which has {len(assignment.assigned)}:"
+        f" {remedy}; the annotation {WAITING_ANNOTATION} of the NodeSlicePool lists them"
     )
 
 
-def kept_back(key: SliceTableKey, table: SliceAssignment) -> str:
-    """Say that slices are nobody's because of addresses that Pods have from the whole range; nothing without any."""
-    if not table.withheld:
+def withheld_message(key: SliceTableKey, assignment: SliceAssignment) -> str:
+    """Return how many slices are withheld because of addresses of the shared range, or an empty string."""
+    if not assignment.withheld:
         return ""
     return (
-        f"{len(table.shared)} addresses of {key.range} are in use from before it was cut: {table.withheld} slices"
-        " with them are given to nobody until those Pods are gone"
+        f"{len(assignment.shared)} addresses of {key.range} are in use from before it was divided into slices:"
+        f" {assignment.withheld} slices that contain them are not assigned until those Pods are deleted"
     )
 
 
-def shown_table(
-    key: SliceTableKey, table: SliceAssignment, *, before: NodeSlicePool | None, now: float
+def build_slice_pool(
+    key: SliceTableKey, assignment: SliceAssignment, *, before: NodeSlicePool | None, now: float
 ) -> dict[str, Any]:
-    """Write what a NodeSlicePool shows of a table."""
+    """Return the patch that makes a NodeSlicePool show an assignment."""
     return {
         "metadata": {
-            "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting(table) or None},
+            "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting_text(assignment) or None},
         },
-        "spec": {"range": str(key.range), "sliceSize": f"/{table.layout.length}"},
+        "spec": {"range": str(key.range), "sliceSize": f"/{assignment.layout.length}"},
         "status": msgspec.to_builtins(
             NodeSlicePoolStatus(
-                allocations=slice_allocations(table), conditions=_conditions(key, table, before=before, now=now)
+                allocations=slice_allocations(assignment),
+                conditions=_conditions(key, assignment, before=before, now=now),
             )
         ),
     }
 
 
-def shows(pool: NodeSlicePool, wanted: dict[str, Any]) -> bool:
-    """Tell whether a NodeSlicePool shows a table as it should. Its condition says what an annotation says too.
+def slice_pool_is_current(pool: NodeSlicePool, wanted: dict[str, Any]) -> bool:
+    """Return whether a NodeSlicePool shows an assignment. The condition is not compared: an annotation has the same.
 
-    Whereabouts' own definition of the kind has no conditions, and a server that has that one drops them.
+    Whereabouts' own CRD has no conditions, and an API server with that CRD drops them.
     """
-    notes = pool.metadata.annotations
+    annotations = pool.metadata.annotations
     return (
-        all(notes.get(each) == value for each, value in wanted["metadata"]["annotations"].items())
+        all(annotations.get(each) == value for each, value in wanted["metadata"]["annotations"].items())
         and msgspec.to_builtins(pool.spec) == wanted["spec"]
         and msgspec.to_builtins(pool.status.allocations) == wanted["status"]["allocations"]
     )
 
 
-def waiting_in(pool: NodeSlicePool) -> tuple[str, ...]:
-    """Read which nodes wait, longest waiting first."""
+def waiting_nodes(pool: NodeSlicePool) -> tuple[str, ...]:
+    """Return the nodes that wait for a slice, the longest waiting first."""
     return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
 
 
 def _conditions(
-    key: SliceTableKey, table: SliceAssignment, *, before: NodeSlicePool | None, now: float
+    key: SliceTableKey, assignment: SliceAssignment, *, before: NodeSlicePool | None, now: float
 ) -> tuple[Condition, ...]:
-    """Say whether there are enough slices, and since when; what others say stays."""
+    """Return the conditions with InsufficientSlices set; others are kept."""
     known = before.status.conditions if before and before.status.conditions is not msgspec.UNSET else ()
-    last = next((each for each in known if each.type == SHORT), Condition())
-    status = str(bool(table.waiting))
-    told = Condition(
-        type=SHORT,
+    last = next((each for each in known if each.type == INSUFFICIENT_SLICES), Condition())
+    status = str(bool(assignment.waiting))
+    condition = Condition(
+        type=INSUFFICIENT_SLICES,
         status=status,
-        reason="MoreNodesThanSlices" if table.waiting else "Enough",
-        message=shortage(key, table),
+        reason="MoreNodesThanSlices" if assignment.waiting else "Sufficient",
+        message=shortage_message(key, assignment),
         last_transition_time=last.last_transition_time if last.status == status else rfc3339(now),
     )
-    return (*(each for each in known if each.type != SHORT), told)
+    return (*(each for each in known if each.type != INSUFFICIENT_SLICES), condition)
 
 
-def _waiting(table: SliceAssignment) -> str:
-    """List who waits; of very many those who have waited longest."""
-    text = " ".join(table.waiting)
-    return text if len(text) <= LARGEST_NOTE else text[:LARGEST_NOTE].rpartition(" ")[0]
+def _waiting_text(assignment: SliceAssignment) -> str:
+    """Return the waiting nodes; if they are too many, those that have waited longest."""
+    text = " ".join(assignment.waiting)
+    return text if len(text) <= MAX_WAITING_BYTES else text[:MAX_WAITING_BYTES].rpartition(" ")[0]

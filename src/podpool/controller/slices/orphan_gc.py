@@ -1,22 +1,22 @@
-"""Entries and reservations of Pods that are gone, in pools that all nodes share.
+"""Orphan GC of shared pools: releases allocations and reservations of deleted or finished Pods.
 
-What must hold: what is released was there, and its Pod was not, in two consistent looks at least a minute apart; the
-patch tests the entry that was seen, a reservation is deleted by its UID. Where nothing is suspicious by what a cache
-shows, nothing else is read.
+Invariant: what is released was there, and its Pod was not, in two quorum reads at least a minute apart. The patch tests
+the allocation that was read, and a reservation is deleted by its UID. If caches show nothing suspicious, nothing else
+is read.
 """
 
 import asyncio
-import logging
 
 from podpool.api.builtin import FINISHED, PODS
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import PodpoolError
+from podpool.core.two_observations import OBSERVATION_INTERVAL
 from podpool.kube.errors import ApiConflict, ApiInvalid, ApiNotFound
+from podpool.runtime.logging import get_logger
 from podpool.whereabouts.ippool import allocation_patch
 from podpool.whereabouts.orphan_gc import (
-    MIN_INTERVAL,
     GcSnapshot,
     ObservedPod,
     OrphanedEntry,
@@ -25,56 +25,56 @@ from podpool.whereabouts.orphan_gc import (
     referenced_pods,
 )
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class IPPoolOrphanGC:
-    """Looks at shared pools every minute."""
+    """Scans shared pools every minute."""
 
-    def __init__(self, ground: SliceDeps, claims: SliceOwnership) -> None:
-        self._ground = ground
-        self._kube = ground.kube
-        self._claims = claims
-        self._first: GcSnapshot | None = None
+    def __init__(self, deps: SliceDeps, ownership: SliceOwnership) -> None:
+        self._deps = deps
+        self._kube = deps.kube
+        self._ownership = ownership
+        self._last: GcSnapshot | None = None
 
     async def run(self) -> None:
-        """GcSnapshot now and then."""
+        """Scan until cancelled."""
         while True:
-            with self._ground.metrics.working("sweep"):
+            with self._deps.metrics.measure("orphan_gc"):
                 try:
-                    await self.look()
+                    await self.scan()
                 except PodpoolError as error:
-                    self._ground.metrics.errors.labels("sweep").inc()
-                    _log.info("shared pools are looked at later: %s", error)
-            await asyncio.sleep(MIN_INTERVAL)
+                    self._deps.metrics.errors.labels("orphan_gc").inc()
+                    log.info("orphan GC of shared pools failed, retrying", error=error)
+            await asyncio.sleep(OBSERVATION_INTERVAL)
 
-    async def look(self) -> None:
-        """Note what seems to be left behind, and release what was left behind a minute ago already."""
-        if not await self._is_suspicious():
-            self._first = None
+    async def scan(self) -> None:
+        """Read a snapshot, and release what it and the last one show as orphaned."""
+        if not await self._has_candidates():
+            self._last = None
             return
-        first, self._first = self._first, await self._read()
+        first, second = self._last, await self._read()
+        self._last = second
         if first is None:
             return
-        second = self._first
-        found = orphaned_entries(first, second)
-        for name in dict.fromkeys(each.pool for each in found):
-            await self._release(name, [each for each in found if each.pool == name])
+        orphans = orphaned_entries(first, second)
+        for name in dict.fromkeys(each.pool for each in orphans):
+            await self._release(name, [each for each in orphans if each.pool == name])
         for reservation in orphaned_reservations(first, second):
-            await self._unreserve(reservation.metadata.name, reservation.metadata.uid)
+            await self._delete_reservation(reservation.metadata.name, reservation.metadata.uid)
 
-    async def _is_suspicious(self) -> bool:
-        """Tell whether there is an entry or a reservation that could be released, and whose Pod is not to be seen."""
-        reserved = await self._kube.list(IP_RESERVATIONS, namespace=self._ground.namespace, cached=True)
-        named = referenced_pods(self._claims.strangers.values(), reserved.items)
-        if not named:
+    async def _has_candidates(self) -> bool:
+        """Return whether caches show an allocation or a reservation without a running Pod."""
+        reserved = await self._kube.list(IP_RESERVATIONS, namespace=self._deps.namespace, cached=True)
+        referenced = referenced_pods(self._ownership.unowned_pools.values(), reserved.items)
+        if not referenced:
             return False
         pods = (await self._kube.list(PODS, cached=True)).items
-        return not named <= {pod.key for pod in pods if pod.status.phase not in FINISHED}
+        return not referenced <= {pod.key for pod in pods if pod.status.phase not in FINISHED}
 
     async def _read(self) -> GcSnapshot:
-        """GcSnapshot at everything on quorum reads, Pods last: whatever is found was there when they were looked for."""
-        at, namespace = asyncio.get_running_loop().time(), self._ground.namespace
+        """Read a snapshot with quorum reads; Pods last, so that every allocation in it is older than the Pods."""
+        at, namespace = asyncio.get_running_loop().time(), self._deps.namespace
         pools = (await self._kube.list(IP_POOLS, namespace=namespace)).items
         reservations = (await self._kube.list(IP_RESERVATIONS, namespace=namespace)).items
         pods = (await self._kube.list(PODS)).items
@@ -85,25 +85,25 @@ class IPPoolOrphanGC:
             pods={pod.key: ObservedPod(finished=pod.status.phase in FINISHED) for pod in pods},
         )
 
-    async def _release(self, name: str, found: list[OrphanedEntry]) -> None:
-        """Take entries out of a pool in one patch; one by one, when one of them is another's by now."""
+    async def _release(self, name: str, orphans: list[OrphanedEntry]) -> None:
+        """Remove allocations from a pool in one patch; one by one if one of them has changed."""
         try:
             pool = await self._kube.json_patch(
-                IP_POOLS, name, allocation_patch(each.change for each in found), namespace=self._ground.namespace
+                IP_POOLS, name, allocation_patch(each.change for each in orphans), namespace=self._deps.namespace
             )
         except (ApiInvalid, ApiConflict, ApiNotFound) as error:
-            _log.info("pool %s has changed: %s", name, error)
-            if len(found) > 1:
-                for each in found:
+            log.info("IPPool has changed, orphans not released", pool=name, error=error)
+            if len(orphans) > 1:
+                for each in orphans:
                     await self._release(name, [each])
             return
-        _log.warning("pool %s: %d entries of Pods that are gone are released", name, len(found))
-        self._ground.metrics.mended.labels("entry").inc(len(found))
-        self._ground.telling.swept(pool, entries=len(found))
+        log.info("orphaned allocations released", pool=name, count=len(orphans))
+        self._deps.metrics.orphans.labels("allocation").inc(len(orphans))
+        self._deps.events.orphans_released(pool, count=len(orphans))
 
-    async def _unreserve(self, name: str, uid: str) -> None:
+    async def _delete_reservation(self, name: str, uid: str) -> None:
         try:
-            await self._kube.delete(IP_RESERVATIONS, name, namespace=self._ground.namespace, uid=uid)
+            await self._kube.delete(IP_RESERVATIONS, name, namespace=self._deps.namespace, uid=uid)
         except (ApiConflict, ApiNotFound):
             return
-        self._ground.metrics.mended.labels("reservation").inc()
+        self._deps.metrics.orphans.labels("reservation").inc()

@@ -1,12 +1,12 @@
-"""Who may be using which slice: every IPPool of a node with the Lease of its name, as one claim, or an agent's word.
+"""Which node owns which slice: an index over the IPPools and Leases of nodes, and over slices that agents report.
 
-What must hold: a slice counts as a node's from before its IPPool is there until Lease and IPPool are gone, and for as
-long as its agent says that Pods have addresses of it. A node that was deleted and registered again in the same boot is
-the node that it was.
+Invariant: a slice belongs to a node from before its IPPool is created until Lease and IPPool are deleted, and as long
+as its agent reports that Pods use addresses of it. A Node that was registered again in the same boot is the same node.
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 
 import msgspec
 
@@ -31,192 +31,209 @@ from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.slice_assignment import HeldSlice
 
 
+class LeaseState(Enum):
+    """State of a slice's Lease.
+
+    | from | to | by |
+    |---|---|---|
+    | ABSENT | OFFERED | the controller creates the Lease |
+    | OFFERED | SIGNED | the agent sets holder, boot ID and signature; it assigns no address yet |
+    | SIGNED | AGREED | the controller copies the signature; the agent assigns addresses |
+    | AGREED | SIGNED | the agent signs again |
+    | SIGNED, AGREED | RETURNED | the agent clears the holder, and never takes this Lease again |
+    | OFFERED, RETURNED | ABSENT | the controller deletes the Lease |
+    | SIGNED, AGREED | ABSENT | node GC deletes the Lease |
+    """
+
+    ABSENT = "absent"
+    OFFERED = "offered"
+    SIGNED = "signed"
+    AGREED = "agreed"
+    RETURNED = "returned"
+
+    @property
+    def has_holder(self) -> bool:
+        """Whether an agent holds the Lease."""
+        return self in {LeaseState.SIGNED, LeaseState.AGREED}
+
+
 class OwnedSlice(msgspec.Struct, frozen=True, kw_only=True):
-    """An IPPool and a Lease of one name, of which one may be missing; or both, where an agent has lost them."""
+    """An IPPool and a Lease of one name, either of which may be missing; or a slice that only an agent reports."""
 
     name: str
     network: str
     range: Prefix
-    """The whole range that the slice is of, as it was last known to be."""
+    """The whole range that the slice is a part of, as last known."""
     slice: Prefix
     node: str
-    uid: str
-    """Of the Node that they are labelled with."""
-    boot: str = ""
-    """Of the machine whose agent took it."""
-    pooled: bool = False
-    lease: str = ""
-    """The UID of its Lease, if there is one."""
-    taken: bool = False
-    """That has a holder,"""
-    spent: bool = False
-    """or had one, who handed it back, and takes it never again."""
+    node_uid: str
+    boot_id: str = ""
+    """Boot in which the agent took the slice."""
+    has_pool: bool = False
+    lease_uid: str = ""
+    lease_state: LeaseState = LeaseState.ABSENT
     signature: str = ""
-    granted: str = ""
-    """The signature that was agreed to."""
-    filled: bool = False
-    """Its IPPool has entries."""
-    told: bool = False
-    """An agent says that it lost it, and that Pods have addresses of it."""
-    leave: str = ""
-    """Why it is asked back."""
+    has_allocations: bool = False
+    """Its IPPool has allocations."""
+    reported: bool = False
+    """An agent reports that Pods use addresses of it, and that the Lease is lost."""
+    return_reason: str = ""
+    """Why the node is asked to return it."""
 
     @property
-    def held(self) -> bool:
-        """Tell whether somebody may be using addresses of it, or is about to."""
-        return self.taken or self.filled or self.told
+    def is_held(self) -> bool:
+        """Whether a node uses addresses of it, or may start to."""
+        return self.lease_state.has_holder or self.has_allocations or self.reported
 
     @property
-    def sure(self) -> bool:
-        """Tell whether somebody may be using addresses of it: who has only signed gives none."""
-        return self.shown or self.told
+    def in_use(self) -> bool:
+        """Whether a node may use addresses of it; with a signed Lease that is not agreed it does not."""
+        return self.shown_in_use or self.reported
 
     @property
-    def shown(self) -> bool:
-        """Tell whether IPPool or Lease show that somebody may."""
-        return self.filled or (self.taken and self.signature == self.granted)
+    def shown_in_use(self) -> bool:
+        """Whether IPPool or Lease show that a node may use addresses of it."""
+        return self.has_allocations or self.lease_state is LeaseState.AGREED
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:
-        """Tell how much it weighs against another of the same addresses."""
-        return self.sure, self.taken, bool(self.lease)
+        """Precedence over other slices with the same addresses."""
+        return self.in_use, self.lease_state.has_holder, bool(self.lease_uid)
 
-    def belongs(self, node: Node | None) -> bool:
-        """Tell whether it is this Node's, or of the same boot of the same machine."""
+    def belongs_to(self, node: Node | None) -> bool:
+        """Return whether it is this Node's, or was taken in the same boot of the same machine."""
         if node is None or node.metadata.name != self.node:
             return False
-        return self.uid == node.metadata.uid or (self.boot != "" and self.boot == node.boot_id)
+        return self.node_uid == node.metadata.uid or (self.boot_id != "" and self.boot_id == node.boot_id)
 
-    def holding(self, node: Node | None) -> HeldSlice:
-        """Write it as tables take it, under the UID that the machine has now."""
-        return HeldSlice(self.slice, self.node, node.metadata.uid if node and self.belongs(node) else self.uid)
+    def held_slice(self, node: Node | None) -> HeldSlice:
+        """Return it as input of the assignment, under the UID that the node has now."""
+        return HeldSlice(self.slice, self.node, node.metadata.uid if node and self.belongs_to(node) else self.node_uid)
 
 
-Changed = Callable[[OwnedSlice | None, OwnedSlice | None], None]
-Strange = Callable[[IPPool | None, IPPool | None], None]
+OnSliceChange = Callable[[OwnedSlice | None, OwnedSlice | None], None]
+OnPoolChange = Callable[[IPPool | None, IPPool | None], None]
 
 
 class SliceOwnership:
-    """All claims, by name, by network and by node; in step with what is known of the objects."""
+    """All owned slices, by name, network and node; follows the caches of IPPools and Leases."""
 
-    def __init__(self, mirrors: SliceInformers, *, changed: Changed, strange: Strange) -> None:
-        self.pools = WriteThroughCache(mirrors.pools, changed=self.refresh)
-        self.leases = WriteThroughCache(mirrors.leases, changed=self.refresh)
-        self.strangers: dict[str, IPPool] = {}
-        """Pools by name that belong to no node, or to one that nobody has labelled them with."""
-        self._changed = changed
-        self._strange = strange
-        """Whom to tell that a stranger has changed."""
-        self._told: dict[str, OwnedSlice] = {}
-        """What agents have lost, as they say;"""
-        self._claims: dict[str, OwnedSlice] = {}
-        """and everything."""
-        self._networks: dict[str, dict[str, OwnedSlice]] = {}
-        self._nodes: dict[str, dict[str, OwnedSlice]] = {}
+    def __init__(self, informers: SliceInformers, *, on_change: OnSliceChange, on_unowned_change: OnPoolChange) -> None:
+        self.pools = WriteThroughCache(informers.pools, on_change=self.refresh)
+        self.leases = WriteThroughCache(informers.leases, on_change=self.refresh)
+        self.unowned_pools: dict[str, IPPool] = {}
+        """IPPools by name that all nodes share, or that Whereabouts' plugins created without podpool's labels."""
+        self._on_change = on_change
+        self._on_unowned_change = on_unowned_change
+        self._reported: dict[str, OwnedSlice] = {}
+        """Slices that agents report as lost."""
+        self._slices: dict[str, OwnedSlice] = {}
+        self._by_network: dict[str, dict[str, OwnedSlice]] = {}
+        self._by_node: dict[str, dict[str, OwnedSlice]] = {}
 
     def get(self, name: str) -> OwnedSlice | None:
-        """Find one."""
-        return self._claims.get(name)
+        """Return a slice by the name of its IPPool."""
+        return self._slices.get(name)
 
     def values(self) -> tuple[OwnedSlice, ...]:
-        """List all."""
-        return tuple(self._claims.values())
+        """Return all slices."""
+        return tuple(self._slices.values())
 
-    def of_network(self, network: str) -> tuple[OwnedSlice, ...]:
-        """List those in a network."""
-        return tuple(self._networks.get(network, {}).values())
+    def by_network(self, network: str) -> tuple[OwnedSlice, ...]:
+        """Return the slices of a network."""
+        return tuple(self._by_network.get(network, {}).values())
 
-    def of_node(self, node: str) -> tuple[OwnedSlice, ...]:
-        """List those under a node's name."""
-        return tuple(self._nodes.get(node, {}).values())
+    def by_node(self, node: str) -> tuple[OwnedSlice, ...]:
+        """Return the slices of Nodes of this name."""
+        return tuple(self._by_node.get(node, {}).values())
+
+    def networks(self) -> tuple[str, ...]:
+        """Return the networks with slices."""
+        return tuple(network for network, slices in self._by_network.items() if slices)
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        """Be in step with what the mirrors show, for a while."""
-        endings = [self.pools.follow(), self.leases.follow()]
+        """Follow the informers within the block."""
+        unsubscribe = [self.pools.follow(), self.leases.follow()]
         try:
             yield
         finally:
-            for end in endings:
-                end()
+            for each in unsubscribe:
+                each()
 
-    def networks(self) -> tuple[str, ...]:
-        """List the networks in which there are any."""
-        return tuple(network for network, claims in self._networks.items() if claims)
-
-    def hear(self, node: Node, lost: Iterable[LostSlice], *, whole: bool) -> None:
-        """Take down what a Node's agent has lost; what it told before is over when this is the `whole`."""
-        now = {each.name: each for each in _lost_by(node, lost)}
-        before = [name for name, each in self._told.items() if each.belongs(node)]
-        for name in [each for each in before if whole and each not in now]:
-            self.unsay(name)
-        for name, claim in now.items():
-            self._told[name] = claim
+    def set_reported(self, node: Node, lost: Iterable[LostSlice], *, complete: bool) -> None:
+        """Store the slices that an agent reports as lost; a complete report replaces the former one."""
+        current = {each.name: each for each in _reported_by(node, lost)}
+        before = [name for name, each in self._reported.items() if each.belongs_to(node)]
+        for name in [each for each in before if complete and each not in current]:
+            self.drop_reported(name)
+        for name, owned in current.items():
+            self._reported[name] = owned
             self.refresh(name)
 
-    def has_word_of(self, node: Node) -> bool:
-        """Tell whether something counts that its agent told on an earlier Node of the same machine."""
-        return any(each.belongs(node) and each.uid != node.metadata.uid for each in self._told.values())
+    def has_report_of_former_node(self, node: Node) -> bool:
+        """Return whether a report counts that the agent wrote on a former Node of the same boot."""
+        return any(each.belongs_to(node) and each.node_uid != node.metadata.uid for each in self._reported.values())
 
-    def unsay(self, name: str) -> None:
-        """Let an agent's word count no more."""
-        if self._told.pop(name, None):
+    def drop_reported(self, name: str) -> None:
+        """Drop an agent's report of a slice."""
+        if self._reported.pop(name, None):
             self.refresh(name)
 
     def refresh(self, name: str) -> OwnedSlice | None:
-        """Look at one again, and have it told when it is another now."""
+        """Update the index for one name, call `on_change` if it differs, and return the slice."""
         pool = self.pools.get(name)
-        old, new = self._claims.get(name), _read(pool, self.leases.get(name), self._told.get(name))
-        self._look_at_stranger(name, pool if pool is not None and not _ours(pool) else None)
+        old, new = self._slices.get(name), _read(pool, self.leases.get(name), self._reported.get(name))
+        self._set_unowned(name, pool if pool is not None and not _is_labelled(pool) else None)
         if old == new:
             return new
-        for by, key in ((self._networks, "network"), (self._nodes, "node")):
+        for index, key in ((self._by_network, "network"), (self._by_node, "node")):
             if old is not None:
-                by[getattr(old, key)].pop(name, None)
+                index[getattr(old, key)].pop(name, None)
             if new is not None:
-                by.setdefault(getattr(new, key), {})[name] = new
+                index.setdefault(getattr(new, key), {})[name] = new
         if new is None:
-            self._claims.pop(name, None)
+            self._slices.pop(name, None)
         else:
-            self._claims[name] = new
-        self._changed(old, new)
+            self._slices[name] = new
+        self._on_change(old, new)
         return new
 
-    def _look_at_stranger(self, name: str, now: IPPool | None) -> None:
-        before = self.strangers.pop(name, None)
-        if now is not None:
-            self.strangers[name] = now
-        if before != now:
-            self._strange(before, now)
+    def _set_unowned(self, name: str, pool: IPPool | None) -> None:
+        before = self.unowned_pools.pop(name, None)
+        if pool is not None:
+            self.unowned_pools[name] = pool
+        if before != pool:
+            self._on_unowned_change(before, pool)
 
 
-def undisputed(claims: Iterable[OwnedSlice]) -> list[OwnedSlice]:
-    """Leave out what others have a better claim to; where two may be in use both stay, for people to settle."""
+def without_conflicts(slices: Iterable[OwnedSlice]) -> list[OwnedSlice]:
+    """Leave out slices that overlap with one of higher rank. Where both may be in use both stay, and are reported."""
     kept: dict[str, OwnedSlice] = {}
-    around: list[OwnedSlice] = []
-    for claim in sorted(claims, key=lambda each: (each.slice, each.name)):
-        around = [each for each in around if each.slice.range.overlaps(claim.slice.range)]
-        if not claim.sure and any(_is_better(each, claim) for each in around):
+    overlapping: list[OwnedSlice] = []
+    for owned in sorted(slices, key=lambda each: (each.slice, each.name)):
+        overlapping = [each for each in overlapping if each.slice.range.overlaps(owned.slice.range)]
+        if not owned.in_use and any(_precedes(each, owned) for each in overlapping):
             continue
-        for each in [each for each in around if not each.sure and _is_better(claim, each)]:
+        for each in [each for each in overlapping if not each.in_use and _precedes(owned, each)]:
             kept.pop(each.name, None)
-            around.remove(each)
-        kept[claim.name] = claim
-        around.append(claim)
+            overlapping.remove(each)
+        kept[owned.name] = owned
+        overlapping.append(owned)
     return list(kept.values())
 
 
-def _is_better(one: OwnedSlice, other: OwnedSlice) -> bool:
-    """Tell whether one stands in the way of another, with which it shares addresses.
+def _precedes(one: OwnedSlice, other: OwnedSlice) -> bool:
+    """Return whether one of two overlapping slices excludes the other.
 
-    Of a node's own, what is in use: another with the same addresses would be agreed to only once that is handed back.
+    Of two slices of one node the one in use does: the other is agreed to only after that is returned.
     """
-    if (one.node, one.uid) == (other.node, other.uid):
-        return one.shown
+    if (one.node, one.node_uid) == (other.node, other.node_uid):
+        return one.shown_in_use
     return one.rank >= other.rank
 
 
-def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[OwnedSlice]:
+def _reported_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[OwnedSlice]:
     for each in lost:
         with suppress(InvalidInput):
             slice_ = parse_prefix(each.slice)
@@ -226,51 +243,58 @@ def _lost_by(node: Node, lost: Iterable[LostSlice]) -> Iterator[OwnedSlice]:
                 range=parse_prefix(each.range),
                 slice=slice_,
                 node=node.metadata.name,
-                uid=node.metadata.uid,
-                boot=node.boot_id,
-                told=True,
+                node_uid=node.metadata.uid,
+                boot_id=node.boot_id,
+                reported=True,
             )
 
 
-def _read(pool: IPPool | None, lease: Lease | None, told: OwnedSlice | None) -> OwnedSlice | None:
-    """Read what is ours; a pool of others, or of all nodes, is no claim."""
-    pool = pool if pool is not None and _ours(pool) else None
-    lease = lease if lease is not None and _ours(lease) else None
-    shown = _shown(pool, lease)
-    if shown is None or told is None:
-        return shown or told
-    return msgspec.structs.replace(shown, uid=told.uid, boot=told.boot, told=True)
+def _read(pool: IPPool | None, lease: Lease | None, reported: OwnedSlice | None) -> OwnedSlice | None:
+    """Return the slice that labelled objects and an agent's report show."""
+    pool = pool if pool is not None and _is_labelled(pool) else None
+    lease = lease if lease is not None and _is_labelled(lease) else None
+    shown = _read_objects(pool, lease)
+    if shown is None or reported is None:
+        return shown or reported
+    return msgspec.structs.replace(shown, node_uid=reported.node_uid, boot_id=reported.boot_id, reported=True)
 
 
-def _shown(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None:
+def _read_objects(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None:
     one = pool or lease
     if one is None:
         return None
-    notes, signed = one.metadata.annotations, lease.metadata.annotations if lease else {}
+    annotations, signed = one.metadata.annotations, lease.metadata.annotations if lease else {}
     try:
-        slice_ = parse_prefix(pool.spec.range if pool else notes.get(SLICE_ANNOTATION, ""))
-        whole = parse_prefix(notes.get(RANGE_ANNOTATION, str(slice_)))
+        slice_ = parse_prefix(pool.spec.range if pool else annotations.get(SLICE_ANNOTATION, ""))
+        whole = parse_prefix(annotations.get(RANGE_ANNOTATION, str(slice_)))
     except InvalidInput:
         return None
-    taken = bool(lease and lease.spec.holder_identity)
     return OwnedSlice(
         name=one.metadata.name,
-        network=notes.get(NETWORK_ANNOTATION, ""),
+        network=annotations.get(NETWORK_ANNOTATION, ""),
         range=whole,
         slice=slice_,
-        node=notes[NODE_ANNOTATION],
-        uid=one.metadata.labels[NODE_UID_LABEL],
-        boot=signed.get(BOOT_ANNOTATION, notes.get(BOOT_ANNOTATION, "")),
-        pooled=pool is not None,
-        lease=lease.metadata.uid if lease else "",
-        taken=taken,
-        spent=BOOT_ANNOTATION in signed and not taken,
+        node=annotations[NODE_ANNOTATION],
+        node_uid=one.metadata.labels[NODE_UID_LABEL],
+        boot_id=signed.get(BOOT_ANNOTATION, annotations.get(BOOT_ANNOTATION, "")),
+        has_pool=pool is not None,
+        lease_uid=lease.metadata.uid if lease else "",
+        lease_state=_lease_state(lease),
         signature=signed.get(SIGNATURE_ANNOTATION, ""),
-        granted=signed.get(GRANTED_ANNOTATION, ""),
-        filled=bool(pool and pool.spec.allocations),
-        leave=notes.get(RETURN_ANNOTATION, "") if pool else "",
+        has_allocations=bool(pool and pool.spec.allocations),
+        return_reason=annotations.get(RETURN_ANNOTATION, "") if pool else "",
     )
 
 
-def _ours(obj: KubeObject) -> bool:
+def _lease_state(lease: Lease | None) -> LeaseState:
+    if lease is None:
+        return LeaseState.ABSENT
+    annotations = lease.metadata.annotations
+    if lease.spec.holder_identity:
+        agreed = annotations.get(SIGNATURE_ANNOTATION, "") == annotations.get(GRANTED_ANNOTATION, "")
+        return LeaseState.AGREED if agreed else LeaseState.SIGNED
+    return LeaseState.RETURNED if BOOT_ANNOTATION in annotations else LeaseState.OFFERED
+
+
+def _is_labelled(obj: KubeObject) -> bool:
     return NODE_ANNOTATION in obj.metadata.annotations and NODE_UID_LABEL in obj.metadata.labels

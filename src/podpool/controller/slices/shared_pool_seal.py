@@ -1,13 +1,13 @@
-"""Pools that all nodes share, over ranges that are cut into slices: somebody added `node_slice_size` to a definition.
+"""Seals IPPools of shared ranges that are divided into slices, after `node_slice_size` was added to a NAD.
 
-What must hold: from before the first slice of a range is offered until the last is handed back nobody is given anything
-new of it through such a pool; what Pods have from it stays theirs, and no slice that is given has it. So the pool of
-the whole range is there, with a mark, also where nobody shared it; and every other pool of the network that has
-addresses of it is marked too. An agent that finds a mark gives nothing. One that looked before the mark was there
-writes to a version that is no more, or was faster, and its entry is in the answer to the mark.
+Invariant: from before the first slice of a range is offered until the last one is returned, nothing new is allocated
+from the range through a shared pool. Pods keep what they have from it, and no assigned slice contains such an address.
+So the pool of the whole range exists with a seal, even if it was never used, and every other pool of the network that
+overlaps it is sealed too. An agent allocates nothing from a sealed pool. An agent that read the pool before it was
+sealed writes with an outdated resourceVersion, or was faster, and its allocation is in the response to the seal.
 
-A leader has a word of its own for marks: what the last one meant to take off is another version by then. Plugins of
-Whereabouts itself know no marks: what they write still counts when it is seen, and is told.
+Each leader has its own seal ID, so a former leader's attempt to unseal has an outdated resourceVersion. Plugins of
+Whereabouts itself do not know seals: what they write counts when it is seen, and is reported.
 """
 
 from collections.abc import Callable, Collection
@@ -16,6 +16,7 @@ from contextlib import suppress
 from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, SHARED_POOLS_SELECTOR, IPPool, IPPoolSpec
 from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
@@ -26,96 +27,99 @@ from podpool.whereabouts.object_names import PoolIdentifier
 
 
 class SharedPoolSeal:
-    """Shuts them, and opens them again."""
+    """Seals and unseals shared pools."""
 
     def __init__(
         self,
-        ground: SliceDeps,
-        claims: SliceOwnership,
+        deps: SliceDeps,
+        ownership: SliceOwnership,
+        planner: NADPlanner,
         *,
-        known: Callable[[str], KnownNames],
-        may_open: Callable[[], bool],
+        may_unseal: Callable[[], bool],
     ) -> None:
-        self._ground = ground
-        self._kube = ground.kube
-        self._claims = claims
-        self._known = known
-        """Tell which names there are, beside that of a network."""
-        self._may_open = may_open
-        """Tell whether it is known who has a slice."""
-        self._word = new_uuid(ground.rng)
+        self._deps = deps
+        self._kube = deps.kube
+        self._ownership = ownership
+        self._planner = planner
+        self._may_unseal = may_unseal
+        """Whether it is known who holds slices."""
+        self._seal_id = new_uuid(deps.rng)
         self._searched: set[PoolIdentifier] = set()
-        """The ranges whose pool was shut before all others were looked for."""
+        """Ranges whose pool was sealed before all other pools were listed."""
 
-    def of(self, network: str, ranges: Collection[Prefix]) -> tuple[IPPool, ...]:
-        """Find those of a network that have addresses of ranges."""
-        strangers = self._claims.strangers.values()
-        return shared_pools(strangers, network=network, ranges=ranges, known=self._known(network))
+    def overlapping(self, network: str, ranges: Collection[Prefix]) -> tuple[IPPool, ...]:
+        """Return the shared pools of a network that overlap these ranges."""
+        pools = self._ownership.unowned_pools.values()
+        return shared_pools(pools, network=network, ranges=ranges, known=self._planner.known_names(network))
 
-    async def shut(self, network: str, ranges: Collection[Prefix]) -> None:
-        """Have nobody given anything new of ranges from now on, but from slices."""
-        places = [PoolIdentifier(range=each, network=network) for each in ranges]
-        for place in places:
-            with suppress(InvalidInput):  # what no object can be nobody shares
-                await self._shut(place)
-        if not self._searched.issuperset(places):
-            for pool in (await self._kube.list(IP_POOLS, namespace=self._ground.namespace, labels=SHARED_POOLS_SELECTOR)).items:
-                self._claims.pools.note(pool)
-            self._searched.update(places)
-        for pool in self.of(network, ranges):
-            await self._mark(pool, network)
+    async def seal(self, network: str, ranges: Collection[Prefix]) -> None:
+        """Stop allocations from these ranges other than from slices."""
+        identifiers = [PoolIdentifier(range=each, network=network) for each in ranges]
+        for identifier in identifiers:
+            with suppress(InvalidInput):  # no object can have its name, so no node shares it
+                await self._ensure_pool(identifier)
+        if not self._searched.issuperset(identifiers):
+            listed = await self._kube.list(IP_POOLS, namespace=self._deps.namespace, labels=SHARED_POOLS_SELECTOR)
+            for pool in listed.items:
+                self._ownership.pools.put(pool)
+            self._searched.update(identifiers)
+        for pool in self.overlapping(network, ranges):
+            await self._seal(pool, network)
 
-    async def open(self, network: str, *, but: Collection[Prefix]) -> None:
-        """Let ranges be shared again that nobody has slices of; whoever needs a pool that is empty makes it again."""
-        marked = [each for each in self._claims.strangers.values() if network_of(each) == network]
-        for pool in marked if self._may_open() else ():
-            place = identify_pool(pool, KnownNames())
-            if place is None or any(place.range.range.overlaps(each.range) for each in but):
+    async def unseal(self, network: str, *, keep: Collection[Prefix]) -> None:
+        """Unseal the pools of a network that overlap no range with slices. An empty pool is deleted instead."""
+        sealed = [each for each in self._ownership.unowned_pools.values() if sealed_network(each) == network]
+        for pool in sealed if self._may_unseal() else ():
+            identifier = identify_pool(pool, KnownNames())
+            if identifier is None or any(identifier.range.range.overlaps(each.range) for each in keep):
                 continue
-            self._searched.discard(place)
+            self._searched.discard(identifier)
             if pool.spec.allocations:
-                await self._note(
-                    pool, {SEALED_ANNOTATION: None, NETWORK_ANNOTATION: None}, at=pool.metadata.resource_version
-                )
+                removed = {SEALED_ANNOTATION: None, NETWORK_ANNOTATION: None}
+                await self._annotate(pool, removed, precondition=pool.metadata.resource_version)
             else:
-                await self._claims.pools.end(self._kube, pool)
+                await self._ownership.pools.delete(self._kube, pool)
 
-    async def _shut(self, place: PoolIdentifier) -> None:
-        """See that the pool of a whole range is there, and marked."""
-        pool = self._claims.pools.get(place.name)
-        if pool is not None and self._is_marked(pool):
+    async def _ensure_pool(self, identifier: PoolIdentifier) -> None:
+        """Create the pool of a whole range with a seal, unless it exists."""
+        pool = self._ownership.pools.get(identifier.name)
+        if pool is not None and self._is_sealed(pool):
             return
-        self._searched.discard(place)
+        self._searched.discard(identifier)
         if pool is None:
-            notes = self._marks(place.network)
-            meta = ObjectMeta(name=place.name, namespace=self._ground.namespace, annotations=notes)
+            annotations = self._annotations(identifier.network)
+            meta = ObjectMeta(name=identifier.name, namespace=self._deps.namespace, annotations=annotations)
+            pool = IPPool(metadata=meta, spec=IPPoolSpec(range=str(identifier.range)))
             try:
-                made = await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
+                created = await self._kube.create(IP_POOLS, pool)
             except ApiAlreadyExists:
-                made = await self._kube.get(IP_POOLS, place.name, namespace=self._ground.namespace)
-            self._claims.pools.note(made)
+                created = await self._kube.get(IP_POOLS, identifier.name, namespace=self._deps.namespace)
+            self._ownership.pools.put(created)
 
-    async def _mark(self, pool: IPPool, network: str) -> None:
-        """Mark a pool at whichever version it is: what it has by then is in the answer."""
-        if not self._is_marked(pool):
+    async def _seal(self, pool: IPPool, network: str) -> None:
+        """Seal a pool at whichever version it has: the response contains its allocations at that time."""
+        if not self._is_sealed(pool):
             try:
-                await self._note(pool, self._marks(network))
+                await self._annotate(pool, self._annotations(network))
             except ApiNotFound:
-                self._claims.pools.gone(pool)
+                self._ownership.pools.remove(pool)
 
-    def _is_marked(self, pool: IPPool) -> bool:
-        return pool.metadata.annotations.get(SEALED_ANNOTATION) == self._word
+    def _is_sealed(self, pool: IPPool) -> bool:
+        return pool.metadata.annotations.get(SEALED_ANNOTATION) == self._seal_id
 
-    def _marks(self, network: str) -> dict[str, str]:
-        return {SEALED_ANNOTATION: self._word, NETWORK_ANNOTATION: network}
+    def _annotations(self, network: str) -> dict[str, str]:
+        return {SEALED_ANNOTATION: self._seal_id, NETWORK_ANNOTATION: network}
 
-    async def _note(self, pool: IPPool, notes: dict[str, str] | dict[str, None], *, at: str | None = None) -> None:
-        patch = {"metadata": {"annotations": dict(notes)}}
-        name, namespace = pool.metadata.name, self._ground.namespace
-        self._claims.pools.note(await self._kube.merge_patch(IP_POOLS, name, patch, namespace=namespace, precondition=at))
+    async def _annotate(
+        self, pool: IPPool, annotations: dict[str, str] | dict[str, None], *, precondition: str | None = None
+    ) -> None:
+        patch = {"metadata": {"annotations": dict(annotations)}}
+        name, namespace = pool.metadata.name, self._deps.namespace
+        patched = await self._kube.merge_patch(IP_POOLS, name, patch, namespace=namespace, precondition=precondition)
+        self._ownership.pools.put(patched)
 
 
-def network_of(pool: IPPool) -> str | None:
-    """Tell in which network a pool is shut; None for one that is not."""
-    notes = pool.metadata.annotations
-    return notes.get(NETWORK_ANNOTATION, "") if SEALED_ANNOTATION in notes else None
+def sealed_network(pool: IPPool) -> str | None:
+    """Return the network in which a pool is sealed; None if it is not."""
+    annotations = pool.metadata.annotations
+    return annotations.get(NETWORK_ANNOTATION, "") if SEALED_ANNOTATION in annotations else None

@@ -1,9 +1,11 @@
-"""One node's slice: its IPPool and Lease, made, kept in order, asked back, and ended.
+"""Reconciles one slice: creates its IPPool and Lease, keeps them current, asks for its return, and deletes them.
 
-What must hold: the IPPool is there before its Lease, and a slice counts as taken from before the IPPool is asked for.
-Nothing is offered, and no signature agreed to, before it is known who uses what; what an agent says that it has is
-offered to it at once. A Lease that has a holder is not touched: the agent is asked to leave, and the slice ends when it
-has. Whatever is deleted is what was looked at, by its UID and version.
+Invariants:
+- The IPPool exists before its Lease, and the slice counts as owned from before the IPPool is requested.
+- Nothing is offered, and no signature agreed to, before the slice inventory is complete. What an agent reports to have
+  is offered to it at once.
+- A Lease with a holder is not deleted: the agent is asked to return the slice, and it is deleted after that.
+- Objects are deleted at the UID and resourceVersion that were decided on.
 """
 
 import asyncio
@@ -11,247 +13,244 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.meta import Kind, KubeObject, T
-from podpool.api.whereabouts import (
-    GRANTED_ANNOTATION,
-    IP_POOLS,
-    NODE_UID_LABEL,
-    RETURN_ANNOTATION,
-    SLICE_ANNOTATION,
-    IPPool,
-)
+from podpool.api.whereabouts import GRANTED_ANNOTATION, IP_POOLS, NODE_UID_LABEL, RETURN_ANNOTATION, IPPool
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
-from podpool.controller.slices.objects import DesiredSlice, lease_for, pool_for
-from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
+from podpool.controller.slices.objects import DesiredSlice, build_lease, build_pool
+from podpool.controller.slices.ownership import LeaseState, OwnedSlice, SliceOwnership
 from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound
 from podpool.kube.informer import quorum_get
 from podpool.kube.workqueue import Requeue
 from podpool.whereabouts.object_names import PoolIdentifier
 
-LATELY = 3600.0
-"""Seconds after which every cache has shown that something is gone."""
-STALE = 1.0
-"""Seconds after which a cache should show what a fresh read has shown."""
-UNWANTED = "no NetworkAttachmentDefinition asks for it any more"
+DELETED_TTL = 3600.0
+"""Seconds after which every cache has shown a deletion."""
+CACHE_DELAY = 1.0
+"""Seconds after which a cache should show what a quorum read returned."""
+UNWANTED = "no NetworkAttachmentDefinition uses it any more"
 
 
 class SliceReconciler:
-    """Brings IPPool and Lease of one name in step with what is wanted."""
+    """Reconciles IPPool and Lease of one name with the desired slices."""
 
     def __init__(
-        self, ground: SliceDeps, claims: SliceOwnership, *, look: Callable[[str], None], may_give: Callable[[], bool]
+        self,
+        deps: SliceDeps,
+        ownership: SliceOwnership,
+        *,
+        enqueue: Callable[[str], None],
+        may_assign: Callable[[], bool],
     ) -> None:
-        self.ended: set[str] = set()
-        """The UIDs of what was deleted from here lately."""
-        self._ground = ground
-        self._kube = ground.kube
-        self._claims = claims
-        self._look = look
-        self._may_give = may_give
-        """Tell whether it is known who uses what."""
-        self._wanted: dict[str, dict[str, DesiredSlice]] = {}
-        """SliceReconciler by network and name, of the networks that have been decided on;"""
+        self.deleted: set[str] = set()
+        """UIDs of objects that this reconciler deleted recently."""
+        self._deps = deps
+        self._kube = deps.kube
+        self._ownership = ownership
+        self._enqueue = enqueue
+        self._may_assign = may_assign
+        """Whether the slice inventory is complete."""
+        self._desired: dict[str, dict[str, DesiredSlice]] = {}
+        """By network and name, of the networks that have been assigned."""
         self._networks: dict[str, str] = {}
-        """the network of each;"""
-        self._open: set[str] = set()
-        """and the networks that are being decided on anew."""
+        """The network of each desired slice."""
+        self._assigning: set[str] = set()
+        """Networks that are being assigned."""
 
-    def drop(self, network: str, kept: dict[str, DesiredSlice]) -> None:
-        """Want no longer what is not among these: from now on nothing of it is begun, nor anything asked back."""
-        now = self._wanted.get(network, {})
-        self._wanted[network] = {name: offer for name, offer in now.items() if kept.get(name) == offer}
-        for name in now.keys() - self._wanted[network].keys():
+    def begin_assignment(self, network: str, kept: dict[str, DesiredSlice]) -> None:
+        """Drop desired slices that are not among these; until `set_desired` nothing is asked to be returned."""
+        now = self._desired.get(network, {})
+        self._desired[network] = {name: desired for name, desired in now.items() if kept.get(name) == desired}
+        for name in now.keys() - self._desired[network].keys():
             self._networks.pop(name, None)
-        self._open.add(network)
+        self._assigning.add(network)
 
-    def want(self, network: str, offers: dict[str, DesiredSlice]) -> None:
-        """Want these and no others in a network."""
-        before, self._wanted[network] = self._wanted.get(network, {}), offers
-        self._open.discard(network)
-        self._networks |= dict.fromkeys(offers, network)
-        changed = [name for name, offer in offers.items() if before.get(name) != offer]
-        claimed = (claim.name for claim in self._claims.of_network(network) if claim.name not in offers)
-        for name in (*changed, *claimed):
-            self._look(name)
+    def set_desired(self, network: str, desired: dict[str, DesiredSlice]) -> None:
+        """Replace the desired slices of a network, and enqueue those that changed."""
+        before, self._desired[network] = self._desired.get(network, {}), desired
+        self._assigning.discard(network)
+        self._networks |= dict.fromkeys(desired, network)
+        changed = [name for name, each in desired.items() if before.get(name) != each]
+        unwanted = (each.name for each in self._ownership.by_network(network) if each.name not in desired)
+        for name in (*changed, *unwanted):
+            self._enqueue(name)
 
     def names(self) -> tuple[str, ...]:
-        """Name everything that is wanted."""
+        """Return the names of all desired slices."""
         return tuple(self._networks)
 
-    def _offer(self, name: str) -> DesiredSlice | None:
-        return self._wanted.get(self._networks.get(name, ""), {}).get(name)
+    def _find_desired(self, name: str) -> DesiredSlice | None:
+        return self._desired.get(self._networks.get(name, ""), {}).get(name)
 
     async def reconcile(self, name: str) -> Requeue | None:
-        """Look at a slice as it is now, and do what is missing."""
-        offer, claim = self._offer(name), self._claims.refresh(name)
-        if claim is None:
-            if offer is not None and not offer.leave and self._may_give():
-                await self._make(offer)
-        elif offer is not None:
-            return await self._keep(offer, claim)
-        elif claim.network in self._wanted and claim.network not in self._open:
-            return await self._ask_back(claim)
+        """Bring IPPool and Lease of this name to the desired state."""
+        desired, owned = self._find_desired(name), self._ownership.refresh(name)
+        if owned is None:
+            if desired is not None and not desired.return_reason and self._may_assign():
+                await self._create(desired)
+        elif desired is not None:
+            return await self._update(desired, owned)
+        elif owned.network in self._desired and owned.network not in self._assigning:
+            return await self._reclaim(owned)
         return None
 
-    # What is wanted
+    # Desired slices
 
-    async def _keep(self, offer: DesiredSlice, claim: OwnedSlice) -> Requeue | None:
-        if claim.uid != offer.uid:
-            return await self._own_again(offer, claim)
-        if offer.leave and not claim.held:
-            await self._drop(claim)
+    async def _update(self, desired: DesiredSlice, owned: OwnedSlice) -> Requeue | None:
+        if owned.node_uid != desired.node_uid:
+            return await self._transfer(desired, owned)
+        if desired.return_reason and not owned.is_held:
+            await self._delete_unheld(owned)
             return None
-        if claim.spent and self._may_give():  # else a copy may show another at this very version
-            await self._end(self._claims.leases, self._claims.leases.get(claim.name))
-        await self._dress(offer)
-        if claim.held or self._may_give():
-            await self._make(offer)
-        await self._agree(offer)
+        if owned.lease_state is LeaseState.RETURNED and self._may_assign():
+            # before the inventory is complete a restored API server may show another Lease at this very version
+            await self._delete(self._ownership.leases, self._ownership.leases.get(owned.name))
+        await self._patch_metadata(desired)
+        if owned.is_held or self._may_assign():
+            await self._create(desired)
+        await self._agree(desired)
         return None
 
-    async def _agree(self, offer: DesiredSlice) -> None:
-        """Let an agent that has signed give addresses, unless they may be another's, or are to be given back."""
-        claim, lease = self._claims.get(offer.place.name), self._claims.leases.get(offer.place.name)
-        if claim is None or lease is None or not claim.taken or claim.signature == claim.granted:
+    async def _agree(self, desired: DesiredSlice) -> None:
+        """Agree to the agent's signature, unless another node may use the addresses, or they are to be returned."""
+        owned, lease = self._ownership.get(desired.name), self._ownership.leases.get(desired.name)
+        if owned is None or lease is None or owned.lease_state is not LeaseState.SIGNED:
             return
-        known = claim.told or self._may_give()
-        wanted = bool(offer.leave) or self._offer(claim.name) == offer
-        if known and wanted and not offer.disputed and not self._is_beaten(claim, leaves=bool(offer.leave)):
-            agreed = {GRANTED_ANNOTATION: claim.signature}
-            self._claims.leases.note(await self._labelled(LEASES, lease, {}, agreed))
+        known = owned.reported or self._may_assign()
+        returning = bool(desired.return_reason)
+        current = returning or self._find_desired(owned.name) == desired
+        if known and current and not desired.conflicting and not self._is_blocked(owned, returning=returning):
+            agreed = {GRANTED_ANNOTATION: owned.signature}
+            self._ownership.leases.put(await self._patch(LEASES, lease, {}, agreed))
 
-    def _is_beaten(self, claim: OwnedSlice, *, leaves: bool) -> bool:
-        """Tell whether addresses of it may be in use under another name: of its own node, or, if it leaves, of any.
+    def _is_blocked(self, owned: OwnedSlice, *, returning: bool) -> bool:
+        """Return whether its addresses may be in use under another name: of its own node, or if returning, of any.
 
-        Its own agent gives nothing twice of what it knows: what it has beside one that leaves is no reason, nor what
-        it says that it has lost.
+        An agent does not assign an address twice of what it knows. So what it has beside a slice that it returns does
+        not block, nor what it reports as lost.
         """
-        others = self._claims.of_network(claim.network) if leaves else self._claims.of_node(claim.node)
-        rivals = (each for each in others if each.name != claim.name and each.network == claim.network)
+        others = self._ownership.by_network(owned.network) if returning else self._ownership.by_node(owned.node)
+        rivals = (each for each in others if each.name != owned.name and each.network == owned.network)
         return any(
-            each.slice.range.overlaps(claim.slice.range)
-            and (each.shown and not leaves if each.uid == claim.uid else each.sure)
+            each.slice.range.overlaps(owned.slice.range)
+            and (each.shown_in_use and not returning if each.node_uid == owned.node_uid else each.in_use)
             for each in rivals
         )
 
-    def _is_made(self, claim: OwnedSlice) -> bool:
-        """Tell whether the server has answered for the IPPool, or only will have."""
-        pool = self._claims.pools.get(claim.name)
-        return pool is not None and bool(pool.metadata.uid)
-
-    async def _make(self, offer: DesiredSlice) -> None:
-        """Make the IPPool, and then the Lease with which it is offered; nothing of what another may use."""
-        if offer.disputed:
+    async def _create(self, desired: DesiredSlice) -> None:
+        """Create the IPPool, and then the Lease that offers it; nothing for a conflicting slice."""
+        if desired.conflicting:
             return
-        pools, name, namespace = self._claims.pools, offer.place.name, self._ground.namespace
+        pools, name = self._ownership.pools, desired.name
         pool = pools.get(name)
         if pool is None or not pool.metadata.uid:
-            await self._make_pool(pool_for(offer, namespace=namespace))
-        elif NODE_UID_LABEL not in pool.metadata.labels:  # of a plugin that was there before us
-            pools.note(await self._labelled(IP_POOLS, pool, offer.labels, offer.notes))
-        pool, lease = pools.get(name), self._claims.leases.get(name)
-        wanted = bool(offer.leave) or self._offer(name) == offer  # what is asked back is somebody's already
-        if pool and lease is None and wanted and _has(pool, offer.labels, offer.notes):
-            await self._make_lease(offer)
+            await self._create_pool(build_pool(desired, namespace=self._deps.namespace))
+        elif NODE_UID_LABEL not in pool.metadata.labels:  # of a Whereabouts plugin
+            pools.put(await self._patch(IP_POOLS, pool, desired.labels, desired.annotations))
+        pool, lease = pools.get(name), self._ownership.leases.get(name)
+        current = bool(desired.return_reason) or self._find_desired(name) == desired  # a node holds what it returns
+        if pool and lease is None and current and _has_metadata(pool, desired.labels, desired.annotations):
+            await self._create_lease(desired)
 
-    async def _make_pool(self, pool: IPPool) -> None:
-        pools = self._claims.pools
-        pools.note(pool)  # whatever becomes of the request
+    async def _create_pool(self, pool: IPPool) -> None:
+        pools = self._ownership.pools
+        pools.put(pool)  # counts as owned whatever the outcome of the request
         try:
-            pools.note(await self._kube.create(IP_POOLS, pool))
+            pools.put(await self._kube.create(IP_POOLS, pool))
         except ApiAlreadyExists:
-            pools.note(await self._kube.get(IP_POOLS, pool.metadata.name, namespace=self._ground.namespace))
+            pools.put(await self._kube.get(IP_POOLS, pool.metadata.name, namespace=self._deps.namespace))
         except ApiError:
-            pools.forget(pool.metadata.name)
+            pools.drop_overlay(pool.metadata.name)
             raise
 
-    async def _make_lease(self, offer: DesiredSlice) -> None:
-        lease = lease_for(offer, namespace=self._ground.namespace)
+    async def _create_lease(self, desired: DesiredSlice) -> None:
+        lease = build_lease(desired, namespace=self._deps.namespace)
         try:
-            made = await self._kube.create(LEASES, lease)
+            created = await self._kube.create(LEASES, lease)
         except ApiAlreadyExists:
-            made = await self._kube.get(LEASES, lease.metadata.name, namespace=self._ground.namespace)
-            if NODE_UID_LABEL not in made.metadata.labels:
-                made = await self._labelled(LEASES, made, offer.labels, lease.metadata.annotations)
-        self._claims.leases.note(made)
+            created = await self._kube.get(LEASES, lease.metadata.name, namespace=self._deps.namespace)
+            if NODE_UID_LABEL not in created.metadata.labels:
+                created = await self._patch(LEASES, created, desired.labels, lease.metadata.annotations)
+        self._ownership.leases.put(created)
 
-    async def _dress(self, offer: DesiredSlice) -> None:
-        """Bring in step what IPPool and Lease say of themselves, and whether the slice is asked back."""
-        name, notes = offer.place.name, {**offer.notes, RETURN_ANNOTATION: offer.leave or None}
-        pool, lease = self._claims.pools.get(name), self._claims.leases.get(name)
-        if pool is not None and pool.metadata.uid and not _has(pool, offer.labels, notes):
-            self._claims.pools.note(await self._labelled(IP_POOLS, pool, offer.labels, notes))
-        notes = {**offer.notes, SLICE_ANNOTATION: str(offer.place.range)}
-        if lease is not None and not _has(lease, offer.labels, notes):
-            self._claims.leases.note(await self._labelled(LEASES, lease, offer.labels, notes))
+    async def _patch_metadata(self, desired: DesiredSlice) -> None:
+        """Update labels and annotations of IPPool and Lease, including the request to return the slice."""
+        name, annotations = desired.name, {**desired.annotations, RETURN_ANNOTATION: desired.return_reason or None}
+        pool, lease = self._ownership.pools.get(name), self._ownership.leases.get(name)
+        if pool is not None and pool.metadata.uid and not _has_metadata(pool, desired.labels, annotations):
+            self._ownership.pools.put(await self._patch(IP_POOLS, pool, desired.labels, annotations))
+        if lease is not None and not _has_metadata(lease, desired.labels, desired.lease_annotations):
+            self._ownership.leases.put(await self._patch(LEASES, lease, desired.labels, desired.lease_annotations))
 
-    async def _own_again(self, offer: DesiredSlice, claim: OwnedSlice) -> Requeue | None:
-        """Let a machine that was registered anew keep its slice, on a fresh read; another machine inherits nothing."""
+    async def _transfer(self, desired: DesiredSlice, owned: OwnedSlice) -> Requeue | None:
+        """Transfer a slice to a Node that was registered again in the same boot; decided on a quorum read."""
         try:
-            node = await quorum_get(self._kube, NODES, claim.node, cache=self._ground.nodes)
+            node = await quorum_get(self._kube, NODES, owned.node, cache=self._deps.nodes)
         except ApiNotFound:
             return None
-        if node.metadata.uid != offer.uid or not claim.belongs(node):
-            return Requeue(after=STALE)
-        await self._dress(offer)
+        if node.metadata.uid != desired.node_uid or not owned.belongs_to(node):
+            return Requeue(after=CACHE_DELAY)
+        await self._patch_metadata(desired)
         return None
 
-    async def _labelled(self, kind: Kind[T], obj: T, labels: Mapping[str, str], notes: Mapping[str, str | None]) -> T:
+    async def _patch(
+        self, kind: Kind[T], obj: T, labels: Mapping[str, str], annotations: Mapping[str, str | None]
+    ) -> T:
         return await self._kube.merge_patch(
             kind,
             obj.metadata.name,
-            {"metadata": {"labels": dict(labels), "annotations": dict(notes)}},
-            namespace=self._ground.namespace,
+            {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}},
+            namespace=self._deps.namespace,
             precondition=obj.metadata.resource_version,
         )
 
-    # What is not wanted
+    # Slices that are not desired
 
-    async def _ask_back(self, claim: OwnedSlice) -> Requeue | None:
-        """End what nobody holds; ask for what somebody does. Whether its Node is gone is for `lost` to find out."""
-        node = self._ground.nodes.get(claim.node)
-        if claim.pooled and not self._is_made(claim):
-            await self._settle(claim.name)
-        elif not claim.held:
-            await self._drop(claim)
-        elif node is not None and claim.belongs(node):
-            place = PoolIdentifier(range=claim.slice, network=claim.network, node=claim.node)
-            unwanted = DesiredSlice(place=place, uid=node.metadata.uid, range=claim.range, leave=UNWANTED)
-            return await self._keep(unwanted, claim)
+    async def _reclaim(self, owned: OwnedSlice) -> Requeue | None:
+        """Delete a slice that is not held, and ask for the return of one that is. Node GC handles deleted Nodes."""
+        node = self._deps.nodes.get(owned.node)
+        pool = self._ownership.pools.get(owned.name)
+        if owned.has_pool and (pool is None or not pool.metadata.uid):
+            await self._resolve_creation(owned.name)
+        elif not owned.is_held:
+            await self._delete_unheld(owned)
+        elif node is not None and owned.belongs_to(node):
+            identifier = PoolIdentifier(range=owned.slice, network=owned.network, node=owned.node)
+            unwanted = DesiredSlice(
+                identifier=identifier, node_uid=node.metadata.uid, range=owned.range, return_reason=UNWANTED
+            )
+            return await self._update(unwanted, owned)
         return None
 
-    async def _settle(self, name: str) -> None:
-        """Find out what became of an IPPool that was asked for, and is not wanted any more."""
+    async def _resolve_creation(self, name: str) -> None:
+        """Find out whether an IPPool was created whose request had no response."""
         try:
-            self._claims.pools.note(await self._kube.get(IP_POOLS, name, namespace=self._ground.namespace))
+            self._ownership.pools.put(await self._kube.get(IP_POOLS, name, namespace=self._deps.namespace))
         except ApiNotFound:
-            self._claims.pools.forget(name)
+            self._ownership.pools.drop_overlay(name)
 
-    async def _drop(self, claim: OwnedSlice) -> None:
-        """End what nobody holds, once it is known that nobody does."""
-        if self._may_give():
-            await self.withdraw(claim)
+    async def _delete_unheld(self, owned: OwnedSlice) -> None:
+        if self._may_assign():
+            await self.delete(owned)
 
-    async def withdraw(self, claim: OwnedSlice, *, still: Callable[[], Awaitable[bool]] | None = None) -> bool:
-        """End a slice: first the Lease, so that nobody takes it any more, and the IPPool if it is still to be so."""
-        pool = self._claims.pools.get(claim.name)
-        await self._end(self._claims.leases, self._claims.leases.get(claim.name))
-        if still is not None and not await still():
+    async def delete(self, owned: OwnedSlice, *, confirm: Callable[[], Awaitable[bool]] | None = None) -> bool:
+        """Delete the Lease, so that no agent takes it any more, and if still confirmed then the IPPool."""
+        pool = self._ownership.pools.get(owned.name)
+        await self._delete(self._ownership.leases, self._ownership.leases.get(owned.name))
+        if confirm is not None and not await confirm():
             return False
-        await self._end(self._claims.pools, pool)
+        await self._delete(self._ownership.pools, pool)
         return True
 
-    async def _end(self, latest: WriteThroughCache[T], obj: T | None) -> None:
+    async def _delete(self, cache: WriteThroughCache[T], obj: T | None) -> None:
         if obj is None:
             return
-        self.ended.add(obj.metadata.uid)
-        asyncio.get_running_loop().call_later(LATELY, self.ended.discard, obj.metadata.uid)
-        await latest.end(self._kube, obj)
+        self.deleted.add(obj.metadata.uid)
+        asyncio.get_running_loop().call_later(DELETED_TTL, self.deleted.discard, obj.metadata.uid)
+        await cache.delete(self._kube, obj)
 
 
-def _has(obj: KubeObject, labels: Mapping[str, str], notes: Mapping[str, str | None]) -> bool:
-    """Tell whether an object says all of this of itself."""
+def _has_metadata(obj: KubeObject, labels: Mapping[str, str], annotations: Mapping[str, str | None]) -> bool:
     meta = obj.metadata
     return all(meta.labels.get(each) == value for each, value in labels.items()) and all(
-        meta.annotations.get(each) == value for each, value in notes.items()
+        meta.annotations.get(each) == value for each, value in annotations.items()
     )

@@ -6,7 +6,7 @@ from typing import Any
 
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION
 from podpool.runtime.transport import Request
-from tests.controller.slices.sites import SliceSite
+from tests.controller.slices.harness import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 

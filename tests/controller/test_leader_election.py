@@ -5,13 +5,13 @@ import asyncio
 import pytest
 
 from podpool.api.builtin import LEASES
-from podpool.controller.metrics import metered
+from podpool.controller.metrics import with_metrics
 from podpool.kube.client import KubeClient
 from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime import process
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request
-from tests.controller.sites import Place, Site
+from tests.controller.harness import Place, Site
 from tests.kube.clusters import pocket
 from tests.kube.loops import in_loop
 
@@ -96,8 +96,8 @@ class TestHealth:
         async with place.site() as site:
             await site.subnet()
             controller = site.start()
-            handler = metered(process.health_handler(controller.missing), controller.page)
-            assert controller.missing()
+            handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
+            assert controller.not_ready()
             async with serving(handler, host="127.0.0.1", port=0) as port:
                 transport = HttpTransport(f"http://127.0.0.1:{port}")
                 try:
@@ -130,7 +130,7 @@ class TestHealth:
             await site.joined("n1", "n2")
             await site.request("n1", 50)
             await site.holding("n1", 12)
-            page = controller.page().decode()
+            page = controller.render_metrics().decode()
             assert 'podpool_controller_subnet_nodes_waiting{subnet="pods"} 1.0' in page
             (longest,) = [
                 line for line in page.splitlines() if line.startswith("podpool_controller_subnet_longest_wait{")

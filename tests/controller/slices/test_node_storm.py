@@ -13,7 +13,7 @@ from podpool.api.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, 
 from podpool.controller.controller import Controller
 from podpool.core.settings import Settings
 from podpool.runtime.transport import Request
-from tests.controller.slices.sites import SliceSite
+from tests.controller.slices.harness import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 
@@ -36,7 +36,7 @@ async def owners(site: SliceSite) -> dict[str, str]:
 
 def decisions(controller: Controller) -> int:
     """Count how often a network's table was made."""
-    told = re.search(rb'reconcile_seconds_count\{controller="networks"\} ([0-9.]+)', controller.page())
+    told = re.search(rb'reconcile_seconds_count\{controller="networks"\} ([0-9.]+)', controller.render_metrics())
     assert told
     return int(float(told[1]))
 

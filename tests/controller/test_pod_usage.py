@@ -4,7 +4,7 @@ import json
 
 from podpool.api.builtin import PODS
 from podpool.ledger.admin_messages import PodUsage
-from tests.controller.sites import Place, Site, until
+from tests.controller.harness import Place, Site, until
 from tests.kube.loops import in_loop
 
 STARTED = "2026-01-02T03:04:05Z"

@@ -8,7 +8,7 @@ import pytest
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer
 from podpool.core.scaling import Scaler, target
 from podpool.ledger.messages import ReconcileRequest, SubnetGrowth
-from tests.controller.sites import SUBNET, Place, Site, until
+from tests.controller.harness import SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
 
 

@@ -7,20 +7,20 @@ import pytest
 
 from podpool.api.azure import AGENT_ANNOTATION, AgentReport, NodeNetworkConfig
 from podpool.api.builtin import Node
-from podpool.controller.allocation_cache import Books
+from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import speaks_of
-from podpool.ledger.messages import ContainerRecord, ContainerState, SubnetName
+from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, SubnetName
 
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
-def books(**boots: str) -> Books:
+def books(**boots: str) -> AllocationCache:
     """Containers of the same Node, each with the boot id that it was last told."""
-    made = Books()
+    made = AllocationCache()
     made.load(
         tuple(
-            ContainerRecord(
-                state=ContainerState(container=container, subnet=SUBNET, version=1),
+            NetworkContainerRecord(
+                state=NetworkContainerState(container=container, subnet=SUBNET, version=1),
                 node="n1",
                 node_uid="u1",
                 boot_id=boot or None,

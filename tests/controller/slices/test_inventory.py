@@ -19,7 +19,7 @@ from podpool.api.whereabouts import (
     SliceReport,
 )
 from podpool.core.settings import Settings
-from tests.controller.slices.sites import SliceSite
+from tests.controller.slices.harness import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 

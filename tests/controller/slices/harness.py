@@ -35,7 +35,7 @@ from podpool.kube.errors import ApiNotFound
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.machine import MachineClock
 from podpool.runtime.clock import Clock, SystemClock
-from tests.controller.sites import BRISK, NODE_INFO, clear, ended
+from tests.controller.harness import BRISK, NODE_INFO, clear, ended
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import play
 

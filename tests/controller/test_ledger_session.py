@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable
 import msgspec
 import pytest
 
-from podpool.controller.ledger_health import Presence
-from podpool.controller.ledger_session import AGAIN, Lead, Session
+from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.ledger_session import AGAIN, LeaderTerm, LedgerSession
 from podpool.core.scaling import Scaler
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import SubnetFull, TermEnded
+from podpool.ledger.errors import SubnetFull, StaleTerm
 from podpool.ledger.messages import (
-    ContainerRecord,
-    Containers,
-    ContainerState,
-    Item,
-    Problem,
-    Reconcile,
-    ReconcileAnswer,
-    Result,
+    NetworkContainerRecord,
+    NetworkContainerList,
+    NetworkContainerState,
+    ReconcileItem,
+    ErrorResponse,
+    ReconcileRequest,
+    ReconcileResponse,
+    NetworkContainerResult,
     SubnetName,
     SubnetState,
 )
@@ -38,8 +38,8 @@ STATE = SubnetState(
     cooldown=30.0,
     scaler=Scaler(16, 50),
 )
-RECORD = ContainerRecord(
-    state=ContainerState(container="opened-unheard", subnet=SUBNET, version=1), node="n1", node_uid="n1"
+RECORD = NetworkContainerRecord(
+    state=NetworkContainerState(container="opened-unheard", subnet=SUBNET, version=1), node="n1", node_uid="n1"
 )
 
 
@@ -47,39 +47,39 @@ class Ledger:
     """Answers reconcile calls as a test tells it to, and remembers them."""
 
     def __init__(self) -> None:
-        self.calls: list[Reconcile] = []
-        self.told: list[tuple[ContainerRecord, ...]] = []
-        self.answer: Callable[[Reconcile], Response] = self.granted
+        self.calls: list[ReconcileRequest] = []
+        self.told: list[tuple[NetworkContainerRecord, ...]] = []
+        self.answer: Callable[[ReconcileRequest], Response] = self.granted
 
     async def send(self, request: Request) -> Response:
         if request.method == "GET":
-            return Response(200, msgspec.json.encode(Containers(revision=1, containers=(RECORD,))))
-        self.calls.append(msgspec.json.decode(request.body, type=Reconcile))
+            return Response(200, msgspec.json.encode(NetworkContainerList(revision=1, containers=(RECORD,))))
+        self.calls.append(msgspec.json.decode(request.body, type=ReconcileRequest))
         return self.answer(self.calls[-1])
 
-    def granted(self, call: Reconcile) -> Response:
+    def granted(self, call: ReconcileRequest) -> Response:
         results = tuple(
-            Result(error=Problem(error="subnet-full", message="full"))
+            NetworkContainerResult(error=ErrorResponse(error="subnet-full", message="full"))
             if item.node == "unlucky"
-            else Result(state=ContainerState(container=item.node, subnet=SUBNET, version=1))
+            else NetworkContainerResult(state=NetworkContainerState(container=item.node, subnet=SUBNET, version=1))
             for item in call.items
         )
-        answer = ReconcileAnswer(revision=len(self.calls) + 40, results=results, subnets=(STATE,))
+        answer = ReconcileResponse(revision=len(self.calls) + 40, results=results, subnets=(STATE,))
         return Response(200, msgspec.json.encode(answer))
 
 
-def item(node: str) -> Item:
-    return Item(subnet=SUBNET, node=node, node_uid=node)
+def item(node: str) -> ReconcileItem:
+    return ReconcileItem(subnet=SUBNET, node=node, node_uid=node)
 
 
-def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Session]:
+def run(story: Callable[[LedgerSession, Ledger], Awaitable[None]]) -> tuple[Ledger, LedgerSession]:
     ledger = Ledger()
-    session = Session(
+    session = LedgerSession(
         LedgerClient(ledger),
-        Lead("cluster", 3, 5),
+        LeaderTerm("cluster", 3, 5),
         hear=lambda _: None,
         load=ledger.told.append,
-        presence=Presence(),
+        presence=LedgerHealth(),
         rng=random.Random(1),  # noqa: S311  the same each time
     )
 
@@ -96,7 +96,7 @@ def run(story: Callable[[Session, Ledger], Awaitable[None]]) -> tuple[Ledger, Se
 
 
 def test_all_containers_of_a_moment_are_one_call() -> None:
-    async def story(session: Session, _: Ledger) -> None:
+    async def story(session: LedgerSession, _: Ledger) -> None:
         outcomes = await asyncio.gather(*(session.reconcile(item(f"n{number}")) for number in range(100)))
         assert [f"n{number}" for number in range(100)] == [each.container for each in outcomes]
 
@@ -106,7 +106,7 @@ def test_all_containers_of_a_moment_are_one_call() -> None:
 
 
 def test_one_bad_item_fails_alone() -> None:
-    async def story(session: Session, _: Ledger) -> None:
+    async def story(session: LedgerSession, _: Ledger) -> None:
         good, bad = await asyncio.gather(
             session.reconcile(item("lucky")), session.reconcile(item("unlucky")), return_exceptions=True
         )
@@ -117,8 +117,8 @@ def test_one_bad_item_fails_alone() -> None:
 
 
 def test_a_lost_answer_fails_and_the_books_are_read_anew_once_it_is_outdated() -> None:
-    async def story(session: Session, ledger: Ledger) -> None:
-        def lost(_: Reconcile) -> Response:
+    async def story(session: LedgerSession, ledger: Ledger) -> None:
+        def lost(_: ReconcileRequest) -> Response:
             raise Unreachable("the ledger", "lost")
 
         ledger.answer = lost
@@ -133,8 +133,8 @@ def test_a_lost_answer_fails_and_the_books_are_read_anew_once_it_is_outdated() -
 
 
 def test_books_that_cannot_be_read_are_asked_for_again_although_nobody_calls() -> None:
-    async def story(session: Session, ledger: Ledger) -> None:
-        def lost(_: Reconcile) -> Response:
+    async def story(session: LedgerSession, ledger: Ledger) -> None:
+        def lost(_: ReconcileRequest) -> Response:
             raise Unreachable("the ledger", "lost")
 
         ledger.answer = lost
@@ -151,24 +151,24 @@ def test_books_that_cannot_be_read_are_asked_for_again_although_nobody_calls() -
 def test_a_cluster_in_which_nothing_happens_hears_that_its_term_has_ended() -> None:
     """A restored ledger waits for its list."""
 
-    async def story(session: Session, ledger: Ledger) -> None:
-        problem = Problem(error="term-ended", message="the ledger was restored")
+    async def story(session: LedgerSession, ledger: Ledger) -> None:
+        problem = ErrorResponse(error="term-ended", message="the ledger was restored")
         ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
         session.doubt()
         await asyncio.sleep(1)
         assert [()] == [call.items for call in ledger.calls]
 
-    with pytest.raises(TermEnded, match="restored"):
+    with pytest.raises(StaleTerm, match="restored"):
         run(story)
 
 
 def test_a_term_that_ended_ends_the_session() -> None:
-    async def story(session: Session, ledger: Ledger) -> None:
-        problem = Problem(error="term-ended", message="there is a newer leader")
+    async def story(session: LedgerSession, ledger: Ledger) -> None:
+        problem = ErrorResponse(error="term-ended", message="there is a newer leader")
         ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
-        with pytest.raises(TermEnded):
+        with pytest.raises(StaleTerm):
             await session.reconcile(item("n1"))
         await asyncio.sleep(1)
 
-    with pytest.raises(TermEnded, match="newer leader"):
+    with pytest.raises(StaleTerm, match="newer leader"):
         run(story)

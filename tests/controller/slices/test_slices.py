@@ -7,7 +7,7 @@ from typing import Any
 from podpool.api.builtin import LEASES
 from podpool.api.meta import Condition
 from podpool.api.whereabouts import NODE_UID_LABEL
-from tests.controller.slices.sites import SliceSite
+from tests.controller.slices.harness import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 
@@ -109,7 +109,7 @@ class TestScarcity:
             (condition,) = table.status.conditions or ()
             assert ("SlicesShort", "True", "MoreNodesThanSlices") == condition_words(condition)
             assert condition.message.startswith("2 nodes wait for a slice of 10.1.0.0/25, which has 2: use a larger")
-            page = controller.page().decode()
+            page = controller.render_metrics().decode()
             assert 'podpool_controller_slices_nodes_waiting{network="red",range="10.1.0.0/25"} 2.0' in page
             await site.stop(controller)
             await site.leave("n1")  # its slice was offered, and never taken

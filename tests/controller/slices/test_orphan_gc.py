@@ -11,7 +11,7 @@ from podpool.controller.slices import orphan_gc as sweep
 from podpool.runtime.transport import Request
 from podpool.whereabouts import orphan_gc
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch
-from tests.controller.slices.sites import SliceSite
+from tests.controller.slices.harness import SliceSite
 
 Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
 
@@ -69,7 +69,7 @@ class TestSharedPools:
             await site.until(swept, "what is left behind is released")
             (told,) = await site.told("Released")
             assert "2 addresses of Pods that are gone are free again" == told.note
-            page = controller.page().decode()
+            page = controller.render_metrics().decode()
             assert 'podpool_controller_garbage_mended_total{kind="entry"} 2.0' in page
             assert 'podpool_controller_garbage_mended_total{kind="reservation"} 1.0' in page
 

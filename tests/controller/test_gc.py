@@ -4,7 +4,7 @@ import asyncio
 
 from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS
-from tests.controller.sites import Place, Site, until
+from tests.controller.harness import Place, Site, until
 from tests.kube.loops import in_loop
 
 
@@ -35,7 +35,7 @@ class TestGone:
             (told,) = await until(lambda: site.events("NodeGone"), "it is told")
             assert ("Node", "n1") == (told.regarding.kind, told.regarding.name)
             assert "with 15 addresses goes back to subnet vnet.pods" in told.note
-            assert b'podpool_controller_garbage_mended_total{kind="container"} 1.0' in controller.page()
+            assert b'podpool_controller_garbage_mended_total{kind="container"} 1.0' in controller.render_metrics()
 
     @in_loop
     async def test_pods_that_are_bound_to_it_keep_it(self, place: Place) -> None:
@@ -47,7 +47,7 @@ class TestGone:
             await site.client.delete(NODES, "n1")
             await asyncio.sleep(2.5)  # more than twice the gone time
             assert 16 == await held(site)
-            await site.client.delete(PODS, "p", namespace=site.namespace, grace=0)
+            await site.client.delete(PODS, "p", namespace=site.namespace, grace_seconds=0)
             await until(lambda: nothing_held(site), "its addresses are back")
 
     @in_loop
@@ -62,7 +62,7 @@ class TestGone:
             (told,) = await until(lambda: site.events("NodesLost", site.namespace), "it is told")
             cluster = await site.cluster()
             assert f"podpool ledger cluster confirm-loss {cluster}" in told.note
-            assert b"podpool_controller_braked 1.0" in controller.page()
+            assert b"podpool_controller_braked 1.0" in controller.render_metrics()
             assert 8 == await held(site)
             await site.ledger.confirm_loss(cluster)
 
@@ -72,7 +72,7 @@ class TestGone:
             await until(two_left, "they are given up")
 
             async def released() -> bool:
-                return b"podpool_controller_braked 0.0" in controller.page()
+                return b"podpool_controller_braked 0.0" in controller.render_metrics()
 
             await until(released, "the brake is off")
 

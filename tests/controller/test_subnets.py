@@ -13,7 +13,7 @@ from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.kube.errors import ApiInvalid
 from podpool.ledger.messages import SubnetState
-from tests.controller.sites import BRISK, SUBNET, Place, Site, until
+from tests.controller.harness import BRISK, SUBNET, Place, Site, until
 from tests.kube.loops import in_loop
 
 NOTHING = SubnetScaler()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import ObjectMeta
-from podpool.controller.expectations import PATIENCE
+from podpool.kube.expectations import WATCH_DELAY
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
 from tests.kube.loops import play
@@ -36,12 +36,12 @@ def test_what_the_watch_never_showed_is_known_until_it_has_come_as_far_and_then_
         lease = Lease(metadata=ObjectMeta(name="one", namespace="here", uid="u", resource_version="223"))
         latest.note(lease)
         mirror.version = 215
-        await asyncio.sleep(PATIENCE + 1.0)
+        await asyncio.sleep(WATCH_DELAY + 1.0)
         assert [lease, lease] == changed
         mirror.version = 230
-        await asyncio.sleep(PATIENCE)
+        await asyncio.sleep(WATCH_DELAY)
         assert [lease, lease, None] == changed
-        await asyncio.sleep(3 * PATIENCE)
+        await asyncio.sleep(3 * WATCH_DELAY)
         assert 3 == len(changed)
 
     play(story())

@@ -1,0 +1,153 @@
+"""Runs the ledger-backed reconcilers and GCs for one term of the ledger; a new term starts with a new instance."""
+
+import asyncio
+from collections.abc import Iterable
+
+from podpool.api.meta import KubeObject
+from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.convert import subnet_of
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.ledger_session import LeaderTerm, LedgerSession
+from podpool.controller.metrics import SubnetMetrics
+from podpool.controller.nnc_gc import OrphanNNCGC
+from podpool.controller.nnc_reconciler import NNCReconciler
+from podpool.controller.node_gc import NodeGC
+from podpool.controller.node_reconciler import NodeReconciler
+from podpool.controller.pod_usage import PodUsageReporter
+from podpool.controller.subnet_reconciler import SubnetReconciler
+from podpool.kube.workqueue import WorkQueue, run_workers
+from podpool.ledger.messages import NetworkContainerRecord, ReconcileResponse, SubnetChange
+
+RESYNC_INTERVAL = 300.0
+"""Seconds after which every node is compared with the ledger again."""
+NODE_WORKERS = 256
+"""Nodes that are reconciled at the same time; the transport limits concurrent requests."""
+SUBNET_WORKERS = 4
+
+
+class AllocationController:
+    """Workqueues of nodes and subnets, their reconcilers, and the ledger session that they share."""
+
+    def __init__(
+        self, deps: ControllerDeps, health: LedgerHealth, allocations: AllocationCache, term: LeaderTerm
+    ) -> None:
+        self.queues = {"nodes": WorkQueue(rng=deps.rng), "subnets": WorkQueue(rng=deps.rng)}
+        self._deps = deps
+        self._informers = deps.informers
+        self._allocations = allocations
+        self._cluster = term.cluster
+        self.session = LedgerSession(
+            deps.ledger, term, on_response=self._on_response, on_reload=self._on_reload, health=health, rng=deps.rng
+        )
+        self._subnets = SubnetReconciler(
+            deps, health, enqueue=self.queues["subnets"].add, on_publish=self._enqueue_nodes_of
+        )
+        self._nncs = NNCReconciler(deps, self.session, allocations, self._subnets)
+        self._nodes = NodeReconciler(deps, allocations, self._subnets, self._nncs)
+        self._node_gc = NodeGC(deps, self.session, allocations, reconciler=self._nodes)
+        self._nnc_gc = OrphanNNCGC(deps, allocations, reconciler=self._nodes)
+        self._pod_usage = PodUsageReporter(deps, allocations, cluster=term.cluster)
+
+    @property
+    def node_gc_paused(self) -> bool:
+        """Whether the ledger's circuit breaker stops node GC."""
+        return self._node_gc.paused
+
+    @property
+    def pod_addresses_pending(self) -> int:
+        """Number of Pod addresses that are not reported to the ledger yet."""
+        return self._pod_usage.pending
+
+    def subnet_metrics(self) -> dict[str, SubnetMetrics]:
+        """Return the metrics of each subnet by name."""
+        metrics = {}
+        for name, published in self._subnets.all_published().items():
+            count, longest = self._nncs.waiting(name)
+            metrics[name] = SubnetMetrics(
+                exhausted=published.exhausted,
+                batch=published.scaler.batch,
+                nodes_waiting=count,
+                longest_wait_seconds=longest,
+            )
+        return metrics
+
+    async def run(self) -> None:
+        """Run until the term ends; raises the reason in an exception group."""
+        informers, metrics = self._informers, self._deps.metrics
+        unsubscribe = [
+            informers.nodes.subscribe(self._enqueue_node),
+            informers.nncs.subscribe(self._enqueue_node),
+            informers.subnets.subscribe(self._enqueue_subnet),
+            informers.subnet_states.subscribe(self._enqueue_subnet),
+        ]
+        self._subnets.track(self._deps.settings.subnet)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self.session.run())
+                for name, reconcile, workers in (
+                    ("nodes", self._nodes.reconcile, NODE_WORKERS),
+                    ("subnets", self._subnets.reconcile, SUBNET_WORKERS),
+                ):
+                    measured = metrics.measured(name, reconcile)
+                    group.create_task(run_workers(self.queues[name], measured, workers=workers))
+                group.create_task(self._subnets.follow(self._cluster, self._on_subnet_change))
+                group.create_task(self._subnets.poll())
+                group.create_task(self._node_gc.run())
+                group.create_task(self._nnc_gc.run())
+                group.create_task(self._resync())
+                if self._deps.settings.pod_history:
+                    group.create_task(self._pod_usage.run())
+        finally:
+            for each in unsubscribe:
+                each()
+
+    async def _resync(self) -> None:
+        while True:
+            known = (record.node for record in self._allocations.values())
+            nncs = (nnc.metadata.name for nnc in self._informers.nncs.values())
+            self._resync_nodes((*self._informers.nodes, *known, *nncs))
+            await asyncio.sleep(RESYNC_INTERVAL)
+
+    def _resync_nodes(self, names: Iterable[str]) -> None:
+        """Enqueue nodes, and send their requests to the ledger even if unchanged."""
+        names = tuple(names)
+        self._nncs.resync(names)
+        for name in names:
+            self.queues["nodes"].add(name)
+
+    def _on_reload(self, records: tuple[NetworkContainerRecord, ...]) -> None:
+        self._allocations.load(records)
+        self._resync_nodes(record.node for record in records)
+
+    def _on_response(self, response: ReconcileResponse) -> None:
+        for state in response.subnets:
+            self._subnets.on_state(state)
+        self._resync_ncs(response.servable)
+
+    def _on_subnet_change(self, change: SubnetChange) -> None:
+        if change.state.frozen:
+            self.session.reload()  # the ledger may have been restored and wait for an inventory
+        self._resync_ncs(change.servable)
+
+    def _resync_ncs(self, ncs: tuple[str, ...]) -> None:
+        """Resync the nodes of NCs that are short and can get addresses now."""
+        records = (self._allocations.get(nc) for nc in ncs)
+        self._resync_nodes(record.node for record in records if record is not None)
+
+    def _enqueue_nodes_of(self, subnet: str) -> None:
+        """Enqueue the nodes of a subnet whose published state has changed."""
+        for node in self._informers.nodes.values():
+            record = self._allocations.by_node_name(node.metadata.name)
+            if subnet == (record.state.subnet if record else subnet_of(node, self._deps.settings)).name:
+                self.queues["nodes"].add(node.metadata.name)
+
+    def _enqueue_node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        changed = new or old
+        if changed is not None:
+            self.queues["nodes"].add(changed.metadata.name)
+
+    def _enqueue_subnet(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        changed = new or old
+        if changed is not None:
+            self.queues["subnets"].add(changed.metadata.name)
