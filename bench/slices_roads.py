@@ -215,7 +215,7 @@ class Followed:
         response, lines = await self._road.send(Request(method="GET", path=self._path, query=query)), LineSplitter()
         try:
             async for piece in response.stream:
-                for line in lines.cut(piece):
+                for line in lines.feed(piece):
                     yield line
         finally:
             await response.close()

@@ -53,7 +53,7 @@ class Guest:
 
     def __init__(self, transport: Transport, namespace: str, *, patience: float = 30.0) -> None:
         self.road = Road(transport)
-        self.client = KubeClient(self.road, deadline=patience, silence=patience * 3)
+        self.client = KubeClient(self.road, timeout=patience, watch_idle_timeout=patience * 3)
         self.namespace = namespace
 
 
@@ -149,7 +149,9 @@ class Host(Guest):
 
     @property
     def _served(self) -> ApiResource:
-        return self.store.registry.find(NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.version, NODE_NETWORK_CONFIGS.plural)
+        return self.store.registry.find(
+            NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.version, NODE_NETWORK_CONFIGS.plural
+        )
 
     def _born(self, name: str) -> dict[str, object]:
         """Write an object out as the API server keeps it."""

@@ -32,5 +32,5 @@ def play(story: Coroutine[Any, Any, None], loop: VirtualLoop | None = None) -> N
     try:
         loop.run_until_complete(story)
     finally:
-        loop.end()
+        loop.shutdown()
     assert [] == loop.failures, loop.failures

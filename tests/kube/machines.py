@@ -112,5 +112,5 @@ class Machine:
 
     def _ring(self) -> None:
         while self._timers and self._timers[0][0] <= self.time():
-            self._loop.catch_up([heapq.heappop(self._timers)[2]])
+            self._loop.requeue([heapq.heappop(self._timers)[2]])
         self._set_alarm()

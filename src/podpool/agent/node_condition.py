@@ -14,7 +14,7 @@ from podpool.agent.informers import AgentInformers
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.api.builtin import NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.meta import rfc3339
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.kube.events import object_reference
 from podpool.runtime.transport import Unreachable
@@ -78,7 +78,7 @@ class NodeConditionReporter:
                 self._written = short
             except (ApiError, Unreachable):
                 failures += 1
-                await asyncio.sleep(backoff(failures, rng=self._deps.rng, base=1.0, most=60.0))
+                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=1.0, maximum=60.0))
                 self._changed.set()
             else:
                 failures, self._written = 0, short

@@ -21,7 +21,7 @@ from podpool.agent.secondary.networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
@@ -68,7 +68,7 @@ class NodeConfirmation:
             self._deps.changes.notify()
             # after failures: often enough to open soon, and seldom enough for 5,000 nodes at once
             interval = (
-                backoff(failures, rng=self._deps.rng, base=0.5, most=15.0)
+                backoff_delay(failures, rng=self._deps.rng, base=0.5, maximum=15.0)
                 if failures
                 else self._deps.settings.confirmation_interval
             )

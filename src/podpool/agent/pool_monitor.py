@@ -21,7 +21,7 @@ from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
 from podpool.core.debounce import DebounceState
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
@@ -165,4 +165,4 @@ class PoolMonitor:
         self._failures += 1
         if self._failures == 1:
             self._log.warning("cannot patch the NNC, retrying", error=error)
-        await asyncio.sleep(backoff(self._failures, rng=self._deps.rng, base=0.2, most=15.0))
+        await asyncio.sleep(backoff_delay(self._failures, rng=self._deps.rng, base=0.2, maximum=15.0))

@@ -6,7 +6,7 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.records import NCProgrammed
 from podpool.agent.state import AgentState
 from podpool.agent.underlay import BadUnderlay, Underlay
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.runtime.transport import Unreachable
 
 FIRST_INTERVAL, LAST_INTERVAL = 0.05, 1.0
@@ -42,7 +42,7 @@ class UnderlayPoller:
                 self._deps.changes.notify()
             else:
                 attempts += 1
-                await asyncio.sleep(backoff(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, most=LAST_INTERVAL))
+                await asyncio.sleep(backoff_delay(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL))
 
     async def _poll(self, pending: set[str], *, first: bool) -> dict[str, int]:
         """Poll once; return the versions that were not known before."""

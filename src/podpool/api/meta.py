@@ -43,6 +43,16 @@ class ObjectMeta(ObjectIdentity, frozen=True, kw_only=True):
     creation_timestamp: str | None = None
 
 
+def version_number(resource_version: str) -> int:
+    """Return a resourceVersion as a number, 0 if it is none: every API server so far uses numbers, none promises it."""
+    return int(resource_version) if resource_version.isdecimal() else 0
+
+
+def is_older(resource_version: str, than: str) -> bool:
+    """Compare two resourceVersions; False unless both are numbers."""
+    return than.isdecimal() and resource_version.isdecimal() and int(resource_version) < int(than)
+
+
 def rfc3339(wall: float) -> str:
     """Write seconds of the epoch as objects tell the time."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

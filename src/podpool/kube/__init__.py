@@ -1,5 +1,5 @@
-"""The road to the API server: client, reflector and store, work queue, leader election, events, configuration.
+"""Kubernetes client: typed requests, informers, workqueue, leader election, Events, expectations, configuration.
 
-Nothing here knows HTTP: all goes over a `runtime.transport.Transport`. Time is the running loop's, randomness is handed
-in, so that all of it runs in the simulator as it runs on a node.
+Requests go through a `runtime.transport.Transport`, time is the running loop's and randomness is passed in, so that
+everything here runs in the simulator as it does on a node.
 """

@@ -1,6 +1,6 @@
-"""Where the API server is, and who we are there: from inside a Pod, or from a kubeconfig.
+"""Connection to the API server: from a Pod's service account or from a kubeconfig.
 
-A token file is read again whenever it has changed: the kubelet renews it long before it ends.
+A token file is read again when it has changed: the kubelet renews it long before it expires.
 """
 
 import base64
@@ -18,28 +18,29 @@ from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.http import Headers, HttpTransport
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-"""Where a Pod finds its own account."""
+"""The mounted service account of a Pod."""
 CLOCK = SystemClock()
 
 Connection = HttpTransport | ExecPluginTransport
 
 
 def connect(environ: Mapping[str, str] = os.environ, *, context: str | None = None) -> Connection:
-    """Find the API server as kubectl does: `KUBECONFIG`, then the Pod's own account, then `~/.kube/config`."""
+    """Return a transport, as kubectl finds it: `KUBECONFIG`, the service account of the Pod, `~/.kube/config`."""
     files = _files(environ, context)
     return from_kubeconfig(*files, context=context, environ=environ) if files else in_cluster(environ)
 
 
 def default_namespace(*paths: Path, environ: Mapping[str, str] = os.environ, context: str | None = None) -> str:
-    """Find where kubectl looks for names that come without a namespace: in the context's, or the Pod's own."""
+    """Return the namespace of requests without one: that of the context, of the Pod, or `default`."""
     files = paths or _files(environ, context)
+    if files:
+        return resolve_context(files, context=context).namespace or "default"
     own = SERVICE_ACCOUNT_DIR / "namespace"
-    told = resolve_context(files, context=context).namespace if files else own.read_text().strip() if own.exists() else ""
-    return told or "default"
+    return (own.read_text().strip() if own.exists() else "") or "default"
 
 
 def _files(environ: Mapping[str, str], context: str | None) -> Sequence[Path]:
-    """Find the kubeconfigs; none inside a Pod, which has an account of its own."""
+    """Return the kubeconfigs; none inside a Pod, which has a service account."""
     if environ.get("KUBECONFIG"):
         return [Path(each) for each in environ["KUBECONFIG"].split(os.pathsep) if each]
     if environ.get("KUBERNETES_SERVICE_HOST") and not context:
@@ -48,7 +49,7 @@ def _files(environ: Mapping[str, str], context: str | None) -> Sequence[Path]:
 
 
 def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = SERVICE_ACCOUNT_DIR) -> HttpTransport:
-    """Go to the API server with the account of the Pod that we run in."""
+    """Return a transport with the service account of this Pod."""
     host, port = environ["KUBERNETES_SERVICE_HOST"], environ.get("KUBERNETES_SERVICE_PORT", "443")
     tls = ssl.create_default_context(cafile=str(account / "ca.crt"))
     base = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
@@ -58,23 +59,23 @@ def in_cluster(environ: Mapping[str, str] = os.environ, *, account: Path = SERVI
 def from_kubeconfig(
     *paths: Path, context: str | None = None, environ: Mapping[str, str] = os.environ, clock: Clock = CLOCK
 ) -> Connection:
-    """Go to the API server of a context, the current one unless told."""
-    chosen = resolve_context(paths, context=context)
-    if chosen.user.exec is None:
-        return _road(chosen, chosen.user, _headers(chosen.user), environ)
+    """Return a transport for a context of kubeconfigs, by default the current one."""
+    resolved = resolve_context(paths, context=context)
+    if resolved.user.exec is None:
+        return _transport(resolved, resolved.user, _headers(resolved.user), environ)
 
-    def road(credential: ExecCredentialStatus, headers: Headers) -> HttpTransport:
+    def open_transport(credential: ExecCredentialStatus, headers: Headers) -> HttpTransport:
         user = KubeconfigUser(
             client_certificate_data=_inline(credential.client_certificate_data),
             client_key_data=_inline(credential.client_key_data),
         )
-        return _road(chosen, user, headers, environ)
+        return _transport(resolved, user, headers, environ)
 
-    return ExecPluginTransport(chosen.user.exec, chosen.cluster, road, clock=clock, environ=environ)
+    return ExecPluginTransport(resolved.user.exec, resolved.cluster, open_transport, clock=clock, environ=environ)
 
 
 def token_file_headers(path: Path) -> Headers:
-    """Take the token from a file, which is read again when it has changed."""
+    """Return the Authorization header with the token of a file, read again when the file changes."""
     read: tuple[tuple[int, int], str] | None = None
 
     def headers() -> Mapping[str, str]:
@@ -88,8 +89,10 @@ def token_file_headers(path: Path) -> Headers:
     return headers
 
 
-def _road(chosen: ResolvedContext, user: KubeconfigUser, headers: Headers, environ: Mapping[str, str]) -> HttpTransport:
-    cluster = chosen.cluster
+def _transport(
+    resolved: ResolvedContext, user: KubeconfigUser, headers: Headers, environ: Mapping[str, str]
+) -> HttpTransport:
+    cluster = resolved.cluster
     return HttpTransport(
         cluster.server,
         tls=_tls(cluster, user) if cluster.server.startswith("https:") else None,
@@ -112,9 +115,9 @@ def _tls(cluster: KubeconfigCluster, user: KubeconfigUser) -> ssl.SSLContext:
             cadata=base64.b64decode(cluster.certificate_authority_data).decode() or None,
         )
         _load_certificate(tls, user)
-    except (OSError, ValueError) as error:  # no file, no base64, no certificate, no key that fits
+    except (OSError, ValueError) as error:  # missing file, bad base64, bad certificate, key of another certificate
         named = cluster.certificate_authority, user.client_certificate, user.client_key
-        reason = f"its certificates cannot be used ({error})"
+        reason = f"cannot use its certificates ({error})"
         raise InvalidInput("kubeconfig", " ".join(filter(None, named)) or cluster.server, reason) from None
     if cluster.insecure_skip_tls_verify:
         tls.check_hostname = False
@@ -126,8 +129,8 @@ def _load_certificate(tls: ssl.SSLContext, user: KubeconfigUser) -> None:
     if user.client_certificate:
         tls.load_cert_chain(user.client_certificate, user.client_key or None)
     elif user.client_certificate_data:
-        with tempfile.TemporaryDirectory() as place:  # ssl reads files only
-            certificate, key = Path(place, "certificate"), Path(place, "key")
+        with tempfile.TemporaryDirectory() as directory:  # ssl reads only files
+            certificate, key = Path(directory, "certificate"), Path(directory, "key")
             certificate.write_bytes(base64.b64decode(user.client_certificate_data))
             key.write_bytes(base64.b64decode(user.client_key_data))
             tls.load_cert_chain(certificate, key)

@@ -1,6 +1,6 @@
-"""Custom kinds, brought to a cluster and waited for.
+"""Installation of CustomResourceDefinitions.
 
-A kind may be there already, brought by the project that it comes from: what that has beyond ours is left in place.
+A CRD may exist already, installed by its own project: its other versions and fields are kept.
 """
 
 import asyncio
@@ -11,18 +11,18 @@ from podpool.api.crds import CRDS
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiConflict
 
-PAUSE = 0.1
-"""Seconds between two looks whether a kind is served; it takes about one."""
+POLL_INTERVAL = 0.1
+"""Seconds between two reads of a CRD until it is established, which takes about a second."""
 
 
 async def install_crds(client: KubeClient, manifests: Iterable[Mapping[str, Any]]) -> None:
-    """Define kinds, or bring their definitions up to date, and wait until they are in force."""
-    names = [await _define(client, each) for each in manifests]
+    """Create or update CRDs and wait until they are established."""
+    names = [await _create_or_update(client, each) for each in manifests]
     for name in names:
-        await _established(client, name)
+        await _wait_established(client, name)
 
 
-async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
+async def _create_or_update(client: KubeClient, manifest: Mapping[str, Any]) -> str:
     name: str = manifest["metadata"]["name"]
     try:
         await client.create(CRDS, manifest)
@@ -33,25 +33,25 @@ async def _define(client: KubeClient, manifest: Mapping[str, Any]) -> str:
 
 
 async def _updated(client: KubeClient, name: str, manifest: Mapping[str, Any]) -> bool:
-    """Bring a definition up to date, unless the server itself, which keeps its status, came in between."""
-    there = await client.read(CRDS, name)
+    """Update a CRD; return False if the server wrote its status meanwhile."""
+    existing = await client.get_raw(CRDS, name)
     try:
-        await client.replace(CRDS, {**there, "spec": merged_spec(there["spec"], manifest["spec"])})
+        await client.replace(CRDS, {**existing, "spec": merged_spec(existing["spec"], manifest["spec"])})
     except ApiConflict:
         return False
     return True
 
 
-def merged_spec(there: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
-    """Bring a definition up to date: versions that are not ours stay, and objects are stored in the one they were."""
+def merged_spec(existing: Mapping[str, Any], ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a CRD spec with our version: other versions stay, and the storage version does not change."""
     (version,) = ours["versions"]
-    others = [each for each in there["versions"] if each["name"] != version["name"]]
+    others = [each for each in existing["versions"] if each["name"] != version["name"]]
     stored = not any(each["storage"] for each in others)
-    return {**there, **ours, "versions": [*others, {**version, "storage": stored}]}
+    return {**existing, **ours, "versions": [*others, {**version, "storage": stored}]}
 
 
-async def _established(client: KubeClient, name: str) -> None:
+async def _wait_established(client: KubeClient, name: str) -> None:
     while True:
         if (await client.get(CRDS, name)).established:
             return
-        await asyncio.sleep(PAUSE)
+        await asyncio.sleep(POLL_INTERVAL)

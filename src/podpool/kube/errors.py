@@ -1,7 +1,7 @@
-"""What the API server refuses, typed by what a caller can do about it.
+"""Errors of the API server, typed by what a caller can do about them.
 
-Every error says which verb on which object. That the server did not answer is not among them: that is `Unreachable`,
-after which nobody knows whether the server acted.
+Every error names the operation and the object. If the server does not answer, `runtime.transport.Unreachable` is raised
+instead: then it is unknown whether the request took effect.
 """
 
 from collections.abc import Mapping
@@ -13,13 +13,13 @@ from podpool.core.errors import PodpoolError
 
 
 class ApiError(PodpoolError):
-    """The API server said no."""
+    """The API server rejected a request."""
 
     def __init__(
-        self, doing: str, *, status: int = 0, reason: str = "", message: str = "", retry_after: float | None = None
+        self, operation: str, *, status: int = 0, reason: str = "", message: str = "", retry_after: float | None = None
     ) -> None:
-        super().__init__(f"cannot {doing}: {message or reason or 'no reason given'} ({status} {reason})")
-        self.doing = doing
+        super().__init__(f"cannot {operation}: {message or reason or 'no reason given'} ({status} {reason})")
+        self.operation = operation
         self.status = status
         self.reason = reason
         self.message = message
@@ -27,43 +27,43 @@ class ApiError(PodpoolError):
 
 
 class ApiNotFound(ApiError):
-    """There is no such object, namespace or kind."""
+    """The object, namespace or kind does not exist."""
 
 
 class ApiAlreadyExists(ApiError):
-    """The name is taken."""
+    """An object of this name exists."""
 
 
 class ApiConflict(ApiError):
-    """The object is not the one that the precondition named: read it again."""
+    """The object does not match the precondition: read it again."""
 
 
 class ApiExpired(ApiError):
-    """The version is no longer, or not yet, remembered: list again."""
+    """The resourceVersion is no longer, or not yet, available: list again."""
 
 
 class ApiForbidden(ApiError):
-    """The account lacks the right, or is not known at all."""
+    """The account lacks the permission, or its credentials were rejected."""
 
 
 class ApiInvalid(ApiError):
-    """The object, or the request, breaks a rule of its kind."""
+    """The object or the request is invalid."""
 
 
 class ApiTooManyRequests(ApiError):
-    """The server asks for patience; `retry_after` tells for how many seconds, when it says so."""
+    """The server is overloaded; `retry_after` is the requested delay in seconds, if it sent one."""
 
 
 class ApiServerError(ApiError):
-    """The server is in trouble of its own."""
+    """The server failed (5xx)."""
 
 
 class ApiDecodeError(ApiError):
-    """The server's answer is not what its kind looks like."""
+    """The response cannot be decoded as its kind."""
 
 
 class ApiStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The body of a refusal, as far as we read it."""
+    """The used fields of a `Status`, the body of an error response."""
 
     code: int = 0
     reason: str = ""
@@ -89,17 +89,18 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 
-def api_error(doing: str, status: int, body: bytes | msgspec.Raw, headers: Mapping[str, str] | None = None) -> ApiError:
-    """Make the error of a refused request from its status, its body and its headers."""
+def api_error(
+    operation: str, status: int, body: bytes | msgspec.Raw, headers: Mapping[str, str] | None = None
+) -> ApiError:
+    """Return the error of an error response."""
     try:
-        said = _STATUS.decode(body)
-    except msgspec.DecodeError:  # a proxy in between answers with a page
-        said = ApiStatus(message=bytes(body)[:200].decode(errors="replace"))
-    code = status if status >= 400 else said.code
-    made = _BY_REASON.get(said.reason) or _BY_STATUS.get(code) or (ApiServerError if code >= 500 else ApiError)
-    return made(
-        doing, status=code, reason=said.reason, message=said.message, retry_after=_seconds(headers or {}, "retry-after")
-    )
+        answer = _STATUS.decode(body)
+    except msgspec.DecodeError:  # a proxy may answer with a page
+        answer = ApiStatus(message=bytes(body)[:200].decode(errors="replace"))
+    code = status if status >= 400 else answer.code
+    error = _BY_REASON.get(answer.reason) or _BY_STATUS.get(code) or (ApiServerError if code >= 500 else ApiError)
+    retry_after = _seconds(headers or {}, "retry-after")
+    return error(operation, status=code, reason=answer.reason, message=answer.message, retry_after=retry_after)
 
 
 def _seconds(headers: Mapping[str, Any], name: str) -> float | None:

@@ -1,17 +1,15 @@
-"""A kind's objects, followed from the API server: a list, then a watch from its version on.
+"""Informer: a cache of one kind's objects, kept current by a list and a watch from its resourceVersion.
 
-What must hold: whatever happens on the way, who takes every event comes to hold what a fresh list shows, and never goes
-back to an older state on the word of a cache. A cached list that is older than what was seen is not believed; a quorum
-read is asked. If that is older too, the server itself was restored from a copy: then it is believed, and said.
+Invariant: a consumer of all events ends with what a fresh list shows, and never returns to an older state because of a
+stale API server cache. If a cached list is older than what was seen, the informer makes a quorum read. If that is older
+too, the API server was restored from a backup: the older state is accepted, logged and reported to `on_restored`.
 
-A watch is taken up again where it ended only when the server ended it at the time agreed. A watch that broke may have
-broken because the server was restored, and a restored server says nothing to who watches from its future: list again.
-A server may also be restored unseen, between a list and its watch: so, now and then, all is listed although nothing
-broke.
+A watch resumes from its last version only if the server ended it at the requested timeout. A watch that breaks may have
+broken because the server was restored, and a restored server sends nothing to a watch from its future: list again. A
+restore between a list and its watch goes unnoticed, so everything is listed again every `relist_interval`.
 """
 
 import asyncio
-import logging
 import math
 import random
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -20,37 +18,38 @@ from typing import Generic, TypeAlias
 
 import msgspec
 
-from podpool.api.meta import Kind, T
-from podpool.kube.backoff import backoff
+from podpool.api.meta import Kind, T, is_older
+from podpool.kube.backoff import Backoff
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.codec import ObjectList
 from podpool.kube.errors import ApiError
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
 WATCH_SECONDS = (300, 600)
-"""Seconds between which a watch's length is drawn, so that not all end at once."""
+"""Shortest and longest timeout of a watch; drawn at random, so that not all end at once."""
 RELIST_INTERVAL = 1800.0
-"""Seconds for which a list is trusted, however well the watches on it go."""
+"""Seconds after which everything is listed again although no watch failed."""
 BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Replaced(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """All that is there: first of all, and again whenever the thread was lost. What is not among it is gone."""
+    """All objects: the first event, and again after each relist. An object that is not among them is deleted."""
 
     objects: Sequence[T]
 
 
 class Applied(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object that came, or changed."""
+    """An object that was created or changed."""
 
     object: T
 
 
 class Deleted(msgspec.Struct, Generic[T], frozen=True, gc=False):
-    """An object that went, or that the selectors fit no more, as it was last."""
+    """An object that was deleted or no longer matches the selectors, in its last state."""
 
     object: T
 
@@ -59,9 +58,9 @@ InformerEvent: TypeAlias = Replaced[T] | Applied[T] | Deleted[T]
 
 
 class Informer(Generic[T]):
-    """Follows a kind for one taker: `run` keeps the store, or `stream` tells somebody else."""
+    """Lists and watches a kind for one consumer: `run` keeps `cache`, or `stream` yields the events."""
 
-    def __init__(  # noqa: PLR0913  everything that a list can be narrowed by
+    def __init__(  # noqa: PLR0913  every selector of a list
         self,
         client: KubeClient,
         kind: Kind[T],
@@ -75,6 +74,8 @@ class Informer(Generic[T]):
     ) -> None:
         self.cache: ObjectCache[T] = ObjectCache()
         self.watch_seconds = WATCH_SECONDS
+        self.last_contact: float | None = None
+        """Loop time of the server's last message; bookmarks arrive every minute."""
         self._client = client
         self._kind = kind
         self._rng = rng
@@ -83,18 +84,16 @@ class Informer(Generic[T]):
         self._fields = fields
         self._relist_interval = relist_interval
         self._on_restored = on_restored
-        self.last_contact: float | None = None
-        """When the server last told anything, by the loop's time; it does every minute while all is well."""
         self._seen = ""
-        self._failures = 0
+        self._backoff = Backoff(rng=rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
 
     @property
     def resource_version(self) -> str:
-        """The newest version that the server has told; empty before the first list."""
+        """The newest version that the server has sent; empty before the first list."""
         return self._seen
 
     async def run(self) -> None:
-        """Keep the store equal to what the API server has, until cancelled."""
+        """Keep the cache current until cancelled."""
         async with aclosing(self.stream()) as events:
             async for event in events:
                 match event:
@@ -106,106 +105,97 @@ class Informer(Generic[T]):
                         self.cache.replace(event.objects)
 
     async def stream(self) -> AsyncGenerator[InformerEvent[T], None]:
-        """Tell what there is, and then what happens, for ever. Whoever stops closes (`contextlib.aclosing`).
+        """Yield all objects, then each change, for ever; close it to stop (`contextlib.aclosing`).
 
-        Who takes slowly holds up nobody but itself: the server ends a watch that falls behind, and all is told anew.
+        A slow consumer delays only itself: the server ends a watch that falls behind, and a new list follows.
         """
         clock = asyncio.get_running_loop().time
-        trusted_until = clock()
+        relist_at = clock()
         while True:
             try:
-                if clock() >= trusted_until:
+                if clock() >= relist_at:
                     begun = clock()
                     yield Replaced(await self._list())
-                    trusted_until = begun + self._relist_interval
+                    relist_at = begun + self._relist_interval
                 async with aclosing(self._watch()) as events:
                     async for event in events:
                         yield event
             except (ApiError, Unreachable) as error:
-                trusted_until = clock()
-                self._failures += 1
-                _log.info("%s: %s; trying again", self._kind.plural, error)
-                await asyncio.sleep(self._patience(error))
+                relist_at = clock()
+                log.info("list or watch failed, retrying", kind=self._kind.plural, error=error)
+                await self._backoff.wait(at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
 
     async def quorum_list(self) -> ObjectList[T]:
-        """Read what is followed as it is now, for a decision that no cache may make.
+        """Read the watched objects from etcd, for a decision that must not rest on a cache.
 
-        When that is older than what was seen before it was asked for, the server was restored, which is said.
+        If they are older than what was seen before the request, the API server was restored, which is reported.
         """
         seen = self._seen
-        listing = await self._ask(cached=False)
-        if _older(listing.resource_version, seen):
-            self._say_restored(seen, listing.resource_version)
+        listing = await self._request_list(cached=False)
+        if is_older(listing.resource_version, seen):
+            self._report_restored(seen, listing.resource_version)
         return listing
 
     async def _list(self) -> Sequence[T]:
-        listing = await self._ask(cached=True)
-        if _older(listing.resource_version, self._seen):
+        listing = await self._request_list(cached=True)
+        if is_older(listing.resource_version, self._seen):
             listing = await self.quorum_list()
         self._seen = listing.resource_version
         self.last_contact = asyncio.get_running_loop().time()
         return listing.items
 
-    async def _ask(self, *, cached: bool) -> ObjectList[T]:
+    async def _request_list(self, *, cached: bool) -> ObjectList[T]:
         return await self._client.list(
             self._kind, namespace=self._namespace, labels=self._labels, fields=self._fields, cached=cached
         )
 
     async def _watch(self) -> AsyncGenerator[InformerEvent[T], None]:
-        lasting = min(self._rng.randint(*self.watch_seconds), math.ceil(self._relist_interval))
+        timeout = min(self._rng.randint(*self.watch_seconds), math.ceil(self._relist_interval))
         loop = asyncio.get_running_loop()
-        agreed = loop.time() + lasting - 1.0  # the server counts in whole seconds
-        changes = self._client.watch(
+        earliest_end = loop.time() + timeout - 1.0  # the server counts whole seconds
+        watch = self._client.watch(
             self._kind,
             resource_version=self._seen,
             namespace=self._namespace,
             labels=self._labels,
             fields=self._fields,
-            timeout_seconds=lasting,
+            timeout_seconds=timeout,
         )
-        async with aclosing(changes) as told:
-            async for change in told:
-                self._failures, self.last_contact = 0, loop.time()
-                self._seen = change.object.metadata.resource_version
-                if change.type == "DELETED":
-                    yield Deleted(change.object)
-                elif change.type != "BOOKMARK":
-                    yield Applied(change.object)
-        if loop.time() < agreed:
-            raise Unreachable("the API server", "a watch ended before its time")
+        async with aclosing(watch) as events:
+            async for event in events:
+                self._backoff.reset()
+                self.last_contact = loop.time()
+                self._seen = event.object.metadata.resource_version
+                if event.type == "DELETED":
+                    yield Deleted(event.object)
+                elif event.type != "BOOKMARK":
+                    yield Applied(event.object)
+        if loop.time() < earliest_end:
+            raise Unreachable("the API server", "a watch ended before its timeout")
 
-    def _say_restored(self, seen: str, found: str) -> None:
-        _log.warning(
-            "%s: the API server is at version %s and was at %s: it was restored from an older copy, which is believed",
-            self._kind.plural,
-            found,
-            seen,
+    def _report_restored(self, before: str, now: str) -> None:
+        log.warning(
+            "API server was restored from an older backup, accepting its state",
+            kind=self._kind.plural,
+            resource_version=now,
+            previous=before,
         )
         if self._on_restored:
-            self._on_restored(int(seen), int(found))
-
-    def _patience(self, error: ApiError | Unreachable) -> float:
-        asked = (error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0
-        return max(asked, backoff(self._failures, rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MAX))
+            self._on_restored(int(before), int(now))
 
 
 async def quorum_get(
     client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None
 ) -> T:
-    """Read one object as it is now, for a decision that no cache may make; a server that was restored is told of."""
-    known = cache.get(f"{namespace}/{name}" if namespace else name)
+    """Read one object from etcd, for a decision that must not rest on a cache; a restored API server is logged."""
+    cached = cache.get(f"{namespace}/{name}" if namespace else name)
     found = await client.get(kind, name, namespace=namespace)
-    if known and _older(found.metadata.resource_version, known.metadata.resource_version):
-        _log.warning(
-            "%s %s is at version %s and was at %s: the API server was restored from an older copy, which is believed",
-            kind.kind,
-            name,
-            found.metadata.resource_version,
-            known.metadata.resource_version,
+    if cached and is_older(found.metadata.resource_version, cached.metadata.resource_version):
+        log.warning(
+            "API server was restored from an older backup, accepting its state",
+            kind=kind.plural,
+            name=name,
+            resource_version=found.metadata.resource_version,
+            previous=cached.metadata.resource_version,
         )
     return found
-
-
-def _older(version: str, seen: str) -> bool:
-    """Compare versions as numbers, which they are on every API server so far, though none promises it."""
-    return version.isdecimal() and seen.isdecimal() and int(version) < int(seen)

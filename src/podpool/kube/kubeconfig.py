@@ -1,4 +1,4 @@
-"""Kubeconfigs, as kubectl reads them: one file or several, of which the first that says something is right.
+"""Kubeconfigs, merged as kubectl does: the first file that defines a name wins.
 
 A path in a file is relative to that file. Lists may be null.
 """
@@ -16,7 +16,7 @@ F = TypeVar("F")
 
 
 class _Part(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A part of a kubeconfig; what we do not know is left alone."""
+    """A part of a kubeconfig; unknown fields are ignored."""
 
 
 class KubeconfigCluster(_Part, frozen=True, kw_only=True):
@@ -31,14 +31,14 @@ class KubeconfigCluster(_Part, frozen=True, kw_only=True):
 
 
 class ExecEnvVar(msgspec.Struct, frozen=True, kw_only=True):
-    """One variable of a plugin's environment."""
+    """One environment variable of an exec plugin."""
 
     name: str
     value: str
 
 
 class ExecPlugin(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """A program that gives credentials."""
+    """An exec credential plugin."""
 
     api_version: str
     command: str
@@ -85,7 +85,7 @@ class _NamedContext(_Part, frozen=True, kw_only=True):
 
 
 class Kubeconfig(_Part, frozen=True, kw_only=True):
-    """What one file says."""
+    """One kubeconfig file."""
 
     clusters: list[_NamedCluster] | None = None
     users: list[_NamedUser] | None = None
@@ -94,26 +94,26 @@ class Kubeconfig(_Part, frozen=True, kw_only=True):
 
 
 class ResolvedContext(msgspec.Struct, frozen=True, kw_only=True):
-    """Where to go, and as whom; every path is absolute, or at least from where we are."""
+    """The cluster and user of a context; paths are relative to the working directory, or absolute."""
 
     cluster: KubeconfigCluster
     user: KubeconfigUser
     namespace: str = ""
-    """Where names are looked for that come without one; empty when the context does not say."""
+    """The namespace of requests without one; empty if the context has none."""
 
 
 def resolve_context(paths: Sequence[Path], *, context: str | None = None) -> ResolvedContext:
-    """Read the files that are there, and find a context in them, the current one unless told."""
+    """Merge the files that exist and return a context, by default the current one."""
     configs = [(path, read_kubeconfig(path)) for path in paths if path.exists()]
     if not configs:
         raise InvalidInput("kubeconfig", _listed(paths), "No such file or directory")
     contexts: dict[str, KubeconfigContext] = {}
     clusters: dict[str, KubeconfigCluster] = {}
     users: dict[str, KubeconfigUser] = {}
-    for path, config in reversed(configs):  # what an earlier file says goes over it
+    for path, config in reversed(configs):  # an earlier file overrides
         contexts |= {each.name: each.context for each in config.contexts or ()}
-        clusters |= {each.name: _placed(each.cluster, path.parent) for each in config.clusters or ()}
-        users |= {each.name: _placed(each.user or KubeconfigUser(), path.parent) for each in config.users or ()}
+        clusters |= {each.name: _with_paths(each.cluster, path.parent) for each in config.clusters or ()}
+        users |= {each.name: _with_paths(each.user or KubeconfigUser(), path.parent) for each in config.users or ()}
     current = next((config.current_context for _, config in configs if config.current_context), "")
     chosen = _find(paths, "context", context or current, contexts)
     return ResolvedContext(
@@ -124,7 +124,7 @@ def resolve_context(paths: Sequence[Path], *, context: str | None = None) -> Res
 
 
 def read_kubeconfig(path: Path) -> Kubeconfig:
-    """Read one file; raises `InvalidInput`."""
+    """Return one file's contents; raises `InvalidInput`."""
     try:
         text = path.read_bytes()
     except OSError as error:
@@ -132,7 +132,9 @@ def read_kubeconfig(path: Path) -> Kubeconfig:
     try:
         return msgspec.convert(_plain(text), Kubeconfig)
     except ImportError as error:
-        raise InvalidInput("kubeconfig", str(path), "is YAML, which needs PyYAML; JSON needs nothing") from error
+        raise InvalidInput(
+            "kubeconfig", str(path), "is YAML, and PyYAML is not installed: install it, or use JSON"
+        ) from error
     except (msgspec.DecodeError, ValueError) as error:
         raise InvalidInput("kubeconfig", str(path), str(error)) from error
 
@@ -148,19 +150,19 @@ _PATHS = ("certificate_authority", "client_certificate", "client_key", "token_fi
 P = TypeVar("P", bound=KubeconfigCluster | KubeconfigUser)
 
 
-def _placed(part: P, home: Path) -> P:
-    """Read the paths of a file from where that file is; a plugin's only when it is a path and not a name."""
+def _with_paths(part: P, directory: Path) -> P:
+    """Make the paths of a file relative to its directory; a plugin's command only if it contains a slash."""
     named = {each: getattr(part, each) for each in _PATHS if getattr(part, each, "")}
-    moved = {each: str(home / value) for each, value in named.items()}
+    moved = {each: str(directory / value) for each, value in named.items()}
     if isinstance(part, KubeconfigUser) and part.exec and os.sep in part.exec.command:
-        plugin = msgspec.structs.replace(part.exec, command=str(home / part.exec.command))
+        plugin = msgspec.structs.replace(part.exec, command=str(directory / part.exec.command))
         return msgspec.structs.replace(part, **moved, exec=plugin)
     return msgspec.structs.replace(part, **moved)
 
 
 def _find(paths: Sequence[Path], what: str, name: str, known: Mapping[str, F]) -> F:
     if name not in known:
-        raise InvalidInput(what, name, f"{_listed(paths)} knows {', '.join(known) or 'none'}")
+        raise InvalidInput(what, name, f"{_listed(paths)} defines {', '.join(known) or 'none'}")
     return known[name]
 
 

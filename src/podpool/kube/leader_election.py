@@ -1,17 +1,16 @@
-"""One leader among many, by a Lease.
+"""Leader election by a Lease, as client-go does it.
 
-What must hold: two never lead at once, as long as no clock runs half again as fast as another. A leader counts its lead
-from when the renewing request was sent, and stops `renew_deadline` after that; another counts from when it saw the last
-renewal, and waits for the whole `duration`. Both count on their loop's clock, never on the times written in the Lease,
-which are for people. One hung request cannot cost the lead: each is given up after half of the renew deadline.
+Invariant: two candidates never lead at once while no clock runs 1.5 times as fast as another. A leader counts from when
+it sent the renewal and stops after `renew_deadline`; a candidate counts from when it saw the last renewal and waits for
+the whole `duration`. Both use their loop's clock, never the times in the Lease. One hung request does not lose the
+leadership: each is cancelled after half of the renew deadline.
 
-Work that was paused goes on before any timer can end it, and the loop's clock stands still while a machine sleeps. So
-`leading` looks at the boot clock too, at the moment of asking: who acts asks it first. A machine whose clocks all stand
-still wakes up as a leader that is none any more: whoever is written to must know terms.
+A paused task resumes before any timer can cancel it, and the loop's clock stops while the machine sleeps. So
+`is_leader` also compares the boot clock; callers check it before each action. A machine whose clocks all stop wakes up
+as a stale leader: the receivers of its writes must check fencing tokens (terms).
 """
 
 import asyncio
-import logging
 import math
 import random
 from collections.abc import Awaitable, Callable
@@ -25,24 +24,25 @@ from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.clock import Clock
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class LeadershipLost(PodpoolError):
-    """The lead could not be renewed in time, or another has it."""
+    """The Lease was not renewed in time, or another candidate holds it."""
 
     def __init__(self, lease: str) -> None:
-        super().__init__(f"the lead of {lease} was lost")
+        super().__init__(f"leadership of Lease {lease} was lost")
         self.lease = lease
 
 
 class LeaseTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long a lead lasts, in seconds; client-go's numbers."""
+    """Durations in seconds, with client-go's defaults."""
 
     duration: float = 15.0
-    """Others wait for this long after the last renewal that they saw."""
+    """Other candidates wait for this long after the last renewal that they saw."""
     renew_deadline: float = 10.0
     """The leader stops this long after it sent its last renewal."""
     retry: float = 2.0
@@ -52,7 +52,7 @@ DEFAULT_TIMING = LeaseTiming()
 
 
 class LeaderElector:
-    """One candidate. Its identity is new with each process."""
+    """One candidate. Each process needs a new identity."""
 
     def __init__(
         self,
@@ -74,24 +74,24 @@ class LeaderElector:
         self._timing = timing
         self._held: Lease | None = None
         """The Lease as this candidate last wrote it."""
-        self._rival = ""
-        """The version of the Lease at the last look, empty when there was none,"""
-        self._rival_since = -math.inf
-        """and since when it is that."""
+        self._observed_version = ""
+        """The version of the Lease at the last read, empty if it did not exist."""
+        self._observed_since = -math.inf
+        """Loop time since when the Lease has that version."""
         self._leads_until = 0.0
         self._leads_until_boot = 0.0
-        self._told = datetime.fromtimestamp(0, UTC)
+        self._last_time = datetime.fromtimestamp(0, UTC)
 
     @property
     def is_leader(self) -> bool:
-        """Whether this candidate leads at this moment."""
+        """Whether this candidate leads now."""
         return asyncio.get_running_loop().time() < self._leads_until and self._clock.boot() < self._leads_until_boot
 
     async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
-        """Wait for the lead, and call `lead` while it lasts.
+        """Acquire the Lease, then run `lead` while it is held.
 
-        Ends when `lead` does. Raises `LeadershipLost` after `lead` was cancelled and has ended. The Lease is given back when
-        `lead` has ended and the lead was not lost, also on cancellation: the next need not wait.
+        Returns when `lead` does. Raises `LeadershipLost` after it has cancelled `lead`. If the leadership was not lost,
+        the Lease is released at the end, also on cancellation, so that the next candidate need not wait.
         """
         await self._win()
         try:
@@ -105,7 +105,7 @@ class LeaderElector:
     async def _win(self) -> None:
         while True:
             if await self._attempt():
-                _log.info("%s leads %s", self._identity, self._where)
+                log.info("became leader", lease=self._lease_name, identity=self._identity)
                 return
             await asyncio.sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
 
@@ -117,17 +117,17 @@ class LeaderElector:
             lost = not leading.done()
         finally:
             leading.cancel()
-            await asyncio.wait([leading])  # what it does last, it still does as the leader
+            await asyncio.wait([leading])  # its cleanup still runs as the leader
             renewing.cancel()
             await asyncio.wait([renewing])
         if not renewing.cancelled():
             renewing.result()
         if lost:
-            raise LeadershipLost(self._where) from (None if leading.cancelled() else leading.exception())
+            raise LeadershipLost(self._lease_name) from (None if leading.cancelled() else leading.exception())
         await leading
 
     async def _renew(self) -> None:
-        """Renew until the deadline has passed without it, or another has the lead."""
+        """Renew until the deadline has passed without success, or another candidate holds the Lease."""
         try:
             async with asyncio.timeout_at(self._leads_until) as limit:
                 while True:
@@ -137,10 +137,10 @@ class LeaderElector:
                     elif not self.is_leader:
                         return
         except TimeoutError:
-            _log.warning("%s could not renew %s in time", self._identity, self._where)
+            log.warning("leadership lost, Lease not renewed in time", lease=self._lease_name, identity=self._identity)
 
     async def _attempt(self) -> bool:
-        """Take or renew the lead; the moment of sending counts."""
+        """Acquire or renew the Lease; the leadership counts from when the request was sent."""
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
@@ -151,10 +151,10 @@ class LeaderElector:
                 began, began_boot = loop.time(), self._clock.boot()
                 self._held = await self._write(found)
             if found is not None and self._held.metadata.resource_version == found.metadata.resource_version:
-                return False  # nothing was changed, so the others see no renewal; the next one tells another time
+                return False  # no change, so others see no renewal
         except (ApiError, Unreachable, TimeoutError) as error:
-            self._held = None  # whether it was written is not known: read it next time
-            _log.info("%s did not get %s: %s", self._identity, self._where, error)
+            self._held = None  # unknown whether it was written: read it next time
+            log.info("cannot acquire or renew the Lease", lease=self._lease_name, identity=self._identity, error=error)
             return False
         self._leads_until = began + self._timing.renew_deadline
         self._leads_until_boot = began_boot + self._timing.renew_deadline
@@ -167,19 +167,19 @@ class LeaderElector:
             return None
 
     def _free(self, found: Lease | None) -> bool:
-        """Whether a Lease is ours, nobody's, or of one who has not renewed it for as long as we have watched.
+        """Return whether the Lease is ours, has no holder, or was not renewed for its whole duration.
 
-        One that was there and is not any more is like any other change: who held it may not know yet.
+        A deleted Lease counts as a change like any other: its holder may not know yet.
         """
         now = asyncio.get_running_loop().time()
         version = found.metadata.resource_version if found else ""
-        if version != self._rival:
-            self._rival, self._rival_since = version, now
+        if version != self._observed_version:
+            self._observed_version, self._observed_since = version, now
         if found is None:
-            return self.is_leader or now >= self._rival_since + self._timing.duration
+            return self.is_leader or now >= self._observed_since + self._timing.duration
         if found.spec.holder_identity in {self._identity, "", None}:
             return True
-        return now >= self._rival_since + (found.spec.lease_duration_seconds or self._timing.duration)
+        return now >= self._observed_since + (found.spec.lease_duration_seconds or self._timing.duration)
 
     async def _write(self, found: Lease | None) -> Lease:
         spec = self._spec(found)
@@ -219,15 +219,17 @@ class LeaderElector:
                     precondition=self._held.metadata.resource_version,
                 )
         except (ApiError, Unreachable, TimeoutError) as error:
-            _log.info(
-                "%s could not give back %s, which the others will outwait: %s", self._identity, self._where, error
+            log.info(
+                "cannot release the Lease, it expires", lease=self._lease_name, identity=self._identity, error=error
             )
 
     @property
-    def _where(self) -> str:
-        return f"Lease {self._namespace}/{self._name}"
+    def _lease_name(self) -> str:
+        return f"{self._namespace}/{self._name}"
 
     def _now(self) -> str:
-        """Tell the wall clock's time, but never the same twice: on a clock that stands still renewals still differ."""
-        self._told = max(datetime.fromtimestamp(self._clock.wall(), UTC), self._told + timedelta(microseconds=1))
-        return self._told.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        """Return the wall clock's time, never the same twice: renewals differ even if the clock stands still."""
+        self._last_time = max(
+            datetime.fromtimestamp(self._clock.wall(), UTC), self._last_time + timedelta(microseconds=1)
+        )
+        return self._last_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,52 +1,46 @@
-"""Keys that want work: each at most once at a time, and again if it was asked for meanwhile.
+"""Workqueue: keys to reconcile, each by one worker at a time, and again if it was added meanwhile.
 
-A queue carries keys, not what happened: who works on a key looks at the world as it is then. A key that fails comes
-back later each time, until it succeeds. What a queue counts is for its owner to show; seconds are the loop's.
+A queue holds keys, never objects: a reconciler reads the current state of a key. A key that fails is retried with
+back-off until it succeeds. Seconds are the loop's.
 """
 
 import asyncio
-import logging
 import random
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
 from podpool.core.errors import PodpoolError
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiConflict, ApiError
+from podpool.runtime.logging import get_logger
 
 BACKOFF_BASE, BACKOFF_MAX = 0.05, 60.0
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
 class Requeue(msgspec.Struct, frozen=True):
-    """The result of work that is done for now: look at the key again after so many seconds."""
+    """The result of a reconciler that wants the key again after so many seconds."""
 
     after: float
 
 
 Reconcile = Callable[[str], Awaitable[Requeue | None]]
-"""Work on a key: None when it is done; what it raises is a failure."""
+"""Reconciles one key; an exception is a failure, which is retried."""
 
 
 class WorkQueueMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a queue is at this moment, and what it has done in all."""
+    """The present state of a queue."""
 
-    waiting: int
-    busy: int
-    later: int
-    """Keys that are due at a later time."""
+    depth: int
+    """Keys that are ready."""
+    active: int
+    """Keys that are being reconciled."""
     failing: int
-    """Keys whose last work failed."""
-    longest_busy: float
-    """For how long the oldest work has been going on: one that hangs shows here."""
-    taken: int
-    failures: int
-    waited: float
-    """Seconds from ready to taken, of all that were taken."""
-    worked: float
-    """Seconds from taken to done, of all that are done."""
+    """Keys whose last reconcile failed."""
+    longest_running_seconds: float
+    """For how long the oldest reconcile has run: one that hangs shows here."""
 
 
 class WorkQueue:
@@ -54,48 +48,39 @@ class WorkQueue:
 
     def __init__(self, *, rng: random.Random) -> None:
         self._rng = rng
-        self._ready: asyncio.Queue[tuple[str, float]] = asyncio.Queue()
+        self._ready: asyncio.Queue[str] = asyncio.Queue()
         self._dirty: set[str] = set()
-        self._busy: dict[str, float] = {}
+        self._active: dict[str, float] = {}
         self._failures: dict[str, int] = {}
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._taken = 0
-        self._failed = 0
-        self._waited = 0.0
-        self._worked = 0.0
 
     def __len__(self) -> int:
         return self._ready.qsize()
 
     def metrics(self) -> WorkQueueMetrics:
-        """Count."""
+        """Return the counts for the owner's metrics."""
         return WorkQueueMetrics(
-            waiting=len(self),
-            busy=len(self._busy),
-            later=len(self._timers),
+            depth=len(self),
+            active=len(self._active),
             failing=len(self._failures),
-            longest_busy=_now() - min(self._busy.values(), default=_now()),
-            taken=self._taken,
-            failures=self._failed,
-            waited=self._waited,
-            worked=self._worked,
+            longest_running_seconds=_now() - min(self._active.values(), default=_now()),
         )
 
     @property
     def idle(self) -> bool:
-        """Nothing waits for work, and nothing is worked on; what is due later does not count."""
-        return not self._dirty and not self._busy
+        """Whether no key waits or is being reconciled; keys that are due later do not count."""
+        return not self._dirty and not self._active
 
     def add(self, key: str) -> None:
-        """Ask for work on a key; one that waits already is not added again."""
+        """Add a key unless it is waiting already."""
         if key in self._dirty:
             return
         self._dirty.add(key)
-        if key not in self._busy:
-            self._ready.put_nowait((key, _now()))
+        if key not in self._active:
+            self._ready.put_nowait(key)
 
     def add_after(self, key: str, seconds: float) -> None:
-        """Ask for work on a key later; of several such the earliest counts."""
+        """Add a key later; of several times the earliest counts."""
         if seconds <= 0:
             self.add(key)
             return
@@ -106,36 +91,31 @@ class WorkQueue:
             timer.cancel()
         self._timers[key] = asyncio.get_running_loop().call_later(seconds, self._due, key)
 
-    def retry(self, key: str, *, at_least: float = 0.0) -> None:
-        """Ask for work on a key that failed: later with each failure."""
-        self._failed += 1
+    def add_rate_limited(self, key: str, *, min_delay: float = 0.0) -> None:
+        """Add a key that failed after a delay that grows with each failure."""
         self._failures[key] = self._failures.get(key, 0) + 1
-        wait = backoff(self._failures[key], rng=self._rng, base=BACKOFF_BASE, most=BACKOFF_MAX)
-        self.add_after(key, max(at_least, wait))
+        delay = backoff_delay(self._failures[key], rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
+        self.add_after(key, max(min_delay, delay))
 
     def forget(self, key: str) -> None:
-        """Count the failures of a key from nothing again."""
+        """Reset the failure count of a key."""
         self._failures.pop(key, None)
 
-    async def take(self) -> str:
-        """Wait for a key; whoever takes it says `done`."""
-        key, since = await self._ready.get()
-        now = _now()
+    async def get(self) -> str:
+        """Wait for a key; the caller calls `done` with it."""
+        key = await self._ready.get()
         self._dirty.discard(key)
-        self._busy[key] = now
-        self._taken += 1
-        self._waited += now - since
+        self._active[key] = _now()
         return key
 
     def done(self, key: str) -> None:
-        """Let go of a key; if it was asked for meanwhile, it is ready again."""
-        now = _now()
-        self._worked += now - self._busy.pop(key, now)
+        """Release a key; if it was added meanwhile, it is ready again."""
+        self._active.pop(key, None)
         if key in self._dirty:
-            self._ready.put_nowait((key, now))
+            self._ready.put_nowait(key)
 
     def close(self) -> None:
-        """Drop what is due later."""
+        """Cancel the keys that are due later."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
@@ -150,9 +130,13 @@ def _now() -> float:
 
 
 def log_failure(key: str, error: Exception) -> None:
-    """Say what failed: a sentence for what podpool knows of, else all there is; a conflict is routine."""
-    level = logging.DEBUG if isinstance(error, ApiConflict) else logging.WARNING
-    _log.log(level, "%s: %s; trying again", key, error, exc_info=None if isinstance(error, PodpoolError) else error)
+    """Log a failed reconcile: conflicts as debug, unexpected exceptions with their traceback."""
+    if isinstance(error, ApiConflict):
+        log.debug("reconcile conflicted, retrying", key=key, error=error)
+    elif isinstance(error, PodpoolError):
+        log.warning("reconcile failed, retrying", key=key, error=error)
+    else:
+        log.exception("reconcile failed unexpectedly, retrying", key=key)  # noqa: LOG004  called while it is handled
 
 
 async def run_workers(
@@ -160,26 +144,28 @@ async def run_workers(
     reconcile: Reconcile,
     *,
     workers: int = 4,
-    failed: Callable[[str, Exception], None] = log_failure,
+    on_error: Callable[[str, Exception], None] = log_failure,
 ) -> None:
-    """Work on keys until cancelled, so many at once at the most. What `failed` raises ends it."""
-    room = asyncio.Semaphore(workers)
+    """Reconcile keys until cancelled, at most `workers` at once. An exception of `on_error` ends it."""
+    slots = asyncio.Semaphore(workers)
     try:
         async with asyncio.TaskGroup() as group:
             while True:
-                await room.acquire()
-                working = group.create_task(_work_on(await queue.take(), queue, reconcile, failed))
-                working.add_done_callback(lambda _: room.release())
+                await slots.acquire()
+                worker = group.create_task(_reconcile_key(await queue.get(), queue, reconcile, on_error))
+                worker.add_done_callback(lambda _: slots.release())
     finally:
         queue.close()
 
 
-async def _work_on(key: str, queue: WorkQueue, reconcile: Reconcile, failed: Callable[[str, Exception], None]) -> None:
+async def _reconcile_key(
+    key: str, queue: WorkQueue, reconcile: Reconcile, on_error: Callable[[str, Exception], None]
+) -> None:
     try:
         result = await reconcile(key)
-    except Exception as error:  # noqa: BLE001  one object's trouble must not stop the work on the others
-        failed(key, error)
-        queue.retry(key, at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
+    except Exception as error:  # noqa: BLE001  the failure of one key must not stop the others
+        on_error(key, error)
+        queue.add_rate_limited(key, min_delay=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
     else:
         queue.forget(key)
         if result:

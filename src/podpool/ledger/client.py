@@ -1,7 +1,7 @@
 """The ledger as other rooms see it: one method per call, typed answers, typed errors.
 
 Every call may be sent again: `Unreachable` says that nobody knows whether it was done, and the same call with the same
-term and number then does it once or shows what is. With a `Patience` the client sets a deadline, and repeats what it
+term and number then does it once or shows what is. With a `Timeouts` the client sets a deadline, and repeats what it
 may; without, both belong to the caller, who knows what else it has to do. What the ledger refuses is a `LedgerError`.
 """
 
@@ -13,25 +13,25 @@ from typing import TypeVar
 
 import msgspec
 
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.ledger import admin_messages as f
-from podpool.ledger.errors import LedgerError, TooMany, Unavailable, error_of
+from podpool.ledger.errors import LedgerError, TooManyRequests, Unavailable, error_from
 from podpool.ledger.messages import (
-    Change,
-    Containers,
-    Excuse,
-    Growth,
-    Listing,
-    ListingAnswer,
-    NewSubnet,
-    OpenTerm,
-    Problem,
-    Reconcile,
-    ReconcileAnswer,
-    Recovery,
-    Settle,
+    ErrorResponse,
+    ExcuseRequest,
+    Inventory,
+    InventoryResponse,
+    NetworkContainerList,
+    OpenTermRequest,
+    ReconcileRequest,
+    ReconcileResponse,
+    RecoveryStatus,
+    ResolveConflictRequest,
+    SubnetChange,
+    SubnetGrowth,
+    SubnetList,
     SubnetName,
-    Subnets,
+    SubnetSpec,
     SubnetState,
     Term,
     Utilization,
@@ -44,7 +44,7 @@ _LONGEST_EVENT = 1 << 20
 """A line of the stream; a subnet with ten thousand waiting containers is below half of it."""
 
 
-class Patience(msgspec.Struct, frozen=True, kw_only=True):
+class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     """How long to wait for an answer, and how often to ask again."""
 
     deadline: float = 10.0
@@ -64,7 +64,7 @@ class LedgerClient:
         transport: Transport,
         *,
         token: Callable[[], str] | str = "",
-        patience: Patience | None = None,
+        patience: Timeouts | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._transport = transport
@@ -72,29 +72,29 @@ class LedgerClient:
         self._patience = patience
         self._rng = rng or random.Random(0)  # noqa: S311  only for waiting
 
-    async def open_term(self, opening: OpenTerm) -> Term:
+    async def open_term(self, opening: OpenTermRequest) -> Term:
         """Take the next term; raises nothing but `Unreachable` for a well-formed call."""
         return await self._post("/v1/terms", opening, Term)
 
-    async def reconcile(self, call: Reconcile) -> ReconcileAnswer:
-        """Bring containers to what they should be; raises `TermEnded` or `ListingWanted` when the term is not good."""
-        return await self._post("/v1/reconcile", call, ReconcileAnswer)
+    async def reconcile(self, call: ReconcileRequest) -> ReconcileResponse:
+        """Bring containers to what they should be; raises `StaleTerm` or `InventoryRequired` when the term is not good."""
+        return await self._post("/v1/reconcile", call, ReconcileResponse)
 
-    async def send_listing(self, listing: Listing) -> ListingAnswer:
+    async def send_listing(self, listing: Inventory) -> InventoryResponse:
         """Tell what the cluster has, after a `Term` or an error that says that a listing is wanted."""
-        return await self._post("/v1/listings", listing, ListingAnswer)
+        return await self._post("/v1/listings", listing, InventoryResponse)
 
-    async def containers(self, cluster: str) -> Containers:
+    async def ncs(self, cluster: str) -> NetworkContainerList:
         """Show every container of a cluster that is not closed."""
-        return await self._get("/v1/containers", Containers, query={"cluster": cluster})
+        return await self._get("/v1/containers", NetworkContainerList, query={"cluster": cluster})
 
-    async def create_subnet(self, subnet: NewSubnet) -> SubnetState:
+    async def create_subnet(self, subnet: SubnetSpec) -> SubnetState:
         """Make a subnet; the same again is no error, another of the same name or place is a `Conflict`."""
         return await self._post("/v1/subnets", subnet, SubnetState)
 
-    async def subnets(self) -> Subnets:
+    async def subnets(self) -> SubnetList:
         """Show all subnets."""
-        return await self._get("/v1/subnets", Subnets)
+        return await self._get("/v1/subnets", SubnetList)
 
     async def subnet(self, name: SubnetName) -> SubnetState:
         """Show one subnet."""
@@ -104,20 +104,20 @@ class LedgerClient:
         """Ask how full a subnet is, in the words of the call that DNC has for it."""
         return await self._get(f"/networks/{name.network}/subnets/{name.name}/utilization", list[Utilization])
 
-    async def recovery(self) -> Recovery:
+    async def recovery(self) -> RecoveryStatus:
         """Show whom the ledger waits for after a restore, and which addresses have two owners."""
-        return await self._get("/v1/recovery", Recovery)
+        return await self._get("/v1/recovery", RecoveryStatus)
 
-    async def excuse(self, cluster: str) -> Recovery:
+    async def excuse(self, cluster: str) -> RecoveryStatus:
         """Say, as a person, that a cluster need not be waited for."""
-        request = _posted("/v1/recovery/excuse", Excuse(cluster=cluster))
-        return await self._ask(request, Recovery, repeat=False)
+        request = _posted("/v1/recovery/excuse", ExcuseRequest(cluster=cluster))
+        return await self._ask(request, RecoveryStatus, repeat=False)
 
-    async def settle(self, decision: Settle) -> Recovery:
+    async def settle(self, decision: ResolveConflictRequest) -> RecoveryStatus:
         """Say, as a person, which of two owners has an address."""
-        return await self._ask(_posted("/v1/recovery/settle", decision), Recovery, repeat=False)
+        return await self._ask(_posted("/v1/recovery/settle", decision), RecoveryStatus, repeat=False)
 
-    async def changes(self, cluster: str) -> AsyncGenerator[Change, None]:
+    async def changes(self, cluster: str) -> AsyncGenerator[SubnetChange, None]:
         """Follow all subnets: each as it is, then as it changes. Ends, or raises `Unreachable`, when the stream does.
 
         A stream that ended says nothing about what was missed: open it again, and it begins with everything.
@@ -127,11 +127,11 @@ class LedgerClient:
         try:
             async with aclosing(_events(response.stream)) as events:
                 async for event in events:
-                    yield msgspec.json.decode(event, type=Change)
+                    yield msgspec.json.decode(event, type=SubnetChange)
         finally:
             await response.close()
 
-    async def grow_subnet(self, name: SubnetName, growth: Growth) -> SubnetState:
+    async def grow_subnet(self, name: SubnetName, growth: SubnetGrowth) -> SubnetState:
         """Give a subnet a larger CIDR, or a further one; the same again changes nothing."""
         return await self._post(f"{_path(name)}/grow", growth, SubnetState)
 
@@ -143,9 +143,9 @@ class LedgerClient:
         """Grant in a subnet again."""
         return await self._post(f"{_path(name)}/reopen", None, SubnetState)
 
-    async def delete_subnet(self, name: SubnetName) -> f.Deleted:
+    async def delete_subnet(self, name: SubnetName) -> f.DeletedSubnet:
         """Forget a subnet; one that is not empty is a `Conflict`."""
-        return await self._ask(Request(method="DELETE", path=_path(name)), f.Deleted, repeat=False)
+        return await self._ask(Request(method="DELETE", path=_path(name)), f.DeletedSubnet, repeat=False)
 
     async def details(self, name: SubnetName) -> f.SubnetDetails:
         """Show a subnet as it was made, and who holds it: a cluster sees itself alone."""
@@ -155,56 +155,56 @@ class LedgerClient:
         """Show a subnet address by address: a cluster sees its own nodes, and of others only what is taken."""
         return await self._get(f"{_path(name)}/addresses", f.Occupancy)
 
-    async def networks(self) -> f.Networks:
+    async def networks(self) -> f.NetworkList:
         """Show all networks."""
-        return await self._get("/v1/networks", f.Networks)
+        return await self._get("/v1/networks", f.NetworkList)
 
-    async def report_pods(self, report: f.PodReport) -> f.Taken:
+    async def report_pods(self, report: f.PodReport) -> f.PodReportResponse:
         """Tell which Pods have, or had, which addresses."""
-        return await self._post("/v1/pods", report, f.Taken)
+        return await self._post("/v1/pods", report, f.PodReportResponse)
 
     async def history(
         self, *, address: str = "", node: str = "", at: str = "", cluster: str = "", limit: int = 100
-    ) -> f.History:
+    ) -> f.AddressHistory:
         """Tell who held an address, or what a node held: at a moment, or ever."""
         where = f"addresses/{address}" if address else f"nodes/{node}"
         return await self._past(where, at=at, cluster=cluster, limit=str(limit))
 
     async def pod_history(
         self, name: str, *, namespace: str = "", at: str = "", cluster: str = "", limit: int = 100
-    ) -> f.History:
+    ) -> f.AddressHistory:
         """Tell which addresses a Pod had, also one that is gone; without a namespace, Pods of that name."""
         return await self._past(f"pods/{name}", namespace=namespace, at=at, cluster=cluster, limit=str(limit))
 
-    async def _past(self, where: str, **asked: str) -> f.History:
+    async def _past(self, where: str, **asked: str) -> f.AddressHistory:
         said = {name: value for name, value in asked.items() if value}
-        return await self._get(f"/v1/history/{where}", f.History, query=said)
+        return await self._get(f"/v1/history/{where}", f.AddressHistory, query=said)
 
-    async def create_token(self, new: f.NewToken) -> f.Token:
+    async def create_token(self, new: f.CreateTokenRequest) -> f.TokenInfo:
         """Let somebody call; the answer has the secret, which nobody is told again."""
         request = _posted("/v1/tokens", new)
-        return await self._ask(request, f.Token, repeat=False)
+        return await self._ask(request, f.TokenInfo, repeat=False)
 
-    async def revoke_token(self, name: str) -> f.Token:
+    async def revoke_token(self, name: str) -> f.TokenInfo:
         """Let somebody call no longer."""
-        return await self._ask(Request(method="DELETE", path=f"/v1/tokens/{name}"), f.Token, repeat=False)
+        return await self._ask(Request(method="DELETE", path=f"/v1/tokens/{name}"), f.TokenInfo, repeat=False)
 
-    async def tokens(self) -> f.Tokens:
+    async def tokens(self) -> f.TokenList:
         """Show all tokens."""
-        return await self._get("/v1/tokens", f.Tokens)
+        return await self._get("/v1/tokens", f.TokenList)
 
-    async def clusters(self) -> f.Clusters:
+    async def clusters(self) -> f.ClusterList:
         """Show all clusters."""
-        return await self._get("/v1/clusters", f.Clusters)
+        return await self._get("/v1/clusters", f.ClusterList)
 
-    async def confirm_loss(self, cluster: str) -> f.Clusters:
+    async def confirm_loss(self, cluster: str) -> f.ClusterList:
         """Agree that the nodes which a cluster lost are lost."""
-        return await self._post(f"/v1/clusters/{cluster}/confirm-loss", None, f.Clusters)
+        return await self._post(f"/v1/clusters/{cluster}/confirm-loss", None, f.ClusterList)
 
-    async def retire(self, cluster: str) -> f.Retired:
+    async def retire(self, cluster: str) -> f.RetiredCluster:
         """Take back what a destroyed cluster held."""
         request = _posted(f"/v1/clusters/{cluster}/retire", None)
-        return await self._ask(request, f.Retired, repeat=False)
+        return await self._ask(request, f.RetiredCluster, repeat=False)
 
     async def _get(self, path: str, answer: type[T], *, query: Mapping[str, str] | None = None) -> T:
         return await self._ask(Request(method="GET", path=path, query=query or {}), answer)
@@ -222,12 +222,12 @@ class LedgerClient:
             try:
                 async with asyncio.timeout(patience.deadline):
                     return await self._once(request, answer)
-            except (Unreachable, TimeoutError, TooMany, Unavailable) as error:
+            except (Unreachable, TimeoutError, TooManyRequests, Unavailable) as error:
                 failures += 1
-                refused = isinstance(error, TooMany)  # it was not done, so it may always be sent again
+                refused = isinstance(error, TooManyRequests)  # it was not done, so it may always be sent again
                 if failures >= patience.attempts or not (repeat or refused):
                     raise _late(patience) if isinstance(error, TimeoutError) else error from None
-            await asyncio.sleep(backoff(failures, rng=self._rng, base=patience.base, most=patience.most))
+            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=patience.base, maximum=patience.most))
 
     async def _once(self, request: Request, answer: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
@@ -256,13 +256,13 @@ def _posted(path: str, message: msgspec.Struct | None) -> Request:
     return Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(message))
 
 
-def _late(patience: Patience) -> Unreachable:
+def _late(patience: Timeouts) -> Unreachable:
     return Unreachable("the ledger", f"no answer within {patience.deadline:g} s")
 
 
 def _refusal(request: Request, status: int, body: bytes) -> LedgerError:
     try:
-        return error_of(msgspec.json.decode(body, type=Problem))
+        return error_from(msgspec.json.decode(body, type=ErrorResponse))
     except msgspec.DecodeError:  # a proxy's page, not ours
         return LedgerError(f"{request.method} {request.path} was answered with status {status}")
 

@@ -32,7 +32,7 @@ from podpool.agent.secondary.ippool_client import IPPoolClient, apply_changes, o
 from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime.clock import Clock
@@ -176,7 +176,7 @@ class IPPoolBatcher:
                 self.trouble = None
                 continue
             failures += 1
-            await asyncio.sleep(backoff(failures, rng=self._rng, base=0.02, most=0.5))
+            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=0.02, maximum=0.5))
 
     async def _round(self) -> None:
         asks = self._pending()

@@ -26,7 +26,7 @@ from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError
 from podpool.kube.leader_election import LeaderElector, LeaseTiming
 from podpool.runtime.disk import Disk
@@ -91,7 +91,7 @@ class SharedRangeIPAM:
                 failures += 1
                 told = f"{len(leaving)} sandboxes' addresses of shared ranges are given back later"
                 self._deps.tell(f"{told}: {_why_later(error)}")
-                await asyncio.sleep(backoff(failures, rng=self._deps.rng, base=1.0, most=MAX_RETRY_DELAY))
+                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=1.0, maximum=MAX_RETRY_DELAY))
             else:
                 failures = 0
                 self._kept.clear()

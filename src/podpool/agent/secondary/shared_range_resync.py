@@ -18,7 +18,7 @@ from podpool.api.whereabouts import Allocation, IPPool, ReservationSpec
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.ippool import AllocationChange, parse_ippool
@@ -70,7 +70,7 @@ class SharedRangeResync:
                 failures = 0 if await self.look() else failures + 1
             except (ApiError, Unreachable, InvalidInput):
                 failures += 1
-            wait = backoff(failures, rng=self._deps.rng, base=0.2, most=30.0)
+            wait = backoff_delay(failures, rng=self._deps.rng, base=0.2, maximum=30.0)
             with suppress(TimeoutError):
                 async with asyncio.timeout(wait if failures else self._deps.settings.relist_interval):
                     await self._due.wait()

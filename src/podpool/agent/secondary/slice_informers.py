@@ -1,6 +1,6 @@
-"""The IPPools and Leases of this Node, as watches last saw them: nothing that is another node's is read.
+"""Informers of the IPPools and Leases of this Node's slices. Objects of other nodes are not read.
 
-They carry the Node's UID as a label. A Node that is registered again has another, so what is followed changes with it.
+They are selected by a label with the Node's UID. A Node that is registered again has another UID, and new informers.
 """
 
 import asyncio
@@ -10,110 +10,109 @@ from typing import TypeVar
 
 from podpool.agent.deps import AgentDeps
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.meta import Kind, KubeObject
+from podpool.api.meta import Kind, KubeObject, version_number
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 from podpool.kube.errors import ApiNotFound
+from podpool.kube.expectations import WATCH_DELAY
 from podpool.kube.informer import Informer
 
 T = TypeVar("T", bound=KubeObject)
 
-WATCH_TIMEOUT = 10.0
-"""Seconds after which a watch should show what was answered."""
-
 
 class SliceInformers:
-    """Follows them, by name; `changed` is told which."""
+    """IPPools and Leases by name. `on_change` receives the name of a changed one, or "" after the first lists."""
 
-    def __init__(self, deps: AgentDeps, namespace: str, *, changed: Callable[[str], None]) -> None:
+    def __init__(self, deps: AgentDeps, namespace: str, *, on_change: Callable[[str], None]) -> None:
         self.namespace = namespace
         self._deps = deps
-        self._changed = changed
+        self._on_change = on_change
         self._uid = ""
-        self._pools = self._reflector(IP_POOLS)
-        self._leases = self._reflector(LEASES)
+        self._pools = self._informer(IP_POOLS)
+        self._leases = self._informer(LEASES)
         self._read: dict[str, IPPool] = {}
-        self._turned = asyncio.Event()
-        self.restored: Callable[[], None] = lambda: None
-        """Whom to tell that the API server went back to an older copy."""
+        self._uid_changed = asyncio.Event()
+        self.on_restored: Callable[[], None] = lambda: None
+        """Called when the API server was restored from an older backup."""
 
     @property
     def uid(self) -> str:
-        """The Node's, whose they are; empty before it is known."""
+        """The UID of the Node; empty before it is known."""
         return self._uid
 
     @property
-    def known(self) -> bool:
-        """Tell whether it is known what there is."""
+    def synced(self) -> bool:
+        """Whether both kinds were listed."""
         return bool(self._uid) and self._pools.cache.synced.is_set() and self._leases.cache.synced.is_set()
 
-    def heard(self) -> dict[str, float | None]:
-        """Tell when each watch last told anything, by the loop's time."""
+    def last_contacts(self) -> dict[str, float | None]:
+        """Return the loop time of the last message of each watch."""
         return {"ippools": self._pools.last_contact, "leases": self._leases.last_contact}
 
     def names(self) -> set[str]:
-        """Name what there is."""
+        """Return the names of all IPPools and Leases."""
         return {each.metadata.name for each in (*self._pools.cache.values(), *self._leases.cache.values())}
 
     def pool(self, name: str) -> IPPool | None:
-        """Find an IPPool, as it was last seen: by the watch, or in an answer, until the watch has come as far."""
+        """Return an IPPool as the watch shows it, or as the last response showed it if the watch is behind."""
         watched, read = self._pools.cache.get(f"{self.namespace}/{name}"), self._read.get(name)
-        if watched and read and _number(read.metadata.resource_version) > _number(self._pools.resource_version):
+        watch_version = version_number(self._pools.resource_version)
+        if watched and read and version_number(read.metadata.resource_version) > watch_version:
             return read
         self._read.pop(name, None)
         return watched
 
     def lease(self, name: str) -> Lease | None:
-        """Find a Lease."""
+        """Return a Lease as the watch shows it."""
         return self._leases.cache.get(f"{self.namespace}/{name}")
 
-    def see(self, pool: IPPool) -> None:
-        """Take note of an answer. Where the watch does not come as far the server was restored meanwhile."""
+    def observe(self, pool: IPPool) -> None:
+        """Record a response. It is dropped if the watch does not reach its version: the server was restored."""
         self._read[pool.metadata.name] = pool
-        asyncio.get_running_loop().call_later(WATCH_TIMEOUT, self._doubt, pool)
+        asyncio.get_running_loop().call_later(WATCH_DELAY, self._drop, pool)
 
-    def _doubt(self, pool: IPPool) -> None:
+    def _drop(self, pool: IPPool) -> None:
         if self._read.get(pool.metadata.name) is pool:
             del self._read[pool.metadata.name]
-            self._changed(pool.metadata.name)
+            self._on_change(pool.metadata.name)
 
     async def read_pool(self, name: str) -> IPPool | None:
-        """Read an IPPool as it is now."""
-        found = await self._get(IP_POOLS, name)
-        if found:
-            self.see(found)
-        return found
+        """Read an IPPool from the API server."""
+        pool = await self._get(IP_POOLS, name)
+        if pool:
+            self.observe(pool)
+        return pool
 
     async def read_lease(self, name: str) -> Lease | None:
-        """Read a Lease as it is now."""
+        """Read a Lease from the API server."""
         return await self._get(LEASES, name)
 
     def follow(self, uid: str) -> None:
-        """Follow those of the Node with this UID."""
+        """Watch the objects of the Node with this UID."""
         if uid and uid != self._uid:
             self._uid = uid
-            self._pools, self._leases = self._reflector(IP_POOLS), self._reflector(LEASES)
+            self._pools, self._leases = self._informer(IP_POOLS), self._informer(LEASES)
             self._read.clear()
-            self._turned.set()
+            self._uid_changed.set()
 
     async def run(self) -> None:
-        """Follow them for ever."""
+        """Watch until cancelled, with new informers when the UID changes."""
         while True:
-            await self._turned.wait()
-            self._turned.clear()
+            await self._uid_changed.wait()
+            self._uid_changed.clear()
             async with asyncio.TaskGroup() as group:
-                following = [group.create_task(each.run()) for each in (self._pools, self._leases)]
-                following.append(group.create_task(self._listed(self._pools, self._leases)))
-                await self._turned.wait()
-                for each in following:
+                tasks = [group.create_task(each.run()) for each in (self._pools, self._leases)]
+                tasks.append(group.create_task(self._report_synced(self._pools, self._leases)))
+                await self._uid_changed.wait()
+                for each in tasks:
                     each.cancel()
 
-    async def _listed(self, *reflectors: Informer[IPPool] | Informer[Lease]) -> None:
-        for each in reflectors:
+    async def _report_synced(self, *informers: Informer[IPPool] | Informer[Lease]) -> None:
+        for each in informers:
             await each.cache.synced.wait()
-        self._changed("")  # empty lists tell no subscriber
+        self._on_change("")  # empty lists notify no subscriber
 
-    def _reflector(self, kind: Kind[T]) -> Informer[T]:
-        made = Informer(
+    def _informer(self, kind: Kind[T]) -> Informer[T]:
+        informer = Informer(
             self._deps.kube,
             kind,
             rng=self._deps.rng,
@@ -122,24 +121,19 @@ class SliceInformers:
             relist_interval=self._deps.settings.relist_interval,
             on_restored=self._restored,
         )
-        made.cache.subscribe(self._seen)
-        return made
+        informer.cache.subscribe(self._changed)
+        return informer
 
-    def _restored(self, _was: int, _is: int) -> None:
-        """Believe no answer of the server as it was before."""
+    def _restored(self, _before: int, _now: int) -> None:
         self._read.clear()
-        self.restored()
+        self.on_restored()
 
-    def _seen(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        one = new or old
-        if one:
-            self._changed(one.metadata.name)
+    def _changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
+        changed = new or old
+        if changed:
+            self._on_change(changed.metadata.name)
 
     async def _get(self, kind: Kind[T], name: str) -> T | None:
         with contextlib.suppress(ApiNotFound):
             return await self._deps.kube.get(kind, name, namespace=self.namespace)
         return None
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0

@@ -15,7 +15,7 @@ from podpool.agent.records import (
     SliceAcquired,
     SliceClosed,
     SliceCooledDown,
-    SliceLeaseSigned,
+    SliceAcknowledged,
     SliceRangeChanged,
     SliceRemoved,
 )
@@ -28,7 +28,7 @@ from podpool.agent.state import AgentState
 from podpool.api.builtin import Lease, Node
 from podpool.api.whereabouts import BOOT_ANNOTATION, RETURN_ANNOTATION, IPPool
 from podpool.core.ranges import Prefix
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiConflict, ApiError
 from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.runtime.transport import Unreachable
@@ -131,7 +131,7 @@ class SliceReconciler:
             if not isinstance(error, ApiConflict):
                 self._tell_once(f"{name} fails", f"IPPool or Lease {name} cannot be kept, and is tried again: {error}")
             self._failures[name] = self._failures.get(name, 0) + 1
-            return Requeue(backoff(self._failures[name], rng=self._deps.rng, base=0.1, most=15.0))
+            return Requeue(backoff_delay(self._failures[name], rng=self._deps.rng, base=0.1, maximum=15.0))
         if self._failures.pop(name, 0):
             self._told.discard(f"{name} fails")
         self._account.look()
@@ -164,7 +164,7 @@ class SliceReconciler:
         """Have its Lease name this boot: before that nothing is given of it."""
         if self._leases.is_signed(lease):
             if not slice_.signed:
-                self._state.write(SliceLeaseSigned(lease=slice_.lease))
+                self._state.write(SliceAcknowledged(lease=slice_.lease))
                 self._changed()
         elif self._may_sign():
             await self._leases.hold(lease)

@@ -21,7 +21,7 @@ from podpool.api.whereabouts import (
     SliceReport,
     slice_report,
 )
-from podpool.kube.backoff import backoff
+from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.runtime.transport import Unreachable
 
@@ -59,7 +59,7 @@ class SliceReporter:
                 self._deps.tell(f"which slices are lost cannot be told on the Node: {error}")
             except (ApiError, Unreachable):
                 failures += 1
-                await asyncio.sleep(backoff(failures, rng=self._deps.rng, base=0.2, most=15.0))
+                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=0.2, maximum=15.0))
                 self._changed.set()
             else:
                 failures = 0
