@@ -164,7 +164,7 @@ class Page:
         told = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
         await self.ask("Emulation.setEmulatedMedia", features=told)
 
-    async def picture(self) -> bytes:
+    async def screenshot(self) -> bytes:
         """What it looks like, as a PNG."""
         taken = await self.ask("Page.captureScreenshot", format="png")
         return base64.b64decode(taken["data"])

@@ -16,12 +16,12 @@ import msgspec
 
 from parts.browser import Browser
 from parts.loopback import free_ports
-from podpool.lab.demo.run import GO_ON
-from podpool.lab.demo.scenario import ACTS
+from podpool.lab.demo.run import PRESS_ENTER
+from podpool.lab.demo.scenario import STEPS
 from tools.docs import DOCS
 
 WIDTH = 1400
-LAST_STEP = next(number for number, act in enumerate(ACTS, 1) if act.title == "Slices")
+LAST_STEP = next(number for number, act in enumerate(STEPS, 1) if act.title == "Slices")
 PAUSE = 30.0
 """Seconds after each step, so that the chart shows it and the forecast has samples."""
 
@@ -65,7 +65,7 @@ def _demo_until_step(home: Path) -> Iterator[str]:
     with subprocess.Popen([sys.executable, "-m", "podpool", *words], stdin=pipe, stdout=pipe, text=True) as demo:
         try:
             for act in range(1, LAST_STEP + 1):
-                _read_until(demo, GO_ON)
+                _read_until(demo, PRESS_ENTER)
                 time.sleep(PAUSE)
                 if act < LAST_STEP:
                     _press_enter(demo)
@@ -95,7 +95,7 @@ async def _capture(browser: Browser, url: str, screenshot: Screenshot) -> bytes:
         await page.until("document.querySelectorAll('#map-legend li').length > 0")
         await page.run(f"document.getElementById('{screenshot.top_element}').scrollIntoView({{ behavior: 'instant' }})")
         await asyncio.sleep(1.0)  # animations end
-        return await page.picture()
+        return await page.screenshot()
 
 
 if __name__ == "__main__":

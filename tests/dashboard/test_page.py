@@ -10,8 +10,8 @@ import pytest
 
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Response
-from tests.dashboard.shows import MAPPED, SHOWN, Show, filled, shown
-from tests.dashboard.stages import Stage
+from tests.dashboard.dashboard_page import MAPPED, SHOWN, OpenDashboard, filled, open_dashboard
+from tests.dashboard.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine
@@ -41,14 +41,14 @@ SLOW = """void (() => {
 DRAWER = "document.getElementById('detail').open"
 
 
-def staged(story: Coroutine[Any, Any, None]) -> None:
-    asyncio.run(story)
+def run_scenario(scenario: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(scenario)
 
 
 def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pictures: Path) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
             page = show.page
             assert "Every Pod has its address." == await page.text("#headline")
             card = await page.text("#subnet-cards article")
@@ -60,56 +60,56 @@ def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pi
             assert "8 of 4\u202f096 slices taken" in await page.text("#network-list")
             assert "something that a person should know" in await page.text("#news-list")
             assert "live" == await page.text("#link-words")
-            (pictures / "page.png").write_bytes(await page.snapshot())
+            (pictures / "page.png").write_bytes(await page.screenshot())
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_it_follows_what_happens(browser: Browser) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
-            await show.play({"node-00": 40, "node-99": 2})
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
+            await show.set_pods({"node-00": 40, "node-99": 2})
             await show.page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
             await show.page.until("document.getElementById('news-list').textContent.includes('Node node-99 joined')")
-            stage.bind("lonely", "node-01")
-            await stage.later(1)
-            await stage.later(3)
+            cluster.bind("lonely", "node-01")
+            await cluster.later(1)
+            await cluster.later(3)
             await show.page.until(
-                "document.getElementById('headline').textContent === '1 Pod waiting_for_address for an address on 1 node.'"
+                "document.getElementById('headline').textContent === '1 Pod waits for an address on 1 node.'"
             )
             await show.page.until("document.querySelector('.hero').dataset.mood === 'bad'")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_what_is_open_beside_the_page_follows_too(browser: Browser) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
             await show.page.run("document.getElementById('search').focus()")
             await show.page.write("node-03")
             await show.page.until("document.querySelectorAll('#matches [role=option]').length > 0")
             await show.page.press("Enter")
             message = "document.getElementById('detail-body').textContent"
             await show.page.until(f"{DRAWER} && {message}.includes('6 of them in use')")
-            await show.play({"node-03": 9})
+            await show.set_pods({"node-03": 9})
             await asyncio.sleep(2)
-            await stage.later(1)
+            await cluster.later(1)
             await show.page.until(f"{message}.includes('9 of them in use')")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> None:
-    """Thresholds, exhaustion, a batch that shrinks, a forecast with its uncertainty; who waiting_for_address, and for how long."""
+    """Thresholds, exhaustion, a shrinking batch, a forecast with its uncertainty, waiting Pods and for how long."""
 
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage, height=1300) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster, height=1300) as show:
             for step in range(40):
-                await show.play(
-                    {name: 4 + number + step * 3 // 4 for number, name in enumerate(stage.model.nodes)}, seconds=6
+                await show.set_pods(
+                    {name: 4 + number + step * 3 // 4 for number, name in enumerate(cluster.model.nodes)}, seconds=6
                 )
             page = show.page
             await page.until("document.querySelectorAll('.chart .band').length > 0")
@@ -119,15 +119,15 @@ def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> No
             await page.until("document.querySelector('.chip').textContent.startsWith('full: ')")
             first = await page.run(ACTIVE)
             assert " wait, default/" in first
-            (pictures / "scarce.png").write_bytes(await page.snapshot())
+            (pictures / "scarce.png").write_bytes(await page.screenshot())
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictures: Path) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
             page = show.page
             await page.press("/")
             assert "search" == await page.run("document.activeElement.id")
@@ -137,17 +137,17 @@ def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictur
             assert await page.run("document.querySelectorAll('#matches [role=option]').length > 2")
             await page.press("ArrowDown")
             await page.until("document.querySelector('#matches [aria-selected=true] .of').textContent === 'pod'")
-            (pictures / "search.png").write_bytes(await page.snapshot())
+            (pictures / "search.png").write_bytes(await page.screenshot())
             await page.press("Enter")
             await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
             assert "default/node-03-0" == await page.text("#detail-title")
             assert "It has 10.40.0." in await page.text("#detail-body")
-            assert f" in {stage.subnet.network}" in await page.text(".past > li")
+            assert f" in {cluster.subnet.network}" in await page.text(".past > li")
             assert [] == await show.faults()
-            (pictures / "history.png").write_bytes(await page.snapshot())
+            (pictures / "history.png").write_bytes(await page.screenshot())
             await page.press("Escape")
             await page.until(f"!{DRAWER}")
-            stage.caches.pods.discard("default/node-03-0")
+            cluster.caches.pods.discard("default/node-03-0")
             await page.run("document.getElementById('search').focus()")
             await page.write("node-03-0")
             await page.until(
@@ -163,20 +163,20 @@ def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictur
             await page.until("document.getElementById('matches').textContent.includes('Nothing of that name.')")
             await page.press("Escape")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_colours_follow_the_system_and_a_choice_is_kept(browser: Browser, pictures: Path) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
             page = show.page
             ground = "getComputedStyle(document.body).backgroundColor"
             light = await page.run(ground)
             await page.prefer(color_scheme="dark")
             dark = await page.run(ground)
             assert light != dark
-            (pictures / "dark.png").write_bytes(await page.snapshot())
+            (pictures / "dark.png").write_bytes(await page.screenshot())
             await page.run("document.getElementById('theme').click()")
             assert light == await page.run(ground)
             await page.open(show.url)
@@ -185,13 +185,13 @@ def test_colours_follow_the_system_and_a_choice_is_kept(browser: Browser, pictur
             assert "Colours: light" == await page.run("document.getElementById('theme').ariaLabel")
             await page.run("localStorage.clear()")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_everything_can_be_reached_with_the_keyboard(browser: Browser) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster) as show:
             page = show.page
             reached = []
             for _ in range(60):
@@ -220,13 +220,13 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Browser) -> None:
             await page.press("ArrowLeft")
             await page.until("document.getElementById('aloud').textContent.includes('used by Pods')")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_pointing_at_an_address_tells_who_has_it_since_when(browser: Browser) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage, height=1600) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster, height=1600) as show:
             page = show.page
             place = await show.box("#address-grid canvas")
             left = await page.run("parseFloat(getComputedStyle(document.documentElement).fontSize) * 7")
@@ -235,31 +235,31 @@ def test_pointing_at_an_address_tells_who_has_it_since_when(browser: Browser) ->
             await page.until("!document.getElementById('tip').hidden")
             await page.until("document.getElementById('tip').textContent.includes(' since ')")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (820, 1180), (1440, 900), (3840, 2160)])
 def test_nothing_keeps_people_from_using_it(browser: Browser, pictures: Path, width: int, height: int) -> None:
     """From a phone to a wall, in both colours: axe finds nothing, and nothing sticks out sideways."""
 
-    async def story() -> None:
-        stage = await filled()
-        async with shown(browser, stage, width=width, height=height) as show:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with open_dashboard(browser, cluster, width=width, height=height) as show:
             for scheme in ("light", "dark"):
                 await show.page.prefer(color_scheme=scheme)
                 assert [] == await show.faults()
             assert width >= await show.page.run("document.documentElement.scrollWidth")
-            (pictures / f"{width}.png").write_bytes(await show.page.snapshot())
+            (pictures / f"{width}.png").write_bytes(await show.page.screenshot())
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
     """Only what is in sight is drawn and in the document; a change of one of them arrives as a change of one."""
 
-    async def story() -> None:
-        stage = await filled("10.0.0.0/15", {f"node-{number:04}": number % 12 for number in range(5000)})
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = await filled("10.0.0.0/15", {f"node-{number:04}": number % 12 for number in range(5000)})
+        async with open_dashboard(browser, cluster) as show:
             page = show.page
             title = await page.text("#nodes-title")
             assert "5\u202f000 nodes" == title
@@ -278,63 +278,63 @@ def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
             await page.press("End")
             last = await page.run(ACTIVE)
             assert last.startswith("node-")
-            stage.bind("late", "node-2500")
-            await stage.later(1)
+            cluster.bind("late", "node-2500")
+            await cluster.later(1)
             await page.until("document.getElementById('nodes-title').textContent.includes('1 with Pods that wait')")
             await page.press("Home")
             assert str(await page.run(ACTIVE)).startswith("node-2500, ")
             await page.resize(3840, 2160)
             await page.until(COVERED)
-            (pictures / "many.png").write_bytes(await page.snapshot())
+            (pictures / "many.png").write_bytes(await page.screenshot())
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_before_anything_was_seen_it_says_so(browser: Browser) -> None:
-    async def story() -> None:
-        stage = Stage()
-        async with serving(stage.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
             await page.open(f"http://127.0.0.1:{port}/")
             await page.until(SHOWN)
             assert "Nothing has been seen yet." == await page.text("#headline")
-            stage.model.problems["the ledger"] = "the ledger cannot be reached: it is away"
-            stage.feed.refresh()
+            cluster.model.problems["the ledger"] = "the ledger cannot be reached: it is away"
+            cluster.feed.refresh()
             await page.until("!document.getElementById('problems').hidden")
-            assert [] == await Show(stage, page, "").faults()
+            assert [] == await OpenDashboard(cluster, page, "").faults()
             await page.press("Tab")
             assert [] == page.complaints
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_it_takes_up_where_it_was_when_the_server_comes_back(browser: Browser) -> None:
-    async def story() -> None:
-        stage = await filled()
-        async with serving(stage.page, host="127.0.0.1", port=0, grace=0.1) as port:
+    async def scenario() -> None:
+        cluster = await filled()
+        async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port:
             pass
         async with browser.page() as page:
-            async with serving(stage.page, host="127.0.0.1", port=port, grace=0.1):
+            async with serving(cluster.page, host="127.0.0.1", port=port, grace=0.1):
                 await page.open(f"http://127.0.0.1:{port}/")
                 await page.until(MAPPED)
             await page.until("document.getElementById('link-words').textContent === 'reconnecting'")
-            await stage.play({"node-77": 1})
-            await stage.later(1)
-            async with serving(stage.page, host="127.0.0.1", port=port, grace=0.1):
+            await cluster.set_pods({"node-77": 1})
+            await cluster.later(1)
+            async with serving(cluster.page, host="127.0.0.1", port=port, grace=0.1):
                 await page.until("document.getElementById('link-words').textContent === 'live'")
                 await page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
     """A browser gives up for good on an answer that is no stream."""
 
-    async def story() -> None:
-        stage = await filled()
+    async def scenario() -> None:
+        cluster = await filled()
         refusing = True
 
         async def door(request: Request) -> Response:
-            return Response(503) if refusing and request.path == "/api/stream" else await stage.page(request)
+            return Response(503) if refusing and request.path == "/api/stream" else await cluster.page(request)
 
         async with serving(door, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
             await page.open(f"http://127.0.0.1:{port}/")
@@ -342,21 +342,21 @@ def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
             refusing = False
             await page.until("document.getElementById('link-words').textContent === 'live'")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_an_event_that_is_told_twice_at_once_is_shown_once(browser: Browser) -> None:
-    async def story() -> None:
-        async with shown(browser, await filled()) as show:
+    async def scenario() -> None:
+        async with open_dashboard(browser, await filled()) as show:
             heard = """import('/stream.js').then(({ Known }) => {
                 const known = new Known();
                 const at = '2026-01-01T00:00:00Z';
                 known.hear([{ at, words: 'once', key: 'e' }, { at, words: 'twice', key: 'e' }, { at, words: 'other' }]);
-                return known.activity.map((each) => each.words);
+                return known.activity.map((each) => each.message);
             })"""
             assert ["twice", "other"] == await show.page.run(heard)
 
-    staged(story())
+    run_scenario(scenario())
 
 
 async def last_shown(page: Page, selector: str, *, while_: str) -> str:
@@ -371,8 +371,8 @@ async def last_shown(page: Page, selector: str, *, while_: str) -> str:
 def test_a_late_answer_is_for_who_asked(browser: Browser) -> None:
     """Of the drawer and of the map: what was asked for last is shown, whoever is answered last."""
 
-    async def story() -> None:
-        async with shown(browser, await filled()) as show:
+    async def scenario() -> None:
+        async with open_dashboard(browser, await filled()) as show:
             page = show.page
             await page.run(SLOW)
             for number in (1, 2):
@@ -384,16 +384,16 @@ def test_a_late_answer_is_for_who_asked(browser: Browser) -> None:
             await page.run("late = []; void document.getElementById('map-subnet').dispatchEvent(new Event('change'))")
             await page.until("late.length === 1")
             before = await page.text("#map-legend")
-            await show.play({"node-88": 3})
+            await show.set_pods({"node-88": 3})
             await page.until("late.length === 2")
             assert await last_shown(page, "#map-legend", while_=before) == await page.text("#map-legend")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_enter_waits_for_the_answer_to_what_is_written(browser: Browser) -> None:
-    async def story() -> None:
-        async with shown(browser, await filled()) as show:
+    async def scenario() -> None:
+        async with open_dashboard(browser, await filled()) as show:
             page = show.page
             await page.press("/")
             await page.write("node-0")
@@ -409,12 +409,12 @@ def test_enter_waits_for_the_answer_to_what_is_written(browser: Browser) -> None
             await page.until("document.getElementById('matches').textContent.includes('server does not answer')")
             await page.press("Escape")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_a_browser_that_may_keep_nothing_still_has_colours(browser: Browser) -> None:
-    async def story() -> None:
-        async with shown(browser, await filled()) as show:
+    async def scenario() -> None:
+        async with open_dashboard(browser, await filled()) as show:
             page = show.page
             forbidden = "{ get() { throw new DOMException('forbidden', 'SecurityError') } }"
             await page.run(f"void Object.defineProperty(window, 'localStorage', {forbidden})")
@@ -424,19 +424,19 @@ def test_a_browser_that_may_keep_nothing_still_has_colours(browser: Browser) -> 
             await page.run("document.getElementById('theme').click()")
             assert before != await page.run("document.getElementById('theme').ariaLabel")
 
-    staged(story())
+    run_scenario(scenario())
 
 
 def test_a_map_of_ipv6_names_its_addresses(browser: Browser) -> None:
-    async def story() -> None:
-        stage = Stage()
-        await stage.open("fd00::/122")
-        await stage.play({"a": 3})
-        await stage.later(1)
-        async with shown(browser, stage) as show:
+    async def scenario() -> None:
+        cluster = FakeCluster()
+        await cluster.open("fd00::/122")
+        await cluster.set_pods({"a": 3})
+        await cluster.later(1)
+        async with open_dashboard(browser, cluster) as show:
             await show.page.run("document.getElementById('address-grid').focus()")
             await show.page.press("End")
             message = await show.page.run("document.getElementById('address-active').textContent")
             assert message.startswith("fd00::3f, ")
 
-    staged(story())
+    run_scenario(scenario())

@@ -60,11 +60,11 @@ def watched(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Watched]:
 
 
 def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, pictures: Path) -> None:
-    """Pods that the real plugin connects appear by themselves; so does one that waiting_for_address; and nothing is refused."""
+    """Pods that the real plugin connects appear by themselves; so does a waiting one; no request is refused."""
     mark = watched.plane.audit.mark()
     url = watched.watch()
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with browser.page(height=1200) as page:
             await page.open(url)
             await page.until("document.getElementById('nodes-title').textContent === '2 nodes'")
@@ -72,7 +72,7 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
             addresses = [await asyncio.to_thread(watched.run_pod, f"web-{number}", "one") for number in range(12)]
             await page.until("document.getElementById('sums').textContent.includes('Pods with an address12')")
             await asyncio.to_thread(watched.bind, "waiting_for_address", "two")
-            await page.until("document.getElementById('headline').textContent.startsWith('1 Pod waiting_for_address')")
+            await page.until("document.getElementById('headline').textContent.startsWith('1 Pod waits')")
             await page.press("/")
             await page.write(addresses[0])
             await page.until("document.querySelectorAll('#matches [role=option]').length === 1")
@@ -81,10 +81,10 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
                 "document.getElementById('detail-body').textContent.includes('Used by Pod default/web-0 on one')"
             )
             await page.until("document.querySelectorAll('.past > li').length > 0")
-            (pictures / "real.png").write_bytes(await page.snapshot())
+            (pictures / "real.png").write_bytes(await page.screenshot())
             assert [] == page.complaints
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert_only_read(watched, mark)
 
 
@@ -94,7 +94,7 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
     url = watched.watch("none")
     until(lambda: answers(int(url.rpartition(":")[2].strip("/")), "/readyz"), "it is ready")
 
-    async def story() -> None:
+    async def scenario() -> None:
         async with browser.page(height=1200) as page:
             await page.open(url)
             await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
@@ -107,10 +107,10 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
             await page.press("Enter")
             await page.until("document.getElementById('detail-body').textContent.includes('Used by Pod default/web')")
             assert "what a ledger keeps, and there is none" in await page.text("#detail-body")
-            (pictures / "no-ledger.png").write_bytes(await page.snapshot())
+            (pictures / "no-ledger.png").write_bytes(await page.screenshot())
             assert [] == page.complaints
 
-    asyncio.run(story())
+    asyncio.run(scenario())
     assert_only_read(watched, mark)
 
 

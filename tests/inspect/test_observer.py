@@ -98,7 +98,7 @@ async def looking(*, has_ledger: bool = True) -> AsyncIterator[Site]:
 
 
 def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with looking() as site:
             site.road.closed = False
             await site.join("one")
@@ -116,11 +116,11 @@ def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
             assert 254 == site.observer.model.subnets["vnet.pods"].capacity
             assert {} == site.observer.model.problems
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with looking() as site:
             await site.join("one")
             await site.seen(lambda observer: LEDGER in observer.model.problems and observer.model.nodes)
@@ -129,11 +129,11 @@ def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -
             await site.seen(lambda observer: observer.model.subnets and not observer.model.problems)
             assert site.observer.missing() is None
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with looking(has_ledger=False) as site:
             await site.kube.create(NODES, {"metadata": {"name": "bare"}})
             await site.seen(lambda observer: observer.missing() is None and observer.model.nodes)
@@ -149,11 +149,11 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
             assert (0, 3, 2, 8, 0.5) == (shown.capacity, shown.reserved, shown.idle, shown.batch, shown.buffer)
             assert {} == site.observer.model.problems
 
-    asyncio.run(story())
+    asyncio.run(scenario())
 
 
 def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         async with looking() as site:
             site.road.closed = False
             await site.seen(lambda observer: observer.model.subnets)
@@ -166,4 +166,4 @@ def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> No
             await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=(item,)))
             await site.seen(lambda observer: 8 == observer.model.subnets["vnet.pods"].reserved)
 
-    asyncio.run(story())
+    asyncio.run(scenario())

@@ -99,8 +99,8 @@ class Feed:
 
     def _snapshot_event(self) -> Change:
         if self._snapshot_change is None:
-            picture = self._model.snapshot(at=self._clock.wall())
-            self._snapshot_change = Change(self._number, self._event("snapshot", msgspec.json.encode(picture)))
+            snapshot = self._model.snapshot(at=self._clock.wall())
+            self._snapshot_change = Change(self._number, self._event("snapshot", msgspec.json.encode(snapshot)))
         return self._snapshot_change
 
     def _event(self, name: str, data: bytes) -> bytes:

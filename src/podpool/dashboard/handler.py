@@ -58,7 +58,7 @@ class Dashboard:
         ready: Callable[[], str | None],
         hosts: frozenset[str],
     ) -> None:
-        self._scene = model
+        self._model = model
         self._ledger = ledger
         self._feed = feed
         self._cluster = cluster
@@ -115,7 +115,7 @@ class Dashboard:
         if self._ledger is None:
             raise NoLedger
         message = await self._ledger.occupancy(SubnetName(network=network, name=subnet))
-        used = self._scene.pods_with
+        used = self._model.pods_with
         return address_map(message, used=lambda address: bool(used.get(address)), cluster=self._cluster())
 
     def _stream(self, request: Request) -> Response:

@@ -213,7 +213,7 @@ def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
     """Consent: no slice is assigned to a node while another may use it."""
     known = KnownNames(
         nodes=frozenset(each.metadata.name for each in snapshot.nodes),
-        networks=frozenset(each.nnc.network_name for each in snapshot.nads) - {""},
+        networks=frozenset(each.config.network_name for each in snapshot.nads) - {""},
     )
     leased = frozenset(each.metadata.name for each in snapshot.leases if each.spec.holder_identity)
     in_use = slices_in_use(snapshot.pools, leased=leased, known=known)
@@ -223,9 +223,7 @@ def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
         for given in (each for each in pool.status.allocations if each.node_name):
             for each in held:
                 if each.node != given.node_name and _overlap(given.slice_range, each.slice):
-                    message = (
-                        f"slice {given.slice_range} is assigned to {given.node_name}, but {each.node} still holds it"
-                    )
+                    message = f"slice {given.slice_range} of {given.node_name} is still held by {each.node}"
                     yield AuditFinding(
                         invariant=CONSENT, code="slice-shared", subject=f"nodeslicepool/{name}", message=message
                     )

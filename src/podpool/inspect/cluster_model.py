@@ -49,7 +49,7 @@ class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
     """The caches of the model; empty by default."""
 
     nodes: ObjectCache[Node] = msgspec.field(default_factory=ObjectCache)
-    configs: ObjectCache[NodeNetworkConfig] = msgspec.field(default_factory=ObjectCache)
+    nncs: ObjectCache[NodeNetworkConfig] = msgspec.field(default_factory=ObjectCache)
     pods: ObjectCache[InspectedPod] = msgspec.field(default_factory=ObjectCache)
     pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
     node_slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
@@ -111,7 +111,7 @@ class ClusterModel:
         self.forecasts: dict[str, Forecast] = {}
         self.pods_of = caches.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self.pods_with = caches.pods.index(lambda pod: pod.addresses)
-        self.configs_with = caches.configs.index(_addresses)
+        self.nncs_with = caches.nncs.index(_addresses)
         self._unpublished: dict[str, deque[tuple[float, int]]] = {}
         """What is reserved of each subnet and shown by no node, at the last looks."""
         self._subnet_states: dict[str, SubnetState] = {}
@@ -123,7 +123,7 @@ class ClusterModel:
         self._new_activity: list[Activity] = []
         self._first_refresh = True
         caches.nodes.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
-        caches.configs.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
+        caches.nncs.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
         caches.pods.subscribe(
             lambda old, new: self._mark_node_changed(*(each.spec.node_name for each in (old, new) if each))
         )
@@ -235,13 +235,13 @@ class ClusterModel:
 
     def _node(self, name: str) -> NodeView | None:
         node = self.caches.nodes.get(name)
-        config = next(iter(self._configs(name)), None)
+        config = next(iter(self._nncs_of(name)), None)
         if node is None and config is None:
             return None
         return node_view(name, config, self.pods_of.get(name), there=node is not None)
 
-    def _configs(self, name: str) -> Iterable[NodeNetworkConfig]:
-        found = (self.caches.configs.get(key) for key in (f"kube-system/{name}", name))
+    def _nncs_of(self, name: str) -> Iterable[NodeNetworkConfig]:
+        found = (self.caches.nncs.get(key) for key in (f"kube-system/{name}", name))
         return (each for each in found if each)
 
     def _refresh_subnets(self, moment: str, *, at: float) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
@@ -274,7 +274,7 @@ class ClusterModel:
     def _subnet_views(self) -> Iterable[SubnetView]:
         caches, nodes = self.caches, self.nodes.values()
         if not self._booked:
-            return subnet_views_without_ledger(nodes, caches.configs.values(), caches.cluster_subnets.values())
+            return subnet_views_without_ledger(nodes, caches.nncs.values(), caches.cluster_subnets.values())
         on, decided = nodes_by_subnet(nodes), {each.metadata.name: each for each in caches.cluster_subnets.values()}
         return (
             subnet_view(

@@ -45,7 +45,7 @@ class Observer:
         self._kube = kube
         self._rng = rng
         self._nodes = Informer(kube, NODES, rng=rng)
-        self._configs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng)
+        self._nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng)
         self._pods = Informer(kube, INSPECTED_PODS, rng=rng)
         self._pools = Informer(kube, IP_POOLS, rng=rng)
         self._slice_pools = Informer(kube, NODE_SLICE_POOLS, rng=rng)
@@ -54,7 +54,7 @@ class Observer:
         self.model = ClusterModel(
             ClusterCaches(
                 nodes=self._nodes.cache,
-                configs=self._configs.cache,
+                nncs=self._nncs.cache,
                 pods=self._pods.cache,
                 pools=self._pools.cache,
                 node_slice_pools=self._slice_pools.cache,
@@ -69,7 +69,7 @@ class Observer:
         async with asyncio.TaskGroup() as group:
             for each in (
                 self._nodes,
-                self._configs,
+                self._nncs,
                 self._decided,
                 self._pods,
                 self._pools,
@@ -87,7 +87,7 @@ class Observer:
         caches = self.model.caches
         listed = {"Nodes": caches.nodes.synced, "Pods": caches.pods.synced}
         if self.ledger:
-            listed["NodeNetworkConfigs"] = caches.configs.synced
+            listed["NodeNetworkConfigs"] = caches.nncs.synced
         for name, synced in listed.items():
             if not synced.is_set():
                 return f"{name} have not been listed yet"

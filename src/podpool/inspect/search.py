@@ -101,7 +101,7 @@ def _pods(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
 
 def address_status(model: ClusterModel, address: str) -> AddressStatus:
     """Return the owner of an address according to the cluster's objects."""
-    config = next(iter(model.configs_with.get(address)), None)
+    config = next(iter(model.nncs_with.get(address)), None)
     pod = next(iter(model.pods_with.get(address)), None)
     containers = config.status.network_containers if config else ()
     return AddressStatus(
@@ -119,14 +119,14 @@ class HistorySearch:
     """Searches the model and the history of the ledger."""
 
     def __init__(self, model: ClusterModel, ledger: LedgerClient | None, *, cluster: Callable[[], str] = str) -> None:
-        self._scene = model
+        self._model = model
         self._ledger = ledger
         self._cluster = cluster
         """Whose Pods are meant, once that is known; else those of all clusters."""
 
     async def find(self, text: str) -> list[SearchMatch]:
         """Return matching objects, and deleted Pods by their full name."""
-        return [*find(self._scene, text), *await self._deleted_pods(text.strip().lower())]
+        return [*find(self._model, text), *await self._deleted_pods(text.strip().lower())]
 
     async def _deleted_pods(self, text: str) -> list[SearchMatch]:
         if not (named := _POD.fullmatch(text)):
@@ -135,7 +135,7 @@ class HistorySearch:
         uses: dict[str, list[ReportedPodUsage]] = {}
         for use in past.pod_usages:
             uses.setdefault(f"{use.namespace}/{use.name}", []).append(use)
-        deleted = [(key, had) for key, had in uses.items() if key not in self._scene.caches.pods]
+        deleted = [(key, had) for key, had in uses.items() if key not in self._model.caches.pods]
         return [
             SearchMatch(kind="pod", name=key, message=diagnose_deleted(key, had).message)
             for key, had in deleted[:MAX_MATCHES]
@@ -148,7 +148,7 @@ class HistorySearch:
         return SearchResult(
             kind="address",
             name=address,
-            addresses=(address_status(self._scene, address),),
+            addresses=(address_status(self._model, address),),
             past=past.periods,
             uses=past.pod_usages,
             history_error=missing,
@@ -157,16 +157,16 @@ class HistorySearch:
     async def node(self, name: str) -> SearchResult:
         """Return a node with its history, also a removed one."""
         past, missing = await self._history(lambda ledger: ledger.history(node=name, limit=MAX_TENURES))
-        configs = self._scene.caches.configs
-        config = configs.get(f"kube-system/{name}")
+        nncs = self._model.caches.nncs
+        config = nncs.get(f"kube-system/{name}")
         containers = config.status.network_containers if config else ()
         given = [each.ip for container in containers for each in container.ip_assignments]
         primaries = [container.primary_ip for container in containers if container.primary_ip]
         return SearchResult(
             kind="node",
             name=name,
-            node=self._scene.nodes.get(name),
-            addresses=tuple(address_status(self._scene, each) for each in (*primaries, *given)),
+            node=self._model.nodes.get(name),
+            addresses=tuple(address_status(self._model, each) for each in (*primaries, *given)),
             past=past.periods,
             uses=past.pod_usages,
             history_error=missing,
@@ -174,16 +174,16 @@ class HistorySearch:
 
     async def pod(self, key: str) -> SearchResult:
         """Return a Pod with its diagnosis and history, also a deleted one."""
-        pod = self._scene.caches.pods.get(key)
+        pod = self._model.caches.pods.get(key)
         namespace, _, name = key.partition("/")
         past, missing = await self._history(self._uses(name, namespace=namespace))
         return SearchResult(
             kind="pod",
             name=key,
-            addresses=tuple(address_status(self._scene, each) for each in (pod.addresses if pod else ())),
+            addresses=tuple(address_status(self._model, each) for each in (pod.addresses if pod else ())),
             reason=diagnose_deleted(key, past.pod_usages)
             if past.pod_usages and not pod
-            else diagnose(self._scene, key),
+            else diagnose(self._model, key),
             uses=past.pod_usages,
             history_error=missing,
         )

@@ -66,7 +66,7 @@ async def read_status(kube: KubeClient, ledger: LedgerClient | None, *, at: floa
     subnets = tuple(model.subnets.values())
     if ledger is None or LEDGER in model.problems:
         subnets = tuple(
-            subnet_views_without_ledger(model.nodes.values(), caches.configs.values(), caches.cluster_subnets.values())
+            subnet_views_without_ledger(model.nodes.values(), caches.nncs.values(), caches.cluster_subnets.values())
         )
     return ClusterStatus(model=model, subnets=subnets, leader=leader)
 
@@ -75,7 +75,7 @@ async def _read_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
     caches = model.caches
     try:
         await _fill_cache(caches.nodes, kube, NODES)
-        await _fill_cache(caches.configs, kube, NODE_NETWORK_CONFIGS)
+        await _fill_cache(caches.nncs, kube, NODE_NETWORK_CONFIGS)
         await _fill_cache(caches.pods, kube, INSPECTED_PODS)
         await _fill_cache(caches.pools, kube, IP_POOLS)
         await _fill_cache(caches.node_slice_pools, kube, NODE_SLICE_POOLS)

@@ -14,7 +14,7 @@ import msgspec
 from podpool.api.azure import AGENT_ANNOTATION, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.whereabouts import IPPool, NodeSlicePool
-from podpool.controller.convert import status_of
+from podpool.controller.convert import build_status
 from podpool.controller.scaler_policy import PublishedSubnet
 from podpool.core.scaling import target
 from podpool.core.settings import Settings
@@ -48,7 +48,7 @@ SETTINGS = Settings()
 START = 1_760_000_000.0
 
 
-class Stage:
+class FakeCluster:
     """Nodes and Pods on a real ledger, seen by the page."""
 
     def __init__(self, name: SubnetName | None = None) -> None:
@@ -63,21 +63,21 @@ class Stage:
         self.page = Dashboard(
             self.model, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
         )
-        self._subnet_states: dict[str, NetworkContainerState] = {}
-        self._definitions: SubnetSpec | None = None
+        self._nc_states: dict[str, NetworkContainerState] = {}
+        self._spec: SubnetSpec | None = None
         self._term = self._number = 0
 
-    async def open(self, cidr: str = "10.0.0.0/24", *, gateway: str = "", keep_back: Sequence[str] = ()) -> None:
+    async def open(self, cidr: str = "10.0.0.0/24", *, gateway: str = "", excluded: Sequence[str] = ()) -> None:
         """Make the subnet, and speak for a cluster."""
         await self._ledger.start()
-        self._definitions = SubnetSpec(
+        self._spec = SubnetSpec(
             network=self.subnet.network,
             name=self.subnet.name,
             cidr=cidr,
             gateway=gateway or None,
-            keep_back=tuple(keep_back),
+            excluded=tuple(excluded),
         )
-        self.model.set_subnet(await self.ledger.create_subnet(self._definitions), self._definitions)
+        self.model.set_subnet(await self.ledger.create_subnet(self._spec), self._spec)
         self._term = (await self.ledger.open_term(OpenTermRequest(cluster=CLUSTER))).term
 
     async def later(self, seconds: float) -> None:
@@ -87,7 +87,7 @@ class Stage:
         await self._refresh()
         self.feed.refresh()
 
-    async def play(self, demand: Mapping[str, int]) -> None:
+    async def set_pods(self, demand: Mapping[str, int]) -> None:
         """Bring each node to so many Pods, in one call; who cannot be served waiting_for_address."""
         before = await self.ledger.subnet(self.subnet)
         for chunk in _chunks(list(demand.items()), 500):
@@ -102,27 +102,27 @@ class Stage:
         uses: list[PodUsage] = []
         for (name, count), item, result in zip(chunk, items, answer.results, strict=True):
             assert result.state is not None, result.error
-            self._subnet_states[name] = result.state
+            self._nc_states[name] = result.state
             uses += self._show(name, count, item, result.state, answer.subnets[0])
         await self.ledger.report_pods(PodReport(cluster=CLUSTER, pods=tuple(uses)))
 
     def _item(self, name: str, count: int, subnet: SubnetState) -> ReconcileItem:
         wanted = target(demand=count, scaler=subnet.scaler, primaries=1, maximum=SETTINGS.node_maximum)
-        state = self._subnet_states.get(name)
+        state = self._nc_states.get(name)
         surplus = [each.id for each in state.grants[wanted:]] if state else []
         return ReconcileItem(
             subnet=self.subnet,
             node=name,
             node_uid=f"uid-{name}",
-            container=state.container if state else None,
+            nc_id=state.nc_id if state else None,
             wanted=wanted,
             released=tuple(surplus),
             report=DemandReport(demand=count, waiting=self._waiting(name, count), batch=subnet.scaler.batch),
         )
 
     def _waiting(self, name: str, count: int) -> int:
-        state = self._subnet_states.get(name)
-        return max(0, count - len(state.grants)) if state and state.short else 0
+        state = self._nc_states.get(name)
+        return max(0, count - len(state.grants)) if state and state.shortage else 0
 
     def _show(
         self, name: str, count: int, item: ReconcileItem, state: NetworkContainerState, subnet: SubnetState
@@ -133,9 +133,9 @@ class Stage:
         config = {
             "metadata": {"name": name, "namespace": "kube-system", "annotations": {AGENT_ANNOTATION: message}},
             "spec": {"requestedIPCount": item.wanted},
-            "status": status_of(state, _offer(subnet), node, SETTINGS),
+            "status": build_status(state, _published(subnet), node, SETTINGS),
         }
-        self.caches.configs.apply(msgspec.convert(config, NodeNetworkConfig))
+        self.caches.nncs.apply(msgspec.convert(config, NodeNetworkConfig))
         uses = []
         for number in range(count):
             address = state.grants[number].address if number < len(state.grants) else ""
@@ -187,7 +187,7 @@ class Stage:
             }
             self.caches.pools.apply(msgspec.convert(entry, IPPool))
 
-    def tell(self, node: str, note: str, *, warning: bool = False) -> None:
+    def add_event(self, node: str, note: str, *, warning: bool = False) -> None:
         """Show an Event about a node."""
         event = {
             "metadata": {"name": f"{node}.{self.clock.now}", "namespace": "default", "uid": f"{node}{self.clock.now}"},
@@ -205,14 +205,14 @@ class Stage:
         return dt.datetime.fromtimestamp(self.clock.now, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     async def _refresh(self) -> None:
-        self.model.set_subnet(await self.ledger.subnet(self.subnet), self._definitions)
+        self.model.set_subnet(await self.ledger.subnet(self.subnet), self._spec)
 
 
 def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tuple[str, int]]]:
     return [items[at : at + size] for at in range(0, len(items), size)]
 
 
-def _offer(subnet: SubnetState) -> PublishedSubnet:
+def _published(subnet: SubnetState) -> PublishedSubnet:
     return PublishedSubnet(
-        space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted
+        address_space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted
     )

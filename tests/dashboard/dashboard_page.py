@@ -1,4 +1,4 @@
-"""A page in a real browser, on a stage: opened, and ready to be looked at."""
+"""A page in a real browser, on a cluster: opened, and ready to be looked at."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from parts.axe import script
 from podpool.runtime.http import serving
-from tests.dashboard.stages import Stage
+from tests.dashboard.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -23,18 +23,18 @@ MAPPED = "document.querySelectorAll('#map-legend li').length > 0"
 DEMAND = {f"node-{number:02}": 3 + number % 5 for number in range(8)}
 
 
-class Show:
-    """A stage, and a page that looks at it."""
+class OpenDashboard:
+    """A cluster, and a page that looks at it."""
 
-    def __init__(self, stage: Stage, page: Page, url: str) -> None:
-        self.stage = stage
+    def __init__(self, cluster: FakeCluster, page: Page, url: str) -> None:
+        self.cluster = cluster
         self.page = page
         self.url = url
 
-    async def play(self, demand: Mapping[str, int], *, seconds: float = 1.0) -> None:
-        """Let something happen on the stage, and the page be message."""
-        await self.stage.play(demand)
-        await self.stage.later(seconds)
+    async def set_pods(self, demand: Mapping[str, int], *, seconds: float = 1.0) -> None:
+        """Let something happen on the cluster, and the page be message."""
+        await self.cluster.set_pods(demand)
+        await self.cluster.later(seconds)
 
     async def faults(self) -> list[str]:
         """What axe finds: the rule, and where it is broken."""
@@ -49,27 +49,29 @@ class Show:
         return dict(found)
 
 
-async def filled(cidr: str = "10.40.0.0/24", demand: Mapping[str, int] = DEMAND) -> Stage:
-    """A stage with a subnet, nodes and Pods, a network in slices, and an Event."""
-    stage = Stage()
-    await stage.open(cidr, gateway=cidr.partition("/")[0][:-1] + "1", keep_back=())
-    await stage.play(demand)
+async def filled(cidr: str = "10.40.0.0/24", demand: Mapping[str, int] = DEMAND) -> FakeCluster:
+    """A cluster with a subnet, nodes and Pods, a network in slices, and an Event."""
+    cluster = FakeCluster()
+    await cluster.open(cidr, gateway=cidr.partition("/")[0][:-1] + "1", excluded=())
+    await cluster.set_pods(demand)
     slices = {name: (f"10.9.0.{16 * number}/28", 2 * number % 15) for number, name in enumerate(list(demand)[:8])}
-    stage.divide("storage", "10.9.0.0/16", slices)
-    await stage.later(1)
-    stage.tell(next(iter(demand)), "something that a person should know", warning=True)
-    await stage.later(1)
-    return stage
+    cluster.divide("storage", "10.9.0.0/16", slices)
+    await cluster.later(1)
+    cluster.add_event(next(iter(demand)), "something that a person should know", warning=True)
+    await cluster.later(1)
+    return cluster
 
 
 @asynccontextmanager
-async def shown(browser: Browser, stage: Stage, *, width: int = 1440, height: int = 1000) -> AsyncIterator[Show]:
+async def open_dashboard(
+    browser: Browser, cluster: FakeCluster, *, width: int = 1440, height: int = 1000
+) -> AsyncIterator[OpenDashboard]:
     """Open the page; at the end nothing may have been complained about."""
-    async with serving(stage.page, host="127.0.0.1", port=0, grace=0.1) as port:
+    async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port:
         url = f"http://127.0.0.1:{port}/"
         async with browser.page(width=width, height=height) as page:
             await page.open(url)
             await page.until(SHOWN)
             await page.until(MAPPED)
-            yield Show(stage, page, url)
+            yield OpenDashboard(cluster, page, url)
             assert [] == page.complaints
