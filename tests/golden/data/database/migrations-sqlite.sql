@@ -1,4 +1,4 @@
--- 0001_books.sql
+-- 0001_tables.sql
 CREATE TABLE ledger (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   revision INTEGER NOT NULL,
@@ -18,7 +18,7 @@ CREATE TABLE subnet (
   UNIQUE (network, name)
 ) STRICT;
 CREATE INDEX subnet_due ON subnet (due) WHERE due IS NOT NULL;
-CREATE TABLE container (
+CREATE TABLE network_container (
   number INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
   cluster TEXT NOT NULL,
@@ -26,15 +26,17 @@ CREATE TABLE container (
   node TEXT NOT NULL,
   node_uid TEXT NOT NULL,
   closed INTEGER NOT NULL,
-  foreign_agent INTEGER NOT NULL,
-  need_since REAL,
-  wish_since REAL,
+  third_party INTEGER NOT NULL,
+  pod_short_since REAL,
+  buffer_short_since REAL,
   row TEXT NOT NULL
 ) STRICT;
-CREATE UNIQUE INDEX container_of ON container (cluster, node, node_uid, subnet) WHERE NOT closed;
-CREATE INDEX container_needing ON container (subnet, need_since, number) WHERE need_since IS NOT NULL;
-CREATE INDEX container_wishing ON container (subnet, wish_since, number) WHERE wish_since IS NOT NULL;
-CREATE INDEX container_foreign ON container (subnet, number) WHERE foreign_agent;
+CREATE UNIQUE INDEX network_container_node ON network_container (cluster, node, node_uid, subnet) WHERE NOT closed;
+CREATE INDEX network_container_waiting_for_pods ON network_container (subnet, pod_short_since, number)
+  WHERE pod_short_since IS NOT NULL;
+CREATE INDEX network_container_waiting_for_buffer ON network_container (subnet, buffer_short_since, number)
+  WHERE buffer_short_since IS NOT NULL;
+CREATE INDEX network_container_third_party ON network_container (subnet, number) WHERE third_party;
 CREATE TABLE block (
   subnet INTEGER NOT NULL REFERENCES subnet,
   number INTEGER NOT NULL,
@@ -52,23 +54,23 @@ CREATE TABLE event (
   events TEXT NOT NULL
 ) STRICT;
 CREATE INDEX event_revision ON event (revision);
-CREATE TABLE member (
+CREATE TABLE membership (
   cluster TEXT NOT NULL,
   network TEXT NOT NULL,
   subnet TEXT NOT NULL,
   PRIMARY KEY (cluster, network, subnet)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE awaited (
+CREATE TABLE pending_inventory (
   network TEXT NOT NULL,
   subnet TEXT NOT NULL,
   cluster TEXT NOT NULL,
   PRIMARY KEY (network, subnet, cluster)
 ) STRICT, WITHOUT ROWID;
-CREATE TABLE alarm (
+CREATE TABLE ownership_conflict (
   subnet INTEGER NOT NULL REFERENCES subnet,
   address TEXT NOT NULL,
-  holder INTEGER NOT NULL REFERENCES container,
-  claimant INTEGER NOT NULL REFERENCES container,
+  holder INTEGER NOT NULL REFERENCES network_container,
+  claimant INTEGER NOT NULL REFERENCES network_container,
   "grant" BLOB NOT NULL,
   PRIMARY KEY (subnet, address, claimant)
 ) STRICT, WITHOUT ROWID;
@@ -77,27 +79,27 @@ CREATE TABLE token (
   id TEXT PRIMARY KEY,
   row TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX container_in ON container (subnet, number) WHERE NOT closed;
-ALTER TABLE event ADD COLUMN unread INTEGER NOT NULL DEFAULT 1;
-CREATE INDEX event_unread ON event (number) WHERE unread;
-CREATE TABLE tenure (
+CREATE INDEX network_container_subnet ON network_container (subnet, number) WHERE NOT closed;
+ALTER TABLE event ADD COLUMN unindexed INTEGER NOT NULL DEFAULT 1;
+CREATE INDEX event_unindexed ON event (number) WHERE unindexed;
+CREATE TABLE allocation_period (
   number INTEGER PRIMARY KEY,
   network TEXT NOT NULL,
   subnet TEXT NOT NULL,
   address TEXT NOT NULL,
   cluster TEXT NOT NULL,
   node TEXT NOT NULL,
-  container TEXT NOT NULL,
+  nc_id TEXT NOT NULL,
   "grant" TEXT NOT NULL,
   since REAL NOT NULL,
   until REAL
 ) STRICT;
-CREATE INDEX tenure_address ON tenure (address, since);
-CREATE INDEX tenure_node ON tenure (node, since);
-CREATE INDEX tenure_lasting ON tenure (network, address) WHERE until IS NULL;
-CREATE INDEX tenure_container ON tenure (container) WHERE until IS NULL;
-CREATE INDEX tenure_until ON tenure (until) WHERE until IS NOT NULL;
-CREATE TABLE pod (
+CREATE INDEX allocation_period_address ON allocation_period (address, since);
+CREATE INDEX allocation_period_node ON allocation_period (node, since);
+CREATE INDEX allocation_period_open ON allocation_period (network, address) WHERE until IS NULL;
+CREATE INDEX allocation_period_nc ON allocation_period (nc_id) WHERE until IS NULL;
+CREATE INDEX allocation_period_until ON allocation_period (until) WHERE until IS NOT NULL;
+CREATE TABLE pod_usage (
   network TEXT NOT NULL,
   address TEXT NOT NULL,
   cluster TEXT NOT NULL,
@@ -108,9 +110,9 @@ CREATE TABLE pod (
   until REAL,
   PRIMARY KEY (network, address, cluster, uid)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX pod_until ON pod (until) WHERE until IS NOT NULL;
--- 0003_pods_by_name.sql
-ALTER TABLE pod ADD COLUMN node TEXT NOT NULL DEFAULT '';
-CREATE INDEX pod_name ON pod (name, since);
-CREATE INDEX pod_node ON pod (node, since);
-CREATE INDEX pod_address ON pod (address, since);
+CREATE INDEX pod_usage_until ON pod_usage (until) WHERE until IS NOT NULL;
+-- 0003_pod_usage_indexes.sql
+ALTER TABLE pod_usage ADD COLUMN node TEXT NOT NULL DEFAULT '';
+CREATE INDEX pod_usage_name ON pod_usage (name, since);
+CREATE INDEX pod_usage_node ON pod_usage (node, since);
+CREATE INDEX pod_usage_address ON pod_usage (address, since);
