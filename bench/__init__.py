@@ -1,1 +1,1 @@
-"""The bench harness: measures podpool beside others, and writes down what came out, missed goals too."""
+"""Benchmarks: podpool beside other implementations on one machine; results include missed goals."""

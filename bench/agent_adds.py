@@ -1,6 +1,6 @@
-"""ADD from process start to exit: our plugin with its agent beside host-local with its files, in the same environment.
+"""ADD from process start to exit: podpool's plugin and agent beside host-local.
 
-Both are started by the same program in C. Each repetition adds, which counts, and deletes, which does not.
+The same C program starts both. Each repetition measures an ADD; the DEL that follows is not measured.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from podpool.cni.build import build
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench.agent_site import BenchNode
+    from bench.agent_cluster import BenchNode
     from bench.scenario import Run
 
 SPAWNER = Path(__file__).with_name("spawner.c")

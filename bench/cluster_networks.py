@@ -1,8 +1,8 @@
-"""Ten networks beside the first one, through Multus, on one real node: all are alike but for who gives the addresses.
+"""Ten secondary networks through Multus on one real node, identical except for their IPAM.
 
-Four sets of ten networks, each with ranges of its own, which differ in nothing but their IPAM: our slices, the real
-Whereabouts with and without slices, and host-local. Whereabouts is told of its slices in the file on the node, and its
-NodeSlicePools are there beforehand: our controller, which would serve these networks too, sees none to cut.
+Four sets of ten networks with separate ranges: podpool slices, Whereabouts with and without slices, host-local.
+Whereabouts reads its slices from the file on the node, and its NodeSlicePools exist beforehand, so that our controller,
+which would serve these networks too, divides nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import shutil
 from typing import TYPE_CHECKING, Any
 
-from bench.slices_site import GROUP, slice_pool
+from bench.slices_cluster import GROUP, slice_pool
 from parts.node_config import BRIDGE
 from parts.polling import until
 from parts.recipes import program

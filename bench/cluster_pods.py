@@ -1,7 +1,7 @@
-"""How long Pods take to start on a real node: from the first one asked for until all run, as the API server tells it.
+"""Start time of Pods on a real node: from the first creation until all run, according to the API server.
 
-The Pods are bound to their node from the start, so that no scheduler takes part. After each turn they are deleted, and
-the next turn begins when nothing of them is left on the node.
+Pods are bound to their node at creation, so that no scheduler is involved. The next round starts when nothing of the
+last one is left on the node.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Goals as people write them, ">= 5" or "< 50", and whether a value meets one."""
+"""Goals such as ">= 5" or "< 50", and whether a value meets one."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": opera
 
 
 def check_goal(goal: str | None) -> None:
-    """Refuse a goal that nobody could judge."""
+    """Raise an error for a goal that cannot be parsed."""
     if goal is not None and not _GOAL.fullmatch(goal):
         raise ValueError(f"a goal is a relation and a number, like '>= 5' or '< 50', not {goal!r}")
 
 
 def limit(goal: str) -> float:
-    """The number in a goal."""
+    """Return the number of a goal."""
     return float(goal.split()[1])
 
 
 def met(goal: str | None, value: float) -> bool | None:
-    """Whether the value meets the goal; None where there is none to meet."""
+    """Return whether the value meets the goal; None without a goal."""
     if goal is None:
         return None
     return bool(_RELATIONS[goal.split()[0]](value, limit(goal)))

@@ -1,7 +1,7 @@
-"""Runs a scenario: every side is warmed, sides take turns, and each count is read from the same rounds.
+"""Runs a scenario: warm-up, interleaved sides, and all measures from the same rounds.
 
-The order turns around with every round (A B, B A, A B, ...), so that a machine that gets slower or faster during a
-trial does so for all sides alike. Sides of one trial are all up at once; figures of the first turns are thrown away.
+The order of the sides alternates (A B, B A, A B, ...), so that drift of the machine affects all sides alike. All
+sides of a trial are up at once; warm-up rounds are discarded.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from bench.book import NOISY_ABOVE, Result
+from bench.results import NOISY_ABOVE, Result
 from bench.timing import without_gc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from datetime import datetime
 
-    from bench.book import Figures
-    from bench.counts import Count, Samples
+    from bench.measures import Count, Samples
+    from bench.results import Figures
     from bench.scenario import Effort, Scenario, Trial
 
 
 class Outcome(Struct, frozen=True, kw_only=True):
-    """What a scenario measured, and the versions of those who took part."""
+    """Results of a scenario, and the versions of its participants."""
 
     results: tuple[Result, ...]
     versions: Mapping[str, str]
@@ -36,15 +36,15 @@ def measure(
     effort: Effort,
     *,
     now: Callable[[], datetime],
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
 ) -> Outcome:
-    """Run all trials of a scenario, one after the other."""
+    """Run all trials of a scenario."""
     results: list[Result] = []
     versions: dict[str, str] = {}
     with scenario.setup(effort) as trials:
         check_ids(scenario, trials)
         for trial in trials:
-            tell(f"{scenario.name}: {', '.join(count.id for count in trial.counts)} ...")
+            log(f"{scenario.name}: {', '.join(count.id for count in trial.counts)} ...")
             samples = sample(trial, effort)
             when = now().isoformat(timespec="seconds")
             results += [result(count, trial.unit, samples, scenario.command, when) for count in trial.counts]
@@ -53,14 +53,14 @@ def measure(
 
 
 def check_ids(scenario: Scenario, trials: tuple[Trial, ...]) -> None:
-    """Hold a scenario to the ids that it declared."""
+    """Raise an error unless the scenario measures exactly the ids that it declares."""
     counted = sorted(count.id for trial in trials for count in trial.counts)
     if counted != sorted(scenario.ids):
         raise ValueError(f"{scenario.name} declares {sorted(scenario.ids)} and counts {counted}")
 
 
 def sample(trial: Trial, effort: Effort) -> Samples:
-    """Let the sides take turns; what the warming turns gave is left out."""
+    """Run the sides in turns and return their figures without warm-up."""
     figures: dict[str, list[float]] = {side.name: [] for side in trial.sides}
     warmups = trial.warmups(effort)
     with ExitStack() as up:
@@ -73,7 +73,7 @@ def sample(trial: Trial, effort: Effort) -> Samples:
 
 
 def result(count: Count, unit: str, samples: Samples, command: str, when: str) -> Result:
-    """Read one count from the samples of its trial."""
+    """Compute one measure from the samples of its trial."""
     reading = count.read(samples)
     return Result(
         id=count.id,
@@ -92,7 +92,7 @@ def result(count: Count, unit: str, samples: Samples, command: str, when: str) -
 
 
 def rounded(figure: float) -> float:
-    """Four significant digits: more than any of these figures deserves, few enough to read a difference."""
+    """Round to four significant digits."""
     return round(figure, 3 - floor(log10(abs(figure)))) if figure else 0.0
 
 

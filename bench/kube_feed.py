@@ -1,6 +1,6 @@
-"""`python -m bench.kube_feed PODS EVENTS`: an API server that knows one list and one watch, by heart.
+"""Stub API server with one prepared list and watch: `python -m bench.kube_feed PODS EVENTS`.
 
-A process of its own, so that what it costs is on nobody's account. Prints its port; dies with who started it.
+A separate process, so that its cost is not measured. Prints its port; ends with its parent.
 """
 
 from __future__ import annotations

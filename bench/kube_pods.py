@@ -1,4 +1,4 @@
-"""Pods as a cluster has them: what the API server sends for one of a Deployment's, managed fields and all."""
+"""Pods as an API server sends them for a Deployment, including managed fields."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What a watch event and a cached Pod cost: our reflector beside the official client, both fed the same bytes.
+"""Cost of a watch event and of a cached Pod: podpool's informer beside the official client, fed the same bytes.
 
-Events come as fast as they are taken. A watch costs its own process' CPU time, so neither the feed nor the machine's
-other work is in the figure; a Pod costs the bytes that Python allocates for it, and whatever holds it.
+Events arrive as fast as they are consumed. The cost of a watch is CPU time of its own process; the cost of a Pod is the
+memory that Python allocates for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a figure depends on: the machine, without anything that would tell whose it is, and our own versions."""
+"""Machine and versions of a run, without anything that identifies its owner."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import podpool
 
 
 def machine() -> dict[str, str | int]:
-    """Cores that we may use, memory, kernel and Python."""
+    """Return usable cores, memory, kernel and Python version."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "cores": len(os.sched_getaffinity(0)),
@@ -22,5 +22,5 @@ def machine() -> dict[str, str | int]:
 
 
 def own_versions() -> dict[str, str]:
-    """Ours; those of the other sides come from their scenarios."""
+    """Return versions of podpool and its libraries; scenarios add those of peers."""
     return {"podpool": podpool.__version__, "msgspec": msgspec.__version__}

@@ -1,46 +1,46 @@
-"""What people read: a table in the terminal, and docs/benchmarks.md with its pictures, from docs/benchmarks.json alone.
+"""The report: a table in the terminal, and docs/benchmarks.md with its charts.
 
-Ratios come first, then exponents, then the rest. A goal that is missed stands there as missed, and before the table;
-a figure that was too noisy says so beside its spread. Made twice from one file, the pages are the same to the byte.
+Ratios come first, then exponents, then the rest. Missed goals and noisy results are listed before the table. Output is
+reproducible byte for byte.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench.book import NOISY_ABOVE
+from bench.charts import draw
 from bench.goals import met
-from bench.pictures import draw
+from bench.results import NOISY_ABOVE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from bench.book import Book, Figures, Result
+    from bench.results import Figures, RecordedResults, Result
 
 HEADINGS = ("id", "what", "value", "goal", "met?", "ours", "theirs", "spread", "command")
 _INTRODUCTION = (
-    "Made from [benchmarks.json](benchmarks.json), which also tells when each figure was measured; the command in the "
-    "last column measures it again. Sides take turns on one machine. Figures are medians; the spread is the "
-    f"interquartile range over the median, and above {NOISY_ABOVE:.0%} a run was too noisy to be believed."
+    "Generated from [benchmarks.json](benchmarks.json), which has the time of each result; the command in the last "
+    "column repeats it. Sides are interleaved on one machine. Figures are medians; the spread is the interquartile "
+    f"range over the median, and a result with a spread above {NOISY_ABOVE:.0%} is noisy."
 )
 _FIRST = {"ratio": 0, "exponent": 1}
 
 
-def write_report(book: Book, docs: Path) -> None:
-    """Draw the pictures and write the page that shows them."""
-    pictures = draw(ordered(book.results), docs / "pictures")
-    (docs / "benchmarks.md").write_text(markdown(book, pictures))
+def write_report(recorded: RecordedResults, docs: Path) -> None:
+    """Draw the charts and write the page."""
+    pictures = draw(ordered(recorded.results), docs / "pictures")
+    (docs / "benchmarks.md").write_text(markdown(recorded, pictures))
 
 
-def markdown(book: Book, pictures: Iterable[str]) -> str:
-    """The page."""
-    rows = [cells(result) for result in ordered(book.results)]
+def markdown(recorded: RecordedResults, pictures: Iterable[str]) -> str:
+    """Return the page."""
+    rows = [cells(result) for result in ordered(recorded.results)]
     parts = [
         "# Benchmarks",
         _INTRODUCTION,
-        f"The latest run: {_listed(book.machine)}; {_listed(book.versions)}.",
-        summary(book.results),
+        f"Latest run: {_listed(recorded.machine)}; {_listed(recorded.versions)}.",
+        summary(recorded.results),
         "\n".join(f"| {' | '.join(row)} |" for row in (HEADINGS, ["---"] * len(HEADINGS), *rows)),
         *(f"![{name}](pictures/{name}.svg)" for name in pictures),
     ]
@@ -48,20 +48,20 @@ def markdown(book: Book, pictures: Iterable[str]) -> str:
 
 
 def summary(results: Iterable[Result]) -> str:
-    """How many goals are met, and how many of those in a run that can be believed; by name, which are not."""
-    told = ordered(results)
-    judged = [result for result in told if result.goal]
+    """Return how many goals are met, how many of them in quiet runs, and the ids of the others."""
+    listed = ordered(results)
+    judged = [result for result in listed if result.goal]
     missed = [result.id for result in judged if not met(result.goal, result.value)]
-    noisy = [result.id for result in told if result.noisy]
-    believed = sum(not result.noisy for result in judged if result.id not in missed)
+    noisy = [result.id for result in listed if result.noisy]
+    quiet = sum(not result.noisy for result in judged if result.id not in missed)
     reached = len(judged) - len(missed)
-    doubt = f", {believed} of them in a run that can be believed" if believed < reached else ""
-    named = [f"{what}: {', '.join(ids)}." for what, ids in (("Missed", missed), ("Too noisy", noisy)) if ids]
+    doubt = f", {quiet} of them in a quiet run" if quiet < reached else ""
+    named = [f"{what}: {', '.join(ids)}." for what, ids in (("Missed", missed), ("Noisy", noisy)) if ids]
     return " ".join([f"{reached} of {len(judged)} goals are met{doubt}.", *named])
 
 
 def table(results: Iterable[Result]) -> str:
-    """The same for a terminal, without what only a page has room for."""
+    """Return the table for a terminal, without descriptions and commands."""
     shown = [heading not in {"what", "command"} for heading in HEADINGS]
     rows = [HEADINGS, *(cells(result) for result in ordered(results))]
     kept = [[cell for cell, keep in zip(row, shown, strict=True) if keep] for row in rows]
@@ -70,26 +70,26 @@ def table(results: Iterable[Result]) -> str:
 
 
 def remarks(results: Iterable[Result]) -> list[str]:
-    """What a run has to say beside its table: how cost grew, and what was too noisy."""
-    said = []
+    """Return notes on growth and noise for the terminal."""
+    notes = []
     for result in ordered(results):
         if result.unit == "exponent":
-            said.append(f"{result.id}: cost grows as size^{number(result.value)}")
+            notes.append(f"{result.id}: cost grows as size^{number(result.value)}")
         if result.noisy:
-            said.append(
-                f"{result.id}: too noisy, its spread of {result.spread:.1%} is above {NOISY_ABOVE:.0%}. "
-                "Run it again when nothing else does."
+            notes.append(
+                f"{result.id}: noisy, spread {result.spread:.1%} is above {NOISY_ABOVE:.0%}. "
+                "Repeat it on an idle machine."
             )
-    return said
+    return notes
 
 
 def ordered(results: Iterable[Result]) -> list[Result]:
-    """Ratios, exponents, the rest; each by id."""
+    """Sort results: ratios, exponents, the rest; each by id."""
     return sorted(results, key=lambda result: (_FIRST.get(result.unit, 2), result.id))
 
 
 def cells(result: Result) -> tuple[str, ...]:
-    """One row, in the order of the headings."""
+    """Return the row of a result."""
     return (
         result.id,
         result.what,
@@ -98,23 +98,23 @@ def cells(result: Result) -> tuple[str, ...]:
         {True: "met", False: "MISSED", None: ""}[met(result.goal, result.value)],
         figures(result.ours, result.measured_in),
         figures(result.theirs, result.measured_in),
-        f"{result.spread:.0%}{', too noisy' if result.noisy else ''}",
+        f"{result.spread:.0%}{', noisy' if result.noisy else ''}",
         f"`{result.command}`",
     )
 
 
 def number(figure: float) -> str:
-    """Three digits that matter, and no exponents for people."""
+    """Format a number with three significant digits."""
     return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:.3g}"
 
 
-def figures(told: Figures | None, unit: str) -> str:
-    """One figure with its unit, or several with their names."""
-    if told is None:
+def figures(values: Figures | None, unit: str) -> str:
+    """Format one figure with its unit, or several with their names."""
+    if values is None:
         return ""
-    if isinstance(told, dict):
-        return ", ".join(f"{_label(name)}: {number(figure)} {unit}" for name, figure in told.items())
-    return f"{number(told)} {unit}"
+    if isinstance(values, dict):
+        return ", ".join(f"{_label(name)}: {number(figure)} {unit}" for name, figure in values.items())
+    return f"{number(values)} {unit}"
 
 
 def _label(name: str) -> str:

@@ -1,9 +1,9 @@
-"""What a benchmark declares: what it sets up, what it runs for each side, and what it counts.
+"""Declarations of a benchmark: its setup, what each side runs, and what is measured.
 
-A scenario is one `make bench-NAME`. Its `setup` brings up what all its trials share (an API server, nothing) and
-yields them. A trial runs its sides in turn; a side's own `setup` yields `run`, which does one repetition and returns
-its figure in the trial's unit. Everything here is synchronous: a side that waits keeps an `asyncio.Runner` in its
-setup and calls it in `run`, so that only its own loop turns while it is measured.
+A scenario is one `make bench-NAME`. Its `setup` starts what all trials share and yields the trials. A trial runs its
+sides in turn; a side's `setup` yields `run`, which performs one repetition and returns its figure in the trial's
+unit. All of it is synchronous: an asynchronous side has its own `asyncio.Runner`, so that only its loop runs while it
+is measured.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
-from bench.counts import Count, Exponent
+from bench.measures import Count, Exponent
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -81,7 +81,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """One `make bench-NAME`. The ids are told beforehand, so that a number can be traced to who makes it."""
 
     name: str
-    sentence: str
+    summary: str
     ids: tuple[str, ...]
     setup: Callable[[Effort], AbstractContextManager[tuple[Trial, ...]]]
 

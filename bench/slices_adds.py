@@ -1,7 +1,7 @@
-"""ADDs from process start to exit, 16 at once: our plugin with its agent beside Whereabouts' plugin, one API server.
+"""ADDs from process start to exit, 16 at once: podpool beside Whereabouts' plugin, on one API server.
 
-As soon as one has ended the next is started, on both sides, so that there are 16 until nearly the end of a turn: with
-fewer of them theirs find their Lease free more seldom. Ours take turns of many more, because one is over so soon.
+The next process starts as soon as one ends, so that 16 run until nearly the end of a round. Our rounds have more ADDs
+because each takes less time.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from bench.agent_adds import SPAWNER, compiled
-from bench.slices_site import NODE, OUR_NETWORK, THEIR_NETWORK
+from bench.slices_cluster import NODE, OUR_NETWORK, THEIR_NETWORK
 from parts.recipes import program
 from podpool.cni.build import build
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from bench.slices_site import SliceSite
+    from bench.slices_cluster import SliceSite
 
 AT_ONCE = 16
 
@@ -42,7 +42,7 @@ class Turns:
 
     def __init__(self, site: SliceSite, *, sliced: bool, ours: int, theirs: int) -> None:
         self._site = site
-        self._mode = "slice" if sliced else "classic"
+        self._mode = "slice" if sliced else "shared-range"
         self._configs = {
             network: site.write(f"{network}-{self._mode}", site.config(network, sliced=sliced))
             for network in (OUR_NETWORK, THEIR_NETWORK)

@@ -1,11 +1,10 @@
-"""What must not grow with the number of nodes, and what does: bytes that a node reads, CPU of an IPPool's write.
+"""Growth with the number of nodes: bytes that a node reads, and API server CPU of an IPPool write.
 
-The cluster grows from size to size, and at each of them the last nodes to join are looked at, one after the other: all
-that the server tells such a node from its start on, until a Pod with ten networks has come and gone. Sizes cannot take
-turns, because a cluster does not shrink.
+The cluster grows from size to size; at each size the last nodes to join are measured, from their start until a Pod with
+ten networks has come and gone. Sizes cannot be interleaved, because a cluster does not shrink.
 
-A write is told to whoever watches: the API server holds it against the selector of every node's watch. That is measured
-with watches that do nothing but wait, as many as there would be nodes, each on a connection of its own.
+The API server matches a write against the selector of every watch. That is measured with idle watches, as many as there
+would be nodes, each on its own connection.
 """
 
 from __future__ import annotations
@@ -15,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import aiohttp
 
-from bench.crowd import Crowd
+from bench.controller_cluster import cpu_of
 from bench.kube_writes import tls
-from bench.site import cpu_of
+from bench.load_generator import Crowd
 from bench.slices_nodes import NETWORKS
 from parts.whereabouts import POOLS
 from podpool.api.whereabouts import NODE_UID_LABEL

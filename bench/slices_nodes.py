@@ -1,8 +1,7 @@
-"""Many nodes with ten networks each, on one real API server: a controller, and agents that share this process.
+"""Many nodes with ten networks each on one real API server: a controller, and agents in this process.
 
-Each agent is as on a node of its own, with its journal, its account and its door. The first have connections of their
-own too; the others share watches (`slices_roads`). What all of them share besides: this process, the API server, and
-the machine's cores. Their journals are in memory, because nodes do not share a disk.
+Each agent has its own journal, account and socket. The first ones have their own connections; the others share watches
+(`slices_transports`). Journals are in memory, because real nodes do not share a disk.
 """
 
 from __future__ import annotations
@@ -17,16 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from bench.crowd import AT_ONCE, Crowd, node
 from bench.kube_writes import tls
-from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
-from bench.slices_site import ATTACHMENTS, begin_slices, defined
+from bench.load_generator import AT_ONCE, Crowd, node
+from bench.slices_cluster import ATTACHMENTS, begin_slices, defined
+from bench.slices_transports import ADDING, NAMESPACE, Road, SharedWatches
 from parts.installation import Installation
 from parts.whereabouts import Whereabouts
 from podpool.agent.agent import Agent
-from podpool.agent.cni_socket import listening
-from podpool.cni.protocol import Request as Frame
-from podpool.cni.protocol import decode_answer, encode_request
+from podpool.agent.cni_socket import serve_cni
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.cni.protocol import PluginRequest as Frame
+from podpool.cni.protocol import decode_response, encode_request
 from podpool.core.settings import parse_settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import SystemClock
@@ -167,19 +167,17 @@ class PlayedNode:
         self._door = doors / f"{self.name}.sock"
         self._has_door = number < OWN
         self._disk = LocalDisk(journals / self.name)
-        self._agent = Agent(
-            self.name,
-            KubeClient(self.road, deadline=DEADLINE),
+        deps = AgentDeps(
+            node=self.name,
+            boot_id=f"boot-{number}",
+            kube=KubeClient(self.road, timeout=DEADLINE),
             disk=self._disk,
             clock=SystemClock(),
             rng=random.Random(number),  # noqa: S311  the same each time
-            boot_id=f"boot-{number}",
             settings=parse_settings(SETTINGS),
-            pools=NAMESPACE,
-            foreign=False,
             read_file=_read_file,
-            tell=lambda _: None,
         )
+        self._agent = Agent(deps, AgentOptions(whereabouts_namespace=NAMESPACE, third_party_plugins=False))
 
     async def run(self) -> None:
         """Be a node until cancelled."""
@@ -210,29 +208,29 @@ class PlayedNode:
                 args=f"IgnoreUnknown=1;K8S_POD_NAMESPACE=bench;K8S_POD_NAME={pod}-{self.name}",
                 stdin=config,
             )
-            answer = decode_answer(await self.handle(encode_request(frame)))
+            answer = decode_response(await self.handle(encode_request(frame)))
             if answer.exit_code:
                 raise RuntimeError(f"{self.name} refused {command} of {pod}: {answer.stdout.decode()}")
             await asyncio.sleep(0)  # everybody else's turn
 
     def serves(self) -> bool:
         """Whether it has all its slices, and may give addresses of them."""
-        return len(self._agent.picture().slices) == NETWORKS and self._agent.missing() is None
+        return len(self._agent.metrics_snapshot().slices) == NETWORKS and self._agent.not_ready_reason() is None
 
     def shown(self) -> bool:
         """Whether its IPPools show what it gave, as far as nothing is about to be written."""
-        return not self.road.open and not any(each.lag for each in self._agent.picture().slices)
+        return not self.road.open and not any(each.lag for each in self._agent.metrics_snapshot().slices)
 
     def given(self) -> int:
         """How many addresses its Pods have."""
-        return sum(each.assigned for each in self._agent.picture().slices)
+        return sum(each.assigned for each in self._agent.metrics_snapshot().slices)
 
     @asynccontextmanager
     async def _listening(self) -> AsyncIterator[None]:
         if not self._has_door:
             yield
             return
-        async with listening(self._door, self.handle, tell=lambda _: None):
+        async with serve_cni(self._door, self.handle):
             yield
 
 

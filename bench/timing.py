@@ -1,8 +1,8 @@
-"""Nanoseconds per operation, from batches long enough for the clock.
+"""Time per operation in nanoseconds, from batches long enough for the clock.
 
-A loop does as many operations as it is told and returns the seconds that they took. `repeated` times the whole loop.
-`spotted` times each operation alone, for those that need something done before or after that must not be counted;
-what reading the clock costs is then taken off, because a constant on top would make every growth look flat.
+A loop runs the given number of operations and returns the seconds taken. `repeated` times the whole loop. `spotted`
+times each operation separately, for operations with preparation that must not be measured; the cost of reading the
+clock is subtracted, because a constant would hide growth.
 """
 
 from __future__ import annotations

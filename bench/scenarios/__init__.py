@@ -1,4 +1,4 @@
-"""Every scenario there is. A new one is a module here, and its name in this list."""
+"""All scenarios. A new one is a module here and an entry in this list."""
 
 from bench.scenarios import agent, cluster, controller, core, kube, ledger, sim, slices
 

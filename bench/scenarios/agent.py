@@ -1,4 +1,4 @@
-"""The agent and the plugin: an ADD beside host-local's, under load, after a burst; memory, start, and the journal."""
+"""Scenario agent: ADD beside host-local, under load and after a burst; memory, start time, journal."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.agent_adds import host_local_adds, our_adds
-from bench.agent_life import (
+from bench.agent_cluster import USUAL, AgentSite
+from bench.agent_process import (
     burst_writes,
     calls_per_add,
     journalled,
@@ -17,8 +18,7 @@ from bench.agent_life import (
     p99_under_load,
     start_to_serving,
 )
-from bench.agent_site import USUAL, AgentSite
-from bench.counts import Exponent, Median, Ratio
+from bench.measures import Exponent, Median, Ratio
 from bench.scenario import Effort, Scenario, Side, Trial, growth
 from parts.control_plane import ControlPlane
 from parts.recipes import RECIPES
@@ -26,7 +26,7 @@ from parts.recipes import RECIPES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from bench.agent_site import BenchNode
+    from bench.agent_cluster import BenchNode
 
 OURS, THEIRS = "podpool", "host-local"
 IN_USE = (1, 110, 1000)
@@ -85,7 +85,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
             nodes[1000].holds(1500)
             for count, node in nodes.items():
                 node.fill(count)
-            usual = site.node("usual", subnet=USUAL, options=("--numbers", "shrink_hold=500ms")).holds(15)
+            usual = site.node("usual", subnet=USUAL, options=("--settings", "shrink_hold=500ms")).holds(15)
             yield (*plugins(nodes, home, effort), *lives(nodes, usual, effort), journal(effort))
         finally:
             site.stop()
@@ -141,4 +141,4 @@ def journal(effort: Effort) -> Trial:
     )
 
 
-SCENARIO = Scenario(name="agent", sentence="the agent and the plugin, beside host-local", ids=IDS, setup=trials)
+SCENARIO = Scenario(name="agent", summary="the agent and the plugin, beside host-local", ids=IDS, setup=trials)

@@ -1,7 +1,7 @@
-"""Real nodes: how long their Pods take to start, beside others who give addresses.
+"""Scenario cluster: start time of Pods on two real nodes, beside other IPAM plugins.
 
-One cluster, two nodes. With one network for each Pod the nodes differ in nothing but who gives the addresses, and one
-at a time has work. With ten networks more, through Multus, all Pods are on one node, and their networks differ.
+With one network per Pod the nodes differ only in their IPAM, and one at a time is loaded. With ten networks, through
+Multus, all Pods are on one node and the networks differ.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bench import cluster_networks as ten
 from bench.cluster_pods import connect_by_host_local, pod_starts
-from bench.counts import Ratio
+from bench.measures import Ratio
 from bench.scenario import Effort, Scenario, Side, Trial
 from parts.cluster import Cluster
 from parts.installation import Installation
@@ -121,7 +121,7 @@ def version(part: str) -> str:
 
 SCENARIO = Scenario(
     name="cluster",
-    sentence="real nodes with kubelet and containerd: their Pods' start, beside host-local and Whereabouts",
+    summary="real nodes with kubelet and containerd: their Pods' start, beside host-local and Whereabouts",
     ids=(POD_START.id, TEN_NETWORKS.id, TEN_NETWORKS_LOCAL.id),
     setup=trials,
 )

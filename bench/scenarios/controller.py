@@ -1,7 +1,7 @@
-"""The controller beside a bare loop that makes the same writes: nodes that join, requests that change, and quiet.
+"""Scenario controller: joining nodes, changing requests and idle writes, beside a bare loop of the same writes.
 
-API server, etcd, PostgreSQL, ledger and controller share one machine with whoever measures. That the load is no
-bottleneck is seen from the bare loop, which makes it too: alone it writes more than all of them do with the controller.
+API server, etcd, PostgreSQL, ledger and controller share one machine with the load generator. The bare loop shows
+that the load generator is not the bottleneck: alone it writes more than all of them with the controller.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from contextlib import ExitStack, contextmanager
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
-from bench.changing import Standing
-from bench.counts import Exponent, Median, Ratio
-from bench.joining import Joins
+from bench.controller_cluster import site
+from bench.measures import Exponent, Median, Ratio
+from bench.nnc_changes import Standing
+from bench.node_join import Joins
 from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
-from bench.site import site
 from parts.postgres import Postgres
 
 if TYPE_CHECKING:
@@ -156,7 +156,7 @@ def _change_ms(
 
 SCENARIO = Scenario(
     name="controller",
-    sentence="nodes that join at once, beside a bare loop of the same writes; requests that change; quiet",
+    summary="nodes that join at once, beside a bare loop of the same writes; requests that change; quiet",
     ids=(
         "join-writes-vs-bare",
         "join-calls-per-node",

@@ -1,4 +1,4 @@
-"""The road to the API server: what an event and a cached Pod cost, and how much a typed client slows writes down."""
+"""Scenario kube: cost of a watch event and a cached Pod, write throughput, lite API server."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING
 
 import kubernetes
 
-from bench.counts import Median, Ratio
 from bench.kube_feed import feeding
-from bench.kube_pocket import pocket_fanout, pocket_writes
 from bench.kube_reads import official_memory, official_watch, our_memory, our_watch
 from bench.kube_writes import bare_writes, our_writes, prepare
+from bench.lite_api_server import lite_api_fanout, lite_api_writes
+from bench.measures import Median, Ratio
 from bench.scenario import Effort, Scenario, Side, Trial
 from parts.control_plane import ControlPlane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-OURS, OFFICIAL, BARE, POCKET = "podpool", "kubernetes (Python client)", "bare aiohttp", "pocket"
+OURS, OFFICIAL, BARE, LITE_API = "podpool", "kubernetes (Python client)", "bare aiohttp", "lite API server"
 WATCHES = 1000
 
 EVENT_CPU = Ratio(
@@ -48,11 +48,15 @@ WRITES = Ratio(
     theirs=BARE,
     better="higher",
 )
-POCKET_WRITES = Median(id="pocket-writes-per-second", what="writes to pocket over HTTP, 16 at once", side=POCKET)
-POCKET_FANOUT = Median(
-    id="pocket-watch-fanout-1000", what="events that 1,000 watches of an object get from pocket over HTTP", side=POCKET
+LITE_API_WRITES = Median(
+    id="lite-api-writes-per-second", what="writes to the lite API server over HTTP, 16 at once", side=LITE_API
 )
-COUNTS = (EVENT_CPU, POD_MEMORY, WRITES, POCKET_WRITES, POCKET_FANOUT)
+LITE_API_FANOUT = Median(
+    id="lite-api-watch-fanout-1000",
+    what="events that 1,000 watches of an object receive from the lite API server over HTTP",
+    side=LITE_API,
+)
+COUNTS = (EVENT_CPU, POD_MEMORY, WRITES, LITE_API_WRITES, LITE_API_FANOUT)
 
 
 def reads(address: str, *, pods: int, events: int) -> tuple[Trial, ...]:
@@ -86,12 +90,12 @@ def writes(plane: ControlPlane, *, of_each: int) -> Trial:
     return Trial(sides=sides, unit="writes/s", counts=(WRITES,))
 
 
-def pocket(*, of_each: int) -> tuple[Trial, ...]:
+def lite_api_server(*, of_each: int) -> tuple[Trial, ...]:
     """Pocket alone."""
-    fanout = Side(POCKET, partial(pocket_fanout, WATCHES, of_each // 20))
+    fanout = Side(LITE_API, partial(lite_api_fanout, WATCHES, of_each // 20))
     return (
-        Trial(sides=(Side(POCKET, partial(pocket_writes, of_each)),), unit="writes/s", counts=(POCKET_WRITES,)),
-        Trial(sides=(fanout,), unit="events/s", counts=(POCKET_FANOUT,)),
+        Trial(sides=(Side(LITE_API, partial(lite_api_writes, of_each)),), unit="writes/s", counts=(LITE_API_WRITES,)),
+        Trial(sides=(fanout,), unit="events/s", counts=(LITE_API_FANOUT,)),
     )
 
 
@@ -107,7 +111,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
             yield (
                 *reads(address, pods=pods, events=events),
                 writes(plane, of_each=20 if effort.quick else 60),
-                *pocket(of_each=200 if effort.quick else 1000),
+                *lite_api_server(of_each=200 if effort.quick else 1000),
             )
         finally:
             plane.stop()
@@ -115,7 +119,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 SCENARIO = Scenario(
     name="kube",
-    sentence="the road to the API server, beside the official client and a bare loop",
+    summary="the road to the API server, beside the official client and a bare loop",
     ids=tuple(count.id for count in COUNTS),
     setup=trials,
 )

@@ -1,13 +1,13 @@
-"""What the ledger does in a second, on both its databases, beside others on the same server; and how its cost grows.
+"""Throughput of the ledger on both databases, compared to other designs on the same server; and how its cost grows.
 
-Compared is the keeping of books: decisions and database, each side called from within one process, without HTTP, on the
-same server with the same durability. Callers are not what limits either: those of the other sides take a sixth of the
-CPU that the server takes for them, and ours only write down a call and wait.
+The comparison covers decisions and database: each side is called within one process, without HTTP, on the same server
+with the same durability. The callers limit neither side: those of the other designs take a sixth of the CPU that the
+server takes for them, and ours only queue a call and wait.
 
-Each batch is a new node's first call for 16 addresses. `podpool` and `skip-locked` answer it with the same promises:
-term and number of the cluster are checked and raised, the container has a version and keeps its addresses when its node
-asks again, addresses rest, what is reserved is one row's read, and a row tells what happened. (The ledger also decides
-batch, exhaustion and whose turn it is.) `skip-locked-bare` promises none of it: an owner and a grant in 16 free rows.
+Each batch is a new node's first call for 16 addresses. `podpool` and `skip-locked` give the same guarantees: term and
+number of the cluster are checked and raised, the network container has a version and keeps its addresses when the call
+is repeated, addresses cool down, the reserved count is read from one row, and a row records the event. (The ledger also
+computes batch, exhaustion and the fair queue.) `skip-locked-bare` guarantees none of it: it only marks 16 rows.
 """
 
 from __future__ import annotations
@@ -22,41 +22,48 @@ from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from bench.counts import Exponent, Median, Ratio
 from bench.ledgers import BATCH, databases, on_postgres, on_sqlite
+from bench.measures import Exponent, Median, Ratio
 from bench.scenario import Effort, Run, Scenario, Side, Trial, growth
-from bench.skip_locked import BARE, ROWS, rows
+from bench.skip_locked import BARE, ROWS, address_table
 from bench.timing import batched, spotted
 from parts.postgres import Postgres
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.messages import Item, NewSubnet, OpenTerm, Reconcile, Report, SubnetName
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.messages import (
+    DemandReport,
+    OpenTermRequest,
+    ReconcileItem,
+    ReconcileRequest,
+    SubnetName,
+    SubnetSpec,
+)
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
     from contextlib import AbstractContextManager
 
-    from bench.ledgers import Caller, Office
-    from bench.skip_locked import Way
+    from bench.ledgers import Caller, MeasuredLedger
+    from bench.skip_locked import Design
 
 CALLERS = 16
 CIDR = "10.0.0.0/16"
 ADDRESSES = (1 << 16) - 2
-STORM = 5_000
+BURST = 5_000
 SMALL = "10.0.0.0/24"
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """One PostgreSQL for all."""
+    """All trials, on one PostgreSQL server."""
     server = Postgres()
     server.start()
     try:
         yield (
             batches(server, effort),
             one_caller(server, effort),
-            *storms(server, effort),
+            *bursts(server, effort),
             by_size(effort),
             by_fill(effort),
         )
@@ -65,20 +72,20 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 
 def batches(server: Postgres, effort: Effort) -> Trial:
-    """Sixteen callers on a /16, beside a row for each address, and beside what the server itself can do."""
+    """Sixteen callers on a /16, compared to one row per address and to pgbench."""
     share = 600 if effort.quick else 3_600
     return Trial(
         sides=(
-            Side("podpool", partial(joining, partial(on_postgres, server), callers=CALLERS, batches=share)),
-            Side("skip-locked", partial(taking, server, ROWS, batches=share)),
-            Side("skip-locked-bare", partial(taking, server, BARE, batches=share)),
+            Side("podpool", partial(first_batches, partial(on_postgres, server), callers=CALLERS, batches=share)),
+            Side("skip-locked", partial(row_batches, server, ROWS, batches=share)),
+            Side("skip-locked-bare", partial(row_batches, server, BARE, batches=share)),
             Side("pgbench", partial(pgbench, server, seconds=1 if effort.quick else 3)),
         ),
         unit="1/s",
         counts=(
             Ratio(
                 id="ledger-vs-skip-locked",
-                what="batches of 16 from a /16, PostgreSQL, 16 callers, against a row for each address, same promises",
+                what="batches of 16 from a /16, PostgreSQL, 16 callers, against one row per address, same guarantees",
                 goal=">= 4",
                 ours="podpool",
                 theirs="skip-locked",
@@ -86,7 +93,7 @@ def batches(server: Postgres, effort: Effort) -> Trial:
             ),
             Ratio(
                 id="ledger-vs-skip-locked-bare",
-                what="the same against one that only marks free rows as taken",
+                what="the same against a statement that only marks free rows",
                 ours="podpool",
                 theirs="skip-locked-bare",
                 better="higher",
@@ -102,12 +109,12 @@ def batches(server: Postgres, effort: Effort) -> Trial:
 
 
 def one_caller(server: Postgres, effort: Effort) -> Trial:
-    """One batch after the other."""
+    """One caller, sequential batches."""
     share = 200 if effort.quick else 1_000
     return Trial(
         sides=(
-            Side("sqlite", partial(joining, on_sqlite, callers=1, batches=share)),
-            Side("postgresql", partial(joining, partial(on_postgres, server), callers=1, batches=share)),
+            Side("sqlite", partial(first_batches, on_sqlite, callers=1, batches=share)),
+            Side("postgresql", partial(first_batches, partial(on_postgres, server), callers=1, batches=share)),
         ),
         unit="1/s",
         counts=(
@@ -124,93 +131,95 @@ def one_caller(server: Postgres, effort: Effort) -> Trial:
     )
 
 
-def storms(server: Postgres, effort: Effort) -> Iterator[Trial]:
-    """Every container of a large cluster asks for its first batch at the same moment."""
-    size = STORM // 10 if effort.quick else STORM
-    offices: dict[str, Callable[[], AbstractContextManager[Office]]] = {
+def bursts(server: Postgres, effort: Effort) -> Iterator[Trial]:
+    """Every node of a large cluster requests its first batch at the same time."""
+    size = BURST // 10 if effort.quick else BURST
+    ledgers: dict[str, Callable[[], AbstractContextManager[MeasuredLedger]]] = {
         "sqlite": on_sqlite,
         "postgresql": partial(on_postgres, server),
     }
-    for what, told in (("seconds", "until all have it"), ("worst-ms", "the longest that one waits")):
+    for metric, label in (("seconds", "until all have them"), ("worst-ms", "longest wait")):
         yield Trial(
             sides=tuple(
-                Side(name, partial(storming, office, size=size, tell=what)) for name, office in offices.items()
+                Side(name, partial(burst, measured, size=size, metric=metric)) for name, measured in ledgers.items()
             ),
-            unit="s" if what == "seconds" else "ms",
+            unit="s" if metric == "seconds" else "ms",
             counts=tuple(
                 Median(
-                    id=f"ledger-storm-{what}-{name}",
-                    what=f"5,000 containers ask for their first 16 at once, {name}: {told}",
+                    id=f"ledger-burst-{metric}-{name}",
+                    what=f"5,000 nodes request their first 16 addresses at once, {name}: {label}",
                     side=name,
                 )
-                for name in offices
+                for name in ledgers
             ),
             at_most=5,
         )
 
 
 @contextmanager
-def joining(on: Callable[[], AbstractContextManager[Office]], *, callers: int, batches: int) -> Iterator[Run]:
-    """Nodes join, each with its first batch, in a subnet that is new each time."""
+def first_batches(
+    on: Callable[[], AbstractContextManager[MeasuredLedger]], *, callers: int, batches: int
+) -> Iterator[Run]:
+    """Nodes request their first batch, in a new subnet for each run."""
 
-    async def measure(office: Office) -> float:
-        subnet = await office.subnet(CIDR)
-        clusters = await office.clusters(callers)
-        turns = iter(range(batches))
-        begun = time.perf_counter()
-        await asyncio.gather(*(one_after_another(cluster, subnet, turns) for cluster in clusters))
-        return batches / (time.perf_counter() - begun)
+    async def measure(measured: MeasuredLedger) -> float:
+        subnet = await measured.subnet(CIDR)
+        clusters = await measured.clusters(callers)
+        remaining = iter(range(batches))
+        start = time.perf_counter()
+        await asyncio.gather(*(sequential_calls(cluster, subnet, remaining) for cluster in clusters))
+        return batches / (time.perf_counter() - start)
 
-    with on() as office:
-        yield lambda _: office.run(measure(office))
+    with on() as measured:
+        yield lambda _: measured.run(measure(measured))
 
 
-async def one_after_another(caller: Caller, subnet: SubnetName, turns: Iterator[int]) -> None:
-    """Ask again as soon as there is an answer."""
-    for _ in turns:
+async def sequential_calls(caller: Caller, subnet: SubnetName, remaining: Iterator[int]) -> None:
+    """Call again after each response."""
+    for _ in remaining:
         await caller.join(subnet)
 
 
 @contextmanager
-def storming(on: Callable[[], AbstractContextManager[Office]], *, size: int, tell: str) -> Iterator[Run]:
-    """All at once, from as many clusters as there are callers elsewhere."""
+def burst(on: Callable[[], AbstractContextManager[MeasuredLedger]], *, size: int, metric: str) -> Iterator[Run]:
+    """All nodes at once, from 16 clusters."""
 
-    async def measure(office: Office) -> float:
-        subnet = await office.subnet("10.0.0.0/15")
-        clusters = await office.clusters(CALLERS)
-        begun = time.perf_counter()
+    async def measure(measured: MeasuredLedger) -> float:
+        subnet = await measured.subnet("10.0.0.0/15")
+        clusters = await measured.clusters(CALLERS)
+        start = time.perf_counter()
         waits: list[Awaitable[float]] = [clusters[number % CALLERS].join(subnet) for number in range(size)]
         waited = await asyncio.gather(*waits)
-        return time.perf_counter() - begun if tell == "seconds" else 1_000 * max(waited)
+        return time.perf_counter() - start if metric == "seconds" else 1_000 * max(waited)
 
-    with on() as office:
-        yield lambda _: office.run(measure(office))
+    with on() as measured:
+        yield lambda _: measured.run(measure(measured))
 
 
 @contextmanager
-def taking(server: Postgres, way: Way, *, batches: int) -> Iterator[Run]:
-    """The same from rows."""
-    with rows(server, way, callers=CALLERS) as table:
+def row_batches(server: Postgres, design: Design, *, batches: int) -> Iterator[Run]:
+    """The same batches from one row per address."""
+    with address_table(server, design, callers=CALLERS) as table:
 
         def run(_: int) -> float:
             table.fill(ADDRESSES)
-            return table.take(batches)
+            return table.allocate(batches)
 
         yield run
 
 
 @contextmanager
 def pgbench(server: Postgres, *, seconds: int) -> Iterator[Run]:
-    """PostgreSQL's own program: one small update and one insert in each transaction."""
+    """PostgreSQL's benchmark: one small update and one insert per transaction."""
     name = f"bench{next(databases)}"
     server.psql(f"CREATE DATABASE {name}")
-    words = [str(server.bin / "pgbench"), "-h", str(server.home), "-U", "postgres"]
-    subprocess.run([*words, "-i", "-q", "-s", "10", name], check=True, capture_output=True)
+    command = [str(server.bin / "pgbench"), "-h", str(server.home), "-U", "postgres"]
+    subprocess.run([*command, "-i", "-q", "-s", "10", name], check=True, capture_output=True)
 
     def run(_: int) -> float:
         load = ["-N", "-n", "-M", "prepared", "-c", str(CALLERS), "-T", str(seconds)]
-        told = subprocess.run([*words, *load, name], check=True, capture_output=True, text=True).stdout
-        return float(re.findall(r"tps = ([\d.]+)", told)[-1])
+        output = subprocess.run([*command, *load, name], check=True, capture_output=True, text=True).stdout
+        return float(re.findall(r"tps = ([\d.]+)", output)[-1])
 
     try:
         yield run
@@ -219,16 +228,16 @@ def pgbench(server: Postgres, *, seconds: int) -> Iterator[Run]:
 
 
 def by_size(effort: Effort) -> Trial:
-    """From a /24 to a /12; nearly full, where it is hardest."""
+    """From a /24 to a /12, nearly full, which is the hardest case."""
     prefixes = (24, 20, 16) if effort.quick else (24, 20, 16, 12)
 
     @contextmanager
     def at(size: int) -> Iterator[Run]:
-        yield batched(exchanging(32 - size.bit_length() + 1, percent=99), at_least=effort.batch_seconds)
+        yield batched(releases_and_grants(32 - size.bit_length() + 1, percent=99), at_least=effort.batch_seconds)
 
     return growth(
         count="ledger-growth-exponent",
-        what="eight grants let go of and eight given anew, by the size of a subnet that is 99 % full",
+        what="eight grants released and eight granted, by the size of a subnet that is 99 % full",
         goal="< 0.15",
         sizes=tuple(1 << (32 - prefix) for prefix in prefixes),
         at=at,
@@ -241,30 +250,30 @@ def by_fill(effort: Effort) -> Trial:
 
     @contextmanager
     def at(percent: int) -> Iterator[Run]:
-        yield batched(exchanging(16, percent=percent), at_least=effort.batch_seconds)
+        yield batched(releases_and_grants(16, percent=percent), at_least=effort.batch_seconds)
 
     sides = tuple(Side(str(percent), partial(at, percent)) for percent in percents)
-    what = "eight grants let go of and eight given anew, by how full a /16 is"
+    what = "eight grants released and eight granted, by how full a /16 is"
     exponent = Exponent(id="ledger-fill-growth-exponent", what=what, goal="< 0.15", sizes=percents)
     return Trial(sides=sides, unit="ns", counts=(exponent,))
 
 
-def exchanging(prefix: int, *, percent: int) -> Callable[[int], float]:
-    """A ledger on books in memory, filled, with a few containers that exchange their addresses."""
-    desk = Desk(prefix)
+def releases_and_grants(prefix: int, *, percent: int) -> Callable[[int], float]:
+    """Measure releases and grants on a filled database in memory."""
+    inline = InlineLedger(prefix)
     capacity = (1 << (32 - prefix)) - 2
-    desk.fill(capacity * percent // 100)
-    chance = random.Random(prefix)  # noqa: S311  the same each time
-    return spotted(desk.exchange, before=lambda: chance.choice(desk.nodes))
+    inline.fill(capacity * percent // 100)
+    rng = random.Random(prefix)  # noqa: S311  reproducible
+    return spotted(inline.release_and_grant, before=lambda: rng.choice(inline.nodes))
 
 
-class Desk:
-    """One caller of a ledger that answers at once."""
+class InlineLedger:
+    """A ledger in memory whose calls never wait."""
 
     def __init__(self, prefix: int) -> None:
-        rng = random.Random(1)  # noqa: S311  the same each time
-        self._ledger = Ledger(InlineStore(), clock=_StandingClock(), rng=rng)
-        new = NewSubnet(
+        rng = random.Random(1)  # noqa: S311  reproducible
+        self._ledger = LedgerService(InlineSqliteStore(), clock=_FixedClock(), rng=rng)
+        new = SubnetSpec(
             network=SUBNET.network,
             name=SUBNET.name,
             cidr=f"10.0.0.0/{prefix}",
@@ -273,67 +282,69 @@ class Desk:
             reserved_for_primaries=0,
         )
         _done(self._ledger.create_subnet(new))
-        self._term = _done(self._ledger.open_term(OpenTerm(cluster="c1"))).term
+        self._term = _done(self._ledger.open_term(OpenTermRequest(cluster="c1"))).term
         self._numbers = count(1)
         self._held: dict[str, tuple[str, ...]] = {}
         self.nodes = [f"small-{number}" for number in range(8)]
 
     def fill(self, addresses: int) -> None:
-        """Give so many away: to the small containers first, then to large ones."""
+        """Allocate addresses: to small network containers first, then to large ones."""
         for node in self.nodes[: max(1, addresses // BATCH)]:
-            self._ask(node, wanted=8)
+            self._call(node, wanted=8)
             addresses -= 9
         self.nodes = list(self._held)
         for number in count():
             if addresses < 2:
                 return
             wanted = min(addresses - 1, 1 << 12)
-            self._ask(f"large-{number}", wanted=wanted)
+            self._call(f"large-{number}", wanted=wanted)
             addresses -= wanted + 1
 
-    def exchange(self, node: str) -> None:
-        """Let go of all and ask for as many."""
-        self._ask(node, wanted=8, released=self._held[node])
+    def release_and_grant(self, node: str) -> None:
+        """Release all addresses of a node and request as many."""
+        self._call(node, wanted=8, released=self._held[node])
 
-    def _ask(self, node: str, *, wanted: int, released: tuple[str, ...] = ()) -> None:
-        item = Item(subnet=SUBNET, node=node, node_uid=node, wanted=wanted, released=released, report=Report())
-        call = Reconcile(cluster="c1", term=self._term, number=next(self._numbers), items=(item,))
+    def _call(self, node: str, *, wanted: int, released: tuple[str, ...] = ()) -> None:
+        item = ReconcileItem(
+            subnet=SUBNET, node=node, node_uid=node, wanted=wanted, released=released, report=DemandReport()
+        )
+        call = ReconcileRequest(cluster="c1", term=self._term, number=next(self._numbers), items=(item,))
         state = _done(self._ledger.reconcile(call)).results[0].state
         if state is None or len(state.grants) < wanted:
-            raise AssertionError(f"{node} was not given {wanted} addresses")
+            raise AssertionError(f"{node} was not granted {wanted} addresses")
         self._held[node] = tuple(grant.id for grant in state.grants)
 
 
-class _StandingClock:
-    """Time that stands still."""
+class _FixedClock:
+    """A clock that does not advance."""
 
     def wall(self) -> float:
-        """Tell the one moment."""
+        """Return the fixed time."""
         return 1_000_000.0
 
     def boot(self) -> float:
-        """Tell the same."""
+        """Return the fixed time."""
         return 1_000_000.0
 
 
-def _done(call: Any) -> Any:  # noqa: ANN401  whatever the call returns
-    """Run what never waits, as nothing does on books in memory."""
+def _done(call: Any) -> Any:  # noqa: ANN401  any return type
+    """Run a call that never waits."""
     try:
         call.send(None)
     except StopIteration as end:
         return end.value
-    raise AssertionError("it waits")
+    raise AssertionError("the call waits")
 
 
 SCENARIO = Scenario(
     name="ledger",
-    sentence="batches from a subnet, on both databases and beside others; storms; growth",
+    summary="batches from a subnet, on both databases and beside others; bursts; growth",
     ids=(
         "ledger-vs-skip-locked",
         "ledger-vs-skip-locked-bare",
         "pgbench-simple-update",
         "ledger-sqlite-vs-postgresql",
-        *(f"ledger-storm-{what}-{name}" for what in ("seconds", "worst-ms") for name in ("sqlite", "postgresql")),
+        *(f"ledger-burst-{what}-{name}" for what in ("seconds", "worst-ms") for name in ("sqlite", "postgresql")),
         "ledger-growth-exponent",
         "ledger-fill-growth-exponent",
     ),

@@ -1,4 +1,4 @@
-"""How fast histories are played: steps of the simulator's loop, and how many seeds CI plays."""
+"""Scenario sim: steps per second of the simulator, and seeds that CI runs."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bench.counts import Median
+from bench.measures import Median
 from bench.scenario import Effort, Run, Scenario, Side, Trial
-from podpool.lab.sim.scenario import CLIMATES, draw
-from podpool.lab.sim.shrink import play
+from podpool.lab.sim.profiles import PROFILES
+from podpool.lab.sim.scenario import draw
+from podpool.lab.sim.shrink import run_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
-STORM = CLIMATES["storm"]
+STORM = PROFILES["storm"]
 
 
 @contextmanager
@@ -29,7 +30,7 @@ def stepping() -> Iterator[Run]:
     def run(repetition: int) -> float:
         seed = 10_000 + repetition
         begun = time.process_time()
-        steps = play(seed, draw(seed, STORM), STORM).steps
+        steps = run_scenario(seed, draw(seed, STORM), STORM).steps
         return steps / (time.process_time() - begun)
 
     try:
@@ -49,7 +50,7 @@ def counting() -> Iterator[Run]:
 @contextmanager
 def trials(_: Effort) -> Iterator[tuple[Trial, ...]]:
     """Nothing is shared."""
-    steps = Median(id="sim-steps-per-second", what="steps of a stormy history, one process", goal=None, side="podpool")
+    steps = Median(id="sim-steps-per-second", what="steps of the storm profile, one process", goal=None, side="podpool")
     seeds = Median(id="sim-seeds-in-ci", what="histories that `make sim` plays", goal=None, side="podpool")
     yield (
         Trial(sides=(Side("podpool", stepping),), unit="steps/s", counts=(steps,), at_most=10),
@@ -59,7 +60,7 @@ def trials(_: Effort) -> Iterator[tuple[Trial, ...]]:
 
 SCENARIO = Scenario(
     name="sim",
-    sentence="how fast histories are played",
+    summary="how fast histories are played",
     ids=("sim-steps-per-second", "sim-seeds-in-ci"),
     setup=trials,
 )

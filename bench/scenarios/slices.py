@@ -1,7 +1,7 @@
-"""Whereabouts' world: our plugin beside Whereabouts' own, and many nodes with ten networks each.
+"""Scenario slices: podpool's plugin beside Whereabouts', and many nodes with ten networks each.
 
-One API server for the plugins side by side, another for many nodes. How things grow up to 5,000 nodes is a scenario of
-its own, because such a cluster takes long to come up. Whatever several figures are read from is played once.
+One API server serves the plugins side by side, another the many nodes. Growth up to 5,000 nodes is a scenario of its
+own, because such a cluster takes long to start. Figures with the same source come from one run.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bench.counts import Exponent, Median, Ratio
+from bench.measures import Exponent, Median, Ratio
 from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
 from bench.slices_adds import AT_ONCE, Adds, Turns
+from bench.slices_burst import Burst, Bursts
+from bench.slices_cluster import SliceSite
 from bench.slices_growth import PROBES, Growth, Watchers
 from bench.slices_nodes import ManyNodes
-from bench.slices_site import SliceSite
-from bench.slices_storm import Storm, Storms
 from parts.control_plane import ControlPlane
 from parts.recipes import RECIPES
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
-    from bench.counts import Count
+    from bench.measures import Count
 
     Setup = Callable[[], AbstractContextManager[Run]]
 
@@ -55,7 +55,10 @@ def alone(id_: str, what: str, goal: str | None = None) -> Median:
 SLICED, SHARED = "node slices on both sides", "a range that all nodes share"
 P99 = f"99 in 100 plugin ADDs, {AT_ONCE} at once, {{}}, in ms; Whereabouts' beside them"
 SLICE, SLICE_P99 = beside("slice", SLICED, ">= 100"), alone("slice-p99-ms", P99.format(SLICED), "< 50")
-CLASSIC, CLASSIC_P99 = beside("classic", SHARED, ">= 5"), alone("classic-p99-ms", P99.format(SHARED))
+SHARED_RANGE, SHARED_RANGE_P99 = (
+    beside("shared-range", SHARED, ">= 5"),
+    alone("shared-range-p99-ms", P99.format(SHARED)),
+)
 
 SEED_CASE = "256 nodes, a Pod with ten networks on each at once, plugin processes"
 LARGE_CASE = (
@@ -87,7 +90,7 @@ WRITE_CPU = Exponent(
     what="CPU of the API server for a write to an IPPool, by nodes that watch their own",
     sizes=SIZES,
 )
-BESIDE = (SLICE, SLICE_P99, CLASSIC, CLASSIC_P99, WRITE_CPU, SEED_SECONDS, CALLS, SEED_BYTES, BEST)
+BESIDE = (SLICE, SLICE_P99, SHARED_RANGE, SHARED_RANGE_P99, WRITE_CPU, SEED_SECONDS, CALLS, SEED_BYTES, BEST)
 GROWING = (READS, LARGE_SECONDS, LARGE_CALLS, LARGE_BYTES)
 
 
@@ -137,7 +140,7 @@ def started(kind: type[Place], home: Path) -> Iterator[Place]:
 
 def side_by_side(site: Callable[[], SliceSite], effort: Effort) -> Iterator[Trial]:
     """Ours and theirs in turn."""
-    for sliced, ratio, slowest in ((True, SLICE, SLICE_P99), (False, CLASSIC, CLASSIC_P99)):
+    for sliced, ratio, slowest in ((True, SLICE, SLICE_P99), (False, SHARED_RANGE, SHARED_RANGE_P99)):
         many = (800 if sliced else 400) // (5 if effort.quick else 1)
 
         @cache
@@ -170,20 +173,20 @@ def seed_case(cluster: Callable[[], ManyNodes], effort: Effort) -> Iterator[Tria
     seed, seconds = (8, 20.0) if effort.quick else (SEED, TWO_MINUTES)
 
     @cache
-    def storms() -> Storms:
+    def bursts() -> Bursts:
         cluster().crowd.run(cluster().grow_to(seed))
-        return Storms(cluster(), nodes=seed, seconds=seconds)
+        return Bursts(cluster(), nodes=seed, seconds=seconds)
 
     def ours(count: Count, unit: str, run: Run) -> Trial:
         return trial((Side(OURS, each_turn(run)),), unit, count, rounds=SEED_ROUNDS, warmed=1)
 
-    yield ours(SEED_SECONDS, "s", lambda turn: storms().ours(turn).seconds)
-    yield ours(CALLS, "calls", lambda turn: storms().ours(turn).calls_per_add)
-    yield ours(SEED_BYTES, "bytes", lambda turn: storms().ours(turn).bytes_per_node)
+    yield ours(SEED_SECONDS, "s", lambda turn: bursts().ours(turn).seconds)
+    yield ours(CALLS, "calls", lambda turn: bursts().ours(turn).calls_per_add)
+    yield ours(SEED_BYTES, "bytes", lambda turn: bursts().ours(turn).bytes_per_node)
     sides = (
-        Side(OURS, each_turn(lambda turn: storms().ours(turn).per_second)),
-        Side(THEIRS, each_turn(lambda _: storms().theirs(sliced=False)), VERSION),
-        Side(THEIR_SLICES, each_turn(lambda _: storms().theirs(sliced=True)), VERSION),
+        Side(OURS, each_turn(lambda turn: bursts().ours(turn).per_second)),
+        Side(THEIRS, each_turn(lambda _: bursts().theirs(sliced=False)), VERSION),
+        Side(THEIR_SLICES, each_turn(lambda _: bursts().theirs(sliced=True)), VERSION),
     )
     yield trial(sides, "addresses/s", BEST, rounds=SEED_ROUNDS, warmed=1)
 
@@ -192,16 +195,16 @@ def many(cluster: ManyNodes, effort: Effort) -> Iterator[Trial]:
     """What one node reads, and the largest cluster there is."""
     sizes = dict(zip(SIZES, (6, 12, 24) if effort.quick else SIZES, strict=True))
     growth = Growth(cluster, tuple(sizes.values()))
-    storms = Storms(cluster, nodes=SEED, seconds=TWO_MINUTES)
+    bursts = Bursts(cluster, nodes=SEED, seconds=TWO_MINUTES)
 
     def reading(nodes: int) -> Setup:
         return each_turn(lambda turn: growth.bytes_read(nodes, turn))
 
     yield trial(by_size(sizes, reading), "bytes", READS, rounds=PROBES, warmed=0)
 
-    def largest() -> Storm:
+    def largest() -> Burst:
         growth.reach(sizes[SIZES[-1]])
-        return storms.simulated(0)
+        return bursts.simulated(0)
 
     yield once(LARGE_SECONDS, "s", lambda _: largest().seconds)
     yield once(LARGE_CALLS, "calls", lambda _: largest().calls_per_add)
@@ -225,13 +228,13 @@ def trial(sides: tuple[Side, ...], unit: str, count: Count, *, rounds: int, warm
 
 SCENARIO = Scenario(
     name="slices",
-    sentence="secondary networks, beside Whereabouts; 256 nodes with ten of them",
+    summary="secondary networks, beside Whereabouts; 256 nodes with ten of them",
     ids=tuple(count.id for count in BESIDE),
     setup=trials,
 )
 LARGE = Scenario(
     name="slices-growth",
-    sentence="up to 5,000 nodes with ten secondary networks each",
+    summary="up to 5,000 nodes with ten secondary networks each",
     ids=tuple(count.id for count in GROWING),
     setup=growing,
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bench.book import Result
-from bench.counts import Median, Ratio
+from bench.measures import Median, Ratio
+from bench.results import Result
 from bench.scenario import Effort, Run, Scenario, Side, Trial
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def make_scenario(make_side: MakeSide) -> MakeScenario:
             sides = (make_side("ours", ours), make_side("theirs", theirs))
             yield (Trial(sides=sides, unit="ms", counts=(ratio, figure)),)
 
-        return Scenario(name=name, sentence=f"the sentence of {name}", ids=(ratio.id, figure.id), setup=setup)
+        return Scenario(name=name, summary=f"the sentence of {name}", ids=(ratio.id, figure.id), setup=setup)
 
     return make
 

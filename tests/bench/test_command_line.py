@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from bench.__main__ import main
-from bench.book import load
+from bench.results import load
 
 if TYPE_CHECKING:
     from pathlib import Path

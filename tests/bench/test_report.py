@@ -8,13 +8,13 @@ from xml.etree import ElementTree as ET
 import pytest
 from msgspec import structs
 
-from bench.book import EMPTY, Book, load, merged, save
 from bench.report import cells, markdown, remarks, summary, table, write_report
+from bench.results import EMPTY, RecordedResults, load, merged, save
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from bench.book import Result
+    from bench.results import Result
     from tests.bench.conftest import MakeResult
 
 
@@ -33,7 +33,7 @@ def exponent(make_result: MakeResult) -> Result:
 
 
 @pytest.fixture
-def book(make_result: MakeResult, exponent: Result) -> Book:
+def book(make_result: MakeResult, exponent: Result) -> RecordedResults:
     memory = make_result("a-memory", value=41.0, unit="MiB", goal="< 50", ours=41.0, theirs=None, measured_in="MiB")
     results = [memory, exponent, make_result("z-missed"), make_result("y-met", value=12.5)]
     return merged(EMPTY, results, machine={"cores": 2, "memory": "7.8 GiB"}, versions={"podpool": "0.1.0"})
@@ -43,18 +43,18 @@ def rows(page: str) -> list[str]:
     return [line for line in page.splitlines() if line.startswith("|")]
 
 
-def test_ratios_come_first_then_exponents_then_the_rest(book: Book) -> None:
+def test_ratios_come_first_then_exponents_then_the_rest(book: RecordedResults) -> None:
     ids = [row.split(" | ")[0].removeprefix("| ") for row in rows(markdown(book, []))[2:]]
     assert ids == ["y-met", "z-missed", "take-growth-exponent", "a-memory"]
 
 
-def test_the_table_has_a_column_for_all_that_a_reader_asks(book: Book) -> None:
+def test_the_table_has_a_column_for_all_that_a_reader_asks(book: RecordedResults) -> None:
     heading = "| id | what | value | goal | met? | ours | theirs | spread | command |"
     row = "| y-met | what y-met is | 12.5 ratio | >= 5 | met | 2 ms | 8 ms | 3% | `make bench-some` |"
     assert (heading, row) == (rows(markdown(book, []))[0], rows(markdown(book, []))[2])
 
 
-def test_a_missed_goal_is_shown_as_missed_and_named_before_the_table(book: Book) -> None:
+def test_a_missed_goal_is_shown_as_missed_and_named_before_the_table(book: RecordedResults) -> None:
     page = markdown(book, [])
     assert "| >= 5 | MISSED |" in page
     assert "3 of 4 goals are met. Missed: z-missed." in page.partition("| id |")[0]
@@ -81,12 +81,12 @@ def test_an_exponent_is_said_in_words(exponent: Result) -> None:
     assert remarks([exponent]) == ["take-growth-exponent: cost grows as size^0.0312"]
 
 
-def test_the_table_in_the_terminal_is_aligned(book: Book) -> None:
+def test_the_table_in_the_terminal_is_aligned(book: RecordedResults) -> None:
     lines = table(book.results).splitlines()
     assert len({line.index(word) for line, word in zip(lines[1:4], ("12.5", "4 ratio", "0.0312"), strict=True)}) == 1
 
 
-def test_page_and_pictures_are_made_from_the_file_alone(tmp_path: Path, book: Book) -> None:
+def test_page_and_pictures_are_made_from_the_file_alone(tmp_path: Path, book: RecordedResults) -> None:
     save(tmp_path / "benchmarks.json", book)
     write_report(load(tmp_path / "benchmarks.json"), tmp_path)
     page = (tmp_path / "benchmarks.md").read_text()
@@ -95,7 +95,7 @@ def test_page_and_pictures_are_made_from_the_file_alone(tmp_path: Path, book: Bo
         assert svg(tmp_path / "pictures" / f"{name}.svg").tag == "{http://www.w3.org/2000/svg}svg"
 
 
-def test_made_twice_they_are_the_same_to_the_byte(tmp_path: Path, book: Book) -> None:
+def test_made_twice_they_are_the_same_to_the_byte(tmp_path: Path, book: RecordedResults) -> None:
     for name in ("once", "again"):
         (tmp_path / name).mkdir()
         write_report(book, tmp_path / name)
@@ -109,7 +109,7 @@ def test_what_is_measured_in_another_unit_has_its_own_picture(tmp_path: Path, ex
     assert {"pictures/growth-core-ns.svg", "pictures/growth-core-API-calls.svg"} < set(made(tmp_path))
 
 
-def test_a_picture_says_in_words_which_line_is_which(tmp_path: Path, book: Book) -> None:
+def test_a_picture_says_in_words_which_line_is_which(tmp_path: Path, book: RecordedResults) -> None:
     write_report(book, tmp_path)
     words = "".join(svg(tmp_path / "pictures" / "growth-core-ns.svg").itertext())
     assert "take: size^0.03" in words

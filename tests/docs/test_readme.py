@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 
-from bench.book import EMPTY, Result, load, merged
-from bench.comparison import ALONE, BEGIN, BESIDE, END, HEAD, comparison, write_comparison
+from bench.readme_table import ALONE, BEGIN, BESIDE, END, HEAD, comparison, write_comparison
+from bench.results import EMPTY, Result, load, merged
 from parts.pages import ROOT
 
 RATIO = Result(

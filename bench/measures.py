@@ -1,8 +1,8 @@
-"""What is counted from a trial's figures: a ratio of two sides, one side's median, or the exponent of growth.
+"""Measures computed from a trial's samples: ratio of two sides, median of one side, exponent of growth.
 
-Always from medians, so that one interrupted repetition moves nothing. The spread is the interquartile range over the
-median: for a ratio, of the ratios within each round, because what slows a round slows both sides; for an exponent, of
-the size whose cost was least steady, because an exponent near 0 has no spread in proportion to itself.
+All use medians, so that one interrupted repetition has no effect. Spread is the interquartile range over the median:
+for a ratio that of the ratios within each round, because a slow round slows both sides; for an exponent that of the
+least steady size.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from msgspec import Struct
 from bench.goals import check_goal
 
 if TYPE_CHECKING:
-    from bench.book import Figures
+    from bench.results import Figures
 
 Samples: TypeAlias = Mapping[str, Sequence[float]]
-"""Every side's figures, one per round, in the order of the rounds."""
+"""Figures of every side, one per round, in order."""
 
 
 class Reading(Struct, frozen=True, kw_only=True):
-    """What a count makes of the samples."""
+    """Value of a measure with its spread."""
 
     value: float
     unit: str | None
-    """None is the unit of the samples."""
+    """None means the unit of the samples."""
     ours: Figures
     theirs: Figures | None
     spread: float
 
 
-class Counted(Struct, frozen=True, kw_only=True):
-    """What all counts tell: the id in docs/benchmarks.json, one line for its reader, and the goal."""
+class Measure(Struct, frozen=True, kw_only=True):
+    """Base of measures: id, description and goal."""
 
     id: str
     what: str
@@ -45,15 +45,15 @@ class Counted(Struct, frozen=True, kw_only=True):
         check_goal(self.goal)
 
 
-class Ratio(Counted, frozen=True, kw_only=True):
-    """How many times better ours is than theirs; of several theirs, than the best of them."""
+class Ratio(Measure, frozen=True, kw_only=True):
+    """How many times better ours is than theirs; with several peers, than the best of them."""
 
     ours: str
     theirs: str | tuple[str, ...]
     better: Literal["lower", "higher"]
 
     def read(self, samples: Samples) -> Reading:
-        """Compare the medians; the spread is that of the rounds' own ratios."""
+        """Compare medians; the spread is that of the ratios of each round."""
         names = (self.theirs,) if isinstance(self.theirs, str) else self.theirs
         best = (min if self.better == "lower" else max)(names, key=lambda name: median(samples[name]))
         ours, theirs = samples[self.ours], samples[best]
@@ -69,20 +69,20 @@ class Ratio(Counted, frozen=True, kw_only=True):
         return theirs / ours if self.better == "lower" else ours / theirs
 
 
-class Median(Counted, frozen=True, kw_only=True):
-    """One side's figure as it is; other sides, where there are any, are told beside it."""
+class Median(Measure, frozen=True, kw_only=True):
+    """Median of one side; other sides are reported beside it."""
 
     side: str
 
     def read(self, samples: Samples) -> Reading:
-        """Take the middle of the rounds."""
+        """Return the median of the rounds."""
         ours = median(samples[self.side])
         theirs = {name: median(figures) for name, figures in samples.items() if name != self.side}
         return Reading(value=ours, unit=None, ours=ours, theirs=theirs or None, spread=spread(samples[self.side]))
 
 
-class Exponent(Counted, frozen=True, kw_only=True):
-    """How cost grows with size: 0 is flat, 1 is linear. The sides are named by their sizes."""
+class Exponent(Measure, frozen=True, kw_only=True):
+    """Growth of cost with size: 0 is constant, 1 is linear. Sides are named by size."""
 
     sizes: tuple[int, ...]
 
@@ -107,18 +107,18 @@ Count: TypeAlias = Ratio | Median | Exponent
 
 
 def median(figures: Sequence[float]) -> float:
-    """The middle figure."""
+    """Return the median."""
     return statistics.median(figures)
 
 
 def spread(figures: Sequence[float]) -> float:
-    """Interquartile range over median. Where the median is 0, over the largest figure: counts of mostly 0 have one."""
+    """Return the interquartile range over the median, or over the largest figure when the median is 0."""
     low, middle, high = statistics.quantiles(figures, n=4, method="inclusive")
     return (high - low) / (abs(middle) or max(map(abs, figures)) or 1)
 
 
 def exponent(costs: Mapping[int, float]) -> float:
-    """The slope of log(cost) over log(size), by least squares."""
+    """Return the slope of log(cost) over log(size), by least squares."""
     if min(costs.values()) <= 0:
         raise ValueError(f"growth is a power of the size, which is never 0 or below: {costs}")
     sizes = [log(size) for size in costs]

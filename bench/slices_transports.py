@@ -1,8 +1,8 @@
-"""The roads of many nodes to one API server: each is counted, and many share their watches.
+"""Transports of many nodes to one API server: counted, with shared watches.
 
-5,000 nodes have more watches than one machine has sockets. Those without connections of their own are told by one watch
-of each kind that all of them share: each gets the lines, as the server wrote them, that the server would have sent it,
-and reads them as always. Every other request goes to the server, in the node's own name.
+5,000 nodes have more watches than one machine has sockets. Nodes without own connections share one watch per kind: each
+receives the lines that the server would have sent to it, as bytes. Other requests go to the server in the name of the
+node.
 """
 
 from __future__ import annotations

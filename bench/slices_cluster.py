@@ -1,6 +1,6 @@
-"""One real API server with both at work: a node of ours with its agent and our controller, and Whereabouts' plugin.
+"""One real API server with both systems: a podpool node, agent and controller, and Whereabouts' plugin.
 
-Whereabouts' node has its slice from a NodeSlicePool that is there beforehand, as its controller would have made it.
+Whereabouts' node has its slice from a NodeSlicePool that exists beforehand, as its controller would create it.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from bench.crowd import INFO
+from bench.load_generator import INFO
 from parts.api import ApiError
 from parts.installation import Installation, podpool
 from parts.polling import until
@@ -45,7 +45,14 @@ class SliceSite(Installation):
         info = dict.fromkeys(INFO, "none") | {"bootID": "boot-of-bench"}
         admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"nodeInfo": info}})
         admin.post(ATTACHMENTS, defined(OUR_NETWORK, self.config(OUR_NETWORK, sliced=True)))
-        agent = ("--boot-id", info["bootID"], "--socket", str(self.door), "--deferred-deletes", str(self.home / "deletes"))
+        agent = (
+            "--boot-id",
+            info["bootID"],
+            "--socket",
+            str(self.door),
+            "--deferred-deletes",
+            str(self.home / "deletes"),
+        )
         self.start_agent(NODE, *agent)
         until(self.has_slice, "the node has its slice", patience=120)
         pool = slice_pool(THEIR_NETWORK, SLICES, SIZE, {NODE: f"10.96.0.0{SIZE}"})

@@ -14,7 +14,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench.crowd import CONFIGS, Crowd, node
+from bench.load_generator import CONFIGS, Crowd, node
 from parts.control_plane import ControlPlane
 from parts.daemon import Daemon
 from parts.loopback import answers, free_port
@@ -67,7 +67,7 @@ class Site:
         self.plane.start()
         self.ledger.start()
         self._podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
-        self.plane.kubectl("apply", "-f", "-", manifest=self._podpool("access"))
+        self.plane.kubectl("apply", "-f", "-", manifest=self._podpool("rbac"))
         token = self.plane.accounts.token("podpool-controller", namespace="kube-system")
         self.plane.kubeconfig_for(token, name="podpool-controller")
         self._ask_ledger("subnet", "create", SUBNET, CIDR, "--gateway", "10.0.0.1")
@@ -113,7 +113,9 @@ class Site:
         return len(done)
 
     def _ask_ledger(self, *words: str) -> str:
-        return self._podpool("ledger", *words, "--ledger", self._ledger_url, "--token-file", str(self._admin_token))
+        return self._podpool(
+            "ledger", *words, "--ledger", self._ledger_url, "--ledger-token-file", str(self._admin_token)
+        )
 
     def _podpool(self, *words: str) -> str:
         return subprocess.run([*_PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -1,8 +1,8 @@
-"""A Pod with ten networks on each of many nodes at once: with our agents, and with the real Whereabouts beside them.
+"""A Pod with ten networks on each of many nodes at once: podpool, and Whereabouts beside it.
 
-Plugins are processes of their own, started by one program: ten for each Pod, one after the other, as Multus does it.
-Whereabouts has its own namespace, so that its lists do not show our objects, and is stopped after two minutes. On real
-nodes each would have cores of its own; here all plugins, all agents and the API server share those of one machine.
+Plugins are processes, started by one program, ten per Pod in sequence, as Multus does. Whereabouts has its own
+namespace, so that its lists do not include our objects, and is stopped after two minutes. All processes share one
+machine's cores.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from bench.agent_adds import compiled
-from bench.crowd import node
+from bench.load_generator import node
+from bench.slices_cluster import GROUP, slice_pool
 from bench.slices_nodes import NETWORKS
-from bench.slices_site import GROUP, slice_pool
 from parts.recipes import program
 from parts.whereabouts import Whereabouts
 from podpool.cni.build import build
@@ -36,7 +36,7 @@ ENOUGH = 600.0
 """Seconds for ours, who are never stopped by it."""
 
 
-class Storm(Struct, frozen=True, kw_only=True):
+class Burst(Struct, frozen=True, kw_only=True):
     """What was seen of one."""
 
     addresses: int
@@ -52,7 +52,7 @@ class Storm(Struct, frozen=True, kw_only=True):
         return self.addresses / self.seconds
 
 
-class Storms:
+class Bursts:
     """Several, by turn: each is played once, however much is read from it."""
 
     def __init__(self, cluster: ManyNodes, *, nodes: int, seconds: float) -> None:
@@ -63,15 +63,15 @@ class Storms:
         self.simulated = cache(self._simulated)
         self.theirs = cache(self._theirs)
 
-    def _ours(self, turn: int) -> Storm:
+    def _ours(self, turn: int) -> Burst:
         """With plugin processes, on nodes that have doors."""
         return self._cluster.crowd.run(self._played(turn, self._cluster.nodes[: self._nodes], processes=True))
 
-    def _simulated(self, turn: int) -> Storm:
+    def _simulated(self, turn: int) -> Burst:
         """Without: the agents are asked as if by a plugin, all nodes at once."""
         return self._cluster.crowd.run(self._played(turn, self._cluster.nodes, processes=False))
 
-    async def _played(self, turn: int, nodes: Sequence[PlayedNode], *, processes: bool) -> Storm:
+    async def _played(self, turn: int, nodes: Sequence[PlayedNode], *, processes: bool) -> Burst:
         await self._cluster.settle()
         before = [(each.road.received, each.road.on_the_way) for each in nodes]
         seconds = await (self._started("ADD", turn) if processes else self._asked("ADD", turn, nodes))
@@ -82,7 +82,7 @@ class Storms:
         await self._cluster.settle()
         received = sum(each.road.received - had for each, (had, _) in zip(nodes, before, strict=True))
         await (self._started("DEL", turn) if processes else self._asked("DEL", turn, nodes))
-        return Storm(
+        return Burst(
             addresses=given, seconds=seconds, calls_per_add=calls / given, bytes_per_node=received / len(nodes)
         )
 

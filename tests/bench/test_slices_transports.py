@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from bench.slices_roads import ADDING, NAMESPACE, Road, SharedWatches
+from bench.slices_transports import ADDING, NAMESPACE, Road, SharedWatches
 from podpool.api.crds import crd_manifests
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 from podpool.kube.client import KubeClient

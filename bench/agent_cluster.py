@@ -1,6 +1,6 @@
-"""Nodes under measurement: a real API server, a ledger, a controller, and agents in processes of their own.
+"""Nodes under measurement: a real API server, ledger and controller, and one agent process per node.
 
-The nodes of `ROOMY` hold a thousand addresses and more without asking again; those of `USUAL` have the usual settings.
+Nodes of `ROOMY` hold more than a thousand addresses without another request; those of `USUAL` have default settings.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 from parts.installation import CONFIGS, Installation
 from parts.polling import until
-from podpool.cni.protocol import HEADER, Request, body_length, decode_answer, encode_request, framed
+from podpool.cni.protocol import (
+    HEADER_SIZE,
+    PluginRequest,
+    decode_length,
+    decode_response,
+    encode_frame,
+    encode_request,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,7 +53,7 @@ class AgentSite(Installation):
         info = {"bootID": f"boot-of-{name}", **dict.fromkeys(fields, "none")}
         self.plane.admin.patch(f"/api/v1/nodes/{name}/status", {"status": {"nodeInfo": info}})
         door, deletes = self.home / f"{name}.sock", self.home / f"{name}.deletes"
-        words = ("--boot-id", info["bootID"], "--socket", str(door), "--deletes", str(deletes))
+        words = ("--boot-id", info["bootID"], "--socket", str(door), "--deferred-deletes", str(deletes))
         return BenchNode(self, name, door, self.start_agent(name, *words, *options))
 
 
@@ -91,16 +98,16 @@ class BenchNode:
     async def call(self, command: str, sandbox: str) -> float:
         """Ask once; tells how many seconds it took."""
         netns = f"/run/netns/{sandbox}"
-        request = Request(command=command, container_id=sandbox, netns=netns, ifname="eth0", stdin=CONFIG)
-        sent = framed(encode_request(request))
+        request = PluginRequest(command=command, container_id=sandbox, netns=netns, ifname="eth0", stdin=CONFIG)
+        sent = encode_frame(encode_request(request))
         begun = time.perf_counter()
         reader, writer = await asyncio.open_unix_connection(self.door)
         writer.write(sent)
-        body = await reader.readexactly(body_length(await reader.readexactly(HEADER)) or 0)
+        body = await reader.readexactly(decode_length(await reader.readexactly(HEADER_SIZE)) or 0)
         writer.close()
         took = time.perf_counter() - begun
-        if decode_answer(body).exit_code:
-            raise RuntimeError(f"{self.name} refused {command} of {sandbox}: {decode_answer(body).stdout.decode()}")
+        if decode_response(body).exit_code:
+            raise RuntimeError(f"{self.name} refused {command} of {sandbox}: {decode_response(body).stdout.decode()}")
         return took
 
     def calls_of_agent(self, since: int) -> list[str]:

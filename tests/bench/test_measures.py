@@ -6,8 +6,8 @@ from math import inf, log
 
 import pytest
 
-from bench.counts import Exponent, Median, Ratio, exponent, spread
 from bench.goals import met
+from bench.measures import Exponent, Median, Ratio, exponent, spread
 
 SIZES = (10**2, 10**4, 10**6)
 

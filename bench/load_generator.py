@@ -1,6 +1,6 @@
-"""Whoever else writes to an API server under measurement: kubelets that register, agents that ask, and a bare loop.
+"""Load on an API server under measurement: kubelets that register, agents that request, and a bare loop.
 
-Requests go out as they are, over sixteen connections with TLS; an answer is read, and only its status looked at.
+Requests are sent as prepared bytes over sixteen TLS connections; only the status of a response is examined.
 """
 
 from __future__ import annotations

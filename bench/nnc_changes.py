@@ -1,7 +1,7 @@
-"""Requests that change in a cluster that stands: how long until the status follows, and what one costs.
+"""Request changes in a running cluster: latency until the status follows, and cost per change.
 
-A change is what an agent makes: it asks for another batch, and is granted it. How long that takes is read from the
-audit log, from the end of the write that asks to the end of the write that answers.
+A change is what an agent does: it requests another batch. Latency is read from the audit log, from the end of the write
+of the request to the end of the write of the status.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from bench.site import CONTROLLER, SELDOM, WRITES, is_status
+from bench.controller_cluster import CONTROLLER, SELDOM, WRITES, is_status
 from parts.control_plane import ADMIN
 from parts.polling import until
 
 if TYPE_CHECKING:
-    from bench.site import Site
+    from bench.controller_cluster import Site
 
 BATCH = 16
 QUIET, SETTLED = 30.0, 3.0

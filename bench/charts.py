@@ -1,7 +1,6 @@
-"""The pictures in docs/pictures: ratios beside their goals, and cost over size.
+"""Charts in docs/pictures: ratios with their goals, and cost over size.
 
-Drawn from results alone, and the same to the byte when drawn again: no date, no creator, fixed salt for the ids inside
-the SVG. Text stays text, so that a picture is small and can be searched.
+Drawn from results alone and reproducible byte for byte: no date, no creator, fixed salt for SVG ids. Text stays text.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.typing import RcKeyType
 
-    from bench.book import Result
+    from bench.results import Result
 
 _STYLE: dict[RcKeyType, Any] = {
     "svg.hashsalt": "podpool",

@@ -1,7 +1,7 @@
-"""Nodes that join at once, and the same writes by a bare loop; each time on a new API server with new books.
+"""Nodes joining at once, beside a bare loop with the same writes; each on a new API server and database.
 
-The Nodes are there before the controller is, so that all join at the moment in which it begins. Its time runs from its
-first write of an NNC to its last; the bare loop makes the same two writes for each, sixteen nodes at once.
+Nodes exist before the controller starts, so that all join at that moment. Time runs from the first NNC write to the
+last; the bare loop makes the same two writes per node, sixteen nodes at once.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from bench.site import WRITES, is_status, site
+from bench.controller_cluster import WRITES, is_status, site
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from bench.book import EMPTY, Book, load, merged, save
 from bench.machine import machine, own_versions
+from bench.results import EMPTY, RecordedResults, load, merged, save
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tests.bench.conftest import MakeResult
 
 
-def kept(*results: str, make_result: MakeResult) -> Book:
+def kept(*results: str, make_result: MakeResult) -> RecordedResults:
     return merged(EMPTY, map(make_result, results), machine={"cores": 2}, versions={"podpool": "1", "peer": "7"})
 
 

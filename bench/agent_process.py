@@ -1,4 +1,4 @@
-"""An agent's life in figures: under load, after a burst, in memory, from its start, and what its journal costs."""
+"""Agent process: latency under load and after a burst, memory, start time, cost of the journal."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ import uvloop
 from bench.timing import batched, repeated
 from parts.loopback import read
 from parts.polling import until
-from podpool.agent.records import Accepted, Adopted, Assigned, Owner, Released
-from podpool.agent.state import Book
+from podpool.agent.records import Assigned, NCAccepted, NCAdopted, Unassigned
+from podpool.agent.state import AgentState
 from podpool.api.azure import IPAssignment, NetworkContainer
+from podpool.cni.protocol import Attachment
 from podpool.core.settings import Settings
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
@@ -25,7 +26,7 @@ from podpool.runtime.disk import LocalDisk
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from bench.agent_site import BenchNode
+    from bench.agent_cluster import BenchNode
     from bench.scenario import Run
 
 POD = {"containers": [{"name": "main", "image": "none"}]}
@@ -161,20 +162,20 @@ def start_to_serving(node: BenchNode, *, assigned: int) -> Iterator[Run]:
 @contextmanager
 def journalled(before: int, *, batch_seconds: float) -> Iterator[Run]:
     """Nanoseconds of one ADD and its DEL, in pool and journal, after so many of them."""
-    owner = Owner(container_id="0" * 64, ifname="eth0")
+    attachment = Attachment(container_id="0" * 64, ifname="eth0")
     grants = tuple(IPAssignment(name=f"grant-{number}", ip=f"10.0.1.{number}") for number in range(250))
     container = NetworkContainer(id="nc", subnet_address_space="10.0.0.0/16", version=1, ip_assignments=grants)
     with tempfile.TemporaryDirectory() as home:
         disk, clock = LocalDisk(Path(home)), SystemClock()
-        book = Book(disk, clock, fence_limit=Settings().fence)
-        book.open(boot_id="boot")
-        book.write(Adopted(container="nc"))
-        book.write(Accepted(container=container, at=clock.boot()))
+        state = AgentState(disk, clock, fence_limit=Settings().fence)
+        state.open(boot_id="boot")
+        state.write(NCAdopted(nc="nc"))
+        state.write(NCAccepted(nc=container, at=clock.boot()))
 
         def come_and_go() -> None:
-            grant = book.pool.next_set(now=clock.boot(), rest=0.0)[0].id
-            book.write(Assigned(grant=grant, owner=owner))
-            book.write(Released(grant=grant, at=clock.boot()))
+            grant = state.pool.next_addresses(now=clock.boot(), cooldown=0.0)[0].id
+            state.write(Assigned(grant=grant, attachment=attachment))
+            state.write(Unassigned(grant=grant, at=clock.boot()))
 
         for _ in range(before):
             come_and_go()

@@ -1,8 +1,7 @@
-"""docs/benchmarks.json: every result that was ever kept, one per id.
+"""docs/benchmarks.json: the recorded results, one per id.
 
-A run of one scenario replaces its own ids and leaves the others as they are: each result carries its own time, while
-machine and versions are those of the latest run. Everything that people look at is made from this file alone, which
-is why a result also says what it is about.
+A run replaces the ids that it measured. Each result has its own time; machine and versions are those of the latest run.
+Pages and charts are generated from this file alone.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NOISY_ABOVE = 0.20
-"""The spread above which a run was too noisy. `make bench-core` on 2 cores with little else to do has 0.02 to 0.06."""
+"""Spread above which a result is noisy; `make bench-core` on an idle 2-core machine has 0.02 to 0.06."""
 
 Figures: TypeAlias = float | dict[str, float]
 
 
 class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One number and where it comes from. `ours` and `theirs` are `measured_in` their own unit, by size or side."""
+    """One result. `ours` and `theirs` are in `measured_in`, by size or side where there are several."""
 
     id: str
     what: str
@@ -39,7 +38,7 @@ class Result(Struct, frozen=True, kw_only=True, omit_defaults=True):
     when: str
 
 
-class Book(Struct, frozen=True, kw_only=True):
+class RecordedResults(Struct, frozen=True, kw_only=True):
     """The whole file."""
 
     machine: dict[str, str | int]
@@ -47,32 +46,32 @@ class Book(Struct, frozen=True, kw_only=True):
     results: tuple[Result, ...]
 
 
-EMPTY = Book(machine={}, versions={}, results=())
+EMPTY = RecordedResults(machine={}, versions={}, results=())
 
 
-def load(path: Path) -> Book:
-    """What was kept so far; nothing where there is no file yet."""
+def load(path: Path) -> RecordedResults:
+    """Return the recorded results; empty without a file."""
     if not path.exists():
         return EMPTY
-    return msgspec.json.decode(path.read_bytes(), type=Book)
+    return msgspec.json.decode(path.read_bytes(), type=RecordedResults)
 
 
-def save(path: Path, book: Book) -> None:
-    """Write the file so that a change of one result is a change of its own lines."""
+def save(path: Path, book: RecordedResults) -> None:
+    """Write the file, formatted so that one changed result changes only its own lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")
 
 
 def merged(
-    book: Book,
+    book: RecordedResults,
     results: Iterable[Result],
     *,
     machine: Mapping[str, str | int],
     versions: Mapping[str, str],
-) -> Book:
+) -> RecordedResults:
     """The book with these results in it. Versions of peers who did not take part this time stay."""
     by_id = {result.id: result for result in (*book.results, *results)}
-    return Book(
+    return RecordedResults(
         machine=dict(machine),
         versions=dict(sorted((book.versions | dict(versions)).items())),
         results=tuple(by_id[key] for key in sorted(by_id)),
