@@ -1,4 +1,4 @@
-"""Bugs to plant in the controller and the ledger: each leaves out one rule. They know private names, as a bug would."""
+"""Bugs to plant in the controller and the ledger: each omits one rule. They use private names, as a bug would."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,13 +8,12 @@ from msgspec.structs import replace
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import FINISHED, NODES, PODS
-from podpool.controller import convert, nnc_reconciler
-from podpool.controller import nnc_inventory
+from podpool.controller import convert, nnc_inventory, nnc_reconciler
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.controller import Controller
 from podpool.controller.convert import subnet_of
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.ledger_session import LedgerSession
+from podpool.controller.ledger_session import LeaderTerm, LedgerSession
 from podpool.controller.node_gc import NodeGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core import batch_policy
@@ -36,27 +35,28 @@ from podpool.ledger.messages import (
     NetworkContainerState,
     ReconcileItem,
     ReconcileRequest,
-    Term,
 )
-from tests.lab.sim.planted_agent import every_container_is_ours
+from tests.lab.sim.planted_agent import every_nc_is_adopted
 
 
 async def _nothing(*_: object) -> None:
     return
 
 
-def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
-    """Every new leader lists what its cache shows, and the ledger takes it for the books."""
-    opened = Controller._open
+def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
+    """Every new leader sends an inventory of its cache, and the ledger applies it."""
+    opened = Controller._open_term
 
-    async def eager(controller: Controller, layout: ControllerDeps) -> Term:
-        term = await opened(controller, layout)
+    async def eager(controller: Controller, deps: ControllerDeps) -> LeaderTerm:
+        term = await opened(controller, deps)
         listed = [
             each
-            for config in controller._mirrors.configs.values()
-            for each in nnc_inventory._listed(config, term.term, controller._settings)
+            for nnc in controller._informers.nncs.values()
+            for each in nnc_inventory._items(nnc, term.term, controller._settings)
         ]
-        listing = Inventory(cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed))
+        listing = Inventory(
+            cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed)
+        )
         await layout.ledger.send_listing(listing)
         return term
 
@@ -71,18 +71,18 @@ def listed_grants_always_count(patch: pytest.MonkeyPatch) -> None:
 
         return await ledger._store.write(work)
 
-    patch.setattr(Controller, "_open", eager)
+    patch.setattr(Controller, "_open_term", eager)
     patch.setattr(LedgerService, "take_listing", take_any)
 
 
 def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
-    """The ledger goes on from whatever books it finds, neither its witness nor its callers are heard."""
+    """The ledger continues from any database; the rollback detector and the callers' knowledge are ignored."""
     patch.setattr(LedgerService, "start", _nothing)
     patch.setattr(fencing, "_heed", lambda *_, **__: None)
 
 
-def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    """A restore ends every term, and the ledger goes on from its books at once."""
+def recovery_waits_for_no_cluster(patch: pytest.MonkeyPatch) -> None:
+    """A restore ends every term, and the ledger continues from its database at once."""
     begin = fencing.begin_recovery
 
     def at_once(repo: Repository, **others: Any) -> None:  # noqa: ANN401  passed on
@@ -98,19 +98,19 @@ def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
 
 
 def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
-    """What was written at some version is not written again, whatever the NNC shows."""
-    told, written = convert.told_already, set[tuple[str, int]]()
+    """A status that was written at a version is not written again, whatever the NNC shows."""
+    told, written = convert.status_is_current, set[tuple[str, int]]()
 
     def once(config: NodeNetworkConfig, state: NetworkContainerState, *others: Any) -> bool:  # noqa: ANN401  passed on
         known = (state.container, state.version) in written
         written.add((state.container, state.version))
         return known or told(config, state, *others)
 
-    patch.setattr(nnc_reconciler, "told_already", once)
+    patch.setattr(nnc_reconciler, "status_is_current", once)
 
 
-def buffers_come_before_pods(patch: pytest.MonkeyPatch) -> None:
-    """That a Pod waits does not matter to the batch: nodes keep their buffers."""
+def buffers_ignore_waiting_pods(patch: pytest.MonkeyPatch) -> None:
+    """The batch does not depend on waiting Pods: nodes keep their buffers."""
     grade = batch_policy.grade_batch
 
     def deaf(before: BatchGrade, view: SubnetDemand, **others: Any) -> BatchGrade:  # noqa: ANN401  passed on
@@ -119,18 +119,18 @@ def buffers_come_before_pods(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(scaling_policy, "grade_batch", deaf)
 
 
-def the_listing_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
-    """NNCs are listed as they are."""
+def the_inventory_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
+    """NNCs are listed without the write that orders late statuses before it."""
 
-    async def as_they_are(question: nnc_inventory._Question) -> list[NodeNetworkConfig]:
-        found = await question._kube.list(NODE_NETWORK_CONFIGS, namespace=question._settings.namespace)
+    async def as_they_are(request: nnc_inventory._InventoryRequest) -> list[NodeNetworkConfig]:
+        found = await request._kube.list(NODE_NETWORK_CONFIGS, namespace=request._settings.namespace)
         return list(found.items)
 
-    patch.setattr(nnc_inventory._Question, "answers", as_they_are)
+    patch.setattr(nnc_inventory._InventoryRequest, "replies", as_they_are)
 
 
-def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
-    """A cluster's list ends its recovery, and is thrown away."""
+def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
+    """A cluster's inventory ends its recovery, and its content is dropped."""
 
     def thrown_away(repo: Repository, listing: Inventory, cluster: ClusterRow, *, wall: float) -> None:
         take_listing(repo, replace(listing, containers=()), cluster, wall=wall)
@@ -140,13 +140,13 @@ def restored_books_count_more_than_lists(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(service, "take_listing", thrown_away)
 
 
-def only_who_asks_is_told(patch: pytest.MonkeyPatch) -> None:
-    """A controller that has nothing to ask makes no call."""
-    patch.setattr(LedgerSession, "doubt", lambda _: None)
+def an_idle_controller_does_not_call(patch: pytest.MonkeyPatch) -> None:
+    """A controller without a request makes no call."""
+    patch.setattr(LedgerSession, "reload", lambda _: None)
 
 
-def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
-    """A grant's identity is its address and how often that was given, as the books remember it."""
+def grant_ids_are_counters(patch: pytest.MonkeyPatch) -> None:
+    """A grant's ID is its address and the number of its grants in the database."""
     free = Block.free
 
     def counted(
@@ -175,11 +175,13 @@ def grants_are_counted(patch: pytest.MonkeyPatch) -> None:
 
 
 def released_by_address(patch: pytest.MonkeyPatch) -> None:
-    """A name frees whatever grant its address has now."""
+    """A release frees whatever grant its address has now."""
     addresses: dict[str, int] = {}
     take, let_go = Allocations.take, Allocator._let_go
 
-    def noted(allocations: Allocations, container: NetworkContainerRow, grants: Sequence[bytes]) -> tuple[NetworkContainerRow, list[AllocatedAddress]]:
+    def noted(
+        allocations: Allocations, container: NetworkContainerRow, grants: Sequence[bytes]
+    ) -> tuple[NetworkContainerRow, list[AllocatedAddress]]:
         row, given = take(allocations, container, grants)
         addresses.update({held.id: held.address for held in given})
         return row, given
@@ -195,7 +197,7 @@ def released_by_address(patch: pytest.MonkeyPatch) -> None:
 
 
 def terms_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Whoever calls is the leader."""
+    """Every caller is the leader."""
 
     def anybody(repo: Repository, call: str, *, term: int, **_: Any) -> ClusterRow:  # noqa: ANN401, ARG001  not looked at
         cluster = repo.cluster(call)
@@ -205,8 +207,8 @@ def terms_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(reconcile, "admit_listed", anybody)
 
 
-def numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """Of two calls in one term the one that arrives last counts."""
+def call_numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Of two calls in one term the last to arrive counts."""
     newest = 1 << 40
     do = reconcile.reconcile
 
@@ -219,30 +221,28 @@ def numbers_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(service, "reconcile", renumbered)
 
 
-def gone_is_told_from_a_cache(patch: pytest.MonkeyPatch) -> None:
-    """A container is given up when its Node has not been seen for long; nothing is read."""
+def node_gc_trusts_the_cache(patch: pytest.MonkeyPatch) -> None:
+    """An NC is closed when its Node is absent from the cache for long; nothing is read."""
 
     async def gone(*_: object) -> bool:
         return True
 
-    patch.setattr(NodeGC, "_is_gone", gone)
+    patch.setattr(NodeGC, "_is_deleted", gone)
 
 
-def given_up_too_soon(patch: pytest.MonkeyPatch) -> None:
-    """A container is given up after a tenth of the gone time, while the Node is away."""
-    look = NodeGC.look
+def node_gc_ignores_the_delay(patch: pytest.MonkeyPatch) -> None:
+    """An NC is closed after a tenth of the node GC delay, while the Node is absent."""
+    scan = NodeGC.scan
 
-    async def hasty(gone: NodeGC) -> None:
-        known = {*gone._missed}
-        await look(gone)
-        early = 0.9 * gone._settings.common.node_gc_delay
-        gone._missed |= {each: at - early for each, at in gone._missed.items() if each not in known}
+    async def hasty(gc: NodeGC) -> None:
+        gc._missing._interval = 0.1 * gc._settings.common.node_gc_delay
+        await scan(gc)
 
-    patch.setattr(NodeGC, "look", hasty)
+    patch.setattr(NodeGC, "scan", hasty)
 
 
-def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
-    """That Pods are bound to a Node that does not exist says nothing."""
+def node_gc_ignores_bound_pods(patch: pytest.MonkeyPatch) -> None:
+    """Pods that are bound to an absent Node do not count."""
     listed = KubeClient.list
 
     async def none(kube: KubeClient, kind: Any, **others: Any) -> Any:  # noqa: ANN401  passed on
@@ -253,26 +253,26 @@ def gone_while_pods_are_bound(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KubeClient, "list", none)
 
 
-def pods_keep_any_container_of_the_name(patch: pytest.MonkeyPatch) -> None:
-    """A container is kept while Pods are bound to a Node of its name, whichever Node that is."""
-    is_gone = NodeGC._is_gone
+def bound_pods_keep_any_nc_of_the_name(patch: pytest.MonkeyPatch) -> None:
+    """An NC is kept while Pods are bound to any Node of its name."""
+    is_gone = NodeGC._is_deleted
 
     async def unless_bound(gone: NodeGC, record: NetworkContainerRecord) -> bool:
         bound = await gone._kube.list(PODS, fields=f"spec.nodeName={record.node}")
         running = any(pod.status.phase not in FINISHED for pod in bound.items)
         return not running and await is_gone(gone, record)
 
-    patch.setattr(NodeGC, "_is_gone", unless_bound)
+    patch.setattr(NodeGC, "_is_deleted", unless_bound)
 
 
-def the_dying_config_is_not_read(patch: pytest.MonkeyPatch) -> None:
-    """Whether a Node is the machine that it was is decided by the boot id that the controller knows, not by claims."""
-    patch.setattr(NodeReconciler, "_read_once_more", _nothing)
-    every_container_is_ours(patch)
+def a_terminating_nnc_is_not_read(patch: pytest.MonkeyPatch) -> None:
+    """Only the boot ID that the controller knows decides whether a Node is the same machine."""
+    patch.setattr(NodeReconciler, "_save_last_report", _nothing)
+    every_nc_is_adopted(patch)
 
 
 def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
-    """A Node that was deleted and registered again counts as another machine, wherever that is asked."""
+    """A Node that was registered again counts as another machine."""
 
     async def gone(gone: NodeGC, record: NetworkContainerRecord) -> bool:
         try:
@@ -281,30 +281,32 @@ def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
             return False
         return node.metadata.uid != record.node_uid
 
-    patch.setattr(AllocationCache, "of_node", lambda repo, node, _: repo.of_uid(node.metadata.uid))
-    patch.setattr(NodeReconciler, "_read_once_more", _nothing)
-    patch.setattr(NodeGC, "_is_gone", gone)
+    patch.setattr(AllocationCache, "for_node", lambda cache, node, _: cache.by_node_uid(node.metadata.uid))
+    patch.setattr(NodeReconciler, "_save_last_report", _nothing)
+    patch.setattr(NodeGC, "_is_deleted", gone)
 
 
-def a_container_is_opened_before_its_config(patch: pytest.MonkeyPatch) -> None:
-    """A container is opened for a Node whose NNC the cache does not show, whether there is one or not."""
-    make = NodeReconciler._make
+def an_nc_is_opened_before_its_nnc(patch: pytest.MonkeyPatch) -> None:
+    """An NC is opened for a Node whose NNC is not in the cache, whether it exists or not."""
+    make = NodeReconciler._create_nnc
 
     async def hasty(nodes: NodeReconciler, name: str) -> None:
         node = await nodes._kube.get(NODES, name)
-        if nodes._books.of_node(node, None) is None:
+        if nodes._allocations.for_node(node, None) is None:
             subnet = subnet_of(node, nodes._settings)
-            await nodes._ask(ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250))
+            await nodes._nnc_reconciler.send(
+                ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=250)
+            )
         await make(nodes, name)
 
-    patch.setattr(NodeReconciler, "_make", hasty)
+    patch.setattr(NodeReconciler, "_create_nnc", hasty)
 
 
-def a_cache_tells_whose_a_config_is(patch: pytest.MonkeyPatch) -> None:
+def nnc_ownership_is_read_from_the_cache(patch: pytest.MonkeyPatch) -> None:
     """An NNC that does not belong to the Node in the cache is deleted."""
 
     async def deleted(nodes: NodeReconciler, config: NodeNetworkConfig) -> None:
         meta = config.metadata
         await nodes._kube.delete(NODE_NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
 
-    patch.setattr(NodeReconciler, "_belongs", deleted)
+    patch.setattr(NodeReconciler, "_replace_owner", deleted)

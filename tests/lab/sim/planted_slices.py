@@ -1,93 +1,93 @@
-"""Bugs to plant where slices are given and taken back: each leaves out one rule."""
+"""Bugs to plant in the assignment and return of slices: each omits one rule."""
 
 from typing import Any
 
 import pytest
 
-from podpool.agent.secondary.ippool_batcher import Lane
-from podpool.agent.secondary.slice_leases import OwnLeases, Signed
-from podpool.agent.secondary.slice_reconciler import Keeper
+from podpool.agent.secondary.ippool_batcher import IPPoolBatcher
+from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
+from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.api.builtin import Lease
 from podpool.controller.slices import nodeslicepool_reconciler
-from podpool.controller.slices.informers import Latest
-from podpool.controller.slices.inventory import Hearing
-from podpool.controller.slices.node_gc import Lost
-from podpool.controller.slices.ownership import Claim, Claims
-from podpool.controller.slices.shared_pool_seal import SharedPools
+from podpool.controller.slices.informers import WriteThroughCache
+from podpool.controller.slices.inventory import SliceInventory
+from podpool.controller.slices.node_gc import SliceNodeGC
+from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
+from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
 from podpool.kube.client import KubeClient
 
 
-def a_holder_does_not_matter(patch: pytest.MonkeyPatch) -> None:
-    """What is not wanted is taken back, whoever holds it."""
-    patch.setattr(Claim, "held", property(lambda _: False))
+def holders_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """An unwanted slice is withdrawn, whoever holds it."""
+    patch.setattr(OwnedSlice, "is_held", property(lambda _: False))
 
 
 def a_slice_keeps_its_first_range(patch: pytest.MonkeyPatch) -> None:
-    """What the definition's range has become since a slice was taken is nothing to its agent."""
-    patch.setattr(Keeper, "_range", lambda *_: None)
+    """An agent ignores a changed range of its slice's network."""
+    patch.setattr(SliceReconciler, "_range", lambda *_: None)
 
 
-def deleted_at_any_version(patch: pytest.MonkeyPatch) -> None:
+def deletes_have_no_precondition(patch: pytest.MonkeyPatch) -> None:
     """A Lease is deleted by its name."""
 
-    async def by_name(latest: Latest[Any], kube: KubeClient, obj: Any) -> None:  # noqa: ANN401  of any kind
-        await kube.delete(latest._mirror.kind, obj.metadata.name, namespace=obj.metadata.namespace)
-        latest.gone(obj)
+    async def by_name(latest: WriteThroughCache[Any], kube: KubeClient, obj: Any) -> None:  # noqa: ANN401  of any kind
+        await kube.delete(latest._informer.kind, obj.metadata.name, namespace=obj.metadata.namespace)
+        latest.remove(obj)
 
-    patch.setattr(Latest, "end", by_name)
-
-
-def a_cache_tells_who_is_gone(patch: pytest.MonkeyPatch) -> None:
-    """Whether a Node is gone is decided by what a watch has shown."""
-
-    async def by_cache(lost: Lost, claim: Claim) -> bool:
-        return not claim.belongs(lost._ground.nodes.get(claim.node))
-
-    patch.setattr(Lost, "_is_gone", by_cache)
+    patch.setattr(WriteThroughCache, "delete", by_name)
 
 
-def a_leader_begins_with_its_cache(patch: pytest.MonkeyPatch) -> None:
-    """Slices are given by what watches have shown, when a lead begins."""
+def node_gc_trusts_the_cache(patch: pytest.MonkeyPatch) -> None:
+    """Whether a Node is gone is decided by the cache."""
 
-    async def nothing(*_words: Any, **_others: Any) -> None:  # noqa: ANN401  whatever was to be read
+    async def by_cache(node_gc: SliceNodeGC, claim: OwnedSlice) -> bool:
+        return not claim.belongs_to(node_gc._deps.nodes.get(claim.node))
+
+    patch.setattr(SliceNodeGC, "_is_deleted", by_cache)
+
+
+def a_leader_starts_with_its_cache(patch: pytest.MonkeyPatch) -> None:
+    """A new leader assigns slices by its cache."""
+
+    async def nothing(*_args: Any, **_kwargs: Any) -> None:  # noqa: ANN401  any arguments
         return
 
-    patch.setattr(Latest, "read", nothing)
+    patch.setattr(WriteThroughCache, "read_all", nothing)
 
 
-def nobody_is_heard(patch: pytest.MonkeyPatch) -> None:
-    """What agents say that they have counts for nothing."""
-    patch.setattr(Claims, "hear", lambda *_words, **_others: None)
+def agent_reports_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Slices that agents report as theirs count as free."""
+    patch.setattr(SliceOwnership, "set_reported", lambda *_args, **_kwargs: None)
 
 
-def nobody_is_waited_for(patch: pytest.MonkeyPatch) -> None:
-    """Slices are given whether it is known who uses what or not."""
-    patch.setattr(Hearing, "is_over", property(lambda _: True))
+def no_report_is_awaited(patch: pytest.MonkeyPatch) -> None:
+    """Slices are assigned before all agents have reported."""
+    patch.setattr(SliceInventory, "complete", property(lambda _: True))
 
 
-def an_offer_is_enough(patch: pytest.MonkeyPatch) -> None:
-    """An agent takes what is offered, whoever agrees to it."""
+def grants_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """An agent uses an offered slice without the controller's grant."""
 
-    def agreed(leases: OwnLeases, lease: Lease) -> Signed | None:
+    def agreed(leases: SliceLeases, lease: Lease) -> Acknowledgement | None:
         return leases._signed.get(lease.metadata.uid) if leases.is_pending(lease) else None
 
-    patch.setattr(OwnLeases, "agreed", agreed)
+    patch.setattr(SliceLeases, "agreed", agreed)
 
 
-def what_is_shared_does_not_matter(patch: pytest.MonkeyPatch) -> None:
-    """Slices are given whatever Pods have from the range as all nodes shared it."""
+def shared_entries_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """Slices are assigned whatever Pods have from the range while it was shared."""
     patch.setattr(nodeslicepool_reconciler, "shared_in_use", lambda _: ())
 
 
-def no_pool_is_shut(patch: pytest.MonkeyPatch) -> None:
-    """Ranges are cut while others may write the pools of all nodes."""
+def shared_pools_are_not_sealed(patch: pytest.MonkeyPatch) -> None:
+    """Ranges are sliced while agents may write the shared pools."""
 
-    async def nothing(*_: Any) -> None:  # noqa: ANN401  whatever was to be shut
+    async def nothing(*_: Any) -> None:  # noqa: ANN401  any arguments
         return
 
-    patch.setattr(SharedPools, "shut", nothing)
+    patch.setattr(SharedPoolSeal, "seal", nothing)
 
 
-def a_mark_does_not_matter(patch: pytest.MonkeyPatch) -> None:
-    """An agent gives of the pool that all nodes share, also where it is marked."""
-    patch.setattr(Lane, "_let_in", lambda _lane, asks, _pools: list(asks))
+def seals_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """An agent assigns addresses of a shared pool that is sealed."""
+    patch.setattr(IPPoolBatcher, "_let_in", lambda _batcher, requests, _pools: list(requests))

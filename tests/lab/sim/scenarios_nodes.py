@@ -1,32 +1,32 @@
-"""Stories of Nodes that go, come back, or are taken for gone."""
+"""Scenarios of Nodes that are deleted, return, or seem to be gone."""
 
 from collections.abc import Callable
 
 from podpool.kube.expectations import WATCH_DELAY
-from podpool.lab.sim.convergence import check_quiet
-from podpool.lab.sim.network import MessageFilter
 from podpool.lab.sim.cluster import NODES
+from podpool.lab.sim.convergence import check_quiet, write_state
+from podpool.lab.sim.network import MessageFilter
 from tests.lab.sim.driver import ScenarioDriver, reads_of
 
 NODE_GC_SECONDS = 60.0
-"""Seconds after which a Node that nobody sees has been given up: the gone time, and a look."""
+"""Seconds after which an absent Node is collected: the node GC delay, and a scan."""
 
 
 async def a_node_is_deleted_while_its_pods_run(driver: ScenarioDriver) -> None:
-    """Whoever deletes it, and its Pods, says that they have stopped. They have not, and nobody can know."""
-    await _deleted(driver, driver.cluster.isolate)
+    """Deleting it and its Pods asserts that they have stopped. They have not, and no component can know."""
+    await _delete_and_reuse(driver, driver.cluster.isolate)
 
 
 async def a_node_is_deleted_after_its_pods_stopped(driver: ScenarioDriver) -> None:
-    """The same, and what was said is true: the machine is cut off, and its Pods are no more."""
-    await _deleted(driver, lambda name: driver.cluster.network.partition(name, "api"))
+    """The same, and the assertion is true: the machine is partitioned, and its Pods have stopped."""
+    await _delete_and_reuse(driver, lambda name: driver.cluster.network.partition(name, "api"))
 
 
-async def _deleted(driver: ScenarioDriver, lose: Callable[[str], None]) -> None:
+async def _delete_and_reuse(driver: ScenarioDriver, stop: Callable[[str], None]) -> None:
     cluster = driver.cluster
     await driver.join("a", "b")
     pods = await driver.serve_pods("a")
-    lose("a")
+    stop("a")
     driver.delete_pods(pods)
     cluster.delete_node("a")
     await driver.run_for(NODE_GC_SECONDS + 10)
@@ -35,7 +35,7 @@ async def _deleted(driver: ScenarioDriver, lose: Callable[[str], None]) -> None:
 
 
 async def a_node_is_reregistered_unseen(driver: ScenarioDriver) -> None:
-    """It is deleted and registered again; the leader, whose cache lags, never sees that it is back."""
+    """It is deleted and registered again; the leader, whose cache lags, does not see that it returned."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -49,19 +49,19 @@ async def a_node_is_reregistered_unseen(driver: ScenarioDriver) -> None:
 
 
 async def a_node_returns_during_node_gc(driver: ScenarioDriver) -> None:
-    """The leader's last word on its container is under way to the ledger, and Pods are bound to the Node again."""
+    """The leader's call that closes its NC is in flight, and Pods are bound to the Node again."""
     cluster = driver.cluster
     await driver.join("a")
-    word = await driver.hold_node_gc("a")
+    call = await driver.hold_node_gc("a")
     cluster.register("a")
     driver.bind("a", 2)
     await driver.run_for(10)
-    word.release()
+    call.release()
     await driver.converge(60)
 
 
 async def a_bookmark_is_read_late(driver: ScenarioDriver) -> None:
-    """It lies in the buffer of an agent that is paused while its Node is deleted and given up."""
+    """It is in the buffer of an agent that is paused while its Node is deleted and collected."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.run_for(59 - cluster.loop.time())
@@ -82,7 +82,7 @@ async def a_bookmark_is_read_late(driver: ScenarioDriver) -> None:
 
 
 async def a_rebooted_node_is_reregistered(driver: ScenarioDriver) -> None:
-    """The machine has a new boot id, which the controllers, paused, know neither from its Node nor from its NNC."""
+    """The machine has a new boot ID, which the paused controllers know neither from Node nor NNC."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -97,7 +97,7 @@ async def a_rebooted_node_is_reregistered(driver: ScenarioDriver) -> None:
 
 
 async def a_machine_is_replaced(driver: ScenarioDriver) -> None:
-    """At once, and Pods run on it: the container of the machine before is not theirs."""
+    """At once, and Pods run on it: the former machine's NC is not theirs."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -108,7 +108,7 @@ async def a_machine_is_replaced(driver: ScenarioDriver) -> None:
 
 
 async def a_node_is_absent_longer_than_the_gc_delay(driver: ScenarioDriver) -> None:
-    """Its machine and its Pods live on, and are bound to it; then it is registered again."""
+    """Its machine and its bound Pods run on; then it is registered again."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -119,7 +119,7 @@ async def a_node_is_absent_longer_than_the_gc_delay(driver: ScenarioDriver) -> N
 
 
 async def a_node_is_reregistered(driver: ScenarioDriver) -> None:
-    """After a moment, its Pods still running; then the gone time passes."""
+    """After a moment, with its Pods still running; then the node GC delay passes."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -141,7 +141,7 @@ async def a_node_is_absent_shorter_than_the_gc_delay(driver: ScenarioDriver) -> 
 
 
 async def a_partitioned_node_is_collected(driver: ScenarioDriver) -> None:
-    """It has no Pods and cannot be reached; others have its addresses when Pods are bound to it again."""
+    """It has no Pods and is partitioned; others have its addresses when Pods are bound to it again."""
     cluster = driver.cluster
     await driver.join("a", "b")
     cluster.network.partition("a", "api")
@@ -155,7 +155,7 @@ async def a_partitioned_node_is_collected(driver: ScenarioDriver) -> None:
 
 
 async def a_node_is_partitioned(driver: ScenarioDriver) -> None:
-    """Its Node stays, nobody takes anything from it, and Pods are bound to it when the fence time has passed."""
+    """Its Node stays, nothing is taken from it, and Pods are bound to it after the fence time."""
     cluster = driver.cluster
     await driver.join("a")
     cluster.network.partition("a", "api")
@@ -167,17 +167,17 @@ async def a_node_is_partitioned(driver: ScenarioDriver) -> None:
 
 
 async def a_confirmation_is_answered_late(driver: ScenarioDriver) -> None:
-    """The reads take four seconds, no others are answered, and Pods are bound when the fence time has passed."""
+    """The reads take four seconds, no others are answered, and Pods are bound after the fence time."""
     await driver.join("a")
     late = driver.hold(_read_of("a"), responses=True)
     await driver.wait_until(lambda: late.messages)
     await driver.run_for(4)
-    deaf = driver.hold(_read_of("a"), limit=None)
+    unanswered = driver.hold(_read_of("a"), limit=None)
     late.release()
     await driver.run_for(27)
     driver.bind("a", 2)
     await driver.run_for(5)
-    deaf.release()
+    unanswered.release()
     await driver.converge(30)
 
 
@@ -188,45 +188,45 @@ def _read_of(name: str) -> MessageFilter:
 
 
 async def nothing_happens(driver: ScenarioDriver) -> None:
-    """Nodes have what they need, and nobody has a reason to write."""
+    """Nodes have what they need, and no component has a reason to write."""
     cluster = driver.cluster
     await driver.join("a", "b")
     await driver.converge(30)
-    before = cluster.written()
+    before = write_state(cluster)
     await driver.run_for(30)
-    check_quiet(before, cluster.written())
+    check_quiet(before, write_state(cluster))
 
 
 async def a_call_of_a_former_leader_arrives_late(driver: ScenarioDriver) -> None:
-    """It gives a Node up, and is paused; under the next leader the Node is back, and Pods run on it."""
+    """It closes a Node's NC and is paused; under the next leader the Node is back with Pods."""
     cluster = driver.cluster
     await driver.join("a")
     for _ in range(3):
         driver.delete_pods(await driver.serve_pods("a"))
         await driver.run_for(20)
-    word = await driver.hold_node_gc("a")
-    cluster.controllers[word.messages[0].source].pause()
+    call = await driver.hold_node_gc("a")
+    cluster.controllers[call.messages[0].source].pause()
     cluster.register("a")
     driver.bind("a", 2)
     await driver.wait_until(lambda: driver.served("a") == 2, within=60)
-    word.release()
+    call.release()
     await driver.converge(30)
 
 
 async def a_call_arrives_after_its_timeout(driver: ScenarioDriver) -> None:
-    """The leader has given up waiting for an answer, and in the same term made the Node's NNC anew."""
+    """The leader's call timed out, and in the same term it created the Node's NNC again."""
     cluster = driver.cluster
     await driver.join("a")
-    word = await driver.hold_node_gc("a")
+    call = await driver.hold_node_gc("a")
     cluster.register("a")
     driver.bind("a", 2)
     await driver.wait_until(lambda: driver.served("a") == 2, within=60)
-    word.release()
+    call.release()
     await driver.converge(30)
 
 
 async def the_leader_does_not_see_an_nnc(driver: ScenarioDriver) -> None:
-    """A machine has just joined, its Node is deleted and registered again, and the leader's cache long has no NNC."""
+    """A new machine's Node is deleted and registered again, while the leader's cache lacks its NNC."""
     cluster = driver.cluster
     await driver.run_for(2)
     cache = driver.hold(reads_of("nodenetworkconfigs", "controller"), limit=None, responses=True)
@@ -241,7 +241,7 @@ async def the_leader_does_not_see_an_nnc(driver: ScenarioDriver) -> None:
 
 
 async def the_leader_does_not_see_a_node(driver: ScenarioDriver) -> None:
-    """It is registered again under its NNC, which is made anew, and the leader's cache still has the Node of before."""
+    """It is registered again, its NNC is created again, and the leader's cache has the former Node."""
     cluster = driver.cluster
     await driver.join("a")
     await driver.serve_pods("a")
@@ -249,8 +249,8 @@ async def the_leader_does_not_see_a_node(driver: ScenarioDriver) -> None:
     cluster.delete_node("a")
     cluster.register("a")
     await driver.run_for(5)
-    before = cluster.written()
+    before = write_state(cluster)
     await driver.run_for(10)
-    check_quiet(before, cluster.written())
+    check_quiet(before, write_state(cluster))
     cache.release()
     await driver.converge(60)

@@ -1,4 +1,4 @@
-"""A network that delays, loses, repeats and cuts."""
+"""A network that delays, loses, duplicates and partitions."""
 
 import asyncio
 import random
@@ -8,23 +8,23 @@ from typing import Any
 import pytest
 
 from podpool.lab.sim.event_loop import VirtualLoop
-from podpool.lab.sim.machine import Process
-from podpool.lab.sim.network import Network, Road, Service, Weather
+from podpool.lab.sim.machine import SimProcess
+from podpool.lab.sim.network import NetworkConditions, SimNetwork, SimService, SimTransport
 from podpool.runtime.transport import Request, Response, Unreachable
 
-ASK = Request(method="GET", path="/")
+REQUEST = Request(method="GET", path="/")
 
 
-class World:
-    """A counting server, a client's road to it, and the network between."""
+class Fixture:
+    """A counting server, and a client with a transport to it."""
 
     def __init__(self, seed: int = 0) -> None:
         self.loop = VirtualLoop()
-        self.network = Network(self.loop, random.Random(seed))  # noqa: S311  a simulation
-        self.service = Service("server")
-        self.process = Process("server", self.loop)
+        self.network = SimNetwork(self.loop, random.Random(seed))  # noqa: S311  a simulation
+        self.service = SimService("server")
+        self.process = SimProcess("server", self.loop)
         self.service.serve(self.count, self.process)
-        self.road: Road = self.network.transport("client", self.service)
+        self.transport: SimTransport = self.network.transport("client", self.service)
         self.calls = 0
 
     async def count(self, _: Request) -> Response:
@@ -38,146 +38,150 @@ class World:
 
         return Response(200, stream=pieces())
 
-    def run(self, story: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401  whatever the story gives
-        return self.loop.run_until_complete(story())
+    def run(self, scenario: Callable[[], Awaitable[Any]]) -> Any:  # noqa: ANN401  the result of the scenario
+        return self.loop.run_until_complete(scenario())
 
 
-def test_an_answer_comes_in_order() -> None:
-    world = World()
+def test_a_response_arrives_in_order() -> None:
+    fixture = Fixture()
 
-    async def story() -> bytes:
-        return await (await world.road.send(ASK)).read()
+    async def scenario() -> bytes:
+        return await (await fixture.transport.send(REQUEST)).read()
 
-    assert b"1.0 1.1 1.2 " == world.run(story)
+    assert b"1.0 1.1 1.2 " == fixture.run(scenario)
 
 
-@pytest.mark.parametrize(("weather", "calls"), [(Weather(lost_before=1.0), 0), (Weather(lost_after=1.0), 1)])
-def test_a_sender_cannot_tell_a_lost_request_from_a_lost_answer(weather: Weather, calls: int) -> None:
-    world = World()
-    world.network.weather = weather
+@pytest.mark.parametrize(
+    ("conditions", "calls"), [(NetworkConditions(request_loss=1.0), 0), (NetworkConditions(response_loss=1.0), 1)]
+)
+def test_lost_requests_and_responses_raise_the_same_error(conditions: NetworkConditions, calls: int) -> None:
+    fixture = Fixture()
+    fixture.network.conditions = conditions
     with pytest.raises(Unreachable):
-        world.run(lambda: world.road.send(ASK))
-    assert calls == world.calls
+        fixture.run(lambda: fixture.transport.send(REQUEST))
+    assert calls == fixture.calls
 
 
-def test_a_repeated_message_arrives_twice() -> None:
-    world = World()
-    world.network.weather = Weather(repeated=1.0)
+def test_a_duplicated_request_arrives_twice() -> None:
+    fixture = Fixture()
+    fixture.network.conditions = NetworkConditions(duplication=1.0)
 
-    async def story() -> None:
-        await (await world.road.send(ASK)).read()
+    async def scenario() -> None:
+        await (await fixture.transport.send(REQUEST)).read()
 
-    world.run(story)
-    assert 2 == world.calls
+    fixture.run(scenario)
+    assert 2 == fixture.calls
 
 
-def test_what_was_sent_arrives_though_its_sender_is_dead() -> None:
-    """A patch that lands after the agent that sent it was killed and has come back."""
-    world = World()
-    world.network.weather = Weather(delay=10.0)
-    client = Process("client", world.loop)
+def test_a_request_arrives_after_its_sender_was_killed() -> None:
+    """As a patch that lands after its agent was killed and restarted."""
+    fixture = Fixture()
+    fixture.network.conditions = NetworkConditions(delay=10.0)
+    client = SimProcess("client", fixture.loop)
 
-    async def story() -> None:
-        client.spawn(world.road.send(ASK))
+    async def scenario() -> None:
+        client.spawn(fixture.transport.send(REQUEST))
         await asyncio.sleep(0)
         client.kill()
         await asyncio.sleep(100)
 
-    world.run(story)
-    assert 1 == world.calls
+    fixture.run(scenario)
+    assert 1 == fixture.calls
 
 
-def test_a_server_that_dies_breaks_its_connections() -> None:
-    world = World()
+def test_a_killed_server_breaks_its_connections() -> None:
+    fixture = Fixture()
 
-    async def story() -> None:
-        answer = await world.road.send(ASK)
+    async def scenario() -> None:
+        answer = await fixture.transport.send(REQUEST)
         await anext(aiter(answer.stream))
-        world.loop.call_later(0.5, world.process.kill)
-        with pytest.raises(Unreachable, match="it died"):
+        fixture.loop.call_later(0.5, fixture.process.kill)
+        with pytest.raises(Unreachable, match="connection reset"):
             await answer.read()
-        with pytest.raises(Unreachable, match="nobody listens"):
-            await world.road.send(ASK)
+        with pytest.raises(Unreachable, match="connection refused"):
+            await fixture.transport.send(REQUEST)
 
-    world.run(story)
+    fixture.run(scenario)
 
 
-def test_who_follows_a_server_that_died_does_not_go_on_with_its_answers() -> None:
-    world = World()
+def test_a_restarted_server_does_not_continue_former_responses() -> None:
+    fixture = Fixture()
 
-    async def story() -> None:
-        hold = world.network.hold(lambda message: message.target == "server", answers=True)
-        sending = asyncio.ensure_future(world.road.send(ASK))
+    async def scenario() -> None:
+        hold = fixture.network.hold(lambda message: message.target == "server", responses=True)
+        sending = asyncio.ensure_future(fixture.transport.send(REQUEST))
         await asyncio.sleep(1)
-        world.process.kill()
-        world.service.serve(world.count, Process("server", world.loop))
-        hold.let_go()
-        with pytest.raises(Unreachable, match="it died"):
+        fixture.process.kill()
+        fixture.service.serve(fixture.count, SimProcess("server", fixture.loop))
+        hold.release()
+        with pytest.raises(Unreachable, match="connection reset"):
             await (await sending).read()
 
-    world.run(story)
+    fixture.run(scenario)
 
 
-def test_a_partition_is_silence_until_it_is_mended() -> None:
-    world = World()
+def test_requests_hang_during_a_partition() -> None:
+    fixture = Fixture()
 
-    async def story() -> tuple[bool, int]:
-        world.network.cut("server", "client")
-        sending = asyncio.ensure_future(world.road.send(ASK))
+    async def scenario() -> tuple[bool, int]:
+        fixture.network.partition("server", "client")
+        sending = asyncio.ensure_future(fixture.transport.send(REQUEST))
         await asyncio.sleep(1000)
-        silent = not sending.done() and world.calls == 0
-        world.network.mend("client", "server")
+        silent = not sending.done() and fixture.calls == 0
+        fixture.network.heal("client", "server")
         return silent, (await sending).status
 
-    assert (True, 200) == world.run(story)
+    assert (True, 200) == fixture.run(scenario)
 
 
-def test_a_message_that_is_held_back_arrives_when_it_is_let_go() -> None:
-    world = World()
+def test_a_held_request_arrives_after_its_release() -> None:
+    fixture = Fixture()
 
-    async def story() -> tuple[int, int, bytes]:
-        hold = world.network.hold(lambda message: message.source == "client")
-        first = asyncio.ensure_future(world.road.send(ASK))
+    async def scenario() -> tuple[int, int, bytes]:
+        hold = fixture.network.hold(lambda message: message.source == "client")
+        first = asyncio.ensure_future(fixture.transport.send(REQUEST))
         await asyncio.sleep(1)
-        second = await world.road.send(ASK)
-        before = world.calls
-        hold.let_go()
-        return before, len(hold.caught), await (await first).read() + await second.read()
+        second = await fixture.transport.send(REQUEST)
+        before = fixture.calls
+        hold.release()
+        return before, len(hold.messages), await (await first).read() + await second.read()
 
-    assert (1, 1, b"2.0 2.1 2.2 1.0 1.1 1.2 ") == world.run(story)
+    assert (1, 1, b"2.0 2.1 2.2 1.0 1.1 1.2 ") == fixture.run(scenario)
 
 
-def test_an_answer_that_is_held_back_was_given() -> None:
-    world = World()
+def test_a_held_response_has_been_sent() -> None:
+    fixture = Fixture()
 
-    async def story() -> tuple[int, bool]:
-        world.network.hold(lambda message: message.target == "server", most=None, answers=True)
-        sending = asyncio.ensure_future(world.road.send(ASK))
+    async def scenario() -> tuple[int, bool]:
+        fixture.network.hold(lambda message: message.target == "server", limit=None, responses=True)
+        sending = asyncio.ensure_future(fixture.transport.send(REQUEST))
         await asyncio.sleep(1000)
-        return world.calls, sending.done()
+        return fixture.calls, sending.done()
 
-    assert (1, False) == world.run(story)
+    assert (1, False) == fixture.run(scenario)
 
 
 def test_the_same_seed_gives_the_same_history() -> None:
     def history(seed: int) -> list[tuple[float, int, bool]]:
-        world = World(seed)
-        world.network.weather = Weather(delay=1.0, slow=0.2, lost_before=0.2, lost_after=0.2, repeated=0.2)
-        told: list[tuple[float, int, bool]] = []
+        fixture = Fixture(seed)
+        fixture.network.conditions = NetworkConditions(
+            delay=1.0, slow=0.2, request_loss=0.2, response_loss=0.2, duplication=0.2
+        )
+        results: list[tuple[float, int, bool]] = []
 
         async def caller() -> None:
             for _ in range(30):
                 try:
-                    await (await world.road.send(ASK)).read()
-                    told.append((world.loop.time(), world.calls, True))
+                    await (await fixture.transport.send(REQUEST)).read()
+                    results.append((fixture.loop.time(), fixture.calls, True))
                 except Unreachable:
-                    told.append((world.loop.time(), world.calls, False))
+                    results.append((fixture.loop.time(), fixture.calls, False))
 
-        async def story() -> None:
+        async def scenario() -> None:
             await asyncio.gather(caller(), caller(), caller())
 
-        world.run(story)
-        return told
+        fixture.run(scenario)
+        return results
 
     assert history(7) == history(7)
     assert history(7) != history(8)

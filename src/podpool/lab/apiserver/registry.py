@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from podpool.api.meta import Kind
 from podpool.lab.apiserver.schema_validation import Schema
 from podpool.lab.apiserver.status_errors import path_not_found
 
@@ -175,6 +176,10 @@ class ResourceRegistry:
             return self._resources[group, version, plural]
         except KeyError:
             raise path_not_found() from None
+
+    def of(self, kind: Kind[Any]) -> ApiResource:
+        """Return the resource of a kind of the client side."""
+        return self.find(kind.group, kind.version, kind.plural)
 
     def __iter__(self) -> Iterator[ApiResource]:
         """Iterate over all resources by group, each group's preferred version first."""

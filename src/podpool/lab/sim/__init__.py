@@ -1,5 +1,4 @@
-"""The world in one process: the same controller, agents and ledger on a virtual clock, with faults.
+"""Simulator: the unmodified controller, agents and ledger in one process on a virtual clock, with injected faults.
 
-What must hold: the same seed gives the same history, byte for byte. No real time, thread, socket or unordered set
-decides anything here.
+The same seed gives the same history, byte for byte: no real time, thread, socket or unordered set decides anything.
 """

@@ -1,22 +1,23 @@
-"""A cluster, its ledger and its machines, with every part's own code, in one process on virtual time.
+"""A cluster with its ledger and machines: every component's own code, in one process on virtual time.
 
-Whatever happens in it is decided by the seed: each process draws from randomness of its own, so that a fault in one
-does not shift the dice of another. A second cluster on the same ledger is a cluster beside the first: it has an API
-server, controllers and machines of its own, and shares the rest.
+The seed decides everything that happens. Each process draws from its own random stream, so that a fault in one does not
+change the numbers of another. The names of the streams are part of what a seed means: a renamed stream changes every
+history. A second cluster on the same ledger has its own API server, controllers and machines, and shares the rest.
 """
 
 import asyncio
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.underlay import HostAgent
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
-from podpool.controller.controller import LEASE, Controller
+from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
@@ -24,112 +25,117 @@ from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import BUILTIN, CRDS, PODS
 from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
 from podpool.lab.sim import nads
-from podpool.lab.sim.api_errors import ApiErrorInjector
 from podpool.lab.sim.event_loop import VirtualLoop
-from podpool.lab.sim.interceptor import AgentInterceptor
-from podpool.lab.sim.kubelet import Kubelet, PodNetworks, PodStatusReporter, AgentSocket
+from podpool.lab.sim.interceptor import AgentInterceptor, ApiErrorInjector
+from podpool.lab.sim.kubelet import AgentSocket, PodNetworks, PodStatusReporter, SimKubelet
 from podpool.lab.sim.ledger_host import SUBNET, LedgerHost
-from podpool.lab.sim.machine import Machine, MachineClock, MachineDisk, Process
-from podpool.lab.sim.network import Network, Service
-from podpool.lab.sim.oracle import Oracle, Violation
-from podpool.lab.sim.scenario import SimConfig
-from podpool.lab.sim.underlay import Underlay
+from podpool.lab.sim.machine import MachineClock, MachineDisk, SimMachine, SimProcess
+from podpool.lab.sim.network import SimNetwork, SimService
+from podpool.lab.sim.oracle import AddressOracle, Violation
+from podpool.lab.sim.profiles import SimConfig
+from podpool.lab.sim.underlay import SimUnderlay
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import NetworkContainerRecord
 
-SEGMENT = 1500
-"""Bytes of an agent's journal after which it is made short: many times in a history."""
+SEGMENT_BYTES = 1500
+"""The size at which an agent compacts its journal: small, so that it happens often in a run."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
 
 
-_definitions = cache(crd_manifests)
+_crd_manifests = cache(crd_manifests)
 
 
-class Host:
-    """One machine of the cluster, with what runs on it."""
+class SimHost:
+    """One machine of the cluster, and what runs on it."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: SimMachine) -> None:
         self.machine = machine
         self.socket = AgentSocket()
-        self.deletes = MachineDisk()
+        self.deferred_deletes = MachineDisk()
         self.agent: Agent | None = None
-        self.agent_process: Process | None = None
-        self.kubelet: Kubelet | None = None
+        self.agent_process: SimProcess | None = None
+        self.kubelet: SimKubelet | None = None
         self.reads: dict[str, float] = {}
-        """When the reads were sent that told an agent of this boot last what it is, by what was read."""
-        self.stranded: dict[str, str] | None = None
-        """The Pods of a kubelet that hears nothing any more."""
+        """When the last answered confirming reads of this boot were sent, by resource."""
+        self.isolated_pods: dict[str, str] | None = None
+        """The Pods of a kubelet that is cut off; None while it is connected."""
 
 
 class SimCluster:
-    """All of it. Parts are started, killed and changed by name."""
+    """The components of a cluster, which are started, killed and changed by name."""
 
-    def __init__(self, seed: int, shape: SimConfig | None = None, *, beside: "SimCluster | None" = None, name: str = "") -> None:
+    def __init__(
+        self, seed: int, config: SimConfig | None = None, *, first: "SimCluster | None" = None, name: str = ""
+    ) -> None:
         self.seed = seed
-        self.shape = shape or SimConfig()
+        self.config = config or SimConfig()
         self.name = name
-        """Of a second cluster: what the names of its parts begin with."""
-        self.loop: VirtualLoop = beside.loop if beside else VirtualLoop()
-        self.network: Network = beside.network if beside else Network(self.loop, self.dice("network"))
-        self.oracle: Oracle = beside.oracle if beside else Oracle(self.loop, settings=self.shape.settings)
+        """The prefix of this cluster's names; empty for the first cluster."""
+        self.loop: VirtualLoop = first.loop if first else VirtualLoop()
+        self.network: SimNetwork = first.network if first else SimNetwork(self.loop, self.rng("network"))
+        self.oracle: AddressOracle = first.oracle if first else AddressOracle(self.loop, settings=self.config.settings)
         self.clock = MachineClock(self.loop)
         self.ledger_host: LedgerHost = (
-            beside.ledger_host if beside else LedgerHost(self.network, self.shape, clock=self.clock, dice=self.dice)
+            first.ledger_host if first else LedgerHost(self.network, self.config, clock=self.clock, rng=self.rng)
         )
-        self.store = ObjectStore(clock=self.clock, rng=self.dice("uids"))
-        self.api = Service(f"{name}api")
-        self.underlay = Service(f"{name}underlay")
-        self.underlay = Underlay(self.loop, self.dice("fabric")) if self.shape.underlay else None
-        self.hosts: dict[str, Host] = {}
-        self.controllers: dict[str, Process] = {}
-        self.looks: list[Callable[[], None]] = []
-        """Who looks at the cluster now and then."""
-        self.losing_power: list[Callable[[str], None]] = []
-        """Whom to tell that a machine is about to lose power."""
+        self.store = ObjectStore(clock=self.clock, rng=self.rng("uids"))
+        self.api = SimService(f"{name}api")
+        self.underlay_service = SimService(f"{name}underlay")
+        self.underlay = SimUnderlay(self.loop, self.rng("fabric")) if self.config.underlay else None
+        self.hosts: dict[str, SimHost] = {}
+        self.controllers: dict[str, SimProcess] = {}
+        self.checks: list[Callable[[], None]] = []
+        """Called periodically."""
+        self.on_power_loss: list[Callable[[str], None]] = []
+        """Called before a machine loses power."""
         self.restores = 0
-        """How often the API server went back to an older copy,"""
+        """How often the API server was restored from a copy."""
         self.restored_at = -math.inf
-        """and when it last did."""
-        self._beside = beside
-        self._starts = 0
+        self._is_first = first is None
+        self._streams = 0
 
-    def dice(self, name: str) -> random.Random:
-        """Make the randomness of one part."""
-        return random.Random(f"{self.seed}/{self.name}{name}")  # noqa: S311  a simulation
+    def rng(self, stream: str) -> random.Random:
+        """Return the random stream of a component."""
+        return random.Random(f"{self.seed}/{self.name}{stream}")  # noqa: S311  a simulation
 
-    # The parts that are always there
+    def _new_rng(self, stream: str) -> random.Random:
+        """Return the random stream of a new instance of a component."""
+        self._streams += 1
+        return self.rng(f"{stream}/{self._streams}")
 
-    async def begin(self) -> None:
+    # control plane
+
+    async def start(self) -> None:
         """Start the API server, the ledger with its subnet, and the controllers."""
-        for manifest in _definitions():
+        for manifest in _crd_manifests():
             self.store.create(CRDS, manifest)
-        if self.shape.slices:
-            nads.define(self.store, self.shape)
+        if self.config.slices:
+            nads.create_all(self.store, self.config)
         self.start_api()
         if self.underlay:
-            self.store.on_write.append(self.underlay.see)
-            self.underlay.serve(self.underlay.handle, self._process(self.underlay.name))
-        if self._beside is None:
+            self.store.on_write.append(self.underlay.on_write)
+            self.underlay_service.serve(self.underlay.handle, SimProcess(self.underlay_service.name, self.loop))
+        if self._is_first:
             await self.ledger_host.start()
-            self.loop.create_task(self.ledger_host.run())
-        for number in range(self.shape.controllers):
+            self.loop.create_task(self.ledger_host.run_operator())
+        for number in range(self.config.controllers):
             self.start_controller(f"{self.name}controller-{number}")
 
     def start_api(self) -> None:
-        """Start the API server on what it has stored."""
-        process = self._process(self.api.name)
-        self.refusing = ApiErrorInjector(ResourceHandler(self.store), self._fresh_dice("refusals"))
-        self.api.serve(self.refusing, process)
+        """Start the API server on its stored objects."""
+        process = SimProcess(self.api.name, self.loop)
+        self.api_errors = ApiErrorInjector(ResourceHandler(self.store), self._new_rng("refusals"))
+        self.api.serve(self.api_errors, process)
         process.spawn(run_garbage_collector(self.store))
 
-    def restore_api(self, copy: StoreSnapshot) -> None:
+    def restore_api(self, snapshot: StoreSnapshot) -> None:
         """Start the API server on an older copy of its objects.
 
-        Kubelets whose Node is not in it register again, and whoever removed a machine deletes its Node and Pods again.
+        Kubelets whose Node is not in it register again, and the Nodes and Pods of removed machines are deleted again.
         """
         if self.api.process:
             self.api.process.kill()
-        self.store.restore(copy)
+        self.store.restore(snapshot)
         self.restores, self.restored_at = self.restores + 1, self.loop.time()
         self.start_api()
         for name in self.hosts:
@@ -141,85 +147,86 @@ class SimCluster:
             self.delete_node(name)
 
     def start_controller(self, name: str) -> None:
-        """Start one of the controllers; each has a replica of the ledger that it calls."""
+        """Start a controller; each calls one replica of the ledger."""
         replicas = self.ledger_host.replicas
-        process, ledger = self._process(name), replicas[[*self.controllers, name].index(name) % len(replicas)]
+        ledger = replicas[[*self.controllers, name].index(name) % len(replicas)]
+        process = SimProcess(name, self.loop)
         controller = Controller(
             KubeClient(self.network.transport(name, self.api)),
-            None if self.shape.slices else LedgerClient(self.network.transport(name, ledger)),
+            None if self.config.slices else LedgerClient(self.network.transport(name, ledger)),
             settings=ControllerSettings(
                 subnet=SUBNET,
-                common=self.shape.settings,
-                scarcity=self.shape.scarcity,
-                pod_history=self.shape.pod_history,
-                election=self.shape.election,
+                common=self.config.settings,
+                scarcity=self.config.scarcity,
+                pod_history=self.config.pod_history,
+                election=self.config.election,
             ),
             clock=self.clock,
-            rng=self._fresh_dice(name),
+            rng=self._new_rng(name),
         )
         self.controllers[name] = process
         process.spawn(controller.run())
 
-    # Machines
+    # machines
 
     def add_host(self, name: str) -> None:
-        """Let a new machine join under a name."""
-        host = Host(Machine(name, self.loop, self.dice(f"{name}/{self._starts}")))
-        self.hosts[name] = host
+        """Add a new machine under a name."""
+        self.hosts[name] = SimHost(SimMachine(name, self.loop, self.rng(f"{name}/{self._streams}")))
         self.boot(name)
 
     def boot(self, name: str) -> None:
-        """Start what runs on a machine that has just got power."""
+        """Start kubelet and agent of a machine that has just got power."""
         host = self.hosts[name]
         host.reads = {}
         self.register(name)
-        host.kubelet = Kubelet(
+        host.kubelet = SimKubelet(
             host.machine,
             host.socket,
             self.oracle,
-            host.deletes,
-            rng=self._fresh_dice(f"{name}/kubelet"),
-            bound=lambda: self.pods_on(name) if host.stranded is None else host.stranded,
+            host.deferred_deletes,
+            rng=self._new_rng(f"{name}/kubelet"),
+            bound_pods=lambda: self.pods_on(name) if host.isolated_pods is None else host.isolated_pods,
             networks=self._pod_networks(),
         )
         host.kubelet.start()
         self.start_agent(name)
 
     def _pod_networks(self) -> PodNetworks:
-        if self.shape.slices:
-            return nads.MultusNetworks(self.store, self.shape)
-        return PodStatusReporter(self.store) if self.shape.shown else PodNetworks()
+        if self.config.slices:
+            return nads.MultusNetworks(self.store, self.config)
+        return PodStatusReporter(self.store) if self.config.pod_status_ips else PodNetworks()
 
     def reboot(self, name: str) -> None:
-        """Cut a machine's power and give it back: the Node stays, the boot id is new."""
-        for tell in self.losing_power:
-            tell(name)
-        self.oracle.end_machine(name)
+        """Cut a machine's power and restore it: the Node stays, the boot ID is new."""
+        for callback in self.on_power_loss:
+            callback(name)
+        self.oracle.release_machine(name)
         self.hosts[name].machine.reboot()
-        self.hosts[name].deletes = MachineDisk()  # on a tmpfs
+        self.hosts[name].deferred_deletes = MachineDisk()  # on a tmpfs
         self.boot(name)
 
     def start_agent(self, name: str) -> None:
-        """Start a machine's agent on what it has written."""
+        """Start a machine's agent on the files of its predecessor."""
         host = self.hosts[name]
         process = host.machine.start("agent")
-        road = self.network.transport(name, self.api)
+        transport = self.network.transport(name, self.api)
+        underlay = HostAgent(self.network.transport(name, self.underlay_service)) if self.underlay else None
         deps = AgentDeps(
             node=name,
             boot_id=host.machine.boot_id,
-            kube=KubeClient(AgentInterceptor(road, machine=name, report=self._report, reads=host.reads)),
+            kube=KubeClient(AgentInterceptor(transport, machine=name, report=self.report, reads=host.reads)),
             disk=host.machine.disk,
             clock=host.machine.clock,
-            rng=self._fresh_dice(f"{name}/agent"),
-            settings=self.shape.settings,
-            deferred_deletes=host.deletes,
-            underlay=HostAgent(self.network.transport(name, self.underlay)) if self.underlay else None,
+            rng=self._new_rng(f"{name}/agent"),
+            settings=self.config.settings,
+            deferred_deletes=host.deferred_deletes,
+            underlay=underlay,
         )
         options = AgentOptions(
             nodes=max(len(self.hosts), 1),
-            whereabouts_namespace="kube-system" if self.shape.slices else "",
+            whereabouts_namespace="kube-system" if self.config.slices else "",
             third_party_plugins=False,
-            segment_bytes=SEGMENT,
+            segment_bytes=SEGMENT_BYTES,
         )
         agent = Agent(deps, options)
         host.agent, host.agent_process = agent, process
@@ -233,24 +240,24 @@ class SimCluster:
             process.kill()
 
     def remove_host(self, name: str) -> None:
-        """Let a machine leave for good, and its Node with it, whose deletion says that its Pods have stopped."""
+        """Remove a machine for good, and delete its Node, which asserts that its Pods have stopped."""
         host = self.hosts.pop(name, None)
         if host is None:
             return
         for process in host.machine.processes:
             process.kill()
-        self.oracle.end_machine(name)
+        self.oracle.release_machine(name)
         for pod in self.pods_on(name).values():
             self.delete_pod(pod)
         self.delete_node(name)
 
-    def strand(self, name: str) -> None:
-        """Cut a machine off, its kubelet too: its Pods run on, whatever is said of them."""
-        self.hosts[name].stranded = self.pods_on(name)
+    def isolate(self, name: str) -> None:
+        """Cut off a machine and its kubelet: its Pods run on, whatever happens to their objects."""
+        self.hosts[name].isolated_pods = self.pods_on(name)
         self.network.partition(name, "api")
 
     def register(self, name: str) -> None:
-        """Have a machine's kubelet register its Node, or report its new boot."""
+        """Create a machine's Node, or report its new boot ID, as its kubelet does."""
         status = {"nodeInfo": {"bootID": self.hosts[name].machine.boot_id}}
         if name in self.nodes():
             self.store.update(NODES, name, lambda node: {**node, "status": status}, subresource="status")
@@ -262,18 +269,22 @@ class SimCluster:
         if name in self.nodes():
             self.store.delete(NODES, name)
 
+    def nodes(self) -> Mapping[str, Any]:
+        """Return the Node objects by name."""
+        return self.store.objects("", "nodes")
+
     # Pods
 
     def bind(self, name: str) -> str:
-        """Schedule a new Pod to a node; gives its key."""
-        self._starts += 1
-        pod = f"{self.name}pod-{self._starts}"
-        made = self.store.create(
+        """Create a Pod that is bound to a node, and return its key."""
+        self._streams += 1
+        pod = f"{self.name}pod-{self._streams}"
+        created = self.store.create(
             PODS,
             {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}},
             namespace="default",
         )
-        return f"default/{made['metadata']['name']}"
+        return f"default/{created['metadata']['name']}"
 
     def delete_pod(self, key: str) -> None:
         """Delete a Pod at once, as `--force` does."""
@@ -281,7 +292,7 @@ class SimCluster:
             self.store.delete(PODS, key, grace=0)
 
     def pods_on(self, name: str) -> dict[str, str]:
-        """List the Pods that should run on a node: their keys by UID."""
+        """Return the Pods that should run on a node: their keys by UID."""
         pods = self.store.objects("", "pods").items()
         return {
             pod["metadata"]["uid"]: key
@@ -289,123 +300,61 @@ class SimCluster:
             if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
         }
 
-    def waiting_on(self, name: str) -> list[str]:
-        """List the Pods of a machine that should run and do not."""
+    def waiting_pods(self, name: str) -> list[str]:
+        """Return the Pods of a machine that should run and do not."""
         kubelet = self.hosts[name].kubelet if name in self.hosts else None
         return kubelet.waiting() if kubelet else []
 
-    def nodes(self) -> Mapping[str, Any]:
-        """List the Node objects by name."""
-        return self.store.objects("", "nodes")
+    # state of NNCs, ledger and subnet, without the network and without delay
 
-    def configs(self) -> Mapping[str, Any]:
-        """List the NNCs by node name."""
-        found = self.store.objects("acn.azure.com", "nodenetworkconfigs")
-        return {key.rpartition("/")[2]: config for key, config in found.items()}
+    def nncs(self) -> Mapping[str, Any]:
+        """Return the NNCs by node name."""
+        found = self.store.objects(NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.plural)
+        return {key.rpartition("/")[2]: nnc for key, nnc in found.items()}
 
-    # What the books say, looked at from outside: no network, no time
-
-    def records(self) -> dict[str, list[NetworkContainerRecord]]:
-        """List the cluster's containers that are not closed, by the name of their node."""
+    def nc_records(self) -> dict[str, list[NetworkContainerRecord]]:
+        """Return the ledger's open network containers of this cluster by node name."""
         return self.ledger_host.records(self.store.objects("", "namespaces")["kube-system"]["metadata"]["uid"])
 
     def owners(self) -> dict[str, str]:
-        """List which node has which address."""
-        found = [record for records in self.records().values() for record in records]
+        """Return the node of each granted address."""
+        found = [record for records in self.nc_records().values() for record in records]
         return {grant.address: record.node for record in found for grant in record.state.grants}
 
     def batch(self) -> int:
-        """Tell the batch in force in this cluster."""
-        scaler = self._shown_subnet().get("status", {}).get("scaler", {})
+        """Return the batch in force in this cluster."""
+        scaler = self._cluster_subnet().get("status", {}).get("scaler", {})
         return int(scaler.get("batch") or self.ledger_host.subnet().scaler.batch)
 
-    def is_pinned(self) -> bool:
-        """Tell whether somebody insists on a batch and buffer in this cluster."""
-        return bool(self._shown_subnet().get("spec", {}).get("scaler"))
+    def has_scaler_override(self) -> bool:
+        """Return whether a person has set batch and buffer in this cluster."""
+        return bool(self._cluster_subnet().get("spec", {}).get("scaler"))
 
-    def _shown_subnet(self) -> Any:  # noqa: ANN401  JSON
-        return self.store.objects("acn.azure.com", "clustersubnets").get(f"kube-system/{SUBNET.name}", {})
+    def _cluster_subnet(self) -> Any:  # noqa: ANN401  JSON
+        found = self.store.objects(CLUSTER_SUBNETS.group, CLUSTER_SUBNETS.plural)
+        return found.get(f"kube-system/{SUBNET.name}", {})
 
-    def written(self) -> dict[str, str]:
-        """Tell the version of everything in cluster and ledger, and who asked the API server how often for a change.
+    # time and checks
 
-        But for the leader's Lease, and the counts of Events, which are written minutes later. Where Pods try in vain to
-        get addresses of all their networks, IPPools show it. Calls to the ledger do not count: some only compare.
-        """
-        trying = self.shape.networks > 1 and any(map(self.waiting_on, self.hosts))
-        objects = {
-            f"{self.name}{served.plural} {key}": "" if served.plural == "events" else obj["metadata"]["resourceVersion"]
-            for served, key, obj in self.store.everything()
-            if not (trying and served.plural == "ippools") and key != f"kube-system/{LEASE}"
-        }
-        apart = ("/events/", f"/leases/{LEASE}", *(("/ippools",) if trying else ()))
-        asked = {
-            f"what {source} asked for, {what}": str(count)
-            for (source, target, what), count in self.network.writes.items()
-            if target == self.api.name and not any(each in what for each in apart)
-        }
-        return {**objects, **asked, "the books": str(self.ledger_host.subnet().revision)}
-
-    # Helpers
-
-    def edit_request(self, name: str, requested: int, *, names: Sequence[str] | None = None) -> None:
-        """Have somebody edit a node's request by hand, perhaps with names that are to be released."""
-        key = f"kube-system/{name}"
-        served = self.store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
-        spec = {"requestedIPCount": requested} | ({} if names is None else {"ipsNotInUse": list(names)})
-        if key in self.store.objects("acn.azure.com", "nodenetworkconfigs"):
-            self.store.update(served, key, lambda config: {**config, "spec": {**config["spec"], **spec}})
-
-    def edit_scaler(self, scaler: Mapping[str, float]) -> None:
-        """Have somebody insist on a batch and buffer for this cluster, or, with nothing, no longer."""
-        served = self.store.registry.find("acn.azure.com", "v1alpha1", "clustersubnets")
-        if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", "clustersubnets"):
-            self.store.update(served, key, lambda subnet: {**subnet, "spec": {"scaler": dict(scaler)}})
-
-    def meddle(self, name: str, change: Callable[[Any], Any], *, sub: str | None = None) -> None:
-        """Have somebody change a node's NNC by hand, or delete it, when there is nothing left of it."""
-        key = f"kube-system/{name}"
-        served = self.store.registry.find("acn.azure.com", "v1alpha", "nodenetworkconfigs")
-        config = self.store.objects("acn.azure.com", "nodenetworkconfigs").get(key)
-        if config is None:
-            return
-        if change(config) is None:
-            self.store.delete(served, key)
-        else:
-            self.store.update(served, key, change, subresource=sub)
-
-    def delete_subnet(self) -> None:
-        """Have somebody delete the ClusterSubnet and the ClusterSubnetState."""
-        for plural in ("clustersubnets", "clustersubnetstates"):
-            if (key := f"kube-system/{SUBNET.name}") in self.store.objects("acn.azure.com", plural):
-                self.store.delete(self.store.registry.find("acn.azure.com", "v1alpha1", plural), key)
-
-    async def pass_time(self, seconds: float) -> None:
-        """Let time pass, and raise what went wrong meanwhile."""
+    async def run_for(self, seconds: float) -> None:
+        """Let time pass, then run the checks."""
         await asyncio.sleep(seconds)
-        self.look()
+        self.check()
 
-    def look(self) -> None:
-        """Look at everything, and raise what is wrong."""
+    def check(self) -> None:
+        """Run the checks, and raise what is wrong."""
         self.raise_failures()
-        for look in self.looks:
-            look()
+        for check in self.checks:
+            check()
 
     def raise_failures(self) -> None:
-        """Raise what failed where nobody awaited it."""
+        """Raise exceptions that no code awaited."""
         for failure in self.loop.failures:
             error = failure.get("exception")
             if isinstance(error, BaseException):
                 raise error
             raise RuntimeError(failure.get("message"))
 
-    def _report(self, violation: Violation) -> None:
-        """Take note of something wrong that was seen on the way: it is raised at the next look."""
+    def report(self, violation: Violation) -> None:
+        """Record a violation that is found inside a callback: the next check raises it."""
         self.loop.call_exception_handler({"message": str(violation), "exception": violation})
-
-    def _process(self, name: str) -> Process:
-        return Process(name, self.loop)
-
-    def _fresh_dice(self, name: str) -> random.Random:
-        self._starts += 1
-        return self.dice(f"{name}/{self._starts}")

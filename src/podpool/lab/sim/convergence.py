@@ -1,118 +1,144 @@
-"""What must be true when all is well again: nothing is leaked, everybody agrees and is served, nobody writes.
+"""What must hold after the faults: nothing leaked, all components agree, all Pods are served, nothing is written.
 
-Looked at from outside, after the faults. What is free is read at that moment: a rest ends without anybody's doing.
+Checked from outside. Free addresses are read at that moment: a cooldown ends without a write.
 """
 
 from collections.abc import Mapping
 
+from podpool.controller.controller import LEASE
+from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.oracle import Violation
-from podpool.lab.sim.world import Host, World
-from podpool.ledger.messages import ContainerRecord
+from podpool.ledger.messages import NetworkContainerRecord
 
-Records = Mapping[str, list[ContainerRecord]]
-"""Containers by the name of their node."""
-
-
-def check_settled(world: World) -> None:
-    """Look at a world that has had time without faults."""
-    records = world.records()
-    _thawed(world)
-    _one_container_each(world, records)
-    _one_config_each(world)
-    _agreed(world, records)
-    _counted(world)
-    _served(world)
-    _aligned(world, records)
+NCRecords = Mapping[str, list[NetworkContainerRecord]]
+"""Network containers by node name."""
 
 
-def _thawed(world: World) -> None:
-    if world.office.subnet().frozen:
-        raise Violation("nothing frozen", f"subnet {world.office.subnet().subnet} grants nothing, and nobody knows why")
+def check_converged(cluster: SimCluster) -> None:
+    """Check a cluster after some time without faults."""
+    records = cluster.nc_records()
+    _check_not_frozen(cluster)
+    _check_one_nc_each(cluster, records)
+    _check_nnc_nodes(cluster)
+    _check_agreement(cluster, records)
+    _check_ledger_counts(cluster)
+    _check_served(cluster)
+    _check_aligned(cluster, records)
 
 
-def _one_container_each(world: World, records: Records) -> None:
-    for name in sorted({*records, *world.nodes()}):
+def _check_not_frozen(cluster: SimCluster) -> None:
+    subnet = cluster.ledger_host.subnet()
+    if subnet.frozen:
+        raise Violation("not frozen", f"subnet {subnet.subnet} still grants nothing")
+
+
+def _check_one_nc_each(cluster: SimCluster, records: NCRecords) -> None:
+    for name in sorted({*records, *cluster.nodes()}):
         found = len(records.get(name, []))
-        wanted = 1 if name in world.nodes() else 0
-        if found != wanted:
-            raise Violation("nothing leaked", f"the ledger has {found} containers for {name}, not {wanted}")
+        expected = 1 if name in cluster.nodes() else 0
+        if found != expected:
+            raise Violation("no leaks", f"the ledger has {found} network containers for {name}, expected {expected}")
 
 
-def _one_config_each(world: World) -> None:
-    for name in world.configs():
-        if name not in world.nodes():
-            raise Violation("nothing leaked", f"there is an NNC of {name}, and no Node")
+def _check_nnc_nodes(cluster: SimCluster) -> None:
+    for name in cluster.nncs():
+        if name not in cluster.nodes():
+            raise Violation("no leaks", f"NNC {name} exists without a Node")
 
 
-def _agreed(world: World, records: Records) -> None:
-    """Ledger, NNC and agent have the same grants, the agent may give them, and knows who has which."""
-    for name in world.nodes():
-        books = sorted(grant.id for grant in records[name][0].state.grants)
-        containers = world.configs().get(name, {}).get("status", {}).get("networkContainers", [])
-        shown = sorted(grant["name"] for each in containers for grant in each.get("ipAssignments", []))
-        host = world.hosts[name]
-        held = _listed(host)
-        if not books == shown == held:
-            story = f"{name}: ledger {len(books)}, NNC {len(shown)}, agent {len(held)} grants are not the same"
-            raise Violation("agreement", story)
+def _check_agreement(cluster: SimCluster, records: NCRecords) -> None:
+    """Ledger, NNC and agent have the same grants, no agent is fenced, and each knows its assignments."""
+    for name in cluster.nodes():
+        in_ledger = sorted(grant.id for grant in records[name][0].state.grants)
+        ncs = cluster.nncs().get(name, {}).get("status", {}).get("networkContainers", [])
+        in_nnc = sorted(grant["name"] for each in ncs for grant in each.get("ipAssignments", []))
+        host = cluster.hosts[name]
+        in_agent = _agent_grants(host)
+        if not in_ledger == in_nnc == in_agent:
+            detail = f"{name}: ledger {len(in_ledger)}, NNC {len(in_nnc)}, agent {len(in_agent)} grants differ"
+            raise Violation("agreement", detail)
         if host.agent is None or host.agent.fenced:
             raise Violation("agreement", f"{name}: its agent is fenced")
-        _remembered(world, name)
+        _check_assignments(cluster, name)
 
 
-def _listed(host: Host) -> list[str]:
-    containers = host.agent.pool.containers if host.agent else ()
-    return sorted(grant.name for each in containers for grant in each.ip_assignments)
+def _agent_grants(host: SimHost) -> list[str]:
+    ncs = host.agent.pool.ncs if host.agent else ()
+    return sorted(grant.name for each in ncs for grant in each.ip_assignments)
 
 
-def _remembered(world: World, name: str) -> None:
-    """The agent knows what its sandboxes have, and of none that is no more; a spoilt journal may forget some."""
-    agent = world.hosts[name].agent
+def _check_assignments(cluster: SimCluster, name: str) -> None:
+    """The agent's assignments are those of its sandboxes; a damaged journal may lack some."""
+    agent = cluster.hosts[name].agent
     if agent is None:
         return
-    uses = {use.address: use.sandbox for use in world.truth.uses() if use.machine == name}
-    holdings = {each.grant.address: each.owner.container_id for each in agent.pool.holdings.values()}
-    forgotten = {grant.address for grant in agent.pool.lost()}
-    if holdings != {address: sandbox for address, sandbox in uses.items() if address not in forgotten}:
-        story = f"{name}: sandboxes use {', '.join(sorted(uses))}, and its agent knows of {', '.join(sorted(holdings))}"
-        raise Violation("agreement", story)
+    uses = {use.address: use.sandbox for use in cluster.oracle.uses() if use.machine == name}
+    assigned = {each.grant.address: each.attachment.container_id for each in agent.pool.assigned.values()}
+    lost = {grant.address for grant in agent.pool.unassigned_lost()}
+    if assigned != {address: sandbox for address, sandbox in uses.items() if address not in lost}:
+        detail = f"{name}: sandboxes use {', '.join(sorted(uses))}, its agent assigned {', '.join(sorted(assigned))}"
+        raise Violation("agreement", detail)
 
 
-def _counted(world: World) -> None:
-    """What the subnet says to be reserved is what containers of all clusters have, and what rests."""
-    subnet, held = world.office.subnet_now(), world.office.held()
-    if subnet.reserved != held + subnet.resting:
-        story = f"{subnet.reserved} are reserved, {held} are held and {subnet.resting} rest"
-        raise Violation("nothing leaked", story)
-    for fault in world.office.faults():
-        raise Violation("nothing leaked", fault)
+def _check_ledger_counts(cluster: SimCluster) -> None:
+    """Reserved addresses of the subnet are those granted in all clusters and those cooling down."""
+    subnet, granted = cluster.ledger_host.subnet_now(), cluster.ledger_host.granted()
+    if subnet.reserved != granted + subnet.cooling_down:
+        counts = f"{subnet.reserved} reserved, {granted} granted, {subnet.cooling_down} cooling down"
+        raise Violation("no leaks", f"subnet {subnet.subnet}: {counts}")
+    for error in cluster.ledger_host.fsck_errors():
+        raise Violation("no leaks", error)
 
 
-def _served(world: World) -> None:
-    """Nobody waits while an address could be given, or lies idle on a node, unless a person insists on buffers."""
-    subnet = world.office.subnet_now()
+def _check_served(cluster: SimCluster) -> None:
+    """No Pod waits while an address is free, or idle on a node without a scaler override."""
+    subnet = cluster.ledger_host.subnet_now()
     free = subnet.capacity - subnet.reserved - subnet.reserved_for_primaries
-    idle = 0 if world.is_pinned() else sum(host.agent.pool.free for host in world.hosts.values() if host.agent)
-    for name in world.nodes():
-        served = world.truth.of_machine(name)
-        waiting = [pod for pod in world.pods_on(name).values() if pod not in served]
+    agents = [host.agent for host in cluster.hosts.values() if host.agent]
+    idle = 0 if cluster.has_scaler_override() else sum(agent.pool.free for agent in agents)
+    for name in cluster.nodes():
+        served = cluster.oracle.uses_on(name)
+        waiting = [pod for pod in cluster.pods_on(name).values() if pod not in served]
         if waiting and (free > 0 or idle > 0):
-            story = f"{', '.join(waiting)} on {name} without an address, with {free} free and {idle} idle"
-            raise Violation("everybody served", story)
+            detail = f"{', '.join(waiting)} on {name} without an address, with {free} free and {idle} idle"
+            raise Violation("all served", detail)
 
 
-def _aligned(world: World, records: Records) -> None:
-    """With its primary, a node has whole batches, unless the subnet is short."""
-    batch = world.batch()
-    for name in world.nodes():
+def _check_aligned(cluster: SimCluster, records: NCRecords) -> None:
+    """A node's addresses, with its primary, are whole batches, unless the subnet is short."""
+    batch = cluster.batch()
+    for name in cluster.nodes():
         state = records[name][0].state
         total = len(state.grants) + 1
-        if total % batch and not state.short:
+        if total % batch and not state.shortage:
             raise Violation("aligned", f"{name} has {total} addresses, and the batch is {batch}")
 
 
+def write_state(cluster: SimCluster) -> dict[str, str]:
+    """Return the versions of all objects and of the ledger, and the count of write requests to the API server.
+
+    Without the leader's Lease, and without Events, whose counts are written minutes later; without IPPools while Pods
+    retry to get addresses of all their networks. Calls of the ledger do not count: some only compare.
+    """
+    retrying = cluster.config.networks > 1 and any(map(cluster.waiting_pods, cluster.hosts))
+    versions = {
+        f"{cluster.name}{resource.plural} {key}": (
+            "" if resource.plural == "events" else obj["metadata"]["resourceVersion"]
+        )
+        for resource, key, obj in cluster.store.everything()
+        if not (retrying and resource.plural == "ippools") and key != f"kube-system/{LEASE}"
+    }
+    ignored = ("/events/", f"/leases/{LEASE}", *(("/ippools",) if retrying else ()))
+    requests = {
+        f"requests of {source}, {what}": str(count)
+        for (source, target, what), count in cluster.network.writes.items()
+        if target == cluster.api.name and not any(each in what for each in ignored)
+    }
+    return {**versions, **requests, "ledger": str(cluster.ledger_host.subnet().revision)}
+
+
 def check_quiet(before: Mapping[str, str], after: Mapping[str, str]) -> None:
-    """Look at what was written in the meantime, or asked to be: nothing should have been."""
-    differ = [each for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
-    if differ:
-        raise Violation("nothing is written", f"{', '.join(differ)} changed although nothing happened")
+    """Check that nothing was written between two states, and no write was requested."""
+    changed = [each for each in sorted({*before, *after}) if before.get(each) != after.get(each)]
+    if changed:
+        raise Violation("quiescence", f"{', '.join(changed)} changed without a cause")

@@ -1,11 +1,11 @@
-"""An asyncio event loop whose time is made up: it jumps from one timer to the next.
+"""An asyncio event loop on virtual time: it jumps from one timer to the next.
 
-Everything asyncio offers above a loop works on it (tasks, events, timeouts, sleep); sockets, threads and signals do
-not, and say so. Callbacks run in the order in which they were registered, so a run is decided by what is random above.
+Everything that asyncio builds on a loop works (tasks, events, timeouts, sleep); sockets, threads and signals raise
+NotImplementedError. Callbacks run in the order of their registration, so only the random numbers decide a run.
 
-A callback belongs to the process that registered it (`PROCESS`). Those of a dead process are dropped: from one await to
-the next it is gone, and not even its `finally` runs. Those of a paused one are kept for it. Those of a doomed one are
-counted, so that it dies in the midst of its work: a timer fires only when nothing else is left to do.
+A callback belongs to the process that registered it (`PROCESS`). Callbacks of a killed process are dropped: it stops
+between two awaits, without running its `finally` blocks. Callbacks of a paused process are kept for it. Callbacks of a
+process with a scheduled kill are counted, so that it can be killed at any step of its work.
 """
 
 import asyncio
@@ -19,69 +19,70 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 T = TypeVar("T")
 
 
-class Mortal(Protocol):
-    """Whoever callbacks can belong to."""
+class CallbackOwner(Protocol):
+    """What a callback belongs to."""
 
     name: str
 
     @property
     def alive(self) -> bool:
-        """Tell whether its callbacks still run."""
+        """Whether its callbacks run."""
 
     @property
-    def doomed(self) -> bool:
-        """Tell whether its callbacks are counted."""
+    def kill_scheduled(self) -> bool:
+        """Whether its callbacks are counted."""
 
-    def count_down(self) -> None:
-        """Count one."""
+    def count_step(self) -> None:
+        """Count one callback."""
 
     @property
     def backlog(self) -> list[asyncio.Handle] | None:
-        """Where its callbacks are kept while it is paused; None while it is not."""
+        """The callbacks of a paused owner; None while it runs."""
 
 
-# the abstract class raises NotImplementedError for what is missing, as it should; but its stub cannot be instantiated
+# the abstract class raises NotImplementedError for missing methods, as intended; but its stub cannot be instantiated
 if TYPE_CHECKING:
     from asyncio import BaseEventLoop as Loop
 else:
     from asyncio import AbstractEventLoop as Loop
 
-COST = 1e-6
-"""Seconds that a callback takes, as on a real machine: whoever waits for a rounding error does not wait for ever."""
+STEP_DURATION = 1e-6
+"""Virtual seconds per callback, as on a real machine: a loop that waits for a rounding error must end."""
 
-PROCESS: ContextVar[Mortal | None] = ContextVar("process", default=None)
+PROCESS: ContextVar[CallbackOwner | None] = ContextVar("process", default=None)
 
 
 class Deadlock(Exception):
-    """Nothing is left to do, and what was awaited is not done."""
+    """No callback is left, and the awaited future is not done."""
 
 
 class VirtualLoop(Loop):
-    """Time that passes when nothing else is left to do."""
+    """Time advances when no callback is ready."""
 
     def __init__(self) -> None:
         self.steps = 0
         self.failures: list[dict[str, Any]] = []
-        """What was raised where nobody awaited it."""
+        """Exceptions that no code awaited."""
         self._now = 0.0
         self._ready: deque[asyncio.Handle] = deque()
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._registered = 0
         self._running = False
-        self._ending = False
+        self._shutting_down = False
         self._dropped: list[asyncio.Handle] = []
-        self._paused: dict[Mortal, None] = {}
-        self._tasks: list[asyncio.Task[Any]] = []  # held, or the dead would be unwound whenever memory is tidied
-        self._many = 1000
+        self._paused: dict[CallbackOwner, None] = {}
+        # referenced, because garbage collection of a killed process's tasks would run their `finally` blocks
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._trim_at = 1000
 
     def time(self) -> float:
-        """Tell the time."""
+        """Return the virtual time."""
         return self._now
 
     def call_soon(
         self, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.Handle:
-        """Run a callback after those that are registered already."""
+        """Run a callback after those already registered."""
         handle = asyncio.Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
@@ -89,20 +90,20 @@ class VirtualLoop(Loop):
     def call_later(
         self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Run a callback after some time."""
+        """Run a callback after a delay."""
         return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
 
     def call_at(
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """Run a callback at some time; of those at one moment, the first registered first."""
+        """Run a callback at a time; callbacks of one time run in the order of registration."""
         handle = asyncio.TimerHandle(when, callback, args, self, context)
         self._registered += 1
         heapq.heappush(self._timers, (when, self._registered, handle))
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
-        """Make a future of this loop."""
+        """Return a new future of this loop."""
         return asyncio.Future(loop=self)
 
     def create_task(
@@ -112,16 +113,16 @@ class VirtualLoop(Loop):
         name: object = None,
         context: Context | None = None,
     ) -> asyncio.Task[T]:
-        """Make a task of this loop."""
+        """Return a new task of this loop."""
         task = asyncio.Task(coro, loop=self, name=None if name is None else str(name), context=context)
         self._tasks.append(task)
-        if len(self._tasks) > self._many:
+        if len(self._tasks) > self._trim_at:
             self._tasks = [each for each in self._tasks if not each.done()]
-            self._many = 2 * len(self._tasks) + 1000
+            self._trim_at = 2 * len(self._tasks) + 1000
         return task
 
     def run_until_complete(self, future: Any) -> Any:  # noqa: ANN401  the stub's own type
-        """Run until something is done, however much virtual time it takes."""
+        """Run until a future is done, however much virtual time that takes."""
         awaited = asyncio.ensure_future(future, loop=self)
         before = events._get_running_loop()
         events._set_running_loop(self)
@@ -131,18 +132,18 @@ class VirtualLoop(Loop):
                 if self._ready:
                     self._step(self._ready.popleft())
                 else:
-                    self._jump()
+                    self._advance()
         finally:
             self._running = False
             events._set_running_loop(before)
         return awaited.result()
 
     def _step(self, handle: asyncio.Handle) -> None:
-        """Run one callback, if whoever it belongs to can."""
+        """Run one callback, unless its owner is killed or paused."""
         if handle._cancelled:
             return
         context: Context = handle._context  # type: ignore[attr-defined]  # not in the stub, nor are the others
-        owner = None if self._ending else context.get(PROCESS)
+        owner = None if self._shutting_down else context.get(PROCESS)
         if owner is not None:
             if not owner.alive:
                 self._dropped.append(handle)
@@ -152,16 +153,16 @@ class VirtualLoop(Loop):
                 self._paused[owner] = None
                 return
         self.steps += 1
-        self._now += COST
+        self._now += STEP_DURATION
         try:
             context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # not in the stub
-        except Exception as error:  # noqa: BLE001  remembered, and raised by whoever runs the world
+        except Exception as error:  # noqa: BLE001  recorded, and raised by the runner
             self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
-        if owner is not None and owner.doomed:
-            owner.count_down()
+        if owner is not None and owner.kill_scheduled:
+            owner.count_step()
 
-    def _jump(self) -> None:
-        """Let time pass to the next timer."""
+    def _advance(self) -> None:
+        """Advance the time to the next timer."""
         timers = self._timers
         while timers and timers[0][2].cancelled():
             heapq.heappop(timers)
@@ -171,9 +172,9 @@ class VirtualLoop(Loop):
         while timers and timers[0][0] <= self._now:
             self._ready.append(heapq.heappop(timers)[2])
 
-    def end(self) -> None:
-        """Unwind every task that is left, of the dead and the paused too, so that nothing is said about them later."""
-        self._ending = True
+    def shutdown(self) -> None:
+        """Cancel every remaining task, also of killed and paused processes: asyncio warns about pending ones."""
+        self._shutting_down = True
         self._ready.extend(self._dropped)
         for owner in self._paused:
             self._ready.extend(owner.backlog or ())
@@ -183,34 +184,34 @@ class VirtualLoop(Loop):
                 return
             for task in left:
                 task.cancel()
-            self.run_until_complete(self._breathe())
+            self.run_until_complete(self._yield_often())
 
-    async def _breathe(self) -> None:
+    async def _yield_often(self) -> None:
         for _ in range(20):
             await asyncio.sleep(0)
 
-    def catch_up(self, backlog: list[asyncio.Handle]) -> None:
-        """Run what was kept for a process that goes on."""
+    def requeue(self, backlog: list[asyncio.Handle]) -> None:
+        """Run the callbacks of a resumed process."""
         self._ready.extend(backlog)
 
     def call_exception_handler(self, context: dict[str, Any]) -> None:
-        """Remember what nobody awaited: a background task without an owner is a fault."""
+        """Record an exception that no code awaited: a background task without an owner is a bug."""
         self.failures.append(context)
 
     def is_running(self) -> bool:
-        """Tell whether the loop runs."""
+        """Return whether the loop runs."""
         return self._running
 
     def is_closed(self) -> bool:
-        """Tell that the loop is never closed: nothing is held open."""
+        """Return False: the loop holds nothing open."""
         return False
 
     def get_debug(self) -> bool:
-        """Tell that this is not asyncio's debug mode."""
+        """Return False: asyncio's debug mode is off."""
         return False
 
     async def shutdown_asyncgens(self) -> None:
-        """Do nothing: there is nothing to give back."""
+        """Do nothing: there is nothing to release."""
 
     def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: cancelled timers are passed over when they are due."""
+        """Do nothing: cancelled timers are skipped when they are due."""

@@ -1,53 +1,76 @@
-"""Looks on while an agent talks to the API server: nothing is guessed, and what confirms an agent is known.
+"""Interceptors of API requests: one checks what an agent knew when it wrote, one injects API errors.
 
-After each start an agent changes its request only once it was told which Pods it has, what its NNC says, and what its
-subnet asks of it. It counts as confirmed from when it sent the quorum reads of its Node and NNC that were answered
-last. Whoever looks on sees what was asked and that it was answered, not what the agent made of it.
+After each start an agent may change its request only after it has read its Pods, its NNC and its subnet. Its
+confirmation counts from when it sent the last answered quorum reads of its Node and NNC. The interceptor sees which
+requests were answered, not what the agent concluded.
 """
 
 import asyncio
+import json
+import random
 from collections.abc import Callable
 
 import msgspec
 
 from podpool.lab.sim.oracle import Violation
-from podpool.runtime.transport import Request, Response, Transport
+from podpool.runtime.transport import Handler, Request, Response, Transport
 
-KNOWN_FIRST = ("pods", "nodenetworkconfigs", "clustersubnets")
-CONFIRMING = ("nodes", "nodenetworkconfigs")
+REQUIRED_READS = ("pods", "nodenetworkconfigs", "clustersubnets")
+CONFIRMING_READS = ("nodes", "nodenetworkconfigs")
+INJECTED_ERRORS = {409: "Conflict", 422: "Invalid", 500: "InternalError"}
 
 
-class Onlooker:
-    """The road of one agent, from its start on, with somebody beside it who reports what should not be."""
+class AgentInterceptor:
+    """The transport of one agent process, which reports writes that come too early."""
 
     def __init__(
-        self, road: Transport, *, machine: str, report: Callable[[Violation], None], reads: dict[str, float]
+        self, transport: Transport, *, machine: str, report: Callable[[Violation], None], reads: dict[str, float]
     ) -> None:
-        self._road = road
+        self._transport = transport
         self._machine = machine
         self._report = report
         self._reads = reads
-        """When the reads that were answered last were sent, by what was read."""
-        self._told: set[str] = set()
+        """When the last answered confirming reads were sent, by resource."""
+        self._known: set[str] = set()
 
     async def send(self, request: Request) -> Response:
-        """Pass a request on, and remember what was answered."""
-        unknown = [kind for kind in KNOWN_FIRST if kind not in self._told]
-        if unknown and _scales(request):
-            story = f"the agent of {self._machine} changed its request before it had seen {', '.join(unknown)}"
-            self._report(Violation("nothing is guessed", story))
+        """Pass a request on, and record the answered reads."""
+        unknown = [each for each in REQUIRED_READS if each not in self._known]
+        if unknown and _changes_request(request):
+            detail = f"the agent of {self._machine} changed its request before it had read {', '.join(unknown)}"
+            self._report(Violation("complete input", detail))
         sent = asyncio.get_running_loop().time()
-        response = await self._road.send(request)
+        response = await self._transport.send(request)
         if request.method == "GET" and response.status == 200:
-            words = request.path.split("/")
-            self._told.update(each for each in KNOWN_FIRST if each in words)
-            for each in CONFIRMING:
-                if words[-2:] == [each, self._machine]:
-                    self._reads[each] = max(sent, self._reads.get(each, sent))  # one may overtake another
+            parts = request.path.split("/")
+            self._known.update(each for each in REQUIRED_READS if each in parts)
+            for each in CONFIRMING_READS:
+                if parts[-2:] == [each, self._machine]:
+                    self._reads[each] = max(sent, self._reads.get(each, sent))  # responses may be reordered
         return response
 
 
-def _scales(request: Request) -> bool:
+def _changes_request(request: Request) -> bool:
     if request.method != "PATCH" or "nodenetworkconfigs" not in request.path.split("/"):
         return False
     return "requestedIPCount" in msgspec.json.decode(request.body).get("spec", {})
+
+
+class ApiErrorInjector:
+    """Wraps an API server, and fails a share of the patches of IPPools and Leases."""
+
+    def __init__(self, handler: Handler, rng: random.Random) -> None:
+        self.share = 0.0
+        """The share of patches that fail."""
+        self._handler = handler
+        self._rng = rng
+
+    async def __call__(self, request: Request) -> Response:
+        """Return an injected error, or the server's response."""
+        affected = {"ippools", "leases"} & set(request.path.split("/"))
+        if not (self.share and affected and request.method == "PATCH") or self._rng.random() >= self.share:
+            return await self._handler(request)
+        code = self._rng.choice(sorted(INJECTED_ERRORS))
+        reason, message = INJECTED_ERRORS[code], "injected error"
+        status = {"kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message}
+        return Response(code, json.dumps(status).encode(), headers={"content-type": "application/json"})

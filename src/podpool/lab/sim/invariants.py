@@ -1,8 +1,7 @@
-"""What must always be true, looked at from outside.
+"""The invariants that always hold, checked from outside the components.
 
-One owner and rest are checked where an address is given (`oracle`). Here: what the books may say (containment, consent),
-whether whoever gives an address may (the fence), that nothing goes back to the past; each looked at when what it is
-about has changed. What must be true once the faults are over is in `settled`.
+One owner and cooldown are checked where an address is assigned (`oracle`). Here: containment and consent in the ledger,
+the fence, and no silent rollback, each when its data changes. What must hold after the faults is in `convergence`.
 """
 
 import ipaddress
@@ -13,245 +12,252 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from podpool.agent.state import read_agent_journal
 from podpool.agent.pool import Pool
+from podpool.agent.state import read_agent_journal
 from podpool.api.azure import AGENT_ANNOTATION
-from podpool.lab.apiserver.watch_cache import StoreEvent, Object
-from podpool.lab.sim.interceptor import CONFIRMING
-from podpool.lab.sim.oracle import AddressUse, Violation
+from podpool.lab.apiserver.registry import Object
+from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim.cluster import SimCluster
+from podpool.lab.sim.interceptor import CONFIRMING_READS
+from podpool.lab.sim.oracle import AddressUse, Violation
 from podpool.ledger.messages import NetworkContainerRecord
 
 if TYPE_CHECKING:
-    from podpool.lab.sim.machine import Machine
+    from podpool.lab.sim.machine import SimMachine
 
 
 NEVER = -math.inf
 NO_NODE = (NEVER, frozenset[str]())
-LOOK = 1.0
-"""Seconds within which what changes unnoticed is looked at."""
-MOMENT = 0.01
-"""Seconds between an agent's word and its being heard."""
+CHECK_DELAY = 1.0
+"""Seconds within which a periodic check sees a change that causes no event."""
+RESPONSE_DELAY = 0.01
+"""Seconds between an agent's decision and the arrival of its response."""
 
 
 class InvariantChecker:
-    """Looks at everything that changes in a cluster, from the beginning on."""
+    """Observes everything that changes in a cluster, from its start on."""
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
-        self._due = False
-        self._held: dict[str, dict[str, str]] = {}
-        """What each container had: addresses by grant;"""
+        self._check_due = False
+        self._granted: dict[str, dict[str, str]] = {}
+        """The grants of each network container: addresses by grant."""
         self._records: dict[str, NetworkContainerRecord] = {}
-        """and what the books had of it."""
-        self._let_go: set[str] = set()
-        """Every grant that an agent, or whoever wrote into an NNC, has named,"""
-        self._known: dict[Machine, set[str]] = {}
-        """and every one that a machine's agent was told of: what nobody knows is nobody's."""
+        """The ledger's record of each network container."""
+        self._released: set[str] = set()
+        """Every grant that an agent, or a person in an NNC, has released."""
+        self._known: dict[SimMachine, set[str]] = {}
+        """Every grant that an agent has seen, by machine: a grant that no agent knows needs no consent."""
         self._nodes: dict[str, tuple[float, frozenset[str]]] = {}
-        """When a Node last had each boot id, and the UIDs of all that had it: registered again, it is the same one;"""
-        self._configs: dict[str, float] = {}
-        """and when its NNC last showed boot id and container."""
-        self._versions: dict[tuple[Machine, int, str], int] = {}
-        """The highest version of a container that an agent had accepted, by machine, journal and container."""
+        """When a Node last had each boot ID, and the UIDs of all Nodes with it: re-registered, it is the same."""
+        self._nncs: dict[str, float] = {}
+        """When an NNC last showed each boot ID and its network container."""
+        self._versions: dict[tuple[SimMachine, int, str], int] = {}
+        """The highest accepted version, by machine, journal and network container."""
         self._seen: dict[str, float] = {}
-        """When there was last a Node with each UID, and each boot id,"""
-        self._back: dict[str, float] = {}
-        """and when one came back after the gone time."""
-        cluster.ledger_host.changed.append(self._books_changed)
+        """When a Node last had each UID and each boot ID."""
+        self._returned: dict[str, float] = {}
+        """When a UID or boot ID was seen again after the node GC delay."""
         self._exhausted = False
         self._exhausted_at = NEVER
-        """When the books last said that the subnet is exhausted."""
-        cluster.oracle.given.append(self._given)
-        cluster.oracle.exhausted.append(self._was_exhausted)
-        cluster.losing_power.append(self._loses_power)
-        cluster.looks.append(self._look)
-        cluster.store.on_write.append(self._written)
+        """When the ledger last considered the subnet exhausted."""
+        cluster.ledger_host.on_change.append(self._on_ledger_change)
+        cluster.oracle.on_assign.append(self._on_assign)
+        cluster.oracle.exhaustion_checks.append(self._was_exhausted)
+        cluster.on_power_loss.append(self._on_power_loss)
+        cluster.checks.append(self._check)
+        cluster.store.on_write.append(self._on_write)
 
-    def _look(self) -> None:
-        """Look at what changes unnoticed."""
-        self._note_words()
+    def _check(self) -> None:
+        """Check what changes without an event."""
+        self._record_releases()
         for node in self._cluster.nodes().values():
-            self._see(node)
+            self._record_node(node)
         for name, host in self._cluster.hosts.items():
-            self._identify(name, self._cluster.nodes().get(name), self._cluster.configs().get(name))
+            self._record_identity(name, self._cluster.nodes().get(name), self._cluster.nncs().get(name))
             if host.agent and host.agent_process and host.agent_process.alive:
-                self._only_rises(name, host.agent.pool.adopted_nc, host.agent.pool.version)
+                self._check_version(name, host.agent.pool.adopted_nc, host.agent.pool.version)
 
-    def _written(self, event: StoreEvent) -> None:
-        """Note who is who, until a write and from then on."""
+    def _on_write(self, event: StoreEvent) -> None:
+        """Record the identity of machines before and after a write."""
         name = event.key.rpartition("/")[2]
         if event.id[1] == "nodes":
             for node in filter(None, (event.old, event.new)):
-                self._see(node)
+                self._record_node(node)
         if event.id[1] in {"nodes", "nodenetworkconfigs"} and name in self._cluster.hosts:
-            now = {"nodes": self._cluster.nodes().get(name), "nodenetworkconfigs": self._cluster.configs().get(name)}
+            now = {"nodes": self._cluster.nodes().get(name), "nodenetworkconfigs": self._cluster.nncs().get(name)}
             for each in (now | {event.id[1]: event.old}, now):
-                self._identify(name, each["nodes"], each["nodenetworkconfigs"])
+                self._record_identity(name, each["nodes"], each["nodenetworkconfigs"])
 
-    def _identify(self, name: str, node: Object | None, config: Object | None) -> None:
-        """Note whether Node and NNC show a machine for what it is: what confirming reads would see at this moment."""
+    def _record_identity(self, name: str, node: Object | None, nnc: Object | None) -> None:
+        """Record whether Node and NNC identify a machine, as its confirming reads would see them now."""
         host, now = self._cluster.hosts[name], self._cluster.loop.time()
         boot = host.machine.boot_id
         if node and node["status"]["nodeInfo"]["bootID"] == boot:
             self._nodes[boot] = (now, self._nodes.get(boot, NO_NODE)[1] | {node["metadata"]["uid"]})
-        if not config or host.agent is None or boot not in self._nodes:
+        if not nnc or host.agent is None or boot not in self._nodes:
             return
-        meta = config["metadata"]
+        meta = nnc["metadata"]
         owners = {each["uid"] for each in meta.get("ownerReferences", ())}
-        shown = {each["id"] for each in config.get("status", {}).get("networkContainers", ())}
-        told = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
-        if told == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted_nc in shown:
-            self._configs[boot] = now
+        shown = {each["id"] for each in nnc.get("status", {}).get("networkContainers", ())}
+        reported = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
+        if reported == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted_nc in shown:
+            self._nncs[boot] = now
 
-    def _see(self, node: Object) -> None:
-        """Note that a Node is there; a restored server may show one whose machine has left."""
+    def _record_node(self, node: Object) -> None:
+        """Record that a Node exists; a restored API server may show one whose machine is removed."""
         if node["metadata"]["name"] not in self._cluster.hosts:
             return
         now, boot = self._cluster.loop.time(), node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
-        for word in (node["metadata"]["uid"], boot):
-            if now - self._seen.get(word, now) >= self._cluster.shape.settings.node_gc_delay - LOOK:
-                self._back[word] = now
-            self._seen[word] = now
+        for identity in (node["metadata"]["uid"], boot):
+            if now - self._seen.get(identity, now) >= self._cluster.config.settings.node_gc_delay - CHECK_DELAY:
+                self._returned[identity] = now
+            self._seen[identity] = now
 
-    def _loses_power(self, name: str) -> None:
-        """Of the versions that an agent has accepted, only what is synced is to be known in the next boot."""
+    def _on_power_loss(self, name: str) -> None:
+        """Of the accepted versions, only the synced one must be known in the next boot."""
         machine, pool = self._cluster.hosts[name].machine, Pool()
         for record in read_agent_journal(machine.disk.synced()).records:
             pool.apply(record)
         self._versions = {key: version for key, version in self._versions.items() if key[0] is not machine}
-        self._versions[machine, machine.spoilt, pool.adopted_nc] = pool.version
+        self._versions[machine, machine.journal_faults, pool.adopted_nc] = pool.version
 
-    def _only_rises(self, machine: str, container: str, version: int) -> None:
-        on = self._cluster.hosts[machine].machine
-        key = (on, on.spoilt, container)
+    def _check_version(self, name: str, nc: str, version: int) -> None:
+        machine = self._cluster.hosts[name].machine
+        key = (machine, machine.journal_faults, nc)
         if version < self._versions.get(key, version):
-            story = f"the agent of {machine} went back from version {self._versions[key]} to {version}"
-            raise Violation("no silent return", f"{story} of container {container}")
+            detail = f"the agent of {name} went back from version {self._versions[key]} to {version}"
+            raise Violation("no silent rollback", f"{detail} of NC {nc}")
         self._versions[key] = version
 
-    def _given(self, use: AddressUse) -> None:
-        """Look at an address that was given: is it the node's, and may its agent give any at all."""
-        cluster = self._cluster
-        if use.machine not in cluster.hosts:
-            return  # another cluster's
+    def _on_assign(self, use: AddressUse) -> None:
+        """Check that an assigned address is granted to the node, and that its agent may assign."""
+        cluster, name = self._cluster, use.machine
+        if name not in cluster.hosts:
+            return  # of another cluster
         if not cluster.ledger_host.subnet().frozen:
-            _contained(use, cluster.owners())
-        name = use.machine
-        self._programmed(use)
-        self._identify(name, cluster.nodes().get(name), cluster.configs().get(name))
+            _check_containment(use, cluster.owners())
+        self._check_programmed(use)
+        self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
         boot = cluster.hosts[name].machine.boot_id
-        known = min(self._nodes.get(boot, NO_NODE)[0], self._configs.get(boot, NEVER))
-        if use.since - known > cluster.shape.settings.fence + LOOK:
-            story = f"{name} gave {use.address} to {use.pod}, {use.since - known:.0f} s after it was last its Node"
-            raise Violation("fenced", story)
-        self._confirmed(use)
+        confirmed = min(self._nodes.get(boot, NO_NODE)[0], self._nncs.get(boot, NEVER))
+        if use.since - confirmed > cluster.config.settings.fence + CHECK_DELAY:
+            age = f"{use.since - confirmed:.0f} s after Node and NNC last identified it"
+            raise Violation("fenced", f"{name} assigned {use.address} to {use.pod} {age}")
+        self._check_confirmation(use)
 
-    def _confirmed(self, use: AddressUse) -> None:
-        """Look whether an agent that gave an address had asked who it is within the fence time, and was answered."""
+    def _check_confirmation(self, use: AddressUse) -> None:
+        """Check that the agent sent its last answered confirming reads within the fence time."""
         reads = self._cluster.hosts[use.machine].reads
-        asked = min(reads.get(each, NEVER) for each in CONFIRMING)
-        if use.since - asked > self._cluster.shape.settings.fence + MOMENT:
-            story = f"{use.machine} gave {use.address} to {use.pod}, {use.since - asked:.1f} s after it last asked"
-            raise Violation("fenced", story)
+        sent = min(reads.get(each, NEVER) for each in CONFIRMING_READS)
+        if use.since - sent > self._cluster.config.settings.fence + RESPONSE_DELAY:
+            age = f"{use.since - sent:.1f} s after its last confirmation"
+            raise Violation("fenced", f"{use.machine} assigned {use.address} to {use.pod} {age}")
 
     def _was_exhausted(self, use: AddressUse, since: float) -> bool:
-        """Tell whether the books said so since some moment, or whoever gave the address has heard so last."""
+        """Return whether the subnet was exhausted since a time, by the ledger or by what the agent knows."""
         host = self._cluster.hosts.get(use.machine)
-        terms = host.agent.metrics_snapshot().parameters if host and host.agent else None
-        return self._exhausted or self._exhausted_at >= since or bool(terms and terms.exhausted)
+        parameters = host.agent.metrics_snapshot().parameters if host and host.agent else None
+        return self._exhausted or self._exhausted_at >= since or bool(parameters and parameters.exhausted)
 
-    def _programmed(self, use: AddressUse) -> None:
-        """Look whether an address that was given works."""
-        fabric, agent = self._cluster.underlay, self._cluster.hosts[use.machine].agent
-        if fabric and agent and not fabric.works(agent.pool.adopted_nc, use.address):
-            story = f"{use.machine} gave {use.address} to {use.pod}, and the underlay does not know it"
-            raise Violation("programmed", story)
+    def _check_programmed(self, use: AddressUse) -> None:
+        """Check that the underlay has programmed an assigned address."""
+        underlay, agent = self._cluster.underlay, self._cluster.hosts[use.machine].agent
+        if underlay and agent and not underlay.is_programmed(agent.pool.adopted_nc, use.address):
+            detail = f"{use.machine} assigned {use.address} to {use.pod}, which the underlay has not programmed"
+            raise Violation("programmed", detail)
 
-    def _note_words(self) -> None:
+    def _record_releases(self) -> None:
         for name, host in self._cluster.hosts.items():
-            self._let_go.update(_named(self._cluster, name))
+            self._released.update(_released(self._cluster, name))
             if host.agent and host.agent.pool.nc:
-                told = (each.name for each in host.agent.pool.nc.ip_assignments)
-                self._known.setdefault(host.machine, set()).update(told)
+                seen = (each.name for each in host.agent.pool.nc.ip_assignments)
+                self._known.setdefault(host.machine, set()).update(seen)
 
-    def _books_changed(self) -> None:
-        if not self._due:
-            self._due = True
-            self._cluster.loop.call_soon(self._examine, context=Context())
+    def _on_ledger_change(self) -> None:
+        if not self._check_due:
+            self._check_due = True
+            self._cluster.loop.call_soon(self._check_ledger, context=Context())
 
-    def _examine(self) -> None:
-        """Look at the books as they are now, outside of whoever changed them."""
-        self._due = False
+    def _check_ledger(self) -> None:
+        """Check the ledger's state, outside of the process that changed it."""
+        self._check_due = False
         before, self._exhausted = self._exhausted, self._cluster.ledger_host.subnet().exhausted
         if before:
             self._exhausted_at = self._cluster.loop.time()
         try:
-            self._note_words()
-            settled = not self._cluster.ledger_host.subnet().frozen  # restored ones must first be mended
-            if settled:
+            self._record_releases()
+            recovered = not self._cluster.ledger_host.subnet().frozen  # a restored ledger must first recover
+            if recovered:
                 owners = self._cluster.owners()
                 for use in self._cluster.oracle.uses():
                     if use.machine in self._cluster.hosts:
-                        _contained(use, owners)
-            self._consented(settled=settled)
+                        _check_containment(use, owners)
+            self._check_consent(recovered=recovered)
         except Violation as violation:
-            self._cluster.loop.call_exception_handler({"message": "looked at the books", "exception": violation})
+            self._cluster.report(violation)
 
-    def _consented(self, *, settled: bool) -> None:
-        """What a machine's container has no more was named; what it has is the subnet's to give."""
-        records = [record for each in self._cluster.records().values() for record in each]
+    def _check_consent(self, *, recovered: bool) -> None:
+        """Check that grants are in the subnet, and that lost ones were released by their agents."""
+        records = [record for each in self._cluster.nc_records().values() for record in each]
+        granted = {each.state.nc_id: {grant.id: grant.address for grant in each.state.grants} for each in records}
+        before, self._granted = self._granted, granted
+        closed = [each for nc, each in self._records.items() if nc not in granted]
+        self._records = {each.state.nc_id: each for each in records}
+        if not recovered:
+            return
+        self._check_subnet(granted)
+        for host in self._cluster.hosts.values():
+            nc = host.agent.pool.adopted_nc if host.agent else ""
+            had, has = before.get(nc, {}).keys(), granted.get(nc, {}).keys()
+            lost = (had & self._known.get(host.machine, set())) - has - self._released
+            if lost and nc in granted:
+                raise Violation("consent", f"NC {nc} lost grant {min(lost)}, which no agent released")
+        for record in closed:
+            self._check_closed(record)
+
+    def _check_subnet(self, granted: Mapping[str, Mapping[str, str]]) -> None:
+        """Check that grants are inside the subnet, and not reserved addresses."""
         subnet = self._cluster.ledger_host.subnet()
-        held = {each.state.container: {grant.id: grant.address for grant in each.state.grants} for each in records}
-        before, self._held = self._held, held
-        networks = [ipaddress.ip_network(each) for each in (subnet.cidr, *subnet.further)]
-        kept_back = {self._cluster.shape.gateway, *(str(each[edge]) for each in networks for edge in (0, -1))}
-        for container, grants in held.items() if settled else ():
-            wrong = [each for each in grants.values() if each in kept_back or not _inside(each, networks)]
+        networks = [ipaddress.ip_network(each) for each in (subnet.cidr, *subnet.additional_cidrs)]
+        excluded = {self._cluster.config.gateway, *(str(each[edge]) for each in networks for edge in (0, -1))}
+        for nc, grants in granted.items():
+            wrong = [each for each in grants.values() if each in excluded or not _is_inside(each, networks)]
             if wrong:
-                raise Violation("containment", f"container {container} has {wrong[0]}, which is nobody's to have")
-        for host in self._cluster.hosts.values() if settled else ():
-            container = host.agent.pool.adopted_nc if host.agent else ""
-            had, has = before.get(container, {}).keys(), held.get(container, {}).keys()
-            lost = (had & self._known.get(host.machine, set())) - has - self._let_go
-            if lost and container in held:
-                raise Violation("consent", f"container {container} lost {min(lost)}, and nobody let go of it")
-        closed = [each for container, each in self._records.items() if container not in held]
-        self._records = {each.state.container: each for each in records}
-        for record in closed if settled else ():
-            self._gone(record)
+                raise Violation("containment", f"NC {nc} has {wrong[0]}, which cannot be granted")
 
-    def _gone(self, record: NetworkContainerRecord) -> None:
-        """A container is closed when its Node was not seen for the gone time, or its machine has another."""
+    def _check_closed(self, record: NetworkContainerRecord) -> None:
+        """Check that the Node of a closed NC was absent for the node GC delay, or that its machine has another NC."""
         host = self._cluster.hosts.get(record.node)
-        own = host.agent.pool.adopted_nc if host and host.agent else ""
-        words = {record.node_uid, record.boot_id or record.node_uid}
-        if host and own == record.state.container and host.machine.boot_id in self._configs:
-            words.add(host.machine.boot_id)  # which its agent has told, whether the books know it or not
-        if own not in self._records and not all(map(self._was_missed, words)):
-            story = f"container {record.state.container} of {record.node} was closed, whose Node was there"
-            raise Violation("consent", story)
+        adopted = host.agent.pool.adopted_nc if host and host.agent else ""
+        identities = {record.node_uid, record.boot_id or record.node_uid}
+        if host and adopted == record.state.nc_id and host.machine.boot_id in self._nncs:
+            identities.add(host.machine.boot_id)  # reported by the agent, whether the ledger knows it or not
+        if adopted not in self._records and not all(map(self._was_absent, identities)):
+            detail = f"NC {record.state.nc_id} of {record.node} was closed while its Node existed"
+            raise Violation("consent", detail)
 
-    def _was_missed(self, word: str) -> bool:
-        """Tell whether no Node had a UID or boot id for the gone time, by now or when it may have been decided."""
-        now, gone = self._cluster.loop.time(), self._cluster.shape.settings.node_gc_delay
-        return now - self._seen.get(word, NEVER) >= gone - LOOK or now - self._back.get(word, NEVER) < gone
+    def _was_absent(self, identity: str) -> bool:
+        """Return whether no Node had a UID or boot ID for the node GC delay, until now or until the decision."""
+        now, delay = self._cluster.loop.time(), self._cluster.config.settings.node_gc_delay
+        absent = now - self._seen.get(identity, NEVER) >= delay - CHECK_DELAY
+        return absent or now - self._returned.get(identity, NEVER) < delay
 
 
-def _inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+def _is_inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
     return any(ipaddress.ip_address(address) in network for network in networks)
 
 
-def _contained(use: AddressUse, owners: Mapping[str, str]) -> None:
-    """A Pod's address is among its node's grants, in the books of the ledger."""
+def _check_containment(use: AddressUse, owners: Mapping[str, str]) -> None:
+    """Check that a Pod's address is one of its node's grants in the ledger."""
     owner = owners.get(use.address)
     if owner != use.machine:
-        story = f"{use.pod} uses {use.address} on {use.machine}, and the ledger has it for {owner or 'nobody'}"
-        raise Violation("containment", story)
+        detail = f"{use.pod} uses {use.address} on {use.machine}, but the ledger granted it to {owner or 'no node'}"
+        raise Violation("containment", detail)
 
 
-def _named(cluster: SimCluster, name: str) -> tuple[str, ...]:
-    """List the grants that a node's NNC or its agent lets go of."""
-    config, agent = cluster.configs().get(name), cluster.hosts[name].agent
-    spelled = config["spec"].get("ipsNotInUse", ()) if config else ()
-    return (*spelled, *(agent.pool.pending_release if agent else ()))
+def _released(cluster: SimCluster, name: str) -> tuple[str, ...]:
+    """Return the grants that a node's NNC or its agent releases."""
+    nnc, agent = cluster.nncs().get(name), cluster.hosts[name].agent
+    in_spec = nnc["spec"].get("ipsNotInUse", ()) if nnc else ()
+    return (*in_spec, *(agent.pool.pending_release if agent else ()))

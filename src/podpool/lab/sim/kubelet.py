@@ -174,7 +174,9 @@ class SimKubelet:
             addresses[ifname] = address
             if len(addresses) == len(configs):
                 self._sandboxes[uid] = sandbox
-            self._oracle.assign(AddressUse(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time()))
+            self._oracle.assign(
+                AddressUse(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time())
+            )
         if uid not in self._sandboxes:
             self._oracle.release(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)

@@ -1,6 +1,6 @@
-"""The ledger's side of the world: its books, the services that stand on them, and what the books say.
+"""The ledger of a simulation: its database, the replicas on it, and direct reads of its state.
 
-Several replicas are several services on one store, which take turns at transactions.
+Several replicas are several services on one store, which alternate transactions on it.
 """
 
 import asyncio
@@ -10,147 +10,150 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
-from podpool.lab.sim.machine import MachineClock, Process
-from podpool.lab.sim.network import Network, Service
-from podpool.lab.sim.scenario import Shape
+from podpool.lab.sim.machine import MachineClock, SimProcess
+from podpool.lab.sim.network import SimNetwork, SimService
+from podpool.lab.sim.profiles import SimConfig
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.circuit_breaker import Brake
-from podpool.ledger.domain.service import Habits, Ledger
-from podpool.ledger.http.handler import Service as LedgerApi
-from podpool.ledger.messages import ContainerRecord, Growth, NewSubnet, SubnetName, SubnetState
+from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.ledger.domain.service import LedgerService, LedgerSettings
+from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.messages import NetworkContainerRecord, SubnetGrowth, SubnetName, SubnetSpec, SubnetState
 from podpool.ledger.storage.backup import TABLES, select_all
 from podpool.ledger.storage.fsck import check
-from podpool.ledger.storage.rollback_detector import MemoryWitness
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.transport import Handler, Request, Response
 
 T = TypeVar("T")
 
-CONFIRMED = 10.0
-"""Seconds between two looks at clusters that have lost many machines."""
+CONFIRM_INTERVAL = 10.0
+"""Seconds between two checks for an open circuit breaker."""
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
 @cache
-def _blank() -> bytes:
-    """Make the books of a ledger that has not begun."""
-    return InlineStore().image()
+def _empty_database() -> bytes:
+    return InlineSqliteStore().image()
 
 
-class Office:
-    """One authority for however many clusters."""
+class LedgerHost:
+    """One ledger for all clusters of a simulation."""
 
     def __init__(
-        self, network: Network, shape: Shape, *, clock: MachineClock, dice: Callable[[str], random.Random]
+        self, network: SimNetwork, config: SimConfig, *, clock: MachineClock, rng: Callable[[str], random.Random]
     ) -> None:
-        self.changed: list[Callable[[], None]] = []
-        """Whom to tell when the books have changed."""
-        self.replicas = [Service("ledger" if not number else f"ledger-{number}") for number in range(shape.replicas)]
+        self.on_change: list[Callable[[], None]] = []
+        """Called when the database has changed."""
+        self.replicas = [
+            SimService("ledger" if not number else f"ledger-{number}") for number in range(config.replicas)
+        ]
         self._network = network
-        self._shape = shape
+        self._config = config
         self._clock = clock
-        self._dice = dice
+        self._rng = rng
         self._starts = 0
-        self._records: dict[str, dict[str, list[ContainerRecord]]] = {}
+        self._records: dict[str, dict[str, list[NetworkContainerRecord]]] = {}
         self._subnet: SubnetState | None = None
-        self._witness = MemoryWitness()
-        self._open(_blank())
+        self._detector = MemoryRollbackDetector()
+        self._open(_empty_database())
 
     def _open(self, image: bytes) -> None:
-        self._books = InlineStore(witness=self._witness, image=image)
-        self._books.follow(self._forget)
-        self._forget()
+        self._store = InlineSqliteStore(detector=self._detector, image=image)
+        self._store.subscribe(self._on_commit)
+        self._on_commit()
 
-    async def begin(self) -> None:
-        """Start every replica, and make the subnet."""
+    async def start(self) -> None:
+        """Start every replica, and create the subnet."""
         for number in range(len(self.replicas)):
-            self.start(number)
-        shape = self._shape
-        new = NewSubnet(network=SUBNET.network, name=SUBNET.name, cidr=shape.cidr, gateway=shape.gateway)
+            self.start_replica(number)
+        config = self._config
+        subnet = SubnetSpec(network=SUBNET.network, name=SUBNET.name, cidr=config.cidr, gateway=config.gateway)
         await LedgerClient(self._network.transport("operator", self.replicas[0])).create_subnet(
-            new.with_settings(shape.settings)
+            subnet.with_settings(config.settings)
         )
 
-    def start(self, number: int = 0) -> None:
-        """Start a replica on the books."""
+    def start_replica(self, number: int = 0) -> None:
+        """Start a replica on the database."""
         self._starts += 1
-        process = Process(self.replicas[number].name, self._network.loop)
-        habits = Habits(brake=Brake(within=self._shape.settings.node_gc_delay))
-        ledger = Ledger(self._books, clock=self._clock, rng=self._dice(f"ledger/{self._starts}"), habits=habits)
-        _at_once(ledger.start())
-        self.replicas[number].serve(LedgerApi(ledger), process)
+        process = SimProcess(self.replicas[number].name, self._network.loop)
+        settings = LedgerSettings(breaker=BreakerSettings(window_seconds=self._config.settings.node_gc_delay))
+        rng = self._rng(f"ledger/{self._starts}")
+        ledger = LedgerService(self._store, clock=self._clock, rng=rng, settings=settings)
+        _run_sync(ledger.start())
+        self.replicas[number].serve(LedgerHandler(ledger), process)
         process.spawn(ledger.run())
 
     def image(self) -> bytes:
-        """Copy the books, as a backup would."""
-        return self._books.image()
+        """Return a copy of the database, as a backup does."""
+        return self._store.image()
 
     def restore(self, image: bytes) -> None:
-        """Start every replica on an older copy of the books; the witness beside them was not restored."""
+        """Restart every replica on an older copy of the database; the rollback detector's state is not restored."""
         for replica in self.replicas:
             if replica.process:
                 replica.process.kill()
         self._open(image)
         for number in range(len(self.replicas)):
-            self.start(number)
+            self.start_replica(number)
 
-    async def run(self) -> None:
-        """Be the operator: machines that are lost in this world are really gone, and somebody says so."""
+    async def run_operator(self) -> None:
+        """Confirm the loss of nodes that opened the circuit breaker: in the simulation they are really gone."""
         while True:
-            await asyncio.sleep(CONFIRMED)
-            for cluster in _at_once(self._auditor().clusters()).clusters:
-                if cluster.braked:
-                    _at_once(self._auditor().confirm_loss(cluster.id))
+            await asyncio.sleep(CONFIRM_INTERVAL)
+            for cluster in _run_sync(self._client().clusters()).clusters:
+                if cluster.breaker_open_since:
+                    _run_sync(self._client().confirm_loss(cluster.id))
 
     def grow(self, cidr: str) -> None:
-        """Be the operator: give the subnet more addresses."""
-        _at_once(self._auditor().grow_subnet(SUBNET, Growth(cidr=cidr)))
+        """Add a CIDR to the subnet, as an operator does."""
+        _run_sync(self._client().grow_subnet(SUBNET, SubnetGrowth(cidr=cidr)))
 
-    # What the books say, looked at from outside: no network, no time
+    # direct reads, without the network and without delay
 
-    def records(self, cluster: str) -> dict[str, list[ContainerRecord]]:
-        """List a cluster's containers that are not closed, by the name of their node."""
+    def records(self, cluster: str) -> dict[str, list[NetworkContainerRecord]]:
+        """Return a cluster's open network containers by node name."""
         if cluster not in self._records:
-            found: dict[str, list[ContainerRecord]] = {}
-            for record in _at_once(self._auditor().containers(cluster)).containers:
+            found: dict[str, list[NetworkContainerRecord]] = {}
+            for record in _run_sync(self._client().network_containers(cluster)).network_containers:
                 found.setdefault(record.node, []).append(record)
             self._records[cluster] = found
         return self._records[cluster]
 
     def subnet(self) -> SubnetState:
-        """Show the subnet, as it was when the books last changed."""
+        """Return the subnet as of the last commit."""
         if self._subnet is None:
-            self._subnet = _at_once(self._auditor().subnet(SUBNET))
+            self._subnet = _run_sync(self._client().subnet(SUBNET))
         return self._subnet
 
     def subnet_now(self) -> SubnetState:
-        """Show the subnet at this moment: rests end without a change of the books."""
-        return _at_once(self._auditor().subnet(SUBNET))
+        """Return the subnet as of now: a cooldown ends without a commit."""
+        return _run_sync(self._client().subnet(SUBNET))
 
-    def held(self) -> int:
-        """Count the grants and primaries of all clusters."""
-        clusters = [each.id for each in _at_once(self._auditor().clusters()).clusters]
+    def granted(self) -> int:
+        """Return the number of grants and primaries of all clusters."""
+        clusters = [each.id for each in _run_sync(self._client().clusters()).clusters]
         found = [each.state for cluster in clusters for records in self.records(cluster).values() for each in records]
         return sum(len(state.grants) + bool(state.primary) for state in found)
 
-    def faults(self) -> list[str]:
-        """Count every sum in the books again, from the slots of their blocks."""
+    def fsck_errors(self) -> list[str]:
+        """Return what fsck finds wrong in the database."""
         copy = sqlite3.connect(":memory:")
         copy.deserialize(self.image())
         rows = ((table, columns, copy.execute(select_all(table))) for table, columns in TABLES.items())
         return check((table, columns, row) for table, columns, found in rows for row in found).faults
 
-    def _auditor(self) -> LedgerClient:
-        return LedgerClient(_Direct(LedgerApi(Ledger(self._books, clock=self._clock, rng=self._dice("auditor")))))
+    def _client(self) -> LedgerClient:
+        ledger = LedgerService(self._store, clock=self._clock, rng=self._rng("auditor"))
+        return LedgerClient(_DirectTransport(LedgerHandler(ledger)))
 
-    def _forget(self, _: object = None) -> None:
+    def _on_commit(self, _: object = None) -> None:
         self._records, self._subnet = {}, None
-        for tell in self.changed:
-            tell()
+        for callback in self.on_change:
+            callback()
 
 
-class _Direct:
-    """A road without a network."""
+class _DirectTransport:
+    """Calls a handler without a network."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
@@ -159,11 +162,11 @@ class _Direct:
         return await self._handler(request)
 
 
-def _at_once(work: Coroutine[Any, Any, T]) -> T:
-    """Run what waits for nothing."""
+def _run_sync(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Return the result of a coroutine that does not wait."""
     try:
-        work.send(None)
+        coroutine.send(None)
     except StopIteration as done:
         value: T = done.value
         return value
-    raise RuntimeError("the books cannot be read at once")
+    raise RuntimeError("a direct read of the ledger waited")

@@ -1,7 +1,7 @@
-"""The network between processes: it delays, loses, repeats, reorders and cuts.
+"""The network between processes: it delays, loses, duplicates, reorders and partitions.
 
-A request that is lost before it arrives has no effect; one whose answer is lost has had it, and its sender cannot tell
-the two apart. A partition is silence: what is under way does not fail, it hangs, until somebody's patience ends.
+A request that is lost before it arrives has no effect; one whose response is lost has had its effect, and the sender
+cannot tell the two apart. In a partition messages do not fail: they hang until it heals or a timeout ends the wait.
 """
 
 import asyncio
@@ -14,289 +14,292 @@ from typing import Any, TypeVar
 import msgspec
 
 from podpool.lab.sim.event_loop import VirtualLoop
-from podpool.lab.sim.machine import Process
+from podpool.lab.sim.machine import SimProcess
 from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
 T = TypeVar("T")
 
 
-class Weather(msgspec.Struct, kw_only=True):
-    """How bad the network is: shares of messages, and seconds. It may change at any time."""
+class NetworkConditions(msgspec.Struct, kw_only=True):
+    """Shares of messages with each fault, and delays in seconds. They may change at any time."""
 
     delay: float = 0.002
     slow: float = 0.0
-    """Messages that take up to `slow_delay`,"""
+    """Share of messages that take up to `slow_delay`."""
     slow_delay: float = 5.0
-    lost_before: float = 0.0
-    lost_after: float = 0.0
-    repeated: float = 0.0
+    request_loss: float = 0.0
+    response_loss: float = 0.0
+    duplication: float = 0.0
 
 
-class Service:
-    """Something that answers: a handler, in the process that it runs in."""
+class SimService:
+    """A named endpoint: a handler, and the process that it runs in."""
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.process: Process | None = None
+        self.process: SimProcess | None = None
         self.handler: Handler | None = None
 
-    def serve(self, handler: Handler, process: Process) -> None:
-        """Answer from now on, as this process."""
+    def serve(self, handler: Handler, process: SimProcess) -> None:
+        """Answer requests from now on, in this process."""
         self.handler, self.process = handler, process
 
     @property
     def up(self) -> bool:
-        """Tell whether somebody answers."""
+        """Whether requests are answered."""
         return self.handler is not None and self.process is not None and self.process.alive
 
 
-class Message(msgspec.Struct, frozen=True):
-    """A request on its way, or the answer to it on its way back."""
+class NetworkMessage(msgspec.Struct, frozen=True):
+    """A request in flight, or its response."""
 
     source: str
-    """Who asks,"""
+    """The sender of the request."""
     target: str
-    """and whom."""
+    """The service that is called."""
     request: Request
 
 
-Fits = Callable[[Message], bool]
+MessageFilter = Callable[[NetworkMessage], bool]
 
 
-class Hold:
-    """Messages that are kept on their way until somebody lets them go."""
+class MessageHold:
+    """Holds matching messages in flight until it is released."""
 
-    def __init__(self, fits: Fits, *, most: int | None, answers: bool) -> None:
-        self.caught: list[Message] = []
-        self.answers = answers
-        self._fits = fits
-        self._most = most
-        self._open = asyncio.Event()
+    def __init__(self, matches: MessageFilter, *, limit: int | None, responses: bool) -> None:
+        self.messages: list[NetworkMessage] = []
+        self.responses = responses
+        self._matches = matches
+        self._limit = limit
+        self._released = asyncio.Event()
 
-    def let_go(self) -> None:
-        """Let everything go that was kept, and keep nothing more."""
-        self._open.set()
+    def release(self) -> None:
+        """Deliver all held messages, and hold no more."""
+        self._released.set()
 
-    async def meet(self, message: Message) -> None:
-        """Pass by, or be kept."""
-        full = self._most is not None and len(self.caught) >= self._most
-        if self._open.is_set() or full or not self._fits(message):
+    async def pass_through(self, message: NetworkMessage) -> None:
+        """Hold a message if it matches."""
+        full = self._limit is not None and len(self.messages) >= self._limit
+        if self._released.is_set() or full or not self._matches(message):
             return
-        self.caught.append(message)
-        await self._open.wait()
+        self.messages.append(message)
+        await self._released.wait()
 
 
-class Network:
-    """All roads of the world."""
+class SimNetwork:
+    """Connects all processes."""
 
     def __init__(self, loop: VirtualLoop, rng: random.Random) -> None:
         self.loop = loop
         self.rng = rng
-        self.weather = Weather()
+        self.conditions = NetworkConditions()
         self.writes: Counter[tuple[str, str, str]] = Counter()
-        """Requests that were to change something, whether they did or not: by source, target, and what was asked."""
-        self._cuts: dict[tuple[str, str], asyncio.Event] = {}
-        self._holds: list[Hold] = []
+        """Write requests, successful or not, by source, target, and method with path."""
+        self._partitions: dict[tuple[str, str], asyncio.Event] = {}
+        self._holds: list[MessageHold] = []
 
-    def hold(self, fits: Fits, *, most: int | None = 1, answers: bool = False) -> Hold:
-        """Keep the next message that fits, or so many, or all of them, on the way there or on the way back."""
-        hold = Hold(fits, most=most, answers=answers)
+    def hold(self, matches: MessageFilter, *, limit: int | None = 1, responses: bool = False) -> MessageHold:
+        """Hold the next matching requests or responses: one, up to a limit, or all."""
+        hold = MessageHold(matches, limit=limit, responses=responses)
         self._holds.append(hold)
         return hold
 
-    async def held_back(self, message: Message, *, answer: bool) -> None:
-        """Wait until nobody keeps a message."""
+    async def wait_for_holds(self, message: NetworkMessage, *, response: bool) -> None:
+        """Wait until no hold keeps a message."""
         for hold in self._holds:
-            if hold.answers is answer:
-                await hold.meet(message)
+            if hold.responses is response:
+                await hold.pass_through(message)
 
-    def cut(self, one: str, other: str) -> None:
-        """Let nothing pass between two places."""
-        self._cuts.setdefault(_pair(one, other), asyncio.Event())
+    def partition(self, one: str, other: str) -> None:
+        """Let no message pass between two names."""
+        self._partitions.setdefault(_pair(one, other), asyncio.Event())
 
-    def mend(self, one: str, other: str) -> None:
-        """Let messages pass again, those that hung too."""
-        cut = self._cuts.pop(_pair(one, other), None)
-        if cut:
-            cut.set()
+    def heal(self, one: str, other: str) -> None:
+        """Let messages pass again, including those that hang."""
+        healed = self._partitions.pop(_pair(one, other), None)
+        if healed:
+            healed.set()
 
-    def mend_all(self) -> None:
-        """Mend every cut."""
-        for one, other in list(self._cuts):
-            self.mend(one, other)
+    def heal_all(self) -> None:
+        """Heal every partition."""
+        for one, other in list(self._partitions):
+            self.heal(one, other)
 
-    def cuts(self) -> tuple[tuple[str, str], ...]:
-        """List the places that are cut off from each other."""
-        return tuple(self._cuts)
+    def partitions(self) -> tuple[tuple[str, str], ...]:
+        """Return the pairs of names that are partitioned."""
+        return tuple(self._partitions)
 
-    async def passage(self, source: str, target: str) -> None:
-        """Take the time that a message takes, and hang while the road is cut."""
-        slow = self.rng.random() < self.weather.slow
-        await asyncio.sleep(self.rng.uniform(0.0, self.weather.slow_delay if slow else self.weather.delay))
-        while cut := self._cuts.get(_pair(source, target)):
-            await cut.wait()
+    async def transit(self, source: str, target: str) -> None:
+        """Take the time that a message takes, and hang during a partition."""
+        slow = self.rng.random() < self.conditions.slow
+        await asyncio.sleep(self.rng.uniform(0.0, self.conditions.slow_delay if slow else self.conditions.delay))
+        while healed := self._partitions.get(_pair(source, target)):
+            await healed.wait()
 
-    def transport(self, source: str, target: Service) -> "Road":
-        """Make the road from a place to a service."""
-        return Road(self, source, target)
+    def transport(self, source: str, target: SimService) -> "SimTransport":
+        """Return the transport from a name to a service."""
+        return SimTransport(self, source, target)
 
 
-class Road:
-    """A `Transport` through the network. What was sent is under way, whether its sender still lives or not."""
+class SimTransport:
+    """A `Transport` over the network. A sent request stays in flight when its sender is killed."""
 
-    def __init__(self, network: Network, source: str, target: Service) -> None:
+    def __init__(self, network: SimNetwork, source: str, target: SimService) -> None:
         self._network = network
         self._source = source
         self._target = target
 
     async def send(self, request: Request) -> Response:
-        """Carry a request there, and the head of the answer back."""
-        network, weather = self._network, self._network.weather
+        """Deliver a request, and return the head of its response."""
+        network, conditions = self._network, self._network.conditions
         if request.method != "GET":
             network.writes[self._source, self._target.name, f"{request.method} {request.path}"] += 1
-        copies = 2 if network.rng.random() < weather.repeated else 1
-        answers = [network.loop.create_future() for _ in range(copies)]
-        for answer in answers:
-            network.loop.create_task(self._carry(request, answer), context=Context())
-        answered: _Answered | Unreachable = await answers[0]
-        if isinstance(answered, Unreachable):
-            raise answered
-        body = _Body(self, request, *answered)
+        copies = 2 if network.rng.random() < conditions.duplication else 1
+        outcomes = [network.loop.create_future() for _ in range(copies)]
+        for outcome in outcomes:
+            network.loop.create_task(self._deliver(request, outcome), context=Context())
+        first: _Answered | Unreachable = await outcomes[0]
+        if isinstance(first, Unreachable):
+            raise first
+        body = _Body(self, request, *first)
         return Response(body.response.status, headers=body.response.headers, stream=body.pieces(), close=body.close)
 
-    async def _carry(self, request: Request, answer: "asyncio.Future[_Answered | Unreachable]") -> None:
-        """Be under way, whether somebody still waits at the end or not; as a part of no process."""
-        outcome: _Answered | Unreachable
+    async def _deliver(self, request: Request, outcome: "asyncio.Future[_Answered | Unreachable]") -> None:
+        """Deliver a request outside of any process, whether the sender still waits or not."""
+        result: _Answered | Unreachable
         try:
-            outcome = await self._exchange(request)
+            result = await self._exchange(request)
         except Unreachable as error:
-            outcome = error
-        if not answer.done():
-            answer.set_result(outcome)
+            result = error
+        if not outcome.done():
+            outcome.set_result(result)
 
     async def _exchange(self, request: Request) -> "_Answered":
-        network, weather = self._network, self._network.weather
-        await network.passage(self._source, self._target.name)
-        await network.held_back(self._message(request), answer=False)
-        if network.rng.random() < weather.lost_before:
-            raise self.lost("the request was lost")
-        server, response = self.process, await self._answered(request)
-        if network.rng.random() < weather.lost_after:
+        network, conditions = self._network, self._network.conditions
+        await network.transit(self._source, self._target.name)
+        await network.wait_for_holds(self._message(request), response=False)
+        if network.rng.random() < conditions.request_loss:
+            raise self.unreachable("the request was lost")
+        server, response = self.process, await self._handle(request)
+        if network.rng.random() < conditions.response_loss:
             await response.close()
-            raise self.lost("the answer was lost")
-        await self.back(request)
+            raise self.unreachable("the response was lost")
+        await self.transit_back(request)
         return response, server
 
-    async def _answered(self, request: Request) -> Response:
-        """Have the service's own process answer."""
+    async def _handle(self, request: Request) -> Response:
+        """Handle a request in the service's process."""
         handler = self._target.handler
         if handler is None:
-            raise self.lost("nobody listens")
+            raise self.unreachable("connection refused")
         try:
             return await self._run(handler(request))
         except Unreachable:
             raise
-        except Exception as error:  # noqa: BLE001  whatever it is: its caller sees a broken answer, and we remember it
+        except Exception as error:  # noqa: BLE001  the caller gets a 500, and the runner reports the exception
             self._network.loop.call_exception_handler({"message": f"{self._target.name} failed", "exception": error})
             return Response(500)
 
-    async def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something in the service's process."""
-        result: T = await Call(self, work).result()
+    async def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        result: T = await RemoteCall(self, coroutine).result()
         return result
 
     @property
-    def process(self) -> Process | None:
-        """Who answers at the other end now."""
+    def process(self) -> SimProcess | None:
+        """The process that serves the target now."""
         return self._target.process
 
-    async def back(self, request: Request) -> None:
-        """Take the way back, with the answer to a request or a piece of it."""
-        await self._network.passage(self._target.name, self._source)
-        await self._network.held_back(self._message(request), answer=True)
+    async def transit_back(self, request: Request) -> None:
+        """Take the time of a response, or of a piece of one."""
+        await self._network.transit(self._target.name, self._source)
+        await self._network.wait_for_holds(self._message(request), response=True)
 
-    def _message(self, request: Request) -> Message:
-        return Message(self._source, self._target.name, request)
+    def _message(self, request: Request) -> NetworkMessage:
+        return NetworkMessage(self._source, self._target.name, request)
 
-    def lost(self, reason: str) -> Unreachable:
-        """Word what the sender sees."""
+    def unreachable(self, reason: str) -> Unreachable:
+        """Return the error that the sender gets."""
         return Unreachable(self._target.name, reason)
 
 
-class Call:
-    """Something that runs in a service's process for somebody outside; when the process dies, the connection breaks."""
+class RemoteCall:
+    """A coroutine that runs in a service's process for a caller outside; a kill breaks the connection."""
 
-    def __init__(self, road: Road, work: Coroutine[Any, Any, Any]) -> None:
-        process = road.process
+    def __init__(self, transport: SimTransport, coroutine: Coroutine[Any, Any, Any]) -> None:
+        process = transport.process
         if process is None or not process.alive:
-            work.close()
-            raise road.lost("nobody listens")
+            coroutine.close()
+            raise transport.unreachable("connection refused")
         self.process = process
-        self._road = road
+        self._transport = transport
         self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.task = process.spawn(self._into(work))
-        self.task.add_done_callback(lambda _: work.close())  # who dies before its first step has not begun it
-        process.on_death(self._died)
+        self.task = process.spawn(self._run(coroutine))
+        self.task.add_done_callback(
+            lambda _: coroutine.close()
+        )  # a process killed before the first step never starts it
+        process.on_exit(self._on_exit)
 
-    async def result(self) -> Any:  # noqa: ANN401  whatever the work gives
-        """Wait for it."""
+    async def result(self) -> Any:  # noqa: ANN401  the coroutine's result
+        """Wait for the result."""
         try:
             return await self._done
         finally:
-            self.process.forget(self._died)
+            self.process.remove_exit_callback(self._on_exit)
 
-    async def _into(self, work: Coroutine[Any, Any, Any]) -> None:
+    async def _run(self, coroutine: Coroutine[Any, Any, Any]) -> None:
         try:
-            result = await work
-        except Exception as error:  # noqa: BLE001  handed on to whoever waits
+            result = await coroutine
+        except Exception as error:  # noqa: BLE001  passed on to the caller
             if not self._done.done():
                 self._done.set_exception(error)
         else:
             if not self._done.done():
                 self._done.set_result(result)
 
-    def _died(self) -> None:
+    def _on_exit(self) -> None:
         if not self._done.done():
-            self._done.set_exception(self._road.lost("it died"))
+            self._done.set_exception(self._transport.unreachable("connection reset"))
 
 
-_Answered = tuple[Response, Process | None]
-"""An answer, and the process that gave it: another may be there by the time that it arrives."""
+_Answered = tuple[Response, SimProcess | None]
+"""A response, and the process that gave it: another may serve when the response arrives."""
 
 
 class _Body:
-    """The body of an answer, carried piece by piece, in order, for as long as somebody takes it."""
+    """The body of a response, delivered piece by piece, in order, as long as the caller reads it."""
 
-    def __init__(self, road: Road, request: Request, response: Response, server: Process | None) -> None:
+    def __init__(
+        self, transport: SimTransport, request: Request, response: Response, server: SimProcess | None
+    ) -> None:
         self.response = response
         self._request = request
-        self._road = road
+        self._transport = transport
         self._server = server
-        self._call: Call | None = None
+        self._call: RemoteCall | None = None
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """Take one after the other."""
+        """Yield the pieces."""
         stream = aiter(self.response.stream)
         while True:
-            if self._road.process is not self._server:
-                raise self._road.lost("it died")
-            self._call = Call(self._road, _next(stream))
+            if self._transport.process is not self._server:
+                raise self._transport.unreachable("connection reset")
+            self._call = RemoteCall(self._transport, _next(stream))
             piece = await self._call.result()
             if piece is None:
                 return
-            await self._road.back(self._request)
+            await self._transport.transit_back(self._request)
             yield piece
 
     async def close(self) -> None:
-        """Hang up: the service's own work on it ends first, and is then put away."""
+        """Disconnect: the service's own work on the body is cancelled before the body is closed."""
         call = self._call
         if call is None or call.task.done():
             await self.response.close()
         elif call.process.alive:
             call.task.cancel()
-            asyncio.get_running_loop().create_task(self._put_away(call), context=Context())
+            asyncio.get_running_loop().create_task(self._close_after(call), context=Context())
 
-    async def _put_away(self, call: Call) -> None:
+    async def _close_after(self, call: RemoteCall) -> None:
         await asyncio.wait([call.task])
         if call.process.alive:
             await self.response.close()

@@ -1,7 +1,7 @@
-"""What really happens to addresses: who uses which, since when, and until when. Only the simulator knows.
+"""The oracle: which sandbox really uses which address, since when and until when. Only the simulator knows it.
 
-A sandbox uses its address from the moment that the runtime has heard of it until the sandbox ends, whatever the agent,
-the API server or the ledger believe meanwhile. What is found wrong is a `Violation`, at once.
+A sandbox uses its address from the moment in which the runtime gets it until the sandbox ends, whatever the agent, the
+API server or the ledger assume meanwhile. A violation is raised at once.
 """
 
 from typing import TYPE_CHECKING
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 
 
 class Violation(PodpoolError):
-    """Something that must never be true is true."""
+    """An invariant does not hold."""
 
-    def __init__(self, invariant: str, story: str) -> None:
-        super().__init__(f"{invariant}: {story}")
+    def __init__(self, invariant: str, detail: str) -> None:
+        super().__init__(f"{invariant}: {detail}")
         self.invariant = invariant
 
 
-class Use(msgspec.Struct, frozen=True):
-    """One sandbox with its address."""
+class AddressUse(msgspec.Struct, frozen=True):
+    """A sandbox with its address."""
 
     address: str
     machine: str
@@ -34,70 +34,65 @@ class Use(msgspec.Struct, frozen=True):
     since: float
 
 
-class Truth:
-    """Addresses in use, and when each was last."""
+class AddressOracle:
+    """The addresses in use, and when each was last in use."""
 
     def __init__(self, loop: VirtualLoop, *, settings: Settings) -> None:
         self._loop = loop
         self._settings = settings
-        self._uses: dict[str, Use] = {}
-        self._ended: dict[str, tuple[float, Use]] = {}
-        self.exhausted: list[Callable[[Use, float], bool]] = []
-        """Who tells whether whoever gave an address may have known the subnet to be exhausted, since some moment.
+        self._uses: dict[str, AddressUse] = {}
+        self._ended: dict[str, tuple[float, AddressUse]] = {}
+        self.exhaustion_checks: list[Callable[[AddressUse, float], bool]] = []
+        """Return whether the assigner may have known the subnet as exhausted since a time; without one it may."""
+        self.needs_no_cooldown: Callable[[str], bool] = lambda _address: False
+        """Whether an address may be reused at once."""
+        self.may_be_shared: Callable[[str], bool] = lambda _address: False
+        """Whether an address may have two owners for now."""
+        self.on_assign: list[Callable[[AddressUse], None]] = []
+        """Called for each assigned address."""
 
-        Without anybody who tells, it may have been.
-        """
-        self.restless: Callable[[str], bool] = lambda _address: False
-        """Which addresses need not rest;"""
-        self.excused: Callable[[str], bool] = lambda _address: False
-        """and which may have two owners for now."""
-        self.given: list[Callable[[Use], None]] = []
-        """Whom to tell of each address that is given."""
-
-    def begin(self, use: Use) -> None:
-        """A runtime got an address for a sandbox."""
+    def assign(self, use: AddressUse) -> None:
+        """Record that a runtime got an address for a sandbox; checks one owner and cooldown."""
         other = self._uses.get(use.address)
-        another = other is not None and (other.machine, other.sandbox) != (use.machine, use.sandbox)
-        if other is not None and another and not self.excused(use.address):
-            story = (
-                f"{use.address} was given to {use.pod} on {use.machine} while {other.pod} on {other.machine} uses it"
-            )
-            raise Violation("one owner", f"{story} since {other.since:.3f}")
-        self._rested(use)
+        differs = other is not None and (other.machine, other.sandbox) != (use.machine, use.sandbox)
+        if other is not None and differs and not self.may_be_shared(use.address):
+            detail = f"{use.address} was assigned to {use.pod} on {use.machine}, but {other.pod} on {other.machine}"
+            raise Violation("one owner", f"{detail} uses it since {other.since:.3f}")
+        self._check_cooldown(use)
         self._uses[use.address] = use
-        for tell in self.given:
-            tell(use)
+        for callback in self.on_assign:
+            callback(use)
 
-    def _rested(self, use: Use) -> None:
-        """Whoever used the address before let go of it a cooldown ago; the floor, if the subnet was exhausted since."""
+    def _check_cooldown(self, use: AddressUse) -> None:
+        """Check that the last use ended a cooldown ago; the shortest one, if the subnet was exhausted since."""
         ended, before = self._ended.get(use.address, (None, None))
-        if ended is None or before is None or self.restless(use.address):
+        if ended is None or before is None or self.needs_no_cooldown(use.address):
             return
-        rest, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
-        enough = self._settings.cooldown
-        if rest < enough and (not self.exhausted or any(tell(use, ended) for tell in self.exhausted)):
-            enough = self._settings.cooldown_exhausted
-        if rest < enough and not same:
-            story = f"{use.address} was given to {use.pod} on {use.machine} {rest:.3f} s after"
-            raise Violation("rest", f"{story} {before.pod} on {before.machine} let go of it")
+        elapsed, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
+        required = self._settings.cooldown
+        if elapsed < required and (not self.exhaustion_checks or any(f(use, ended) for f in self.exhaustion_checks)):
+            required = self._settings.cooldown_exhausted
+        if elapsed < required and not same:
+            detail = f"{use.address} was assigned to {use.pod} on {use.machine} {elapsed:.3f} s after"
+            raise Violation("cooldown", f"{detail} {before.pod} on {before.machine} released it")
 
-    def end(self, machine: str, sandbox: str) -> None:
-        """A sandbox is no more."""
+    def release(self, machine: str, sandbox: str) -> None:
+        """Record that a sandbox ended."""
         for address, use in list(self._uses.items()):
             if (use.machine, use.sandbox) == (machine, sandbox):
                 del self._uses[address]
                 self._ended[address] = (self._loop.time(), use)
 
-    def end_machine(self, machine: str) -> None:
-        """A machine lost power: all of its sandboxes are no more."""
+    def release_machine(self, machine: str) -> None:
+        """Record that a machine lost power: all its sandboxes ended."""
         for use in list(self._uses.values()):
             if use.machine == machine:
-                self.end(machine, use.sandbox)
+                self.release(machine, use.sandbox)
 
-    def uses(self) -> tuple[Use, ...]:
-        """List who uses what now."""
+    def uses(self) -> tuple[AddressUse, ...]:
+        """Return the addresses in use."""
         return tuple(self._uses.values())
 
-    def of_machine(self, machine: str) -> dict[str, Use]:
-        """List a machine's uses by Pod."""
+    def uses_on(self, machine: str) -> dict[str, AddressUse]:
+        """Return a machine's uses by Pod."""
         return {use.pod: use for use in self._uses.values() if use.machine == machine}

@@ -1,115 +1,124 @@
-"""Where a plan is played: each event done to the cluster that it is about, and the checks that follow.
+"""Runs a scenario: applies its events to the clusters, checks the invariants, and waits for convergence.
 
-Faults end by themselves. Then time passes without any, and the world must be well.
+Faults end by themselves. Then time passes without any, and the clusters must converge.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 
-from podpool.lab.sim.convergence import check_quiet, check_settled
-from podpool.lab.sim.dump import describe
+from podpool.lab.sim.cluster import SimCluster
+from podpool.lab.sim.convergence import check_converged, check_quiet, write_state
+from podpool.lab.sim.dump import dump_state
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.faults import Acts
-from podpool.lab.sim.invariants import Auditor
-from podpool.lab.sim.network import Weather
+from podpool.lab.sim.faults import FaultInjector
+from podpool.lab.sim.invariants import InvariantChecker
+from podpool.lab.sim.network import NetworkConditions
 from podpool.lab.sim.oracle import Violation
-from podpool.lab.sim.scenario import Climate, Event, homes
-from podpool.lab.sim.slice_faults import SliceActs
-from podpool.lab.sim.slice_invariants import SliceAuditor, check_slices
-from podpool.lab.sim.world import World
+from podpool.lab.sim.profiles import Profile
+from podpool.lab.sim.scenario import ScenarioEvent, cluster_prefixes
+from podpool.lab.sim.slice_convergence import check_slices_converged
+from podpool.lab.sim.slice_faults import SliceFaultInjector
+from podpool.lab.sim.slice_invariants import SliceInvariantChecker
+from podpool.runtime.logging import get_logger
 
-SETTLING, PATIENCE = 1.5, 300.0
-"""After the last fault: gone times after which whatever was to go is gone, and seconds more for all to be well."""
-LOOK, CALM_LOOK = 0.5, 5.0
-"""Seconds between two looks."""
+SETTLING_FACTOR, CONVERGENCE_TIMEOUT = 1.5, 300.0
+"""After the last fault: node GC delays that always pass, and seconds more until convergence."""
+CHECK_INTERVAL, QUIET_CHECK_INTERVAL = 0.5, 5.0
+"""Seconds between two checks, during and after the faults."""
 
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 
-class Stage:
-    """One run."""
+class ScenarioRunner:
+    """One run of a scenario."""
 
-    def __init__(self, seed: int, climate: Climate) -> None:
-        self.climate = climate
-        self.world = World(seed, climate.shape)
-        """The first cluster;"""
-        others = homes(climate.shape)[1:]
-        self.worlds = [self.world, *(World(seed, climate.shape, beside=self.world, name=home) for home in others)]
-        """the others stand beside it."""
-        acts, audit = (SliceActs, SliceAuditor) if climate.shape.slices else (Acts, Auditor)
-        self._acts: dict[str, Acts] = {world.name: acts(world, climate) for world in self.worlds}
-        self._check_settled = check_slices if climate.shape.slices else check_settled
-        for world in self.worlds:
-            audit(world)
+    def __init__(self, seed: int, profile: Profile) -> None:
+        self.profile = profile
+        self.first = SimCluster(seed, profile.config)
+        """The first cluster, with the ledger; the others share its loop, network and ledger."""
+        others = cluster_prefixes(profile.config)[1:]
+        self.clusters = [
+            self.first,
+            *(SimCluster(seed, profile.config, first=self.first, name=prefix) for prefix in others),
+        ]
+        slices = profile.config.slices
+        injector, checker = (SliceFaultInjector, SliceInvariantChecker) if slices else (FaultInjector, InvariantChecker)
+        self._injectors: dict[str, FaultInjector] = {each.name: injector(each, profile) for each in self.clusters}
+        self._check_converged = check_slices_converged if slices else check_converged
+        for cluster in self.clusters:
+            checker(cluster)
 
     @property
     def steps(self) -> int:
-        """Count the callbacks that were run."""
-        return self.world.loop.steps
+        """The number of callbacks that were run."""
+        return self.first.loop.steps
 
-    def play(self, plan: list[Event]) -> None:
-        """Play a plan to its end; raises what it shows to be wrong."""
+    def run(self, scenario: list[ScenarioEvent]) -> None:
+        """Run a scenario to its end; raises violations."""
         try:
-            self.world.loop.run_until_complete(self._play(plan))
+            self.first.loop.run_until_complete(self._run(scenario))
         finally:
-            self.world.loop.end()
+            self.first.loop.shutdown()
 
-    def describe(self) -> str:
-        """Tell the state of every part."""
-        return "\n".join(map(describe, self.worlds))
+    def dump_state(self) -> str:
+        """Return the state of every component as text."""
+        return "\n".join(map(dump_state, self.clusters))
 
-    async def _play(self, plan: list[Event]) -> None:
+    async def _run(self, scenario: list[ScenarioEvent]) -> None:
         PROCESS.set(None)
-        for world in self.worlds:
-            await world.begin()
-        climate = self.climate
-        self.world.network.weather = Weather(
-            slow=climate.slow, lost_before=climate.lost, lost_after=climate.lost, repeated=climate.repeated
+        for cluster in self.clusters:
+            await cluster.start()
+        profile, network = self.profile, self.first.network
+        network.conditions = NetworkConditions(
+            slow=profile.slow_messages,
+            request_loss=profile.message_loss,
+            response_loss=profile.message_loss,
+            duplication=profile.message_duplication,
         )
-        for event in plan:
-            await self._until(event.at)
-            _log.info("%s", event)
-            self._act(event)(event)
-        await self._until(climate.seconds)
-        self.world.network.weather = Weather()
-        self.world.network.mend_all()
-        for acts in self._acts.values():
-            await acts.ended()
-        await self._settle()
+        for event in scenario:
+            await self._run_until(event.at)
+            log.info(str(event))
+            self._action(event)(event)
+        await self._run_until(profile.duration)
+        network.conditions = NetworkConditions()
+        network.heal_all()
+        for injector in self._injectors.values():
+            await injector.finish()
+        await self._converge()
 
-    def _act(self, event: Event) -> Callable[[Event], None]:
-        acts = self._acts[event.node.partition("node-")[0]]
-        act: Callable[[Event], None] = getattr(acts, event.what.replace("-", "_"))
-        return act
+    def _action(self, event: ScenarioEvent) -> Callable[[ScenarioEvent], None]:
+        injector = self._injectors[event.node.partition("node-")[0]]
+        action: Callable[[ScenarioEvent], None] = getattr(injector, event.action.replace("-", "_"))
+        return action
 
-    async def _settle(self) -> None:
-        """Give everybody time to mend what was broken, and see that all is well, and stays so."""
-        begun, gone = self.world.loop.time(), self.climate.shape.settings.node_gc_delay
-        await self._until(begun + SETTLING * gone, look=CALM_LOOK)
+    async def _converge(self) -> None:
+        """Wait until the convergence checks hold, and stay so."""
+        started, node_gc_delay = self.first.loop.time(), self.profile.config.settings.node_gc_delay
+        settled = started + SETTLING_FACTOR * node_gc_delay
+        await self._run_until(settled, interval=QUIET_CHECK_INTERVAL)
         while True:
             try:
-                await self._stay_well()
+                await self._stay_converged()
             except Violation:
-                if self.world.loop.time() > begun + SETTLING * gone + PATIENCE:
+                if self.first.loop.time() > settled + CONVERGENCE_TIMEOUT:
                     raise
-                await self._until(self.world.loop.time() + CALM_LOOK, look=CALM_LOOK)
+                await self._run_until(self.first.loop.time() + QUIET_CHECK_INTERVAL, interval=QUIET_CHECK_INTERVAL)
             else:
                 return
 
-    async def _stay_well(self) -> None:
-        for world in self.worlds:
-            self._check_settled(world)
-        before = [world.written() for world in self.worlds]
-        await self._until(self.world.loop.time() + self.climate.quiet, look=CALM_LOOK)
-        for world, then in zip(self.worlds, before, strict=True):
-            self._check_settled(world)
-            check_quiet(then, world.written())
+    async def _stay_converged(self) -> None:
+        for cluster in self.clusters:
+            self._check_converged(cluster)
+        before = [write_state(cluster) for cluster in self.clusters]
+        await self._run_until(self.first.loop.time() + self.profile.quiet_seconds, interval=QUIET_CHECK_INTERVAL)
+        for cluster, state in zip(self.clusters, before, strict=True):
+            self._check_converged(cluster)
+            check_quiet(state, write_state(cluster))
 
-    async def _until(self, moment: float, *, look: float = LOOK) -> None:
-        """Let time pass, looking at the world all the while."""
-        while self.world.loop.time() < moment:
-            await asyncio.sleep(min(look, moment - self.world.loop.time()))
-            for world in self.worlds:
-                world.look()
+    async def _run_until(self, moment: float, *, interval: float = CHECK_INTERVAL) -> None:
+        """Let time pass, with periodic checks."""
+        while self.first.loop.time() < moment:
+            await asyncio.sleep(min(interval, moment - self.first.loop.time()))
+            for cluster in self.clusters:
+                cluster.check()

@@ -1,96 +1,100 @@
-"""Runs seeds, and makes the history of a violation as short as it can.
+"""Runs seeds, and shrinks the scenario of a violation.
 
-A violation is told with its seed, the events that are needed to show it, and the sentence of what is wrong.
+A failure is reported with its seed, the events that reproduce it, the violation, and the state of every component.
 """
 
 from collections.abc import Callable, Iterable
 
 import msgspec
 
-from podpool.lab.sim.runner import Stage
-from podpool.lab.sim.scenario import CLIMATES, Climate, Event, draw
+from podpool.lab.sim.profiles import PROFILES, Profile
+from podpool.lab.sim.runner import ScenarioRunner
+from podpool.lab.sim.scenario import ScenarioEvent, draw
 
-MOST_RUNS = 200
-"""Runs that shortening may take."""
+MAX_RUNS = 200
+"""Runs that shrinking may take."""
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed that went wrong."""
+class SeedFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A seed that failed, with its shrunk scenario."""
 
     seed: int
-    climate: str
+    profile: str
     error: str
-    events: tuple[Event, ...]
+    events: tuple[ScenarioEvent, ...]
     drawn: int
+    """The number of events before shrinking."""
     state: str
-    """Every part as it then was, in words."""
+    """The state of every component at the failure."""
 
     def __str__(self) -> str:
         history = "\n".join(f"  {event}" for event in self.events)
-        shown = f"{len(self.events)} of {self.drawn} events show it"
-        return f"seed {self.seed} of {self.climate}: {self.error}\n{shown}:\n{history}\n{self.state}"
+        count = f"{len(self.events)} of {self.drawn} events reproduce it"
+        return f"seed {self.seed} of {self.profile}: {self.error}\n{count}:\n{history}\n{self.state}"
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """A seed that was played."""
+class RunResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of one run."""
 
     seed: int
     steps: int
     error: str | None = None
     state: str = ""
-    """Every part as it was when it went wrong, in words."""
+    """The state of every component at the failure."""
 
 
-def play(seed: int, events: Iterable[Event], climate: Climate) -> Run:
-    """Play one plan."""
-    stage = Stage(seed, climate)
+def run_scenario(seed: int, events: Iterable[ScenarioEvent], profile: Profile) -> RunResult:
+    """Run one scenario."""
+    runner = ScenarioRunner(seed, profile)
     try:
-        stage.play(list(events))
-    except Exception as error:  # noqa: BLE001  whatever it is, it is what the search is for
-        wrong = f"{type(error).__name__}: {error}"
-        return Run(seed=seed, steps=stage.steps, error=wrong, state=stage.describe())
-    return Run(seed=seed, steps=stage.steps)
+        runner.run(list(events))
+    except Exception as error:  # noqa: BLE001  every exception is a finding
+        text = f"{type(error).__name__}: {error}"
+        return RunResult(seed=seed, steps=runner.steps, error=text, state=runner.dump_state())
+    return RunResult(seed=seed, steps=runner.steps)
 
 
-def search(seed: int, name: str) -> Run | Finding:
-    """Play a seed in a climate; when it goes wrong, shorten its plan as long as the same kind of thing goes wrong."""
-    climate = CLIMATES[name]
-    plan = draw(seed, climate)
-    run = play(seed, plan, climate)
-    if run.error is None:
-        return run
-    kind, shown = run.error.split(":")[:2], run
+def run_and_shrink(seed: int, name: str) -> RunResult | SeedFailure:
+    """Run a seed of a profile; on failure shrink its scenario as long as the same kind of error occurs."""
+    profile = PROFILES[name]
+    scenario = draw(seed, profile)
+    first = run_scenario(seed, scenario, profile)
+    if first.error is None:
+        return first
+    kind, last = first.error.split(":")[:2], first
 
-    def same(events: list[Event]) -> bool:
-        nonlocal shown
-        again = play(seed, events, climate)
-        if again.error is None or again.error.split(":")[:2] != kind:
+    def fails(events: list[ScenarioEvent]) -> bool:
+        nonlocal last
+        result = run_scenario(seed, events, profile)
+        if result.error is None or result.error.split(":")[:2] != kind:
             return False
-        shown = again
+        last = result
         return True
 
-    shortest = shorten(plan, same)
-    return Finding(
+    shrunk = shrink(scenario, fails)
+    return SeedFailure(
         seed=seed,
-        climate=name,
-        error=shown.error or run.error,
-        events=tuple(shortest),
-        drawn=len(plan),
-        state=shown.state,
+        profile=name,
+        error=last.error or first.error,
+        events=tuple(shrunk),
+        drawn=len(scenario),
+        state=last.state,
     )
 
 
-def shorten(events: list[Event], still: Callable[[list[Event]], bool], *, runs: int = MOST_RUNS) -> list[Event]:
-    """Leave out ever smaller pieces, as long as what is left still shows it."""
-    piece = len(events) // 2
-    while piece and runs > 0:
+def shrink(
+    events: list[ScenarioEvent], fails: Callable[[list[ScenarioEvent]], bool], *, runs: int = MAX_RUNS
+) -> list[ScenarioEvent]:
+    """Omit ever smaller parts of a scenario as long as it still fails."""
+    size = len(events) // 2
+    while size and runs > 0:
         at = 0
         while at < len(events) and runs > 0:
-            fewer = events[:at] + events[at + piece :]
+            fewer = events[:at] + events[at + size :]
             runs -= 1
-            if still(fewer):
+            if fails(fewer):
                 events = fewer
             else:
-                at += piece
-        piece //= 2
+                at += size
+        size //= 2
     return events

@@ -1,133 +1,134 @@
-"""What can happen to a cluster with node slices, beside all that happens to machines and processes."""
+"""Fault injection in a cluster with node slices: manual edits, third-party plugins and API errors."""
 
 import ipaddress
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS
 from podpool.lab.sim import nads
-from podpool.lab.sim.faults import Acts
-from podpool.lab.sim.nads import Attached
-from podpool.lab.sim.oracle import Use
-from podpool.lab.sim.scenario import Event
+from podpool.lab.sim.faults import FaultInjector
+from podpool.lab.sim.nads import AttachedNetwork
+from podpool.lab.sim.oracle import AddressUse
+from podpool.lab.sim.scenario import ScenarioEvent
 
-FOREIGN = "foreign"
-REFUSED = 0.7
-"""The share of patches that a server in a bad mood refuses."""
+THIRD_PARTY = "foreign"
+"""The sandbox ID of third-party entries, and the machine of third-party Pods."""
+ERROR_SHARE = 0.7
+"""The share of patches that fail while API errors are injected."""
 
 
-class SliceActs(Acts):
-    """Acts of people and of foreign plugins; what is deleted or changed comes back after a while."""
+class SliceFaultInjector(FaultInjector):
+    """Actions of people and of third-party plugins; what is deleted or changed is restored after a while."""
 
-    # People
+    # manual edits
 
-    def delete_attachment(self, event: Event) -> None:
-        """Somebody deletes the definition of a network, and writes it again later."""
-        network = self._dice.choice(nads.networks(self._world.shape))
-        if nads.is_defined(self._world.store, network):
-            nads.delete(self._world.store, network)
-            self._after(event.amount, lambda: self._attach(network))
+    def delete_nad(self, event: ScenarioEvent) -> None:
+        """Delete a NAD, and create it again later."""
+        network = self._rng.choice(nads.networks(self._cluster.config))
+        if nads.exists(self._cluster.store, network):
+            nads.delete(self._cluster.store, network)
+            self._after(event.amount, lambda: self._write_nad(network))
 
-    def resize(self, event: Event) -> None:
-        """Somebody changes the size of a slice, and changes it back."""
-        network = self._dice.choice(nads.sliced(self._world.shape))
-        if nads.is_defined(self._world.store, network):
-            self._attach(network, nads.SIZES[1])
-            self._after(event.amount, lambda: self._attach(network))
+    def resize_slices(self, event: ScenarioEvent) -> None:
+        """Change the slice size of a NAD, and change it back."""
+        network = self._rng.choice(nads.sliced_networks(self._cluster.config))
+        if nads.exists(self._cluster.store, network):
+            self._write_nad(network, nads.SLICE_SIZES[1])
+            self._after(event.amount, lambda: self._write_nad(network))
 
-    def change_range(self, event: Event) -> None:
-        """Somebody makes a range larger or smaller, perhaps the slices too, and changes it back."""
-        network = self._dice.choice(nads.sliced(self._world.shape))
-        if nads.is_defined(self._world.store, network):
-            changed = self._dice.choice((network.larger, network.smaller))
-            self._attach(changed, self._dice.choice(nads.SIZES))
-            self._after(event.amount, lambda: self._attach(network))
+    def resize_range(self, event: ScenarioEvent) -> None:
+        """Make the range of a NAD larger or smaller, perhaps with another slice size, and change it back."""
+        network = self._rng.choice(nads.sliced_networks(self._cluster.config))
+        if nads.exists(self._cluster.store, network):
+            resized = self._rng.choice((network.larger, network.smaller))
+            self._write_nad(resized, self._rng.choice(nads.SLICE_SIZES))
+            self._after(event.amount, lambda: self._write_nad(network))
 
-    def share(self, event: Event) -> None:
-        """Somebody takes the size of slices out of a definition, so that all nodes share its range, for a while."""
-        network = self._dice.choice(nads.sliced(self._world.shape))
-        if nads.is_defined(self._world.store, network):
-            self._attach(network, "")
-            self._after(event.amount, lambda: self._attach(network))
+    def share_range(self, event: ScenarioEvent) -> None:
+        """Remove the slice size of a NAD, so that all nodes share its range, for a while."""
+        network = self._rng.choice(nads.sliced_networks(self._cluster.config))
+        if nads.exists(self._cluster.store, network):
+            self._write_nad(network, "")
+            self._after(event.amount, lambda: self._write_nad(network))
 
-    def _attach(self, network: Attached, size: str = nads.SIZES[0]) -> None:
-        nads.write(self._world.store, network, size)
+    def _write_nad(self, network: AttachedNetwork, size: str = nads.SLICE_SIZES[0]) -> None:
+        nads.write(self._cluster.store, network, size)
 
-    def restore_api(self, event: Event) -> None:
-        """The API server goes back to its copy, and people write again what is missing in it."""
+    def restore_api(self, event: ScenarioEvent) -> None:
+        """Restore the API server from its copy; people create the NADs that are missing in it."""
         super().restore_api(event)
-        for network in nads.networks(self._world.shape):
-            store = self._world.store
-            whole = nads.is_defined(store, network) and (network.shared or nads.size(store, network))
-            if not whole:
-                self._after(event.amount, lambda network=network: self._attach(network))  # type: ignore[misc]  # its default is an Attached
+        for network in nads.networks(self._cluster.config):
+            store = self._cluster.store
+            complete = nads.exists(store, network) and (network.shared or nads.slice_size(store, network))
+            if not complete:
+                self._after(event.amount, partial(self._write_nad, network))
 
-    def delete_pool(self, event: Event) -> None:
-        """Somebody deletes a node's IPPools."""
-        for key in self._pools(event.node):
-            self._world.store.delete(self._served(IP_POOLS), key)
+    def delete_ippools(self, event: ScenarioEvent) -> None:
+        """Delete a node's IPPools."""
+        for key in self._ippools_of(event.node):
+            self._cluster.store.delete(self._cluster.store.registry.of(IP_POOLS), key)
 
-    def delete_table(self, _: Event) -> None:
-        """Somebody deletes the NodeSlicePools."""
-        for key in list(self._world.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)):
-            self._world.store.delete(self._served(NODE_SLICE_POOLS), key)
+    def delete_nodeslicepools(self, _: ScenarioEvent) -> None:
+        """Delete the NodeSlicePools."""
+        for key in list(self._cluster.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)):
+            self._cluster.store.delete(self._cluster.store.registry.of(NODE_SLICE_POOLS), key)
 
-    # Foreign plugins
+    # third-party plugins
 
-    def foreign_entry(self, event: Event) -> None:
-        """A foreign plugin writes an entry into a node's pools."""
-        entry = {"id": FOREIGN, "podref": "default/foreign", "ifname": "net9"}
-        self._allocate(self._pools(event.node), lambda held: {str(1 + int(event.amount) % 6): entry} | held)
+    def third_party_entry(self, event: ScenarioEvent) -> None:
+        """Write a third-party entry into a node's IPPools."""
+        entry = {"id": THIRD_PARTY, "podref": "default/foreign", "ifname": "net9"}
+        index = str(1 + int(event.amount) % 6)
+        self._edit_allocations(self._ippools_of(event.node), lambda allocations: {index: entry} | allocations)
 
-    def foreign_removal(self, event: Event) -> None:
-        """Somebody takes the entries out of a node's pools."""
-        self._allocate(self._pools(event.node), lambda _: {})
+    def third_party_removal(self, event: ScenarioEvent) -> None:
+        """Remove all entries of a node's IPPools."""
+        self._edit_allocations(self._ippools_of(event.node), lambda _: {})
 
-    def foreign_pod(self, event: Event) -> None:
-        """A foreign plugin gives a Pod of its own the lowest free address of the range that all share, for a while."""
-        shared = next((each for each in nads.networks(self._world.shape) if each.shared), None)
-        key = f"kube-system/{shared.pool}" if shared else ""
-        pool = self._world.store.objects(IP_POOLS.group, IP_POOLS.plural).get(key)
+    def third_party_pod(self, event: ScenarioEvent) -> None:
+        """Assign the lowest free address of the shared range to a third-party Pod, for a while."""
+        shared = next((each for each in nads.networks(self._cluster.config) if each.shared), None)
+        key = f"kube-system/{shared.shared_pool}" if shared else ""
+        pool = self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural).get(key)
         if shared is None or pool is None:
             return
-        range_ = ipaddress.ip_network(shared.range)
-        free = (
-            offset for offset in range(1, range_.num_addresses - 1) if str(offset) not in pool["spec"]["allocations"]
-        )
-        offset, sandbox = next(free, None), f"{FOREIGN}-{event.at}"
+        range_, allocations = ipaddress.ip_network(shared.range), pool["spec"]["allocations"]
+        free = (offset for offset in range(1, range_.num_addresses - 1) if str(offset) not in allocations)
+        offset, sandbox = next(free, None), f"{THIRD_PARTY}-{event.at}"
         if offset is None:
             return
         entry = {"id": sandbox, "podref": f"default/{sandbox}", "ifname": "net9"}
-        self._allocate([key], lambda held: {**held, str(offset): entry})
-        now = self._world.loop.time()
-        self._world.truth.begin(Use(str(range_[offset]), FOREIGN, sandbox, f"default/{sandbox}", now))
-        self._after(event.amount, lambda: self._foreign_gone(key, sandbox))
+        self._edit_allocations([key], lambda allocations: {**allocations, str(offset): entry})
+        now = self._cluster.loop.time()
+        self._cluster.oracle.assign(AddressUse(str(range_[offset]), THIRD_PARTY, sandbox, f"default/{sandbox}", now))
+        self._after(event.amount, lambda: self._remove_third_party_pod(key, sandbox))
 
-    def _foreign_gone(self, key: str, sandbox: str) -> None:
-        self._world.truth.end(FOREIGN, sandbox)
-        if key in self._world.store.objects(IP_POOLS.group, IP_POOLS.plural):
-            self._allocate([key], lambda held: {at: each for at, each in held.items() if each["id"] != sandbox})
+    def _remove_third_party_pod(self, key: str, sandbox: str) -> None:
+        self._cluster.oracle.release(THIRD_PARTY, sandbox)
+        if key in self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural):
+            self._edit_allocations(
+                [key], lambda allocations: {at: each for at, each in allocations.items() if each["id"] != sandbox}
+            )
 
-    def _allocate(self, keys: list[str], change: Any) -> None:  # noqa: ANN401  from JSON to JSON
+    def _edit_allocations(self, keys: list[str], change: Callable[[Any], Any]) -> None:
         for key in keys:
-            self._world.store.update(
-                self._served(IP_POOLS),
+            self._cluster.store.update(
+                self._cluster.store.registry.of(IP_POOLS),
                 key,
                 lambda pool: {**pool, "spec": {**pool["spec"], "allocations": change(pool["spec"]["allocations"])}},
             )
 
-    def _pools(self, node: str) -> list[str]:
-        found = self._world.store.objects(IP_POOLS.group, IP_POOLS.plural).items()
+    def _ippools_of(self, node: str) -> list[str]:
+        found = self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural).items()
         return [key for key, pool in found if pool["metadata"].get("annotations", {}).get(NODE_ANNOTATION) == node]
 
-    def _served(self, kind: Any) -> Any:  # noqa: ANN401  a kind of ours, as the store has it
-        return self._world.store.registry.find(kind.group, kind.version, kind.plural)
+    # API errors
 
-    # Servers
+    def inject_api_errors(self, event: ScenarioEvent) -> None:
+        """Fail most patches of IPPools and Leases with various codes, for a while."""
+        self._cluster.api_errors.share = ERROR_SHARE
+        self._after(event.amount, self._stop_api_errors)
 
-    def refuse_writes(self, event: Event) -> None:
-        """The API server refuses patches of IPPools and Leases, with whichever status, for a while."""
-        self._world.refusing.share = REFUSED
-        self._after(event.amount, self._refuse_no_more)
-
-    def _refuse_no_more(self) -> None:
-        self._world.refusing.share = 0.0
+    def _stop_api_errors(self) -> None:
+        self._cluster.api_errors.share = 0.0

@@ -1,11 +1,11 @@
-"""A loop whose time is made up."""
+"""The event loop on virtual time."""
 
 import asyncio
 
 import pytest
 
 from podpool.lab.sim.event_loop import Deadlock, VirtualLoop
-from podpool.lab.sim.machine import Process
+from podpool.lab.sim.machine import SimProcess
 
 
 def test_time_jumps_to_the_next_timer() -> None:
@@ -16,14 +16,14 @@ def test_time_jumps_to_the_next_timer() -> None:
     assert 86_400 == pytest.approx(VirtualLoop().run_until_complete(a_day()))
 
 
-def test_what_asyncio_builds_on_a_loop_works() -> None:
+def test_asyncio_primitives_work() -> None:
     async def work() -> list[str]:
-        told: list[str] = []
+        log: list[str] = []
         gate = asyncio.Event()
 
         async def waiter(name: str) -> None:
             await gate.wait()
-            told.append(name)
+            log.append(name)
 
         async with asyncio.TaskGroup() as group:
             for name in ("a", "b"):
@@ -33,13 +33,13 @@ def test_what_asyncio_builds_on_a_loop_works() -> None:
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(5):
                 await asyncio.sleep(10)
-        told.append(f"{asyncio.get_running_loop().time():.1f}")
-        return told
+        log.append(f"{asyncio.get_running_loop().time():.1f}")
+        return log
 
     assert ["a", "b", "6.0"] == VirtualLoop().run_until_complete(work())
 
 
-def test_waiting_for_nothing_is_noticed() -> None:
+def test_a_deadlock_is_detected() -> None:
     async def never() -> None:
         await asyncio.Event().wait()
 
@@ -48,46 +48,46 @@ def test_waiting_for_nothing_is_noticed() -> None:
 
 
 def test_a_killed_process_ends_between_two_awaits() -> None:
-    """Not even its finally runs, and neither does what it started."""
+    """Its `finally` blocks and its tasks do not run."""
     loop = VirtualLoop()
-    told: list[str] = []
+    log: list[str] = []
 
     async def child() -> None:
         await asyncio.sleep(1)
-        told.append("child")
+        log.append("child")
 
     async def work() -> None:
         try:
             started = asyncio.create_task(child())
-            told.append("begun")
+            log.append("begun")
             await asyncio.sleep(2)
             await started
         finally:
-            told.append("finally")
+            log.append("finally")
 
-    process = Process("victim", loop)
+    process = SimProcess("victim", loop)
 
-    async def story() -> None:
+    async def scenario() -> None:
         process.spawn(work())
         await asyncio.sleep(0.5)
         process.kill()
         await asyncio.sleep(10)
 
-    loop.run_until_complete(story())
-    assert ["begun"] == told
+    loop.run_until_complete(scenario())
+    assert ["begun"] == log
 
 
-def test_a_paused_process_goes_on_where_it_was() -> None:
+def test_a_resumed_process_continues() -> None:
     loop = VirtualLoop()
     ticks: list[float] = []
-    process = Process("sleeper", loop)
+    process = SimProcess("sleeper", loop)
 
     async def work() -> None:
         for _ in range(4):
             await asyncio.sleep(1)
             ticks.append(loop.time())
 
-    async def story() -> None:
+    async def scenario() -> None:
         process.spawn(work())
         await asyncio.sleep(1.5)
         process.pause()
@@ -95,55 +95,55 @@ def test_a_paused_process_goes_on_where_it_was() -> None:
         process.resume()
         await asyncio.sleep(10)
 
-    loop.run_until_complete(story())
+    loop.run_until_complete(scenario())
     assert [1.0, 11.5, 12.5, 13.5] == pytest.approx(ticks, abs=0.001)
 
 
-def test_what_nobody_awaits_is_remembered() -> None:
+def test_unawaited_exceptions_are_recorded() -> None:
     loop = VirtualLoop()
 
     async def fail() -> None:
-        raise ValueError("nobody asked")
+        raise ValueError("not awaited")
 
-    async def story() -> None:
-        Process("loner", loop).spawn(fail())
+    async def scenario() -> None:
+        SimProcess("loner", loop).spawn(fail())
         await asyncio.sleep(1)
 
-    loop.run_until_complete(story())
+    loop.run_until_complete(scenario())
     assert ["loner failed"] == [failure["message"] for failure in loop.failures]
 
 
-def test_a_doomed_process_dies_in_the_midst_of_its_work() -> None:
-    """After so many of its own steps, though the next is ready; whoever else is ready goes on."""
+def test_a_scheduled_kill_happens_after_a_number_of_steps() -> None:
+    """After a number of its own steps, although the next is ready; other processes run on."""
     loop = VirtualLoop()
-    told: list[str] = []
+    log: list[str] = []
 
     async def work(name: str) -> None:
         for _ in range(4):
-            told.append(name)
+            log.append(name)
             await asyncio.sleep(0)
 
-    victim, other = Process("victim", loop), Process("other", loop)
+    victim, other = SimProcess("victim", loop), SimProcess("other", loop)
 
-    async def story() -> None:
+    async def scenario() -> None:
         victim.spawn(work("victim"))
         other.spawn(work("other"))
-        victim.doom(2, lambda: told.append("died"))
+        victim.schedule_kill(2, lambda: log.append("died"))
         await asyncio.sleep(1)
 
-    loop.run_until_complete(story())
-    assert ["victim", "other", "victim", "died", "other", "other", "other"] == told
+    loop.run_until_complete(scenario())
+    assert ["victim", "other", "victim", "died", "other", "other", "other"] == log
 
 
-def test_who_was_pardoned_lives_on() -> None:
+def test_a_cancelled_kill_does_not_happen() -> None:
     loop = VirtualLoop()
-    process = Process("lucky", loop)
+    process = SimProcess("lucky", loop)
 
-    async def story() -> None:
-        process.doom(2, lambda: None)
-        process.pardon()
+    async def scenario() -> None:
+        process.schedule_kill(2, lambda: None)
+        process.cancel_kill()
         await process.spawn(asyncio.sleep(1))
         await asyncio.sleep(1)
 
-    loop.run_until_complete(story())
+    loop.run_until_complete(scenario())
     assert process.alive
