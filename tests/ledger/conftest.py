@@ -1,4 +1,4 @@
-"""The behaviour of the ledger is tested on each of its databases: `pytestmark = pytest.mark.usefixtures("books")`."""
+"""Runs tests of the ledger's behaviour on each database: `pytestmark = pytest.mark.usefixtures("backend")`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.ledger.stores import OnPostgres, in_use
+from tests.ledger.backends import PostgresBackend, backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,8 +17,8 @@ ON_POSTGRES = [pytest.mark.real, pytest.mark.xdist_group("postgres")]
 
 
 @pytest.fixture(scope="module", params=["sqlite", pytest.param("postgres", marks=ON_POSTGRES)])
-def books(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Offices open their books in SQLite, then in PostgreSQL; tells in which."""
+def backend(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Select the database of the tests' ledgers: SQLite, then PostgreSQL; returns its name."""
     if request.param == "sqlite":
         yield "sqlite"
         return
@@ -26,12 +26,12 @@ def books(request: pytest.FixtureRequest) -> Iterator[str]:
     names = ("behaviour1", "behaviour2")
     for name in names:
         server.psql(f"CREATE DATABASE {name}")
-    database = OnPostgres([server.url(name) for name in names])
-    in_use.append(database)
+    postgres_backend = PostgresBackend([server.url(name) for name in names])
+    backends.append(postgres_backend)
     try:
         yield "postgres"
     finally:
-        in_use.pop()
-        database.close()
+        backends.pop()
+        postgres_backend.close()
         for name in names:
             server.psql(f"DROP DATABASE {name}")

@@ -1,4 +1,4 @@
-"""Copies of the books: whole or refused, the same from either database, and whoever restores one is found out."""
+"""Backup, restore and fsck: complete or rejected, the same from either database, and a restore is detected."""
 
 import asyncio
 import io
@@ -12,28 +12,28 @@ import msgspec
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.errors import Conflict, Invalid
-from podpool.ledger.messages import NetworkContainerState, SubnetSpec, OpenTermRequest, ReconcileRequest
-from podpool.ledger.storage.backup import Line, verify_backup, read_header, read_rows
 from podpool.ledger.domain.block import PRIMARY, Block
+from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, encode_row
+from podpool.ledger.errors import Conflict, Invalid
+from podpool.ledger.messages import NetworkContainerState, OpenTermRequest, ReconcileRequest, SubnetSpec
+from podpool.ledger.storage.backup import BackupRow, read_header, read_rows, verify_backup
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, encode_row
 from podpool.ledger.storage.sqlite.store import SqliteStore
-from tests.ledger.crowds import Cluster, agree, lead_again, ledger_on, make_subnets
+from tests.ledger.load import Cluster, check_consistent, ledger_on, make_subnets, recover
 from tests.ledger.offices import item
 
 RNG = random.SystemRandom()
 
 
 def fill(path: Path) -> NetworkContainerState:
-    """Books in a file, with one container."""
+    """Create a database with two network containers; returns the state of one."""
 
     async def main() -> NetworkContainerState:
         store = SqliteStore(path)
         ledger = ledger_on(store)
         await ledger.start()
-        await ledger.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
         term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
         items = (item("n1", wanted=70), item("n2", wanted=3))
         answer = await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=items))
@@ -45,20 +45,20 @@ def fill(path: Path) -> NetworkContainerState:
     return asyncio.run(main())
 
 
-def copied(url: str) -> bytes:
+def backup_of(url: str) -> bytes:
     file = io.BytesIO()
     parse_database(url).back_up(file)
     return file.getvalue()
 
 
 @pytest.fixture
-def repo(tmp_path: Path) -> str:
+def sqlite_url(tmp_path: Path) -> str:
     fill(tmp_path / "ledger.db")
     return f"sqlite://{tmp_path / 'ledger.db'}"
 
 
 @pytest.fixture
-def server(postgres: Postgres) -> Iterator[str]:
+def postgres_url(postgres: Postgres) -> Iterator[str]:
     postgres.psql("CREATE DATABASE copies")
     yield postgres.url("copies")
     postgres.psql("DROP DATABASE copies")
@@ -66,43 +66,43 @@ def server(postgres: Postgres) -> Iterator[str]:
 
 class TestFiles:
     @pytest.mark.parametrize("share", [0.2, 0.9, 0.999])
-    def test_a_torn_copy_is_refused(self, repo: str, tmp_path: Path, share: float) -> None:
-        whole = copied(repo)
-        torn = tmp_path / "torn"
-        torn.write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(Invalid, match="is torn"):
-            verify_backup(torn)
+    def test_truncated_backup_is_rejected(self, sqlite_url: str, tmp_path: Path, share: float) -> None:
+        whole = backup_of(sqlite_url)
+        truncated = tmp_path / "truncated"
+        truncated.write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(Invalid, match="is truncated"):
+            verify_backup(truncated)
 
-    def test_another_file_is_refused(self, tmp_path: Path) -> None:
+    def test_other_file_is_rejected(self, tmp_path: Path) -> None:
         (tmp_path / "other").write_text("{}\n")
-        with pytest.raises(Invalid, match="no copy"):
+        with pytest.raises(Invalid, match="is not a backup"):
             verify_backup(tmp_path / "other")
 
-    def test_no_copy_is_put_under_a_ledger_that_runs(self, repo: str, tmp_path: Path) -> None:
-        copy = copied(repo)
+    def test_restore_under_a_running_ledger_is_rejected(self, sqlite_url: str, tmp_path: Path) -> None:
+        backup = backup_of(sqlite_url)
 
         async def main() -> None:
             store = SqliteStore(tmp_path / "ledger.db")
             with pytest.raises(Conflict, match="stop it first"):
-                parse_database(repo).restore(io.BytesIO(copy), rng=RNG)
+                parse_database(sqlite_url).restore(io.BytesIO(backup), rng=RNG)
             await store.close()
 
         asyncio.run(main())
 
-    def test_a_copy_can_be_made_while_the_ledger_runs(self, repo: str, tmp_path: Path) -> None:
-        before = copied(repo)
+    def test_backup_while_the_ledger_runs(self, sqlite_url: str, tmp_path: Path) -> None:
+        before = backup_of(sqlite_url)
 
         async def main() -> bytes:
             store = SqliteStore(tmp_path / "ledger.db")
-            during = copied(repo)
+            during = backup_of(sqlite_url)
             await store.close()
             return during
 
         assert before == asyncio.run(main())
 
-    def test_even_the_latest_copy_is_a_restore(self, repo: str, tmp_path: Path) -> None:
-        """Nobody can know what was answered between the copy and the end of the books that it replaces."""
-        parse_database(repo).restore(io.BytesIO(copied(repo)), rng=RNG)
+    def test_restore_of_the_latest_backup_is_detected(self, sqlite_url: str, tmp_path: Path) -> None:
+        """What was answered after the backup is unknown."""
+        parse_database(sqlite_url).restore(io.BytesIO(backup_of(sqlite_url)), rng=RNG)
 
         async def main() -> list[str]:
             store = SqliteStore(tmp_path / "ledger.db")
@@ -118,48 +118,48 @@ class TestFiles:
 @pytest.mark.real
 @pytest.mark.xdist_group("postgres")
 class TestBetweenDatabases:
-    def test_what_went_into_postgresql_comes_back_as_it_was(self, repo: str, server: str) -> None:
-        copy = copied(repo)
-        parse_database(server).restore(io.BytesIO(copy), rng=RNG)
-        assert copy == copied(server)
-        parse_database(repo).restore(io.BytesIO(copied(server)), rng=RNG)
-        assert copy == copied(repo)
+    def test_round_trip_through_postgresql(self, sqlite_url: str, postgres_url: str) -> None:
+        backup = backup_of(sqlite_url)
+        parse_database(postgres_url).restore(io.BytesIO(backup), rng=RNG)
+        assert backup == backup_of(postgres_url)
+        parse_database(sqlite_url).restore(io.BytesIO(backup_of(postgres_url)), rng=RNG)
+        assert backup == backup_of(sqlite_url)
 
-    def test_replicas_that_run_notice_a_restore_and_recover(self, server: str) -> None:
+    def test_running_replicas_detect_a_restore_and_recover(self, postgres_url: str) -> None:
         async def main() -> None:
-            store = await parse_database(server).open(rng=RNG)
+            store = await parse_database(postgres_url).open(rng=RNG)
             ledger = ledger_on(store)
             await ledger.start()
             await make_subnets(ledger)
             cluster = Cluster("c1", [ledger], seed=1)
             await cluster.lead()
             await cluster.call()
-            copy = await asyncio.to_thread(copied, server)
+            backup = await asyncio.to_thread(backup_of, postgres_url)
             await cluster.call()
-            await asyncio.to_thread(parse_database(server).restore, io.BytesIO(copy), rng=RNG)
+            await asyncio.to_thread(parse_database(postgres_url).restore, io.BytesIO(backup), rng=RNG)
             assert {"c1"} == {each.cluster for each in (await ledger.admin.recovery()).pending_inventories}
-            await lead_again([cluster])
+            await recover([cluster])
             await cluster.call()
-            await agree(ledger, [cluster], cooling=True)
+            await check_consistent(ledger, [cluster], cooling=True)
             await store.close()
 
         asyncio.run(main())
-        assert [] == check(read_lines(copied(server))).faults
+        assert [] == check(rows_of(backup_of(postgres_url))).faults
 
 
-def read_lines(copy: bytes) -> list[Line]:
-    file = io.BytesIO(copy)
+def rows_of(backup: bytes) -> list[BackupRow]:
+    file = io.BytesIO(backup)
     read_header(file)
     return list(read_rows(file))
 
 
-class TestCheck:
-    def test_books_that_were_made_by_the_ledger_are_consistent(self, repo: str) -> None:
-        found = check(read_lines(copied(repo)))
+class TestFsck:
+    def test_database_written_by_the_ledger_is_consistent(self, sqlite_url: str) -> None:
+        found = check(rows_of(backup_of(sqlite_url)))
         assert ([], 1, 2, 75) == (found.faults, found.subnets, found.network_containers, found.addresses)
 
     @pytest.mark.parametrize(
-        ("table", "spoil", "words"),
+        ("table", "damage", "message"),
         [
             ("subnet", lambda row: recount(row, held=7), "held addresses: stored 7, counted 75"),
             ("subnet", lambda row: recount(row, pod_shortage=1), "short for waiting Pods"),
@@ -169,22 +169,26 @@ class TestCheck:
             ("network_container", lambda row: moved(row, blocks=(0,)), "blocks: stored"),
             ("network_container", lambda row: moved(row, closed=True), "which is closed"),
             ("network_container", lambda row: {**row, "node": "other"}, "columns and row differ"),
-            ("block", lambda row: given(row, slot=9, owner=77, grant=b"g" * 16), "network container 77, which does not exist"),
+            (
+                "block",
+                lambda row: given(row, slot=9, owner=77, grant=b"g" * 16),
+                "network container 77, which does not exist",
+            ),
             ("block", lambda row: given(row, slot=0, owner=1, grant=b"g" * 16), "is not assignable"),
             ("block", lambda row: given(row, slot=9, owner=1, grant=PRIMARY), "has 2 primaries"),
             ("block", lambda row: {**row, "ready": 17}, "column ready is 17"),
             ("membership", lambda row: {**row, "cluster": "nobody"}, "is not a member"),
         ],
     )
-    def test_a_fault_is_told_in_words(
-        self, repo: str, table: str, spoil: Callable[[dict[str, object]], dict[str, object]], words: str
+    def test_fault_is_reported(
+        self, sqlite_url: str, table: str, damage: Callable[[dict[str, object]], dict[str, object]], message: str
     ) -> None:
-        lines = read_lines(copied(repo))
-        at = next(at for at, line in enumerate(lines) if line[0] == table)
-        _, columns, row = lines[at]
-        spoilt = spoil(dict(zip(columns, row, strict=True)))
-        lines[at] = (table, columns, tuple(spoilt[column] for column in columns))
-        assert any(words in fault for fault in check(lines).faults), check(lines).faults
+        rows = rows_of(backup_of(sqlite_url))
+        index = next(index for index, line in enumerate(rows) if line[0] == table)
+        _, columns, row = rows[index]
+        damaged = damage(dict(zip(columns, row, strict=True)))
+        rows[index] = (table, columns, tuple(damaged[column] for column in columns))
+        assert any(message in fault for fault in check(rows).faults), check(rows).faults
 
 
 def recount(row: dict[str, object], **counts: object) -> dict[str, object]:
@@ -198,36 +202,36 @@ def moved(row: dict[str, object], **fields: object) -> dict[str, object]:
 
 
 def given(row: dict[str, object], *, slot: int, owner: int, grant: bytes) -> dict[str, object]:
-    block = Block.decode(row["slots"])  # type: ignore[arg-type]  # whatever a person may write
+    block = Block.decode(row["slots"])  # type: ignore[arg-type]  # any value of the column
     block.assign([slot], owner=owner, grants=[grant])
     return {**row, "slots": block.encode()}
 
 
 class TestCommands:
-    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "podpool", "ledger", *words]
+    def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "podpool", "ledger", *arguments]
         return subprocess.run(command, capture_output=True, text=True, check=False)
 
-    def test_backup_check_and_restore(self, repo: str, tmp_path: Path) -> None:
-        copy, other = str(tmp_path / "copy"), f"sqlite://{tmp_path / 'other.db'}"
-        assert (0, f"{copy}: 11 rows\n") == told(self.run("backup", copy, "--database", repo))
-        assert 0o600 == Path(copy).stat().st_mode & 0o777
-        assert "restored revision" in self.run("restore", copy, "--database", other).stdout
-        consistent = "the books are consistent: 1 subnets, 2 containers, 75 addresses\n"
-        for words in (("--database", other), ("--file", copy)):
-            assert (0, consistent) == told(self.run("check", *words))
+    def test_backup_check_and_restore(self, sqlite_url: str, tmp_path: Path) -> None:
+        backup, other = str(tmp_path / "backup"), f"sqlite://{tmp_path / 'other.db'}"
+        assert (0, f"{backup}: 11 rows\n") == output_of(self.run("backup", backup, "--database", sqlite_url))
+        assert 0o600 == Path(backup).stat().st_mode & 0o777
+        assert "restored revision" in self.run("restore", backup, "--database", other).stdout
+        consistent = "the database is consistent: 1 subnets, 2 network containers, 75 addresses\n"
+        for arguments in (("--database", other), ("--file", backup)):
+            assert (0, consistent) == output_of(self.run("check", *arguments))
 
-    def test_what_is_no_database_is_refused_without_its_password(self) -> None:
-        refused = self.run("check", "--database", "mysql://me:secret@host/name")
-        assert refused.returncode == 2
-        assert "mysql://me@host/name" in refused.stderr
-        assert "secret" not in refused.stderr
+    def test_invalid_url_is_rejected_without_its_password(self) -> None:
+        failed = self.run("check", "--database", "mysql://me:secret@host/name")
+        assert failed.returncode == 2
+        assert "mysql://me@host/name" in failed.stderr
+        assert "secret" not in failed.stderr
 
-    def test_a_ledger_that_is_not_there_is_not_made(self, tmp_path: Path) -> None:
-        missing = self.run("backup", str(tmp_path / "copy"), "--database", f"sqlite://{tmp_path / 'none.db'}")
-        assert "there is no ledger" in missing.stderr
+    def test_backup_does_not_create_a_database(self, tmp_path: Path) -> None:
+        missing = self.run("backup", str(tmp_path / "backup"), "--database", f"sqlite://{tmp_path / 'none.db'}")
+        assert "there is no ledger database" in missing.stderr
         assert not (tmp_path / "none.db").exists()
 
 
-def told(ended: subprocess.CompletedProcess[str]) -> tuple[int, str]:
-    return ended.returncode, ended.stdout
+def output_of(done: subprocess.CompletedProcess[str]) -> tuple[int, str]:
+    return done.returncode, done.stdout

@@ -1,4 +1,4 @@
-"""Numbered migrations: books of every earlier version are brought up to date, and lose nothing."""
+"""Migrations from every earlier version: the schema is that of a new database, and no row is lost."""
 
 import asyncio
 import io
@@ -10,22 +10,31 @@ import asyncpg
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.admin_messages import PodReport, PodUse
-from podpool.ledger.storage.backup import TABLES, Head, Line, columns_text, read_head, read_rows, select_all, write_copy
+from podpool.ledger.admin_messages import PodReport, PodUsage
+from podpool.ledger.storage.backup import (
+    TABLES,
+    BackupHeader,
+    BackupRow,
+    quote_columns,
+    read_header,
+    read_rows,
+    select_all,
+    write_backup,
+)
 from podpool.ledger.storage.fsck import check
-from podpool.ledger.storage.migrate import scripts
 from podpool.ledger.storage.postgres.backup import back_up
-from podpool.ledger.storage.postgres.server_settings import migrate as migrate_postgres
+from podpool.ledger.storage.postgres.connection import migrate as migrate_postgres
+from podpool.ledger.storage.shared_sql import migration_scripts
 from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
 from tests.ledger.offices import Leader, Office, done, ids, item
 
-VERSIONS = range(1, len(scripts("sqlite")) + 1)
-IDENTITIES = ("event", "tenure")
+VERSIONS = range(1, len(migration_scripts("sqlite")) + 1)
+IDENTITIES = ("event", "allocation_period")
 
 
 @pytest.fixture(scope="module")
-def lines() -> list[Line]:
-    """The rows of a ledger that has seen something."""
+def rows() -> list[BackupRow]:
+    """The rows of a ledger that was used."""
     office = Office()
     office.subnet("10.0.0.0/24", gateway="10.0.0.1")
     office.subnet("fd00::/64", name="six")
@@ -33,45 +42,47 @@ def lines() -> list[Line]:
     states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
     leader.one(item("n0", states[0], wanted=5, released=ids(states[0])[:20]))
     leader.one(item("n1", states[1], gone=True))
-    pod = PodUse(network="vnet", address="10.0.0.9", namespace="d", name="p", uid="u", since="2026-11-16T02:30:00Z")
+    pod = PodUsage(network="vnet", address="10.0.0.9", namespace="d", name="p", uid="u", since="2026-11-16T02:30:00Z")
     done(office.client.report_pods(PodReport(cluster="c1", pods=(pod,))))
-    done(office.client.history(node="n0"))  # reads events into tenures
+    done(office.client.history(node="n0"))  # indexes events into periods
     connection = sqlite3.connect(":memory:")
     connection.deserialize(office.store.image())
     file = io.BytesIO()
-    write_copy(file, Head(schema=1, revision=1), [(table, connection.execute(select_all(table))) for table in TABLES])
+    write_backup(
+        file, BackupHeader(schema=1, revision=1), [(table, connection.execute(select_all(table))) for table in TABLES]
+    )
     connection.close()
     file.seek(0)
-    read_head(file)
+    read_header(file)
     return list(read_rows(file))
 
 
-def test_both_databases_have_the_same_numbers() -> None:
-    assert len(scripts("sqlite")) == len(scripts("postgres"))
+def test_both_databases_have_the_same_versions() -> None:
+    assert len(migration_scripts("sqlite")) == len(migration_scripts("postgres"))
 
 
 class TestSqlite:
     @pytest.mark.parametrize("version", VERSIONS)
-    def test_books_of_every_version_come_up_whole(self, lines: list[Line], version: int, tmp_path: Path) -> None:
+    def test_migration_from_every_version(self, rows: list[BackupRow], version: int, tmp_path: Path) -> None:
         connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         migrate_sqlite(connection, upto=version)
         connection.execute("DELETE FROM ledger")
-        given = list(known(lines, lambda table: sqlite_columns(connection, table)))
-        for table, columns, row in given:
+        old_rows = list(rows_of_version(rows, lambda table: sqlite_columns(connection, table)))
+        for table, columns, row in old_rows:
             connection.execute(insert(table, columns, "?" * len(columns)), row)
         migrate_sqlite(connection)
         found = [
             (table, TABLES[table], tuple(row)) for table in TABLES for row in connection.execute(select_all(table))
         ]
         assert [] == check(found).faults
-        assert kept(found, given)
-        new = fresh_sqlite()
+        assert unchanged(found, old_rows)
+        new = new_sqlite()
         assert sqlite_schema(connection) == sqlite_schema(new)
         new.close()
         connection.close()
 
-    def test_a_copy_has_every_table_and_column(self) -> None:
-        connection = fresh_sqlite()
+    def test_backup_has_every_table_and_column(self) -> None:
+        connection = new_sqlite()
         found = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
         assert set(TABLES) == {name for (name,) in found}
         assert all(set(TABLES[table]) == sqlite_columns(connection, table) for table in TABLES)
@@ -90,28 +101,28 @@ class TestPostgres:
             postgres.psql(f"DROP DATABASE {name}")
 
     @pytest.mark.parametrize("version", VERSIONS)
-    def test_books_of_every_version_come_up_whole(self, lines: list[Line], version: int, url: str) -> None:
+    def test_migration_from_every_version(self, rows: list[BackupRow], version: int, url: str) -> None:
         async def main() -> None:
             connection = await asyncpg.connect(url)
             await migrate_postgres(connection, upto=version)
             await connection.execute("DELETE FROM ledger")
-            there = await postgres_columns(connection)
-            given = list(known(lines, lambda table: there.get(table, set())))
-            for table, columns, row in given:
+            existing = await postgres_columns(connection)
+            old_rows = list(rows_of_version(rows, lambda table: existing.get(table, set())))
+            for table, columns, row in old_rows:
                 if table == "ledger":
-                    # the row, as that version has it
-                    columns, row = (*columns, "turn", "commits", "subnets", "containers"), (*row, 1, 0, 9, 9)  # noqa: PLW2901
-                places = [f"${place}" for place in range(1, len(columns) + 1)]
-                await connection.execute(insert(table, columns, places), *row)
+                    # columns that only PostgreSQL has
+                    columns, row = (*columns, "commit_token", "commits", "last_subnet", "last_nc"), (*row, 1, 0, 9, 9)  # noqa: PLW2901
+                placeholders = [f"${number}" for number in range(1, len(columns) + 1)]
+                await connection.execute(insert(table, columns, placeholders), *row)
             await migrate_postgres(connection)
-            await migrate_postgres(connection)  # once more changes nothing
+            await migrate_postgres(connection)  # a repetition changes nothing
             file = io.BytesIO()
             await back_up(connection, file)
             file.seek(0)
-            read_head(file)
+            read_header(file)
             found = list(read_rows(file))
             assert [] == check(found).faults
-            assert kept(found, given)
+            assert unchanged(found, old_rows)
             fresh = await asyncpg.connect(url, database="fresh")
             await migrate_postgres(fresh)
             assert await postgres_schema(fresh) == await postgres_schema(connection)
@@ -120,7 +131,7 @@ class TestPostgres:
 
         asyncio.run(main())
 
-    def test_replicas_that_start_at_once_make_the_tables_once(self, url: str) -> None:
+    def test_concurrent_replicas_migrate_once(self, url: str) -> None:
         async def start() -> None:
             connection = await asyncpg.connect(url)
             await migrate_postgres(connection)
@@ -135,31 +146,35 @@ class TestPostgres:
         asyncio.run(main())
 
 
-def insert(table: str, columns: Sequence[str], places: Sequence[str]) -> str:
-    return f"INSERT INTO {table} ({columns_text(columns)}) VALUES ({', '.join(places)})"  # noqa: S608  our tables
+def insert(table: str, columns: Sequence[str], placeholders: Sequence[str]) -> str:
+    return f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({', '.join(placeholders)})"  # noqa: S608  our own names
 
 
-def known(lines: list[Line], columns_of: Callable[[str], set[str]]) -> Iterator[Line]:
-    """The rows as an older version had them."""
-    for table, columns, row in lines:
-        there = columns_of(table)
-        pairs = [(column, value) for column, value in zip(columns, row, strict=True) if column in there]
+def rows_of_version(rows: list[BackupRow], columns_of: Callable[[str], set[str]]) -> Iterator[BackupRow]:
+    """Return the rows without the tables and columns that an older version lacks."""
+    for table, columns, row in rows:
+        existing = columns_of(table)
+        pairs = [(column, value) for column, value in zip(columns, row, strict=True) if column in existing]
         if pairs:
             yield table, tuple(column for column, _ in pairs), tuple(value for _, value in pairs)
 
 
-def kept(found: list[Line], given: list[Line]) -> bool:
-    """What an older version had is there as it was."""
-    had = {table: columns for table, columns, _ in given}
-    found = [(table, had[table], only(had[table], columns, row)) for table, columns, row in found if table in had]
-    return found == given
+def unchanged(found: list[BackupRow], old_rows: list[BackupRow]) -> bool:
+    """Return whether the rows of the older version are unchanged."""
+    old_columns = {table: columns for table, columns, _ in old_rows}
+    found = [
+        (table, old_columns[table], select(old_columns[table], columns, row))
+        for table, columns, row in found
+        if table in old_columns
+    ]
+    return found == old_rows
 
 
-def only(chosen: Sequence[str], columns: Sequence[str], row: Sequence[object]) -> tuple[object, ...]:
+def select(chosen: Sequence[str], columns: Sequence[str], row: Sequence[object]) -> tuple[object, ...]:
     return tuple(value for column, value in zip(columns, row, strict=True) if column in chosen)
 
 
-def fresh_sqlite() -> sqlite3.Connection:
+def new_sqlite() -> sqlite3.Connection:
     connection = sqlite3.connect(":memory:", isolation_level=None)
     migrate_sqlite(connection)
     return connection
@@ -174,12 +189,12 @@ def sqlite_schema(connection: sqlite3.Connection) -> list[tuple[str]]:
 
 
 async def postgres_columns(connection: "asyncpg.Connection") -> dict[str, set[str]]:
-    there: dict[str, set[str]] = {}
+    existing: dict[str, set[str]] = {}
     for table, column in await connection.fetch(
         "SELECT table_name, column_name FROM information_schema.columns WHERE table_schema = 'public'"
     ):
-        there.setdefault(table, set()).add(column)
-    return there
+        existing.setdefault(table, set()).add(column)
+    return existing
 
 
 async def postgres_schema(connection: "asyncpg.Connection") -> list[object]:

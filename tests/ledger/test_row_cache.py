@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.storage.postgres.row_cache import OrderedIndex, CachedTable
+from podpool.ledger.storage.postgres.row_cache import CachedTable, OrderedIndex
 
 READ_AHEAD = 3
 numbers = st.integers(0, 11)

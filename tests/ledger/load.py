@@ -1,33 +1,33 @@
-"""Callers at the same time: clusters whose nodes ask for addresses and let go of them, through any replica.
+"""Concurrent callers: clusters that request and release addresses through any replica.
 
-A caller knows what it was answered. Whatever happened in between, the books must show exactly that: what was granted is
-held, what was let go of is not, and no address has two owners.
+A caller keeps the responses. After any failure the database must match them: what was granted is held, what was
+released is not, and no address has two owners.
 """
 
 import asyncio
 import random
 from collections.abc import Sequence
 
+from podpool.ledger.domain.repository import LedgerStore
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.errors import StaleTerm, Unavailable
 from podpool.ledger.messages import (
-    NetworkContainerState,
-    ReconcileItem,
-    InventoryItem,
+    DemandReport,
     Inventory,
-    SubnetSpec,
+    InventoryItem,
+    NetworkContainerState,
     OpenTermRequest,
+    ReconcileItem,
     ReconcileRequest,
     ReconcileResponse,
-    DemandReport,
     SubnetName,
+    SubnetSpec,
 )
-from podpool.ledger.domain.repository import LedgerStore
 from podpool.runtime.clock import SystemClock
 from tests.ledger.offices import listed
 
 SUBNETS = tuple(SubnetName(network="vnet", name=name) for name in ("blue", "green", "red"))
-Place = tuple[SubnetName, str]
+NodeKey = tuple[SubnetName, str]
 
 
 def ledger_on(store: LedgerStore) -> LedgerService:
@@ -37,81 +37,83 @@ def ledger_on(store: LedgerStore) -> LedgerService:
 async def make_subnets(ledger: LedgerService, *, cooldown: float = 0.0) -> None:
     for number, name in enumerate(SUBNETS):
         cidr = f"10.{number}.0.0/22"
-        new = SubnetSpec(network=name.network, name=name.name, cidr=cidr, cooldown=cooldown, cooldown_exhausted=cooldown)
-        await ledger.create_subnet(new)
+        new = SubnetSpec(
+            network=name.network, name=name.name, cidr=cidr, cooldown=cooldown, cooldown_exhausted=cooldown
+        )
+        await ledger.admin.create_subnet(new)
 
 
 class Cluster:
-    """One cluster's leader. Every call goes to some replica; one without an answer is sent again, as it was."""
+    """The leader of one cluster. Each call goes to a random replica; one without a response is repeated unchanged."""
 
     def __init__(self, name: str, replicas: Sequence[LedgerService], *, seed: int) -> None:
         self.name = name
         self.replicas = replicas
-        self.rng = random.Random(seed)  # noqa: S311  the same each time
+        self.rng = random.Random(seed)  # noqa: S311  reproducible
         self.term = self.number = self.seen = 0
-        self.held: dict[Place, NetworkContainerState] = {}
+        self.held: dict[NodeKey, NetworkContainerState] = {}
         self.released: set[str] = set()
-        self.answered = 0
-        self.news = asyncio.Event()
+        self.completed = 0
+        self.progressed = asyncio.Event()
 
     async def lead(self) -> bool:
-        """Open a term; tells whether the ledger wants a list."""
+        """Open a term; returns whether the ledger requires an inventory."""
         while True:
             try:
-                opening = OpenTermRequest(cluster=self.name, known=self.term, seen=self.seen)
+                opening = OpenTermRequest(cluster=self.name, known_term=self.term, known_revision=self.seen)
                 term = await self.replica().open_term(opening)
             except Unavailable:
                 continue
             self.term, self.number, self.seen = term.term, 0, max(self.seen, term.revision)
-            return term.listing_wanted
+            return term.inventory_required
 
     async def call(self, *, nodes: int = 6, size: int = 4) -> None:
-        """Change some containers at random, in all subnets."""
-        places = {(self.rng.choice(SUBNETS), f"n{self.rng.randrange(nodes)}") for _ in range(size)}
-        items = [self.item(place) for place in sorted(places, key=str)]
+        """Change random network containers in all subnets."""
+        keys = {(self.rng.choice(SUBNETS), f"n{self.rng.randrange(nodes)}") for _ in range(size)}
+        items = [self.item(key) for key in sorted(keys, key=str)]
         self.number += 1
         answer = await self.send(
-            ReconcileRequest(cluster=self.name, term=self.term, number=self.number, seen=self.seen, items=tuple(items))
+            ReconcileRequest(cluster=self.name, term=self.term, number=self.number, known_revision=self.seen, items=tuple(items))
         )
         self.seen = max(self.seen, answer.revision)
         for item, result in zip(items, answer.results, strict=True):
             assert result.state is not None, result.error
             self.released.update(item.released)
             self.held[item.subnet, item.node] = result.state
-        self.answered += 1
-        self.news.set()
+        self.completed += 1
+        self.progressed.set()
 
-    async def reached(self, answered: int) -> None:
-        """Wait until it was answered so often."""
-        while self.answered < answered:
-            self.news.clear()
-            await self.news.wait()
+    async def reached(self, completed: int) -> None:
+        """Wait until this many calls are completed."""
+        while self.completed < completed:
+            self.progressed.clear()
+            await self.progressed.wait()
 
     async def send(self, call: ReconcileRequest) -> ReconcileResponse:
         while True:
             try:
                 return await self.replica().reconcile(call)
-            except Unavailable:  # nobody knows whether it was done: again, with the same number
+            except Unavailable:  # it may have taken effect: repeated with the same number
                 continue
 
     async def list_all(self) -> None:
-        """Tell the ledger everything that this cluster was answered, as after a restore."""
+        """Send the inventory, as after a restore."""
         containers = tuple(self.shown(node, state) for (_, node), state in self.held.items())
-        listing = Inventory(cluster=self.name, term=self.term, seen=self.seen, network_containers=containers)
-        answer = await self.replica().take_listing(listing)
+        listing = Inventory(cluster=self.name, term=self.term, known_revision=self.seen, network_containers=containers)
+        answer = await self.replica().apply_inventory(listing)
         assert () == answer.conflicts
         self.seen = max(self.seen, answer.revision)
-        for place, result in zip(self.held, answer.results, strict=True):
+        for key, result in zip(self.held, answer.results, strict=True):
             assert result.state is not None, result.error
-            assert self.held[place].grants == result.state.grants
-            self.held[place] = result.state
+            assert self.held[key].grants == result.state.grants
+            self.held[key] = result.state
 
     def shown(self, node: str, state: NetworkContainerState) -> InventoryItem:
         return listed(node, state, node_uid=f"{self.name}-{node}")
 
-    def item(self, place: Place) -> ReconcileItem:
-        subnet, node = place
-        state = self.held.get(place)
+    def item(self, key: NodeKey) -> ReconcileItem:
+        subnet, node = key
+        state = self.held.get(key)
         grants = state.grants if state else ()
         gone = tuple(grant.id for grant in grants if self.rng.random() < 0.3)
         return ReconcileItem(
@@ -128,38 +130,39 @@ class Cluster:
         return self.rng.choice(self.replicas)
 
 
-async def agree(ledger: LedgerService, clusters: Sequence[Cluster], *, cooling: bool = False) -> None:
-    """The books show what the callers were answered, and count it right."""
+async def check_consistent(ledger: LedgerService, clusters: Sequence[Cluster], *, cooling: bool = False) -> None:
+    """The database matches the responses, and its counts are right."""
     counted: dict[SubnetName, int] = dict.fromkeys(SUBNETS, 0)
-    owners: dict[str, tuple[str, Place]] = {}
+    owners: dict[str, tuple[str, NodeKey]] = {}
     for cluster in clusters:
         shown = {
-            (each.state.subnet, each.node): each.state for each in (await ledger.containers(cluster.name)).network_containers
+            (each.state.subnet, each.node): each.state
+            for each in (await ledger.network_containers(cluster.name)).network_containers
         }
         assert cluster.held == shown
-        for place, state in shown.items():
+        for key, state in shown.items():
             grants = {grant.id for grant in state.grants}
             assert not grants & cluster.released
             for address in (state.primary, *(grant.address for grant in state.grants)):
-                assert address not in owners, f"{address}: {owners[address]} and {cluster.name}, {place}"
-                owners[address] = (cluster.name, place)
-                counted[place[0]] += 1
+                assert address not in owners, f"{address}: {owners[address]} and {cluster.name}, {key}"
+                owners[address] = (cluster.name, key)
+                counted[key[0]] += 1
     for name in SUBNETS:
         subnet = await ledger.subnet(name)
-        assert counted[name] == subnet.reserved - subnet.cooling
-        assert cooling or not subnet.cooling
+        assert counted[name] == subnet.reserved - subnet.cooling_down
+        assert cooling or not subnet.cooling_down
 
 
-async def lead_again(clusters: Sequence[Cluster]) -> None:
-    """After a restore: every leader opens a new term and lists."""
+async def recover(clusters: Sequence[Cluster]) -> None:
+    """After a restore: every leader opens a new term and sends its inventory."""
     for cluster in clusters:
         if await cluster.lead():
             await cluster.list_all()
 
 
-async def call_until(cluster: Cluster, over: asyncio.Event) -> None:
-    """Call again and again; ends early when the ledger has recovered and wants a list."""
-    while not over.is_set():
+async def call_until(cluster: Cluster, stop: asyncio.Event) -> None:
+    """Call repeatedly; ends early when the ledger recovers and requires an inventory."""
+    while not stop.is_set():
         try:
             await cluster.call()
         except StaleTerm:

@@ -1,4 +1,4 @@
-"""A witness that remembers who has something where: the one beside a file does, a server's identity does not."""
+"""Memberships in the rollback detector: a file has them, the identity of a server does not."""
 
 from podpool.ledger.messages import SubnetName
 from tests.ledger.offices import Leader, Office, addresses, done, item, listed
@@ -10,7 +10,7 @@ def new_office() -> Office:
     return office
 
 
-def test_a_cluster_that_came_after_the_copy_is_waited_for() -> None:
+def test_inventory_of_a_cluster_newer_than_the_backup_is_required() -> None:
     office = new_office()
     first = Leader(office, "c1")
     state = first.node()
@@ -20,14 +20,14 @@ def test_a_cluster_that_came_after_the_copy_is_waited_for() -> None:
     first.moved_to(restored).lead()
     first.list_all(listed("n1", state))
     restored.later(31.0)
-    assert ["late"] == [each.cluster for each in done(restored.client.recovery()).awaited]
-    assert 1 == first.one(item("n1", state, wanted=1)).short
+    assert ["late"] == [each.cluster for each in done(restored.client.recovery()).pending_inventories]
+    assert 1 == first.one(item("n1", state, wanted=1)).shortage
     late = Leader(restored, "late", known=1)
     late.list_all(listed("n1", other))
     assert not set(addresses(first.one(item("n1", state, wanted=200)))) & set(addresses(other))
 
 
-def test_other_subnets_are_not_held_up() -> None:
+def test_other_subnets_are_not_paused() -> None:
     office = new_office()
     office.subnet("10.0.1.0/24", name="other")
     other = SubnetName(network="vnet", name="other")
@@ -40,4 +40,4 @@ def test_other_subnets_are_not_held_up() -> None:
     leader.moved_to(restored).lead()
     leader.list_all(listed("n1", state))
     restored.later(31.0)
-    assert 0 == leader.one(item("n1", state, subnet=other, wanted=5)).short
+    assert 0 == leader.one(item("n1", state, subnet=other, wanted=5)).shortage

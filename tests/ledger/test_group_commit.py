@@ -1,0 +1,221 @@
+"""Concurrent calls are reconciled reconcile_together: each gets the response that it would get alone."""
+
+import asyncio
+import random
+from collections.abc import Callable, Coroutine, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.ledger.domain.reconcile import reconcile
+from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository
+from podpool.ledger.domain.rows import ClusterRow
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.errors import LedgerError, StaleTerm
+from podpool.ledger.messages import (
+    DemandReport,
+    NetworkContainerState,
+    OpenTermRequest,
+    ReconcileItem,
+    ReconcileRequest,
+    ReconcileResponse,
+    SubnetSpec,
+)
+from podpool.ledger.storage.group_commit import Transaction, run_group
+from podpool.ledger.storage.sqlite.store import SqliteStore
+from tests.ledger.backends import TwoReplicas
+from tests.ledger.offices import HandClock, Leader, Office, addresses, done, ids, item
+
+Test: TypeAlias = Callable[[LedgerStore], Coroutine[Any, Any, None]]
+WithStore: TypeAlias = Callable[[Test], None]
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+def reconcile_together(office: Office, *calls: ReconcileRequest) -> list[ReconcileResponse | LedgerError]:
+    """Reconcile calls in one transaction."""
+    wall = office.clock.wall()
+    return done(
+        office.store.write(lambda repo: reconcile(repo, calls, wall=wall, rng=office.rng, breaker=BreakerSettings()))
+    )
+
+
+def test_calls_get_different_addresses_and_the_final_subnet_state() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/25")
+    leaders = [Leader(office, f"c{number}") for number in range(3)]
+    calls = [
+        ReconcileRequest(cluster=each.cluster, term=each.term, number=1, items=(item(wanted=15),)) for each in leaders
+    ]
+    answers = reconcile_together(office, *calls)
+    states = [answer.results[0].state for answer in answers if isinstance(answer, ReconcileResponse)]
+    held = [address for state in states if state for address in (state.primary, *addresses(state))]
+    assert 48 == len(held) == len(set(held))
+    assert [48] * 3 == [a.subnets[0].reserved for a in answers if isinstance(a, ReconcileResponse)]
+    assert 48 == office.reserved()
+
+
+def test_call_with_a_lower_number_is_stale() -> None:
+    office = Office()
+    office.subnet()
+    leader = Leader(office)
+    calls = [
+        ReconcileRequest(cluster="c1", term=leader.term, number=number, items=(item(wanted=wanted),))
+        for number, wanted in ((2, 5), (1, 9), (3, 7))
+    ]
+    second, first, third = reconcile_together(office, *calls)
+    assert isinstance(first, ReconcileResponse)
+    assert isinstance(second, ReconcileResponse)
+    assert isinstance(third, ReconcileResponse)
+    assert [True, False, True] == [second.changed, first.changed, third.changed]
+    assert first.results == second.results
+    assert third.results[0].state is not None
+    assert (2, 7) == (third.results[0].state.version, len(third.results[0].state.grants))
+
+
+def test_released_address_is_granted_to_the_next_call() -> None:
+    office = Office()
+    office.subnet("10.0.0.0/28", cooldown=0.0, cooldown_exhausted=0.0, reserved_for_primaries=0)
+    first, second = Leader(office, "c1"), Leader(office, "c2")
+    full = first.node(wanted=12)
+    freed = item("n1", full, wanted=2, released=ids(full)[:10])
+    calls = [
+        ReconcileRequest(cluster="c1", term=first.term, number=first.number + 1, items=(freed,)),
+        ReconcileRequest(
+            cluster="c2", term=second.term, number=1, items=(item(wanted=9, report=DemandReport(waiting=9)),)
+        ),
+    ]
+    _, answer = reconcile_together(office, *calls)
+    assert isinstance(answer, ReconcileResponse)
+    assert answer.results[0].state is not None
+    assert set(addresses(answer.results[0].state)) <= {*addresses(full)[:10], "10.0.0.14"}
+    assert 0 == answer.results[0].state.shortage
+
+
+def test_rollback_revealed_by_one_call_ends_all_terms() -> None:
+    office = Office()
+    office.subnet()
+    first, second = Leader(office, "c1"), Leader(office, "c2")
+    calls = [
+        ReconcileRequest(cluster="c1", term=first.term, number=1, items=(item(wanted=5),)),
+        ReconcileRequest(cluster="c2", term=second.term, number=1, known_revision=1 << 40, items=(item(wanted=5),)),
+    ]
+    assert [StaleTerm, StaleTerm] == [type(answer) for answer in reconcile_together(office, *calls)]
+    assert 0 == office.reserved()
+    assert office.state().frozen
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_calls_match_the_database(seed: int) -> None:
+    """Five clusters in a subnet that is too small; some calls are stale, some clusters call twice at once."""
+    rng = random.Random(seed)  # noqa: S311  reproducible
+    office = Office()
+    office.subnet("10.0.0.0/26", cooldown=0.0, cooldown_exhausted=0.0)
+    leaders = [Leader(office, f"c{number}") for number in range(5)]
+    known: dict[tuple[str, str], NetworkContainerState] = {}
+
+    def call(leader: Leader) -> ReconcileRequest:
+        leader.number += 1
+        items = [changed(leader.cluster, node) for node in rng.sample(("a", "b", "c"), rng.randint(1, 3))]
+        number = leader.number - rng.choice((0, 0, 0, 1))
+        return ReconcileRequest(cluster=leader.cluster, term=leader.term, number=number, items=tuple(items))
+
+    def changed(cluster: str, node: str) -> ReconcileItem:
+        state = known.get((cluster, node))
+        released = [id_ for id_ in ids(state) if rng.random() < 0.4] if state else []
+        report = DemandReport(demand=rng.randint(0, 9), waiting=rng.randint(0, 4))
+        gone = state is not None and rng.random() < 0.1
+        return item(node, state, wanted=rng.randint(0, 12), released=released, report=report, gone=gone)
+
+    for _ in range(20):
+        calls = [call(rng.choice(leaders)) for _ in range(rng.randint(1, 8))]
+        for arguments, answer in zip(calls, reconcile_together(office, *calls), strict=True):
+            assert isinstance(answer, ReconcileResponse)
+            for each, result in zip(arguments.items, answer.results, strict=True):
+                if result.state is not None:
+                    known[arguments.cluster, each.node] = result.state
+        known = {place: state for place, state in known.items() if not state.closed}
+        listed_states = [
+            each.state
+            for leader in leaders
+            for each in done(office.ledger.network_containers(leader.cluster)).network_containers
+        ]
+        assert sorted(known.values(), key=lambda each: each.nc_id) == sorted(listed_states, key=lambda each: each.nc_id)
+        held = [address for state in listed_states for address in (*addresses(state), *filter(None, [state.primary]))]
+        assert len(set(held)) == len(held) == office.reserved()
+        assert sum(state.short for state in listed_states) == office.state().waiting + office.state().waiting_for_buffer
+
+
+class TestBatchTransaction:
+    """Transactions that are run once for several callers."""
+
+    def test_failed_call_leaves_no_change_and_fails_alone(self, with_store: WithStore) -> None:
+        def write(repo: Repository, arguments: Sequence[str]) -> list[str]:
+            for each in arguments:
+                repo.put_cluster(ClusterRow(id=each))
+                if each == "bad":
+                    raise ValueError("on purpose")
+            return list(arguments)
+
+        async def run_all(store: LedgerStore) -> None:
+            transactions = [store.write(BatchTransaction(write, each)) for each in ("a", "b", "bad", "c")]
+            *good, bad, last = await asyncio.gather(*transactions, return_exceptions=True)
+            assert ["a", "b", "c"] == [*good, last]
+            assert isinstance(bad, ValueError)
+            assert ["a", "b", "c"] == await store.read(lambda repo: [row.id for row in repo.clusters()])
+
+        with_store(run_all)
+
+    def test_neighbours_run_as_one_batch_in_order(self) -> None:
+        calls_seen: list[object] = []
+
+        def record(_: Repository, arguments: Sequence[int]) -> list[int]:
+            calls_seen.append(list(arguments))
+            return [each * 10 for each in arguments]
+
+        def run_all_transactions(repo: Repository) -> list[object]:
+            transactions: list[Transaction] = [
+                BatchTransaction(record, 1),
+                BatchTransaction(record, 2),
+                lambda _: calls_seen.append("alone"),
+                BatchTransaction(record, 3),
+            ]
+            return [each.get() for each in run_group(transactions, lambda batch: batch(repo))]
+
+        assert [10, 20, None, 30] == done(Office().store.read(run_all_transactions))
+        assert [[1, 2], "alone", [3]] == calls_seen
+
+    def test_order_of_other_transactions_is_kept(self, with_store: WithStore) -> None:
+        async def run_all(store: LedgerStore) -> None:
+            ledger = LedgerService(store, clock=HandClock(), rng=random.Random(1))  # noqa: S311  reproducible
+            await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+            term = await ledger.open_term(OpenTermRequest(cluster="c1"))
+            one, two = (
+                ReconcileRequest(cluster="c1", term=term.term, number=number, items=(item(wanted=1),))
+                for number in (1, 2)
+            )
+            arguments = (ledger.reconcile(one), ledger.open_term(OpenTermRequest(cluster="c1")), ledger.reconcile(two))
+            first, _, last = await asyncio.gather(*arguments, return_exceptions=True)
+            assert isinstance(first, ReconcileResponse)
+            assert isinstance(last, StaleTerm)
+
+        with_store(run_all)
+
+
+@pytest.fixture
+def with_store(backend: str, tmp_path: Path) -> WithStore:
+    """Runs a test on a store with a writer of its own."""
+
+    async def on_file(test: Test) -> None:
+        store = SqliteStore(tmp_path / "ledger.db")
+        try:
+            await test(store)
+        finally:
+            await store.close()
+
+    if backend == "sqlite":
+        return lambda test: asyncio.run(on_file(test))
+    store = Office().store
+    return lambda test: done(test(store.first if isinstance(store, TwoReplicas) else store))
