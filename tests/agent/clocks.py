@@ -4,7 +4,7 @@ import asyncio
 
 
 class SetClock:
-    """Shows what it was set to."""
+    """Returns what it is set to."""
 
     def __init__(self) -> None:
         self.boot_seconds = 0.0
@@ -22,7 +22,7 @@ class SetClock:
 
 
 class LoopClock:
-    """Goes with the running loop; a boot begins when it is made."""
+    """Follows the running loop; the boot starts when it is created."""
 
     def __init__(self) -> None:
         self._booted = asyncio.get_running_loop().time()

@@ -1,14 +1,14 @@
-"""A disk that can die at any byte: the process's death keeps what was written, the machine's only what was synced."""
+"""Disks in memory: a killed process keeps what was written, a reboot only what was synced."""
 
 from errno import EACCES, ENOSPC
 
 
 class DiskDied(Exception):
-    """The process that held the disk is no more."""
+    """The process that owned the disk was killed."""
 
 
 class MemoryDisk:
-    """Files in memory; `budget` is how many more bytes the process lives to write."""
+    """Files in memory; `budget` is how many more bytes the process writes before it is killed."""
 
     def __init__(self) -> None:
         self.written: dict[str, bytes] = {}
@@ -50,13 +50,13 @@ class MemoryDisk:
         return sorted(self.written)
 
     def after_kill(self) -> "MemoryDisk":
-        """What the next process of this boot finds."""
+        """Return what the next process of this boot finds."""
         found = MemoryDisk()
         found.written, found.synced = dict(self.written), dict(self.synced)
         return found
 
     def after_reboot(self) -> "MemoryDisk":
-        """What the next boot finds."""
+        """Return what the next boot finds."""
         found = MemoryDisk()
         found.written, found.synced = dict(self.synced), dict(self.synced)
         return found
@@ -67,26 +67,26 @@ class MemoryDisk:
 
 
 class FullDisk(MemoryDisk):
-    """Has room for so many more bytes; what is too much is refused, and what fitted of it stays, as on a real one."""
+    """Takes `space` more bytes; a larger write fails after the part that fits, as on a real disk."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.room: int | None = None
+        self.space: int | None = None
 
     def append(self, name: str, data: bytes) -> None:
-        if self.room is not None and len(data) > self.room:
-            super().append(name, data[: self.room])
+        if self.space is not None and len(data) > self.space:
+            super().append(name, data[: self.space])
             raise OSError(ENOSPC, "No space left on device")
         super().append(name, data)
 
     async def replace(self, name: str, data: bytes) -> None:
-        if self.room is not None and len(data) > self.room:
+        if self.space is not None and len(data) > self.space:
             raise OSError(ENOSPC, "No space left on device")
         await super().replace(name, data)
 
 
-class ForeignDisk(MemoryDisk):
-    """Another's: `secret` files cannot be read, and nothing can be removed; or not even listed."""
+class ReadOnlyDisk(MemoryDisk):
+    """Nothing can be removed, `secret` files cannot be read, and with `listed` false nothing can be listed."""
 
     def __init__(self) -> None:
         super().__init__()

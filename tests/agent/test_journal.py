@@ -1,4 +1,4 @@
-"""The agent's memory survives its death, wherever it struck."""
+"""The write-ahead log survives a crash at any byte, and the agent's state with it."""
 
 import asyncio
 from errno import EIO
@@ -6,62 +6,65 @@ from pathlib import Path
 
 import pytest
 
-from podpool.agent import journal as journal_module
-from podpool.agent.journal import Journal, read_journal
+from podpool.agent.journal import GROUP_COMMIT_INTERVAL, Journal, read_journal
 from podpool.agent.records import (
-    Accepted,
-    Adopted,
     AnyRecord,
     Assigned,
-    Doubted,
-    Named,
-    Owner,
-    Recalled,
-    Released,
+    CooldownForced,
+    LostGrantsCleared,
+    NCAccepted,
+    NCAdopted,
+    ReleasePending,
     Snapshot,
+    Unassigned,
 )
-from podpool.agent.state import Book
+from podpool.agent.state import AGENT_JOURNAL, AgentState
+from podpool.cni.protocol import Attachment
 from podpool.core.settings import Settings
-from podpool.runtime.disk import LocalDisk
+from podpool.runtime.disk import Disk, LocalDisk
 from tests.agent.clocks import SetClock
 from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
-from tests.agent.statuses import CONTAINER, grants, status
+from tests.agent.nc_samples import NC, grants, status
 
 FENCE = Settings().fence
-OWNER = Owner(container_id="a", ifname="eth0")
+ATTACHMENT = Attachment(container_id="a", ifname="eth0")
 HISTORY: tuple[AnyRecord, ...] = (
-    Adopted(container=CONTAINER),
-    Accepted(container=status(1, grants(1, 2, 3)), at=1.0),
-    Assigned(grant="g1", owner=OWNER),
-    Named(grants=("g2",), version=1, boot_id="boot-1"),
-    Released(grant="g1", at=2.0),
-    Assigned(grant="g3", owner=OWNER),
-    Doubted(at=3.0, forgotten=("g1",)),
-    Recalled(grants=("g1",), at=4.0),
+    NCAdopted(nc=NC),
+    NCAccepted(nc=status(1, grants(1, 2, 3)), at=1.0),
+    Assigned(grant="g1", attachment=ATTACHMENT),
+    ReleasePending(grants=("g2",), version=1, boot_id="boot-1"),
+    Unassigned(grant="g1", at=2.0),
+    Assigned(grant="g3", attachment=ATTACHMENT),
+    CooldownForced(at=3.0, lost=("g1",)),
+    LostGrantsCleared(grants=("g1",), at=4.0),
 )
+
+
+def journal_on(disk: Disk) -> Journal[AnyRecord]:
+    return Journal(disk, AGENT_JOURNAL)
 
 
 def records_of(disk: MemoryDisk) -> tuple[AnyRecord, ...]:
-    return Journal(disk).open().records
+    return journal_on(disk).open().records
 
 
 def written(*records: AnyRecord) -> MemoryDisk:
     disk = MemoryDisk()
-    journal = Journal(disk)
+    journal = journal_on(disk)
     journal.open()
     for record in records:
         journal.append(record)
     return disk
 
 
-def opened(disk: MemoryDisk) -> Journal:
-    journal = Journal(disk)
+def opened(disk: MemoryDisk) -> Journal[AnyRecord]:
+    journal = journal_on(disk)
     journal.open()
     return journal
 
 
-def until_death(journal: Journal) -> tuple[AnyRecord, ...]:
-    """Append until the disk dies; tells what was answered."""
+def append_until_death(journal: Journal[AnyRecord]) -> tuple[AnyRecord, ...]:
+    """Append until the disk dies; return what was answered."""
     answered: list[AnyRecord] = []
     try:
         for record in HISTORY:
@@ -72,44 +75,44 @@ def until_death(journal: Journal) -> tuple[AnyRecord, ...]:
     raise AssertionError("the disk did not die")
 
 
-class TestAppending:
-    def test_what_was_appended_is_found_in_order(self) -> None:
+class TestAppend:
+    def test_records_are_read_in_order(self) -> None:
         assert HISTORY == records_of(written(*HISTORY))
 
-    def test_killed_at_any_byte_every_record_that_was_appended_is_found_and_no_half_one(self) -> None:
+    def test_killed_at_any_byte_every_appended_record_is_read_and_no_partial_one(self) -> None:
         size = len(written(*HISTORY).written["segment.00000001"])
         for offset in range(size):
             disk = MemoryDisk()
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.open()
             disk.budget = offset
-            answered = until_death(journal)
-            found = Journal(disk.after_kill()).open()
+            answered = append_until_death(journal)
+            found = journal_on(disk.after_kill()).open()
             assert answered == found.records
             assert not found.damaged
 
-    def test_a_torn_tail_is_cut_off_and_appending_goes_on_behind_the_cut(self) -> None:
+    def test_a_torn_tail_is_truncated_and_appending_continues_after_it(self) -> None:
         disk = written(*HISTORY)
         disk.written["segment.00000001"] = disk.written["segment.00000001"][:-3]
-        again = Journal(disk)
+        again = journal_on(disk)
         assert 0 < again.open().torn
         again.append(HISTORY[-1])
-        found = Journal(disk).open()
+        found = journal_on(disk).open()
         assert HISTORY == found.records
         assert 0 == found.torn
 
-    def test_a_record_that_the_disk_had_no_room_for_hides_none_that_follow(self) -> None:
-        for room in range(40):
+    def test_a_record_that_a_full_disk_refused_hides_no_later_one(self) -> None:
+        for space in range(40):
             disk = FullDisk()
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.open()
             journal.append(HISTORY[0])
-            disk.room = room
+            disk.space = space
             with pytest.raises(OSError, match="No space"):
                 journal.append(HISTORY[1])
-            disk.room = None
+            disk.space = None
             journal.append(HISTORY[2])
-            found = Journal(disk.after_kill()).open()
+            found = journal_on(disk.after_kill()).open()
             assert ((HISTORY[0], HISTORY[2]), 0, False) == (found.records, found.torn, found.damaged)
 
     @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
@@ -117,54 +120,54 @@ class TestAppending:
         content = written(*HISTORY).written["segment.00000001"]
         for offset in range(len(content)):
             disk = MemoryDisk()
-            spoilt = bytes([content[offset] ^ flip])
-            disk.written["segment.00000001"] = content[:offset] + spoilt + content[offset + 1 :]
-            found = Journal(disk).open()
+            corrupt = bytes([content[offset] ^ flip])
+            disk.written["segment.00000001"] = content[:offset] + corrupt + content[offset + 1 :]
+            found = journal_on(disk).open()
             assert found.damaged, offset
             assert HISTORY[: len(found.records)] == found.records
 
-    def test_damage_is_found_again_until_a_record_tells_of_it(self) -> None:
-        """An agent may die, or find no room, between the cut and that record."""
+    def test_damage_is_reported_until_the_next_record(self) -> None:
+        """An agent may die, or the disk be full, between the truncation and that record."""
         disk = written(*HISTORY)
         disk.written["segment.00000001"] = disk.written["segment.00000001"][:-1] + b"?"
-        assert Journal(disk).open().damaged
-        again = Journal(disk)
+        assert journal_on(disk).open().damaged
+        again = journal_on(disk)
         assert again.open().damaged
         again.append(HISTORY[-1])
-        assert not Journal(disk).open().damaged
+        assert not journal_on(disk).open().damaged
 
-    def test_without_room_to_remember_damage_it_is_not_cut_off(self) -> None:
+    def test_damage_is_not_truncated_if_the_marker_cannot_be_written(self) -> None:
         disk = FullDisk()
-        disk.written["segment.00000001"] = spoilt = written(*HISTORY).written["segment.00000001"][:-1] + b"?"
-        disk.room = 0
+        disk.written["segment.00000001"] = corrupt = written(*HISTORY).written["segment.00000001"][:-1] + b"?"
+        disk.space = 0
         with pytest.raises(OSError, match="No space"):
-            Journal(disk).open()
-        assert spoilt == disk.written["segment.00000001"]
+            journal_on(disk).open()
+        assert corrupt == disk.written["segment.00000001"]
 
-    def test_an_empty_disk_is_a_new_beginning(self) -> None:
-        found = Journal(MemoryDisk()).open()
+    def test_an_empty_disk_is_an_empty_journal(self) -> None:
+        found = journal_on(MemoryDisk()).open()
         assert ((), 0, False) == (found.records, found.torn, found.damaged)
 
-    def test_on_a_real_disk_too(self, tmp_path: Path) -> None:
+    def test_on_a_local_disk(self, tmp_path: Path) -> None:
         disk = LocalDisk(tmp_path)
-        journal = Journal(disk)
+        journal = journal_on(disk)
         journal.open()
         for record in HISTORY:
             journal.append(record)
         asyncio.run(journal.sync())
         disk.close()
         again = LocalDisk(tmp_path)
-        assert HISTORY == Journal(again).open().records
+        assert HISTORY == journal_on(again).open().records
         again.close()
 
 
-class TestSyncing:
-    def test_what_was_synced_survives_the_machine(self) -> None:
+class TestSync:
+    def test_synced_records_survive_a_reboot(self) -> None:
         disk = written(*HISTORY)
         assert () == records_of(disk.after_reboot())
 
         async def sync() -> None:
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.open()
             journal.append(HISTORY[0])
             await journal.sync()
@@ -172,10 +175,10 @@ class TestSyncing:
         asyncio.run(sync())
         assert (*HISTORY, HISTORY[0]) == records_of(disk.after_reboot())
 
-    def test_what_could_not_be_synced_is_synced_the_next_time(self) -> None:
+    def test_a_failed_sync_is_repeated_by_the_next(self) -> None:
         async def sync() -> FailingDisk:
             disk = FailingDisk()
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.append(HISTORY[0])
             with pytest.raises(OSError, match="Input/output"):
                 await journal.sync()
@@ -188,10 +191,10 @@ class TestSyncing:
     def test_many_records_share_one_sync(self) -> None:
         async def group() -> MemoryDisk:
             disk = MemoryDisk()
-            journal = Journal(disk)
+            journal = journal_on(disk)
             for record in HISTORY:
                 journal.append(record)
-            await journal.group()
+            await journal.group_commit()
             return disk
 
         disk = asyncio.run(group())
@@ -200,7 +203,7 @@ class TestSyncing:
 
 
 class FailingDisk(MemoryDisk):
-    """Cannot sync while it fails."""
+    """Fails to sync while `failing`."""
 
     failing = True
 
@@ -210,80 +213,80 @@ class FailingDisk(MemoryDisk):
         await super().sync(name)
 
 
-class SlowDisk(MemoryDisk):
-    """Stops at the next step that waits, for the test to look at what is there and go on."""
+class CopyingDisk(MemoryDisk):
+    """Keeps a copy of its contents before and after each step."""
 
     def __init__(self) -> None:
         super().__init__()
         self.copies: list[MemoryDisk] = []
 
     async def sync(self, name: str) -> None:
-        self.look()
+        self.copy()
         await super().sync(name)
-        self.look()
+        self.copy()
 
     async def replace(self, name: str, data: bytes) -> None:
-        self.look()
+        self.copy()
         await super().replace(name, data)
-        self.look()
+        self.copy()
 
     def remove(self, name: str) -> None:
-        self.look()
+        self.copy()
         super().remove(name)
-        self.look()
+        self.copy()
 
-    def look(self) -> None:
+    def copy(self) -> None:
         self.copies.append(self.after_kill())
 
 
 class TestCompaction:
-    def test_killed_at_any_step_nothing_is_lost_and_nothing_is_there_twice(self) -> None:
-        """Records go on being appended while it is under way."""
-        disk = SlowDisk()
+    def test_killed_at_any_step_nothing_is_lost_or_duplicated(self) -> None:
+        """Records are appended during the compaction."""
+        disk = CopyingDisk()
 
         async def compact() -> list[tuple[AnyRecord, ...]]:
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.open()
             for record in HISTORY[:4]:
                 journal.append(record)
-            compacting = asyncio.ensure_future(journal.compact(Snapshot(boot_id="all so far")))
+            compacting = asyncio.ensure_future(journal.compact(Snapshot(boot_id="before")))
             await asyncio.sleep(0)
             journal.append(HISTORY[4])
-            disk.look()
+            disk.copy()
             await compacting
             journal.append(HISTORY[5])
-            disk.look()
+            disk.copy()
             return [records_of(copy) for copy in disk.copies]
 
-        before, after = HISTORY[:4], (Snapshot(boot_id="all so far"),)
+        before, after = HISTORY[:4], (Snapshot(boot_id="before"),)
         tails: tuple[tuple[AnyRecord, ...], ...] = ((), HISTORY[4:5], HISTORY[4:6])
         histories = asyncio.run(compact())
         assert all(each in [(*start, *tail) for start in (before, after) for tail in tails] for each in histories)
         assert (*after, *HISTORY[4:6]) == histories[-1]
         assert ["segment.00000002", "snapshot"] == disk.names()
 
-    def test_without_room_for_the_snapshot_everything_stays_as_it_is(self) -> None:
+    def test_on_a_full_disk_everything_is_kept(self) -> None:
         disk = FullDisk()
 
         async def compact() -> None:
-            journal = Journal(disk)
+            journal = journal_on(disk)
             journal.open()
             for record in HISTORY[:4]:
                 journal.append(record)
-            disk.room = 0
-            await journal.compact(Snapshot(boot_id="all so far"))
-            disk.room = None
+            disk.space = 0
+            await journal.compact(Snapshot(boot_id="before"))
+            disk.space = None
             journal.append(HISTORY[4])
 
         asyncio.run(compact())
         assert HISTORY[:5] == records_of(disk)
 
-    def test_read_while_its_agent_compacts_it_is_whole(self) -> None:
-        """A look from outside may fall between the new snapshot and the old segments' end."""
+    def test_a_read_during_compaction_is_complete(self) -> None:
+        """A read may fall between the new snapshot and the removal of the old segments."""
         disk = written(*HISTORY[:4])
         after = MemoryDisk()
         after.written = dict(disk.written)
-        asyncio.run(opened(after).compact(Snapshot(boot_id="all so far")))
+        asyncio.run(opened(after).compact(Snapshot(boot_id="before")))
         opened(after).append(HISTORY[4])
 
         class Changing(MemoryDisk):
@@ -293,110 +296,110 @@ class TestCompaction:
 
         changing = Changing()
         changing.written = disk.written
-        found = read_journal(changing)
-        assert ((Snapshot(boot_id="all so far"), HISTORY[4]), False) == (found.records, found.damaged)
+        found = read_journal(changing, AGENT_JOURNAL)
+        assert ((Snapshot(boot_id="before"), HISTORY[4]), False) == (found.records, found.damaged)
 
-    def test_a_damaged_snapshot_is_noticed(self) -> None:
+    def test_a_damaged_snapshot_is_damage(self) -> None:
         disk = MemoryDisk()
-        asyncio.run(Journal(disk).compact(Snapshot()))
+        asyncio.run(journal_on(disk).compact(Snapshot()))
         disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
-        assert Journal(disk).open().damaged
+        assert journal_on(disk).open().damaged
 
     @pytest.mark.parametrize("how", ["damaged", "gone"])
-    def test_without_its_snapshot_nothing_counts_and_what_is_written_then_does(self, how: str) -> None:
-        """What they go on from is not known: an agent that could not start would serve nobody."""
+    def test_without_its_snapshot_only_later_records_count(self, how: str) -> None:
+        """The state before them is not known; an agent that could not start would serve no Pod."""
         disk = MemoryDisk()
-        book = Book(disk, SetClock(), fence_limit=FENCE)
-        book.open(boot_id="boot-1")
+        state = AgentState(disk, SetClock(), fence_limit=FENCE)
+        state.open(boot_id="boot-1")
         for record in HISTORY[:2]:
-            book.write(record)
-        asyncio.run(book.journal.compact(book.snapshot()))
-        book.write(HISTORY[2])
+            state.write(record)
+        asyncio.run(state.journal.compact(state.snapshot()))
+        state.write(HISTORY[2])
         if how == "damaged":
             disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
         else:
             disk.remove("snapshot")
-        again = Book(disk, SetClock(), fence_limit=FENCE)
+        again = AgentState(disk, SetClock(), fence_limit=FENCE)
         assert again.open(boot_id="boot-1").damaged
-        assert again.pool.suspect
-        assert not again.pool.adopted
+        assert again.pool.incomplete
+        assert not again.pool.adopted_nc
         for record in HISTORY[:3]:
             again.write(record)
-        once_more = Book(disk, SetClock(), fence_limit=FENCE)
+        once_more = AgentState(disk, SetClock(), fence_limit=FENCE)
         assert not once_more.open(boot_id="boot-1").damaged
         assert again.pool.snapshot() == once_more.pool.snapshot()
 
-    def test_a_book_keeps_its_journal_short_and_its_state(self) -> None:
-        async def churn() -> tuple[Book, MemoryDisk]:
+    def test_the_journal_is_compacted_and_the_state_is_kept(self) -> None:
+        async def churn() -> tuple[AgentState, MemoryDisk]:
             disk = MemoryDisk()
-            book = Book(disk, SetClock(), fence_limit=FENCE, segment=2_000)
-            book.open(boot_id="boot-1")
-            book.write(Adopted(container=CONTAINER))
-            book.write(Accepted(container=status(1, grants(1)), at=0.0))
-            background = asyncio.ensure_future(book.run())
+            state = AgentState(disk, SetClock(), fence_limit=FENCE, segment_bytes=2_000)
+            state.open(boot_id="boot-1")
+            state.write(NCAdopted(nc=NC))
+            state.write(NCAccepted(nc=status(1, grants(1)), at=0.0))
+            background = asyncio.ensure_future(state.run())
             for turn in range(60):
-                book.write(Assigned(grant="g1", owner=OWNER))
-                book.write(Released(grant="g1", at=float(turn)))
+                state.write(Assigned(grant="g1", attachment=ATTACHMENT))
+                state.write(Unassigned(grant="g1", at=float(turn)))
                 if turn % 10 == 0:
-                    await asyncio.sleep(journal_module.GROUP * 2)
-            await asyncio.sleep(journal_module.GROUP * 2)
+                    await asyncio.sleep(GROUP_COMMIT_INTERVAL * 2)
+            await asyncio.sleep(GROUP_COMMIT_INTERVAL * 2)
             background.cancel()
-            return book, disk
+            return state, disk
 
-        book, disk = asyncio.run(churn())
+        state, disk = asyncio.run(churn())
         assert sum(map(len, disk.written.values())) < 8_000
-        again = Book(disk, SetClock(), fence_limit=FENCE)
+        again = AgentState(disk, SetClock(), fence_limit=FENCE)
         again.open(boot_id="boot-1")
-        assert book.pool.snapshot() == again.pool.snapshot()
+        assert state.pool.snapshot() == again.pool.snapshot()
 
 
-class TestBook:
-    def test_where_the_disk_refuses_nothing_has_happened(self) -> None:
+class TestAgentState:
+    def test_a_failed_write_changes_nothing(self) -> None:
         disk = MemoryDisk()
-        book = Book(disk, SetClock(), fence_limit=FENCE)
-        book.open(boot_id="boot-1")
+        state = AgentState(disk, SetClock(), fence_limit=FENCE)
+        state.open(boot_id="boot-1")
         for record in HISTORY[:2]:
-            book.write(record)
+            state.write(record)
         disk.budget = 5
         with pytest.raises(DiskDied):
-            book.write(HISTORY[2])
-        assert not book.pool.holdings
+            state.write(HISTORY[2])
+        assert not state.pool.assigned
 
-    def test_killed_at_any_byte_the_next_agent_has_the_state_of_what_was_answered(self) -> None:
+    def test_killed_at_any_byte_the_next_agent_has_the_state_that_was_answered(self) -> None:
         whole = MemoryDisk()
-        play(whole, HISTORY)
+        write_until_death(whole, HISTORY)
         for offset in range(len(whole.written["segment.00000001"])):
             disk = MemoryDisk()
             disk.budget = offset
-            done = play(disk, HISTORY)
-            again = Book(disk.after_kill(), SetClock(), fence_limit=FENCE)
+            done = write_until_death(disk, HISTORY)
+            again = AgentState(disk.after_kill(), SetClock(), fence_limit=FENCE)
             again.open(boot_id="boot-1")
-            expected = Book(MemoryDisk(), SetClock(), fence_limit=FENCE)
+            expected = AgentState(MemoryDisk(), SetClock(), fence_limit=FENCE)
             expected.open(boot_id="boot-1")
             for record in HISTORY[:done]:
                 expected.write(record)
             assert expected.pool.snapshot() == again.pool.snapshot()
 
-    def test_a_clean_stop_spares_the_rest_after_a_reboot(self) -> None:
+    def test_a_clean_shutdown_avoids_the_cooldown_after_a_reboot(self) -> None:
         disk = MemoryDisk()
-        book = Book(disk, SetClock(), fence_limit=FENCE)
-        book.open(boot_id="boot-1")
+        state = AgentState(disk, SetClock(), fence_limit=FENCE)
+        state.open(boot_id="boot-1")
         for record in HISTORY[:2]:
-            book.write(record)
-        asyncio.run(book.stop())
-        again = Book(disk.after_reboot(), SetClock(), fence_limit=FENCE)
+            state.write(record)
+        asyncio.run(state.stop())
+        again = AgentState(disk.after_reboot(), SetClock(), fence_limit=FENCE)
         again.open(boot_id="boot-2")
-        assert again.pool.next_free(now=0.0, rest=30.0)
+        assert again.pool.next_available(now=0.0, cooldown=30.0)
 
 
-def play(disk: MemoryDisk, records: tuple[AnyRecord, ...]) -> int:
-    """Write until the disk dies; tells how many records were answered."""
-    book = Book(disk, SetClock(), fence_limit=FENCE)
+def write_until_death(disk: MemoryDisk, records: tuple[AnyRecord, ...]) -> int:
+    """Write until the disk dies; return how many records were answered."""
+    state = AgentState(disk, SetClock(), fence_limit=FENCE)
     done = 0
     try:
-        book.open(boot_id="boot-1")
+        state.open(boot_id="boot-1")
         for record in records:
-            book.write(record)
+            state.write(record)
             done += 1
     except DiskDied:
         pass

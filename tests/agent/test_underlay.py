@@ -1,4 +1,4 @@
-"""An underlay that must know of an address before it works: until then nobody gets it."""
+"""No address is assigned before the underlay has programmed it."""
 
 import asyncio
 import json
@@ -7,165 +7,165 @@ from collections.abc import Mapping
 import pytest
 
 from podpool.agent.pool import Pool
-from podpool.agent.records import Adopted
+from podpool.agent.records import NCAdopted
 from podpool.agent.underlay import BadUnderlay, HostAgent
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response, Unreachable
-from tests.agent.statuses import CONTAINER, grants, status
-from tests.agent.test_lanes import FOUR, SIX, addresses, beside, started
+from tests.agent.nc_samples import NC, grants, status
+from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env
+from tests.agent.test_multiple_ncs import FOUR, SIX, additional_nc, addresses, started
 from tests.agent.test_pool import accepted, after
-from tests.agent.test_pool import started as begun
-from tests.agent.worlds import SETTLED, World, in_world
+from tests.agent.test_pool import started as agent_started
 from tests.kube.loops import in_loop, in_virtual_time
 
 
 class Host:
-    """An underlay that a test sets."""
+    """An underlay that reports what a test sets."""
 
     def __init__(self) -> None:
         self.versions: dict[str, int] = {}
-        self.away = False
-        self.asked = 0
+        self.unreachable = False
+        self.polls = 0
 
     async def programmed(self) -> Mapping[str, int]:
-        self.asked += 1
-        if self.away:
-            raise Unreachable("the host", "it is away")
+        self.polls += 1
+        if self.unreachable:
+            raise Unreachable("the host", "test")
         return self.versions
 
 
-def told(*containers: tuple[str, str], **others: str) -> bytes:
-    """Word an answer as a host does."""
-    listed = [{"networkContainerId": name, "version": version} for name, version in containers]
+def response(*ncs: tuple[str, str], **others: str) -> bytes:
+    """Return a response as an Azure host sends it."""
+    listed = [{"networkContainerId": name, "version": version} for name, version in ncs]
     return json.dumps({"httpStatusCode": "200", "networkContainers": listed, **others}).encode()
 
 
-class TestPending:
-    @in_world
-    async def test_who_asks_before_it_is_known_waits(self, world: World) -> None:
+class TestPendingProgramming:
+    @in_node_env
+    async def test_an_add_before_it_is_programmed_waits(self, env: NodeEnv) -> None:
         host = Host()
-        world.options = {"underlay": host}
-        agent = await started(world)
-        asking = asyncio.create_task(addresses(world, "a"))
-        await asyncio.sleep(SETTLED)
-        assert not asking.done()
-        assert (0, 8) == (agent.picture().available, agent.picture().unprogrammed)
+        env.deps = {"underlay": host}
+        agent = await started(env)
+        adding = asyncio.create_task(addresses(env, "a"))
+        await asyncio.sleep(SETTLE_TIME)
+        assert not adding.done()
+        assert (0, 8) == (agent.metrics_snapshot().available, agent.metrics_snapshot().pending_programming)
         host.versions["nc-1"] = 2
-        assert ["10.0.1.1/16"] == await asking
-        assert (7, 0) == (agent.picture().available, agent.picture().unprogrammed)
+        assert ["10.0.1.1/16"] == await adding
+        assert (7, 0) == (agent.metrics_snapshot().available, agent.metrics_snapshot().pending_programming)
 
-    @in_world
-    async def test_what_was_known_is_given_while_newer_ones_are_not(self, world: World) -> None:
+    @in_node_env
+    async def test_programmed_grants_are_assigned_while_newer_ones_are_pending(self, env: NodeEnv) -> None:
         host = Host()
         host.versions["nc-1"] = 2
-        world.options = {"underlay": host}
-        agent = await started(world, {"four-1": "10.0.1.1"})
-        await world.write_status(version=3, grants=FOUR)
-        await asyncio.sleep(SETTLED)
-        assert ["10.0.1.1/16"] == await addresses(world, "a")
-        refused = await world.call("ADD", "b")
+        env.deps = {"underlay": host}
+        agent = await started(env, {"four-1": "10.0.1.1"})
+        await env.write_status(version=3, grants=FOUR)
+        await asyncio.sleep(SETTLE_TIME)
+        assert ["10.0.1.1/16"] == await addresses(env, "a")
+        refused = await env.call("ADD", "b")
         assert 11 == json.loads(refused.stdout)["code"]
-        assert "7 that the underlay does not know yet" in refused.stdout.decode()
+        assert "7 pending programming" in refused.stdout.decode()
         host.versions["nc-1"] = 3
-        assert ["10.0.1.2/16"] == await addresses(world, "b")
-        assert not list(agent.pool.unprogrammed())
+        assert ["10.0.1.2/16"] == await addresses(env, "b")
+        assert not list(agent.pool.pending_programming())
 
-    @in_world
-    async def test_each_container_is_known_by_itself(self, world: World) -> None:
+    @in_node_env
+    async def test_each_nc_is_programmed_separately(self, env: NodeEnv) -> None:
         host = Host()
         host.versions["nc-1"] = 9
-        world.options = {"underlay": host}
-        await started(world, beside=[beside(1, SIX)])
-        asking = asyncio.create_task(addresses(world, "a"))
-        await asyncio.sleep(SETTLED)
-        assert not asking.done()
+        env.deps = {"underlay": host}
+        await started(env, additional_ncs=[additional_nc(1, SIX)])
+        adding = asyncio.create_task(addresses(env, "a"))
+        await asyncio.sleep(SETTLE_TIME)
+        assert not adding.done()
         host.versions["nc-six"] = 1
-        assert ["10.0.1.1/16", "fd00::1:1/64"] == await asking
+        assert ["10.0.1.1/16", "fd00::1:1/64"] == await adding
 
-    @in_world
-    async def test_names_are_the_same_however_they_are_spelled(self, world: World) -> None:
-        """Azure's CNS never gives addresses of a container whose name has capitals."""
+    @in_node_env
+    async def test_nc_ids_are_compared_without_letter_case(self, env: NodeEnv) -> None:
+        """Azure's CNS never assigns addresses of an NC whose ID has capital letters."""
         host = Host()
         host.versions["NC-1"] = 2
-        world.options = {"underlay": host}
-        await started(world)
-        assert ["10.0.1.1/16"] == await addresses(world, "a")
+        env.deps = {"underlay": host}
+        await started(env)
+        assert ["10.0.1.1/16"] == await addresses(env, "a")
 
-    @in_world
-    async def test_a_node_is_ready_when_its_container_is_known(self, world: World) -> None:
+    @in_node_env
+    async def test_a_node_is_ready_when_its_nc_is_programmed(self, env: NodeEnv) -> None:
         host = Host()
-        world.options = {"underlay": host}
-        agent = await started(world)
-        assert not agent.able.is_set()
-        assert "does not know container nc-1" in (agent.missing() or "")
+        env.deps = {"underlay": host}
+        agent = await started(env)
+        assert not agent.ready.is_set()
+        assert "has not programmed network container nc-1" in (agent.not_ready_reason() or "")
         host.versions["nc-1"] = 1
-        await asyncio.sleep(SETTLED)
-        assert agent.able.is_set()
-        assert None is agent.missing()
+        await asyncio.sleep(SETTLE_TIME)
+        assert agent.ready.is_set()
+        assert None is agent.not_ready_reason()
 
-    def test_what_nobody_can_use_yet_goes_back_first(self) -> None:
-        pool = Pool(programmed=lambda _container, version: version < 2)
-        pool = after(pool, begun(), Adopted(container=CONTAINER), accepted(status(1, grants(1, 2))))
+    def test_pending_programming_is_released_first(self) -> None:
+        pool = Pool(lambda _nc, version: version < 2)
+        pool = after(pool, agent_started(), NCAdopted(nc=NC), accepted(status(1, grants(1, 2))))
         pool.apply(accepted(status(2, grants(1, 2, 3)), at=5.0))
-        assert ["g3", "g2", "g1"] == [each.id for each in pool.releasable(now=9.0, rest=30.0)]
-        assert ["g3"] == [each.id for each in pool.unprogrammed()]
+        assert ["g3", "g2", "g1"] == [each.id for each in pool.releasable(now=9.0, cooldown=30.0)]
+        assert ["g3"] == [each.id for each in pool.pending_programming()]
 
 
-class TestAsking:
-    @in_world
-    async def test_it_is_asked_only_while_something_is_newer(self, world: World) -> None:
+class TestPolling:
+    @in_node_env
+    async def test_it_polls_only_while_an_nc_is_newer(self, env: NodeEnv) -> None:
         host = Host()
         host.versions["nc-1"] = 2
-        world.options = {"underlay": host}
-        await started(world)
-        asked = host.asked
+        env.deps = {"underlay": host}
+        await started(env)
+        polls = host.polls
         await asyncio.sleep(600.0)
-        assert asked == host.asked
+        assert polls == host.polls
 
-    @in_world
-    async def test_one_that_is_away_is_told_of_once_and_asked_again(self, world: World) -> None:
+    @in_node_env
+    async def test_an_unreachable_underlay_is_logged_once_and_polled_again(self, env: NodeEnv) -> None:
         host = Host()
-        host.away = True
-        world.options = {"underlay": host}
-        await started(world)
+        host.unreachable = True
+        env.deps = {"underlay": host}
+        await started(env)
         await asyncio.sleep(60.0)
-        assert 1 == len([each for each in world.told if "wait for the underlay" in each])
-        host.away, host.versions = False, {"nc-1": 2}
-        assert ["10.0.1.1/16"] == await addresses(world, "a")
+        assert 1 == len([each for each in env.warnings if "cannot poll the underlay" in each])
+        host.unreachable, host.versions = False, {"nc-1": 2}
+        assert ["10.0.1.1/16"] == await addresses(env, "a")
 
-    @in_world
-    async def test_a_restart_remembers_and_a_reboot_asks_again(self, world: World) -> None:
+    @in_node_env
+    async def test_programmed_versions_survive_a_restart_and_not_a_reboot(self, env: NodeEnv) -> None:
         host = Host()
         host.versions["nc-1"] = 2
-        world.options = {"underlay": host}
-        await started(world)
-        await world.kill()
+        env.deps = {"underlay": host}
+        await started(env)
+        await env.kill()
         host.versions.clear()
-        await world.start()
-        assert ["10.0.1.1/16"] == await addresses(world, "a")
-        await world.kill()
-        world.boot_id = "boot-2"
-        await world.report_boot("boot-2")
-        agent = await world.start()
-        assert 8 == len(list(agent.pool.unprogrammed()))
+        await env.start()
+        assert ["10.0.1.1/16"] == await addresses(env, "a")
+        await env.kill()
+        env.boot_id = "boot-2"
+        await env.report_boot("boot-2")
+        agent = await env.start()
+        assert 8 == len(list(agent.pool.pending_programming()))
 
 
 class TestWire:
-    """What an Azure host answers, and what it should not."""
+    """Responses of an Azure host."""
 
     @in_loop
-    async def test_versions_by_container(self) -> None:
-        asked: list[Request] = []
+    async def test_versions_by_nc(self) -> None:
+        received: list[Request] = []
 
         async def host(request: Request) -> Response:
-            asked.append(request)
-            return Response(200, told(("a", "3"), ("b", "-1")))
+            received.append(request)
+            return Response(200, response(("a", "3"), ("b", "-1")))
 
         async with serving(host, host="127.0.0.1", port=0) as port:
-            road = HttpTransport(f"http://127.0.0.1:{port}")
-            assert {"a": 3, "b": -1} == await HostAgent(road).programmed()
-            await road.close()
-        (request,) = asked
+            transport = HttpTransport(f"http://127.0.0.1:{port}")
+            assert {"a": 3, "b": -1} == await HostAgent(transport).programmed()
+            await transport.close()
+        (request,) = received
         assert ("GET", "/machine/plugins") == (request.method, request.path)
         assert {"comp": "nmagent", "type": "NetworkManagement/interfaces/api-version/2"} == request.query
 
@@ -174,21 +174,21 @@ class TestWire:
         [
             (503, b"", "status 503"),
             (200, b"<html>", "malformed"),
-            (200, told(httpStatusCode="401"), "httpStatusCode 401"),
-            (200, told(("a", "new")), "'new'"),
+            (200, response(httpStatusCode="401"), "httpStatusCode 401"),
+            (200, response(("a", "new")), "'new'"),
             (200, b'{"networkContainers":[{"version":"1"}]}', "networkContainerId"),
         ],
     )
-    def test_what_cannot_be_used_is_said(self, code: int, body: bytes, word: str) -> None:
-        class Road:
+    def test_an_invalid_response_is_an_error_with_its_reason(self, code: int, body: bytes, word: str) -> None:
+        class FixedTransport:
             async def send(self, _request: Request) -> Response:
                 return Response(code, body)
 
         with pytest.raises(BadUnderlay, match=word):
-            asyncio.run(self._ask(HostAgent(Road())))
+            asyncio.run(self._poll(HostAgent(FixedTransport())))
 
     @in_virtual_time
-    async def test_no_answer_ends_the_wait(self) -> None:
+    async def test_without_a_response_it_times_out(self) -> None:
         class Silent:
             async def send(self, _request: Request) -> Response:
                 await asyncio.Event().wait()
@@ -197,5 +197,5 @@ class TestWire:
         with pytest.raises(Unreachable, match="within 5 s"):
             await HostAgent(Silent()).programmed()
 
-    async def _ask(self, host: HostAgent) -> None:
+    async def _poll(self, host: HostAgent) -> None:
         await host.programmed()
