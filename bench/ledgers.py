@@ -64,7 +64,7 @@ class MeasuredLedger:
     async def subnet(self, cidr: str) -> SubnetName:
         """Create a new subnet."""
         name = SubnetName(network=f"network-{next(self._subnets)}", name="pods")
-        await self.ledger.create_subnet(SubnetSpec(network=name.network, name=name.name, cidr=cidr))
+        await self.ledger.admin.create_subnet(SubnetSpec(network=name.network, name=name.name, cidr=cidr))
         return name
 
     async def clusters(self, number: int) -> list[Caller]:

@@ -281,7 +281,7 @@ class InlineLedger:
             cooldown_exhausted=0.0,
             reserved_for_primaries=0,
         )
-        _done(self._ledger.create_subnet(new))
+        _done(self._ledger.admin.create_subnet(new))
         self._term = _done(self._ledger.open_term(OpenTermRequest(cluster="c1"))).term
         self._numbers = count(1)
         self._held: dict[str, tuple[str, ...]] = {}
