@@ -1,7 +1,7 @@
-"""How fast pocket is over HTTP: `podpool apiserver serve` in a process of its own, its objects in memory.
+"""Throughput of the lite API server over HTTP: `podpool apiserver serve` in its own process, with objects in memory.
 
-The watches of the fan-out only count what they are sent and decode nothing, so that the server is what is measured: it
-took three times the CPU of its thousand clients.
+The watches of the fan-out only count events and decode nothing, so that the server is measured: it took three times the
+CPU of its thousand clients.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ if TYPE_CHECKING:
     from bench.scenario import Run
 
 NAMESPACE, NAME = "kube-system", "node-1"
-AT_ONCE = 16
+CONCURRENCY = 16
 FILES = 4096
-"""Descriptors: a watch is one on either side."""
-GOOD, TOLD = b"HTTP/1.1 200", b'"type":"MODIFIED"'
+"""File descriptors: a watch takes one on either side."""
+OK, MODIFIED = b"HTTP/1.1 200", b'"type":"MODIFIED"'
 
 _numbers = itertools.count(1)
-"""What is written, new each time: a patch that changes nothing is no write."""
+"""Written values, new each time: a patch without a change is not a write."""
 
 
 @contextmanager
 def lite_api_writes(writes: int) -> Iterator[Run]:
-    """Patch objects, 16 at once; writes per second."""
+    """Measure writes per second: patches of objects, 16 at once."""
 
     async def run(client: KubeClient, _: int) -> float:
         async def patch(name: str) -> None:
-            for _ in range(writes // AT_ONCE):
+            for _ in range(writes // CONCURRENCY):
                 await write(client, name)
 
-        begun = time.perf_counter()
-        await asyncio.gather(*(patch(f"{NAME}-{each}") for each in range(AT_ONCE)))
-        return (writes // AT_ONCE) * AT_ONCE / (time.perf_counter() - begun)
+        started = time.perf_counter()
+        await asyncio.gather(*(patch(f"{NAME}-{each}") for each in range(CONCURRENCY)))
+        return (writes // CONCURRENCY) * CONCURRENCY / (time.perf_counter() - started)
 
     with served(run) as measured:
         yield measured
@@ -60,22 +60,23 @@ def lite_api_writes(writes: int) -> Iterator[Run]:
 
 @contextmanager
 def lite_api_fanout(watches: int, writes: int) -> Iterator[Run]:
-    """Tell writes to very many watches, each with a connection of its own; events that arrive per second."""
+    """Measure events per second: writes sent to many watches, each with its own connection."""
 
     async def run(client: KubeClient, port: int) -> float:
         version = (await client.list(NODE_NETWORK_CONFIGS)).resource_version
-        count = Count(watches * writes)
+        counter = EventCounter(watches * writes)
         loop = asyncio.get_running_loop()
-        made = [
-            await loop.create_connection(lambda: Listener(version, count), "127.0.0.1", port) for _ in range(watches)
+        connections = [
+            await loop.create_connection(lambda: WatchClient(version, counter), "127.0.0.1", port)
+            for _ in range(watches)
         ]
-        await asyncio.gather(*(listener.begun for _, listener in made))
-        begun = time.perf_counter()
+        await asyncio.gather(*(client.started for _, client in connections))
+        started = time.perf_counter()
         for _ in range(writes):
             await write(client, f"{NAME}-0")
-        await count.reached.wait()
-        seconds = time.perf_counter() - begun
-        for transport, _ in made:
+        await counter.complete.wait()
+        seconds = time.perf_counter() - started
+        for transport, _ in connections:
             transport.abort()
         return watches * writes / seconds
 
@@ -83,68 +84,68 @@ def lite_api_fanout(watches: int, writes: int) -> Iterator[Run]:
         yield measured
 
 
-class Count:
-    """How many events have come, over all watches."""
+class EventCounter:
+    """Counts the events of all watches."""
 
-    def __init__(self, wanted: int) -> None:
-        self._missing = wanted
-        self.reached = asyncio.Event()
+    def __init__(self, expected: int) -> None:
+        self._missing = expected
+        self.complete = asyncio.Event()
 
     def add(self, events: int) -> None:
-        """Count some."""
+        """Count events."""
         self._missing -= events
         if self._missing <= 0:
-            self.reached.set()
+            self.complete.set()
 
 
-class Listener(asyncio.Protocol):
+class WatchClient(asyncio.Protocol):
     """One watch."""
 
-    def __init__(self, version: str, count: Count) -> None:
+    def __init__(self, version: str, counter: EventCounter) -> None:
         path = f"{NODE_NETWORK_CONFIGS.path(namespace=NAMESPACE)}?watch=true&resourceVersion={version}"
         self._request = f"GET {path} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".encode()
-        self._count = count
-        self.begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._counter = counter
+        self.started: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Ask."""
+        """Send the request."""
         transport.write(self._request)  # type: ignore[attr-defined]  # a stream's transport
 
     def data_received(self, data: bytes) -> None:
-        """Count; the head of the answer comes first."""
-        if not self.begun.done():
-            if data.startswith(GOOD):
-                self.begun.set_result(None)
+        """Count events; the response head comes first."""
+        if not self.started.done():
+            if data.startswith(OK):
+                self.started.set_result(None)
             else:
-                self.begun.set_exception(RuntimeError(f"a watch is refused: {data[:300]!r}"))
-        self._count.add(data.count(TOLD))
+                self.started.set_exception(RuntimeError(f"a watch was rejected: {data[:300]!r}"))
+        self._counter.add(data.count(MODIFIED))
 
 
 async def write(client: KubeClient, name: str) -> None:
-    """Make one write."""
+    """Patch an object once."""
     patch = {"spec": {"requestedIPCount": next(_numbers)}}
     await client.merge_patch(NODE_NETWORK_CONFIGS, name, patch, namespace=NAMESPACE)
 
 
 @contextmanager
 def served(run: Callable[[KubeClient, int], Awaitable[float]]) -> Iterator[Run]:
-    """Have one with our kinds and the objects that are patched, and run on it."""
+    """Start a server with the CRDs and the patched objects, and run on it."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(FILES, most), most))
     with tempfile.TemporaryDirectory() as scratch, asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         home, port = Path(scratch), free_port()
         kubeconfig = home / "kubeconfig"
-        words = ["apiserver", "serve", "--listen", f"127.0.0.1:{port}", "--write-kubeconfig", str(kubeconfig)]
-        pocket = Daemon([sys.executable, "-m", "podpool", *words], log=home / "log", ready=kubeconfig.exists)
-        pocket.start()
-        road = from_kubeconfig(kubeconfig)
-        client = KubeClient(road, timeout=60.0)
+        args = ["apiserver", "serve", "--listen", f"127.0.0.1:{port}", "--write-kubeconfig", str(kubeconfig)]
+        server = Daemon([sys.executable, "-m", "podpool", *args], log=home / "log", ready=kubeconfig.exists)
+        server.start()
+        transport = from_kubeconfig(kubeconfig)
+        client = KubeClient(transport, timeout=60.0)
         try:
             runner.run(prepare(client))
             yield lambda _: runner.run(_awaited(run(client, port)))
         finally:
-            runner.run(road.close())
-            pocket.stop()
+            runner.run(transport.close())
+            server.stop()
 
 
 async def _awaited(running: Awaitable[float]) -> float:
@@ -152,7 +153,7 @@ async def _awaited(running: Awaitable[float]) -> float:
 
 
 async def prepare(client: KubeClient) -> None:
-    """Define our kinds, and make the objects that are patched."""
+    """Create the CRDs and the patched objects."""
     await install_crds(client, crd_manifests())
-    for each in range(AT_ONCE):
+    for each in range(CONCURRENCY):
         await client.create(NODE_NETWORK_CONFIGS, {"metadata": {"name": f"{NAME}-{each}"}}, namespace=NAMESPACE)

@@ -1,10 +1,10 @@
-"""What measures pocket is answered by pocket, and a watch that is refused ends it with a sentence."""
+"""The benchmark of the lite API server measures, and fails when a watch is rejected."""
 
 import asyncio
 
 import pytest
 
-from bench.lite_api_server import Count, Listener, lite_api_fanout, lite_api_writes
+from bench.lite_api_server import EventCounter, WatchClient, lite_api_fanout, lite_api_writes
 
 
 def test_writes_and_watches_are_counted() -> None:
@@ -14,11 +14,11 @@ def test_writes_and_watches_are_counted() -> None:
         assert run(0) > 0
 
 
-def test_a_watch_that_is_refused_is_not_waited_for() -> None:
-    async def refused() -> None:
-        listener = Listener("1", Count(1))
-        listener.data_received(b"HTTP/1.1 403 Forbidden\r\n\r\n")
-        await listener.begun
+def test_a_rejected_watch_fails() -> None:
+    async def run() -> None:
+        client = WatchClient("1", EventCounter(1))
+        client.data_received(b"HTTP/1.1 403 Forbidden\r\n\r\n")
+        await client.started
 
-    with pytest.raises(RuntimeError, match="a watch is refused: b'HTTP/1.1 403"):
-        asyncio.run(refused())
+    with pytest.raises(RuntimeError, match="a watch was rejected: b'HTTP/1.1 403"):
+        asyncio.run(run())

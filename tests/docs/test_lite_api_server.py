@@ -1,4 +1,4 @@
-"""The page of pocket is true where it has commands."""
+"""The commands of docs/lite-api-server.md work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @pytest.mark.real
 def test_the_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> None:
-    """No cluster, and kubectl finds one."""
-    told = run_commands(commands_of("docs/lite-api-server.md"), namespaces=namespaces, home=tmp_path)
-    assert 0 == told.returncode, told.stdout
-    assert "customresourcedefinition.apiextensions.k8s.io/nodenetworkconfigs.acn.azure.com created" in told.stdout
+    """kubectl uses the lite API server as a cluster."""
+    result = run_commands(commands_of("docs/lite-api-server.md"), namespaces=namespaces, home=tmp_path)
+    assert 0 == result.returncode, result.stdout
+    assert "customresourcedefinition.apiextensions.k8s.io/nodenetworkconfigs.acn.azure.com created" in result.stdout

@@ -110,7 +110,7 @@ def no_cooldown_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
                 {each: msgspec.structs.replace(grant, since=-1e9, used=False) for each, grant in used.items()}
             )
             used.clear()
-            pool._cooldown_forced_at = None
+            pool.cooldown_forced_at = None
 
     patch.setattr(Pool, "_start", start_available)
 
@@ -182,7 +182,7 @@ def the_shortest_cooldown_is_used(patch: pytest.MonkeyPatch) -> None:
 
 def a_delete_releases_nothing(patch: pytest.MonkeyPatch) -> None:
     """A DEL ends the waiting ADD of its sandbox, and releases no address."""
-    patch.setattr(PoolIPAM, "delete", lambda ipam, attachment: ipam.queue.cancel(attachment))
+    patch.setattr(PoolIPAM, "release", lambda ipam, attachment: ipam.queue.cancel(attachment))
 
 
 def an_agent_patches_without_a_change(patch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.block import PRIMARY, Block
-from podpool.ledger.domain.recovery import take_listing
+from podpool.ledger.domain.recovery import apply_inventory
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow
 from podpool.ledger.domain.service import LedgerService
@@ -55,7 +55,7 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
             for each in nnc_inventory._items(nnc, term.term, controller._settings)
         ]
         listing = Inventory(
-            cluster=controller._cluster, term=term.term, seen=controller._seen, containers=tuple(listed)
+            cluster=controller._cluster, term=term.term, known_revision=controller._seen, network_containers=tuple(listed)
         )
         await layout.ledger.send_listing(listing)
         return term
@@ -66,13 +66,13 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
         def work(repo: Repository) -> InventoryResponse:
             cluster = repo.cluster(listing.cluster)
             assert cluster
-            take_listing(repo, listing, cluster, wall=wall)
+            apply_inventory(repo, listing, cluster, wall=wall)
             return service._listing_answer(repo, listing, wall=wall)
 
         return await ledger._store.write(work)
 
     patch.setattr(Controller, "_open_term", eager)
-    patch.setattr(LedgerService, "take_listing", take_any)
+    patch.setattr(LedgerService, "apply_inventory", take_any)
 
 
 def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
@@ -102,8 +102,8 @@ def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
     told, written = convert.status_is_current, set[tuple[str, int]]()
 
     def once(config: NodeNetworkConfig, state: NetworkContainerState, *others: Any) -> bool:  # noqa: ANN401  passed on
-        known = (state.container, state.version) in written
-        written.add((state.container, state.version))
+        known = (state.nc_id, state.version) in written
+        written.add((state.nc_id, state.version))
         return known or told(config, state, *others)
 
     patch.setattr(nnc_reconciler, "status_is_current", once)
@@ -133,11 +133,11 @@ def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
     """A cluster's inventory ends its recovery, and its content is dropped."""
 
     def thrown_away(repo: Repository, listing: Inventory, cluster: ClusterRow, *, wall: float) -> None:
-        take_listing(repo, replace(listing, containers=()), cluster, wall=wall)
+        apply_inventory(repo, replace(listing, containers=()), cluster, wall=wall)
         for row in repo.ncs(cluster.id):
             repo.put_nc(replace(row, epoch=repo.epoch))
 
-    patch.setattr(service, "take_listing", thrown_away)
+    patch.setattr(service, "apply_inventory", thrown_away)
 
 
 def an_idle_controller_does_not_call(patch: pytest.MonkeyPatch) -> None:
@@ -160,7 +160,7 @@ def grant_ids_are_counters(patch: pytest.MonkeyPatch) -> None:
                 address = allocations.layout.address(number, slot)
                 count = int.from_bytes(block.grant(slot)[8:], "big") + 1
                 grant = address.to_bytes(8, "big") + count.to_bytes(8, "big")
-                given.append(allocations.hold(address, PRIMARY if grants[0] == PRIMARY else grant))
+                given.append(allocations.allocated(address, PRIMARY if grants[0] == PRIMARY else grant))
                 block.assign([slot], owner=container.number, grants=[given[-1].grant])
             container = allocations._count(container, number, len(slots))
         return container, given
