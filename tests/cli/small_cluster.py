@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from podpool.cli.context import PATIENCE, ClusterContext
+from podpool.cli.context import TIMEOUTS, ClusterContext
 from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
 from podpool.controller.pod_usage import BATCH_DELAY
@@ -85,7 +85,7 @@ class SmallCluster(SimCluster):
             kube=KubeClient(self.network.transport("cli", self.api)),
             server=SERVER,
             ledger=LedgerClient(
-                self.network.transport("cli", self.ledger_host.replicas[0]), patience=PATIENCE, rng=self.dice("cli")
+                self.network.transport("cli", self.ledger_host.replicas[0]), timeouts=TIMEOUTS, rng=self.rng("cli")
             ),
             clock=self.clock,
             printer=printer,

@@ -17,7 +17,7 @@ from podpool.api.builtin import LEASES, NODES, PODS
 from podpool.api.crds import multus_crd_manifest
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
-from podpool.cli.commands.adopt import Mover, as_text
+from podpool.cli.commands.adopt import WhereaboutsMigrator, as_text
 from podpool.core.errors import InvalidInput
 from podpool.kube.crd_install import install_crds
 from podpool.lab.apiserver.tls import kubeconfig
@@ -60,8 +60,8 @@ class Cluster(Commons):
             PODS, pod, {"status": {"phase": "Running"}}, namespace="default", subresource="status"
         )
 
-    def mover(self, flat: bytes | None = None) -> Mover:
-        return Mover(self.kube, SYSTEM, clock=HandClock(AT.timestamp()), flat=flat)
+    def migrator(self, flat: bytes | None = None) -> WhereaboutsMigrator:
+        return WhereaboutsMigrator(self.kube, SYSTEM, clock=HandClock(AT.timestamp()), flat=flat)
 
 
 in_cluster = played_in(Cluster)
@@ -78,8 +78,8 @@ class TestIn:
         await plugin.add(sandbox("web"), network(RANGE))
         await cluster.run("web", shared="10.0.0.1")
         before = await cluster.entries()
-        report = await cluster.mover().survey(apply=True)
-        assert report.sound
+        report = await cluster.migrator().adopt(apply=True)
+        assert report.consistent
         assert (1, 1, 1, 2) == (report.pools, report.entries, report.reservations, report.attachments)
         assert () == report.findings
         assert "all is well: running Pods keep their addresses" in as_text(report)
@@ -92,8 +92,8 @@ class TestIn:
         for pod in ("web", "other"):
             await cluster.run(pod, shared="10.0.0.1")
         before = await cluster.entries()
-        report = await cluster.mover().survey(apply=True)
-        assert not report.sound
+        report = await cluster.migrator().adopt(apply=True)
+        assert not report.consistent
         told = as_text(report)
         assert "duplicate: ippool/10.0.0.0-24: 10.0.0.1 has 2 owners" in told
         assert "10.0.0.2 of default/gone net1 in ippool/10.0.0.0-24: there is no such Pod" in told
@@ -105,14 +105,14 @@ class TestIn:
     ) -> None:
         """Or the next ADD, theirs or ours, would give it again."""
         await cluster.run("web", shared="10.0.0.1")
-        looked = await cluster.mover().survey()
-        assert not looked.sound
+        looked = await cluster.migrator().adopt()
+        assert not looked.consistent
         assert {} == await cluster.entries()
         assert "with --apply: ippool/10.0.0.0-24: 10.0.0.1 of default/web net1 is written down" in as_text(looked)
-        assert (await cluster.mover().survey(apply=True)).sound
+        assert (await cluster.migrator().adopt(apply=True)).consistent
         assert "default/web" == (await owners(cluster))["10.0.0.1"].podref
         assert ("10.0.0.2",) == await cluster.node("one").add(sandbox("next"), network(RANGE))
-        assert (await cluster.mover().survey()).sound
+        assert (await cluster.migrator().adopt()).consistent
 
     @in_cluster
     async def test_an_address_of_a_slice_goes_into_its_nodes_pool(self, cluster: Cluster) -> None:
@@ -120,7 +120,7 @@ class TestIn:
         meta = {"name": "fast-one-10.8.3.0-24", "namespace": SYSTEM}
         await cluster.kube.create(IP_POOLS, {"metadata": meta, "spec": spec})
         await cluster.run("web", sliced="10.8.3.7")
-        await cluster.mover().survey(apply=True)
+        await cluster.migrator().adopt(apply=True)
         pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
         assert {"7": "default/web"} == {key: each.podref for key, each in pool.spec.allocations.items()}
 
@@ -128,15 +128,15 @@ class TestIn:
     async def test_nobody_is_told_to_go_on_while_an_address_would_be_given_again(self, cluster: Cluster) -> None:
         """There is no pool for the slice, so that nothing can be written down."""
         await cluster.run("web", sliced="10.8.3.7")
-        report = await cluster.mover().survey(apply=True)
-        assert not report.sound
+        report = await cluster.migrator().adopt(apply=True)
+        assert not report.consistent
         assert "delete the Pod, then look again" in as_text(report).splitlines()[-1]
-        assert "go on" not in as_text(report, back=True)
+        assert "go on" not in as_text(report, revert=True)
 
     @in_cluster
     async def test_attachments_that_cannot_be_read_are_named(self, cluster: Cluster) -> None:
         await cluster.attach("broken", range="10.0.0.0")
-        report = await cluster.mover().survey()
+        report = await cluster.migrator().adopt()
         assert 2 == report.attachments
         assert report.unreadable[0].startswith("default/broken: ")
 
@@ -144,8 +144,8 @@ class TestIn:
     async def test_a_flat_file_fills_what_attachments_leave_empty(self, cluster: Cluster) -> None:
         await cluster.attach("plain")
         await cluster.run("web", plain="10.3.0.1")
-        assert (await cluster.mover().survey()).sound
-        report = await cluster.mover(b'{"range": "10.3.0.0/24"}').survey()
+        assert (await cluster.migrator().adopt()).consistent
+        report = await cluster.migrator(b'{"range": "10.3.0.0/24"}').adopt()
         assert ["pod/default/web"] == [each.where for each in report.findings]
 
 
@@ -181,16 +181,16 @@ class TestBack:
     @in_cluster
     async def test_our_marks_come_off_and_entries_stay(self, cluster: Cluster) -> None:
         await self.take(cluster)
-        looked = await cluster.mover().back()
+        looked = await cluster.migrator().revert()
         assert ["ippool/fast-one-10.8.3.0-24", "lease/fast-one-10.8.3.0-24"] == [each.where for each in looked.steps]
         before = await cluster.entries()
-        assert (await cluster.mover().back(apply=True)).sound
+        assert (await cluster.migrator().revert(apply=True)).consistent
         pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
         lease = await cluster.kube.get(LEASES, "fast-one-10.8.3.0-24", namespace=SYSTEM)
         assert ({"kept": "yes"}, {}) == (pool.metadata.labels, pool.metadata.annotations)
         assert ("", {}) == (lease.spec.holder_identity or "", lease.metadata.annotations)
         assert before == await cluster.entries()
-        assert () == (await cluster.mover().back()).steps
+        assert () == (await cluster.migrator().revert()).steps
 
     @in_cluster
     async def test_they_come_off_node_slice_pools_and_nodes_too(self, cluster: Cluster) -> None:
@@ -200,8 +200,8 @@ class TestBack:
         await cluster.kube.create(NODE_SLICE_POOLS, table)
         talk = {"podpool.io/slice-inventory": "word", "podpool.io/slice-report": "{}", "podpool.io/mine": "yes"}
         await cluster.kube.merge_patch(NODES, "one", {"metadata": {"annotations": talk}})
-        assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.mover().back()).steps]
-        assert (await cluster.mover().back(apply=True)).sound
+        assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.migrator().revert()).steps]
+        assert (await cluster.migrator().revert(apply=True)).consistent
         fast = await cluster.kube.get(NODE_SLICE_POOLS, "fast", namespace=SYSTEM)
         assert {"kept": "yes"} == fast.metadata.annotations
         assert {"podpool.io/mine": "yes"} == (await cluster.kube.get(NODES, "one")).metadata.annotations
@@ -222,7 +222,7 @@ class TestBack:
 
         working = asyncio.get_running_loop().create_task(agent())
         with pytest.raises(InvalidInput, match="'one': still answer: stop them first"):
-            await cluster.mover().back(apply=True)
+            await cluster.migrator().revert(apply=True)
         working.cancel()
         pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
         assert NODE_UID_LABEL in pool.metadata.labels
@@ -232,7 +232,7 @@ class TestBack:
         meta = {"name": "podpool-controller", "namespace": SYSTEM}
         await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "host-1"}})
         with pytest.raises(InvalidInput, match="stop the agents and then the controller first"):
-            await cluster.mover().back(apply=True)
+            await cluster.migrator().revert(apply=True)
 
     @in_cluster
     async def test_a_controller_that_died_keeps_nobody_from_it(self, cluster: Cluster) -> None:
@@ -242,11 +242,11 @@ class TestBack:
         spec = {"holderIdentity": "host-1", "leaseDurationSeconds": 20, "renewTime": renewed}
         await cluster.kube.create(LEASES, {"metadata": meta, "spec": spec})
         with pytest.raises(InvalidInput, match="still leads"):
-            await cluster.mover().back(apply=True)
+            await cluster.migrator().revert(apply=True)
         shorter = {"spec": {"leaseDurationSeconds": 15}}
         await cluster.kube.merge_patch(LEASES, "podpool-controller", shorter, namespace=SYSTEM)
-        report = await cluster.mover().back(apply=True)
-        assert as_text(report, back=True).endswith(
+        report = await cluster.migrator().revert(apply=True)
+        assert as_text(report, revert=True).endswith(
             "put its plugin back with `podpool cni uninstall --name podpool,whereabouts --conf-dir ''` on each node"
         )
 
@@ -254,7 +254,7 @@ class TestBack:
     async def test_entries_that_whereabouts_cannot_read_are_told(self, cluster: Cluster) -> None:
         far = network("fd00::8000:0:0:1-fd00::8000:0:0:9/64")
         await cluster.node("one").add(sandbox("web"), far)
-        told = as_text(await cluster.mover().back(), back=True)
+        told = as_text(await cluster.migrator().revert(), revert=True)
         assert "is too far for Whereabouts, which would give the address again" in told
 
 

@@ -15,14 +15,15 @@ import pytest
 
 from podpool.agent.journal import Journal
 from podpool.agent.records import Assigned, NCAccepted, NCAdopted, PodIdentity, ReleasePending
+from podpool.agent.state import AGENT_JOURNAL
 from podpool.cli.parser import Value, parse, read_config_file
 from podpool.cli.spec import COMMANDS
 from podpool.cni.protocol import Attachment
 from podpool.core.errors import InvalidInput
 from podpool.runtime.disk import LocalDisk
-from tests.agent.agent_process import cluster
+from tests.agent.agent_process import agent_cluster
 from tests.agent.nc_samples import NC, grants, status
-from tests.agent.unprivileged import USER, without_rights
+from tests.agent.unprivileged import USER, unprivileged
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -81,13 +82,13 @@ class TestConfigFile:
 class TestJournal:
     def test_it_is_printed_with_the_resulting_state(self, tmp_path: Path, invoke: Invoke) -> None:
         disk = LocalDisk(tmp_path)
-        journal = Journal(disk)
+        journal = Journal(disk, AGENT_JOURNAL)
         journal.open()
         pod = PodIdentity(namespace="default", name="web", uid="1")
         for record in (
-            NCAdopted(container=NC),
-            NCAccepted(container=status(3, grants(1, 2, 3)), at=1.0),
-            Assigned(grant="g1", owner=Attachment(container_id="box", ifname="eth0"), pod=pod),
+            NCAdopted(nc=NC),
+            NCAccepted(nc=status(3, grants(1, 2, 3)), at=1.0),
+            Assigned(grant="g1", attachment=Attachment(container_id="box", ifname="eth0"), pod=pod),
             ReleasePending(grants=("g2",), version=3, boot_id="boot"),
         ):
             journal.append(record)
@@ -96,7 +97,7 @@ class TestJournal:
         before = (tmp_path / "segment.00000001").read_bytes()
         lines = invoke("agent", "journal", "show", "--state", str(tmp_path)).stdout.splitlines()
         assert 4 + 3 == len(lines)
-        assert '{"is":"adopted","container":"nc-1"}' == lines[0]
+        assert '{"type":"nc-adopted","nc":"nc-1"}' == lines[0]
         assert "10.0.1.1 is assigned to box eth0 for default/web" == lines[4]
         assert (
             "4 records: NC nc-1 at version 3, 3 grants, 1 assigned, 1 free or cooling down, 1 pending release"
@@ -105,8 +106,8 @@ class TestJournal:
         assert "the last 8 bytes are torn: the next agent truncates them" == lines[6]
         assert before == (tmp_path / "segment.00000001").read_bytes()
         shown = json.loads(invoke("agent", "journal", "show", "--state", str(tmp_path), "-o", "json").stdout)
-        assert ("adopted", "10.0.1.1", "default/web", 8) == (
-            shown["records"][0]["is"],
+        assert ("nc-adopted", "10.0.1.1", "default/web", 8) == (
+            shown["records"][0]["type"],
             shown["assignments"][0]["address"],
             shown["assignments"][0]["pod"],
             shown["torn_bytes"],
@@ -155,10 +156,10 @@ def test_the_agent_runs_without_privileges_as_another_user_than_the_plugin(
     """It only writes its own files. A deferred DEL of root's plugin may be readable by root only."""
 
     async def run() -> None:
-        async with asyncio.timeout(120), cluster(unprivileged_home) as there:
+        async with asyncio.timeout(120), agent_cluster(unprivileged_home) as there:
             assert 0 == (await there.call("DEL", "gone", patience="1"))[0]
             (unprivileged_home / "deletes" / "roots-eth0").touch(mode=0o600)
-            agent = await there.agent(before=without_rights(tmp_path))
+            agent = await there.agent(before=unprivileged(tmp_path))
             assert 0 == (await there.call("ADD", "box"))[0]
             assert USER == (unprivileged_home / "agent.sock").stat().st_uid
             assert (unprivileged_home / "deletes" / "roots-eth0").exists()

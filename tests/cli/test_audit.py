@@ -9,6 +9,7 @@ import pytest
 
 from podpool.cli.commands.audit import run_audit
 from podpool.cli.spec.model import Output
+from podpool.lab.sim.manual_edits import edit_nnc, edit_request
 from tests.cli.small_cluster import SERVER, small_cluster
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def edit_status(cluster: SmallCluster, node: str, change: Callable[[dict[str, An
         change(container)
         return {**config, "status": {**config["status"], "networkContainers": [container]}}
 
-    cluster.meddle(node, changed, sub="status")
+    edit_nnc(cluster.store, node, changed, subresource="status")
 
 
 def grants(cluster: SmallCluster, node: str) -> list[dict[str, str]]:
@@ -95,7 +96,9 @@ def test_an_address_that_two_nodes_are_shown(cluster: SmallCluster) -> None:
 
 def test_what_was_let_go_of_may_be_anothers(cluster: SmallCluster) -> None:
     released = grants(cluster, "two")[-1]
-    cluster.meddle("two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [released["name"]]}})
+    edit_nnc(
+        cluster.store, "two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [released["name"]]}}
+    )
     edit_status(cluster, "one", lambda container: container["ipAssignments"].append(released))
     assert "nodes-share-address" not in [code for _, code, _ in faults(cluster)]
 
@@ -112,7 +115,7 @@ def test_a_pod_outside_of_its_nodes_grants(cluster: SmallCluster) -> None:
 
 def test_a_pod_on_a_grant_that_its_node_has_let_go_of(cluster: SmallCluster) -> None:
     (used,) = [each["name"] for each in grants(cluster, "two") if each["ip"] == "10.0.0.4"]
-    cluster.meddle("two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [used]}})
+    edit_nnc(cluster.store, "two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [used]}})
     assert [(3, "released-in-use", f"pod/{cluster.pods[3]}")] == faults(cluster)
 
 
@@ -135,8 +138,8 @@ def test_an_nnc_with_a_container_that_the_ledger_does_not_have(cluster: SmallClu
 
 
 def test_a_holding_of_the_ledger_that_no_nnc_shows(cluster: SmallCluster) -> None:
-    cluster.meddle("two", lambda config: {**config, "metadata": {**config["metadata"], "finalizers": []}})
-    cluster.meddle("two", lambda _: None)
+    edit_nnc(cluster.store, "two", lambda config: {**config, "metadata": {**config["metadata"], "finalizers": []}})
+    edit_nnc(cluster.store, "two", lambda _: None)
     cluster.delete_pod(cluster.pods[3])
     assert [(1, "holding-unshown", "node/two")] == faults(cluster)
 
@@ -150,13 +153,13 @@ def test_an_agent_that_knows_more_than_the_ledger(cluster: SmallCluster) -> None
             "metadata": {**config["metadata"], "annotations": {**notes, "podpool.io/agent": json.dumps(report)}},
         }
 
-    cluster.meddle("two", ahead)
+    edit_nnc(cluster.store, "two", ahead)
     assert [(3, "ledger-behind", "node/two")] == faults(cluster)
 
 
 def test_a_node_that_is_not_aligned(cluster: SmallCluster) -> None:
     edit_status(cluster, "two", lambda container: container["ipAssignments"].pop())
-    cluster.edit_request("two", 14)
+    edit_request(cluster.store, "two", 14)
     assert (7, "unaligned", "node/two") in faults(cluster)
 
 

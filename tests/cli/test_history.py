@@ -74,29 +74,29 @@ def test_an_address_of_a_further_network_is_its_pods(cluster: SmallCluster) -> N
     _, lines, _ = run(cluster, history.who, address="10.9.0.7", at="")
     assert "10.9.0.7 is Pod default/web's, in network default/fast." == lines[0]
     assert ["10.9.0.7", "default/fast", "one"] == lines[3].split()[:3]
-    assert "10.9.0.7" in [line.split()[0] for line in run(cluster, history.of_node, node="one", at="")[1]]
+    assert "10.9.0.7" in [line.split()[0] for line in run(cluster, history.node_history, node="one", at="")[1]]
 
 
 class TestHistory:
     def test_of_a_pod_a_node_and_an_address(self, cluster: SmallCluster) -> None:
         code, lines, _ = run(
-            cluster, history.of_pod, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
+            cluster, history.pod_history, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
         )
         assert (0, 2) == (code, len(lines))
         assert ["10.0.0.4", "vnet", "two", "now", cluster.pods[3]] == [lines[1].split()[at] for at in (0, 1, 2, 4, 5)]
-        assert lines == run(cluster, history.of_pod, pod=cluster.pods[3], namespace="x", at="")[1]
-        assert 16 == len(run(cluster, history.of_node, node="two", at="")[1]) - 1
-        (_, line) = run(cluster, history.of_address, address="10.0.0.4", at="")[1]
+        assert lines == run(cluster, history.pod_history, pod=cluster.pods[3], namespace="x", at="")[1]
+        assert 16 == len(run(cluster, history.node_history, node="two", at="")[1]) - 1
+        (_, line) = run(cluster, history.address_history, address="10.0.0.4", at="")[1]
         assert line.startswith("10.0.0.4  vnet.pods  two ")
 
     def test_nothing_is_an_answer(self, cluster: SmallCluster) -> None:
-        code, lines, _ = run(cluster, history.of_pod, pod="none", namespace="default", at="")
+        code, lines, _ = run(cluster, history.pod_history, pod="none", namespace="default", at="")
         assert (0, ["Pod default/none: nothing is known of it; the past is kept for 720 h."]) == (code, lines)
 
     def test_programs_are_told_all(self, cluster: SmallCluster) -> None:
         _, lines, _ = run(
             cluster,
-            history.of_pod,
+            history.pod_history,
             Output.JSON,
             pod=cluster.pods[3].removeprefix("default/"),
             namespace="default",
@@ -108,7 +108,7 @@ class TestHistory:
     def test_without_the_ledger_nobody_knows(self, cluster: SmallCluster) -> None:
         cluster.network.partition("cli", "ledger")
         with pytest.raises(ComponentUnreachable, match="`podpool pods` and `podpool nodes` tell without it"):
-            run(cluster, history.of_node, node="two", at="")
+            run(cluster, history.node_history, node="two", at="")
 
 
 def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
@@ -122,6 +122,6 @@ def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
         assert lines[0].startswith(f"{cluster.pods[3]}: It is gone: until 2027-01-15T08:0")
         assert lines[0].endswith(" it had 10.0.0.4 on node two.")
         (_, line) = run(
-            cluster, history.of_pod, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
+            cluster, history.pod_history, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
         )[1]
         assert "now" not in line

@@ -19,7 +19,7 @@ from podpool.cli.main import load, main
 from podpool.cli.output import age
 from podpool.cli.parser import find_command, parse
 from podpool.cli.spec import COMMANDS, GROUPS, options_of
-from podpool.cli.spec.model import Output, Session
+from podpool.cli.spec.model import Command, Group, Output, Session
 from podpool.core.errors import InvalidInput
 from podpool.lab.demo.cluster import lock_directory
 from podpool.lab.demo.settings import DemoSettings, StateDirectory
@@ -90,13 +90,14 @@ class TestTable:
         code = load(command.handler).__code__
         taken = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
         any_name = bool(code.co_flags & 0x08)
-        values = {each.parameter for each in (*command.arguments, *command.options)}
+        values = {each.parameter for each in command.arguments} | {each.parameter for each in command.options}
         if command.session is not Session.NONE:
             values -= set(Connection.__struct_fields__)
         assert any_name or values <= set(taken)
 
     def test_summaries_are_sentences(self) -> None:
-        for each in (*COMMANDS.values(), *GROUPS.values()):
+        described: list[Command | Group] = [*COMMANDS.values(), *GROUPS.values()]
+        for each in described:
             assert each.summary[0].isupper(), each.name
             assert each.summary.endswith("."), each.name
 

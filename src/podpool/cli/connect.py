@@ -24,7 +24,7 @@ def kube_connection(kubeconfig: str, context: str = "") -> config.Connection:
 
 @asynccontextmanager
 async def ledger_client(
-    url: str, *, token_file: str, ca_file: str, patience: Timeouts | None = None
+    url: str, *, token_file: str, ca_file: str, timeouts: Timeouts | None = None
 ) -> AsyncIterator[LedgerClient | None]:
     """Open a client of the ledger; None for a cluster without one. Nothing is sent yet."""
     if url == NO_LEDGER:
@@ -32,7 +32,7 @@ async def ledger_client(
         return
     transport = HttpTransport(url, tls=_client_tls(ca_file))
     try:
-        yield LedgerClient(transport, token=_token_reader(token_file), patience=patience, rng=entropy.system_random())
+        yield LedgerClient(transport, token=_token_reader(token_file), timeouts=timeouts, rng=entropy.system_random())
     finally:
         await transport.close()
 

@@ -27,7 +27,7 @@ from podpool.runtime.clock import Clock, SystemClock
 KUBECONFIG = "kubeconfig"
 """File name of the demo's kubeconfig in its state directory."""
 USING_DEMO = "using the demo cluster of `podpool up`"
-PATIENCE = Timeouts(attempts=2)
+TIMEOUTS = Timeouts(attempts=2)
 """Retries of an interactive command."""
 
 
@@ -136,7 +136,7 @@ async def _open_ledger(connection: Connection) -> AsyncIterator[LedgerClient | N
         connection.ledger,
         token_file=connection.ledger_token_file,
         ca_file=connection.ledger_ca_file,
-        patience=PATIENCE,
+        timeouts=TIMEOUTS,
     ) as client:
         yield client
 

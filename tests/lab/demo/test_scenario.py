@@ -126,7 +126,7 @@ def test_after_each_step_the_audit_is_clean_and_the_dashboard_shows_it(
                 report = await asyncio.to_thread(demo.audit)
                 assert (True, []) == (report["clean"], report.get("findings", [])), step.title
                 await look(page, number, told)
-                (pictures / f"step-{number}.png").write_bytes(await page.picture())
+                (pictures / f"step-{number}.png").write_bytes(await page.screenshot())
                 demo.press_enter()
             await asyncio.to_thread(demo.wait_for_output, "The scenario has finished")
             await page.until(f"{STEP}.hidden")

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.lab.demo.tour import show_tour
 from podpool.lab.demo.tour_model import SCHEDULED, simulate_node
 
@@ -20,24 +20,24 @@ def test_the_tour_fits_a_terminal_of_80_columns() -> None:
     assert tour(200) == tour(80)
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_the_tour_draws_every_monitor_mode(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", ScalingMode)
+def test_the_tour_draws_every_monitor_mode(mode: ScalingMode) -> None:
     assert f"\n{mode.value}: " in tour(80)
 
 
 def test_watching_pods_serves_a_burst_with_one_request_and_refuses_nobody() -> None:
     """The other modes see a Pod only when it asks for its address, and refuse some."""
-    histories = {mode: simulate_node(mode) for mode in Mode}
-    assert [Mode.PODS] == [mode for mode in Mode if not histories[mode].refused]
-    assert histories[Mode.PODS].served_after < min(
-        histories[mode].served_after for mode in (Mode.REACTIVE, Mode.IDEMPOTENT)
+    histories = {mode: simulate_node(mode) for mode in ScalingMode}
+    assert [ScalingMode.PODS] == [mode for mode in ScalingMode if not histories[mode].refused]
+    assert histories[ScalingMode.PODS].served_after < min(
+        histories[mode].served_after for mode in (ScalingMode.REACTIVE, ScalingMode.IDEMPOTENT)
     )
     growth, shrinking = 1, 1
-    assert growth + shrinking == histories[Mode.PODS].requests
+    assert growth + shrinking == histories[ScalingMode.PODS].requests
 
 
-@pytest.mark.parametrize("mode", Mode)
-def test_nobody_has_an_address_that_the_node_does_not(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", ScalingMode)
+def test_nobody_has_an_address_that_the_node_does_not(mode: ScalingMode) -> None:
     history = simulate_node(mode)
     assert all(tick.assigned <= min(tick.held, tick.scheduled) for tick in history.ticks)
     assert SCHEDULED[-1][1] == history.ticks[-1].assigned

@@ -1,13 +1,12 @@
-"""`podpool adopt whereabouts`: what a cluster has of Whereabouts, what is wrong with it, and the way in and back.
+"""`podpool adopt whereabouts`: report Whereabouts objects and their inconsistencies, and migrate to podpool or back.
 
-Nothing is changed unless `--apply` is typed. Going on needs no change: the IPPools of shared ranges are used as they
-are, and those of slices are taken over by the controller and each node's agent, entries and all. What `--apply` does is
-to write down the addresses of running Pods that no pool knows of, which Whereabouts would give again. Leaks stay: the
-controller releases what is of no Pod any more, after two looks.
+Nothing is changed without `--apply`. The migration needs no change: podpool uses the IPPools of shared ranges as they
+are, and controller and agents adopt those of slices with their entries. `--apply` records the addresses of running Pods
+that no pool lists, which would be assigned again. Leaked entries stay; orphan GC removes them after two observations.
 
-Back is the same: entries are where Whereabouts looks for them. With `--apply` our marks come off IPPools, Leases,
-NodeSlicePools and Nodes, once nobody of ours is at work: a controller renews its Lease, and an agent that holds a slice
-answers a question on its Node.
+The way back needs no change either, because entries are where Whereabouts expects them. `--revert --apply` removes
+podpool's labels and annotations from IPPools, Leases, NodeSlicePools and Nodes, once neither a controller nor an agent
+runs: a controller renews its Lease, and an agent with a slice answers an inventory question on its Node.
 """
 
 import asyncio
@@ -58,25 +57,25 @@ from podpool.whereabouts.object_names import PoolIdentifier
 Marked = TypeVar("Marked", bound=KubeObject)
 
 ADOPTED = "adopted"
-"""Stands for the container in entries that are written here: nobody knows it any more."""
+"""The container ID in recorded entries: the real one is unknown."""
 CONTROLLER = "podpool-controller"
-ANSWERED = 5.0
-"""Seconds within which an agent answers: it watches its Node."""
-OURS = "podpool.io/"
-LARGEST_KEY = 1 << 63
-"""What Whereabouts reads is below."""
+ANSWER_TIMEOUT = 5.0
+"""Seconds in which an agent answers: it watches its Node."""
+PREFIX = "podpool.io/"
+KEY_LIMIT = 1 << 63
+"""Whereabouts reads only smaller keys."""
 
 
-class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that is to be written, or was."""
+class MigrationStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A write, planned or done."""
 
     where: str
-    told: str
+    message: str
     done: bool = False
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said, to people and to programs."""
+class AdoptionReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of the command."""
 
     pools: int
     entries: int
@@ -84,13 +83,13 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     attachments: int
     findings: tuple[MigrationFinding, ...] = ()
     unreadable: tuple[str, ...] = ()
-    """NetworkAttachmentDefinitions whose configuration is wrong, and why."""
-    steps: tuple[Step, ...] = ()
+    """NetworkAttachmentDefinitions with an invalid configuration, and the error."""
+    steps: tuple[MigrationStep, ...] = ()
     applied: bool = False
 
     @property
-    def sound(self) -> bool:
-        """Whether no address is about to be given twice, or has been."""
+    def consistent(self) -> bool:
+        """Whether no address is, or can be, assigned twice."""
         written = sum(step.done for step in self.steps)
         unrecorded = sum(each.problem is Problem.UNRECORDED for each in self.findings)
         return unrecorded <= written and all(each.problem is not Problem.DUPLICATE for each in self.findings)
@@ -99,15 +98,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 async def adopt_whereabouts(
     context: ClusterContext, *, whereabouts_namespace: str, flat_file: str, apply: bool, revert: bool
 ) -> int:
-    """Look, do what was asked for, and say it."""
-    mover = Mover(context.kube, whereabouts_namespace, clock=context.clock, flat=read_flat_file(flat_file))
-    report = await (mover.back if revert else mover.survey)(apply=apply)
-    context.printer.result(report, as_text(report, back=revert))
-    return 0 if report.sound else FAILED
+    """Report, and migrate with --apply."""
+    migrator = WhereaboutsMigrator(
+        context.kube, whereabouts_namespace, clock=context.clock, flat=read_flat_file(flat_file)
+    )
+    report = await (migrator.revert if revert else migrator.adopt)(apply=apply)
+    context.printer.result(report, as_text(report, revert=revert))
+    return 0 if report.consistent else FAILED
 
 
-class Mover:
-    """One cluster, on its way in or out; `flat` is what nodes have for a flat file."""
+class WhereaboutsMigrator:
+    """Migrates one cluster; `flat` is the content of the flat file on the nodes."""
 
     def __init__(self, kube: KubeClient, namespace: str, *, clock: Clock, flat: bytes | None = None) -> None:
         self._kube = kube
@@ -115,32 +116,42 @@ class Mover:
         self._clock = clock
         self._flat = flat
 
-    async def survey(self, *, apply: bool = False) -> Report:
-        """Look at everything; with `apply` write down what running Pods have and no pool knows of."""
-        objects, unreadable = await self._look()
+    async def adopt(self, *, apply: bool = False) -> AdoptionReport:
+        """Report; with `apply` record addresses of running Pods that no pool lists."""
+        objects, unreadable = await self._read_objects()
         found = build_migration_report(objects)
         steps = []
-        for lent in found.unrecorded:
-            pool = _pool_for(lent, objects.pools)
+        for pod_address in found.unrecorded:
+            pool = _pool_for(pod_address, objects.pools)
             if pool:
-                told = f"{lent.address} of {lent.pod} {lent.interface} is written down"
-                done = apply and await self._record(lent, pool)
-                steps.append(Step(where=f"ippool/{pool.metadata.name}", told=told, done=done))
+                message = f"record {pod_address.address} of {pod_address.pod} {pod_address.interface}"
+                done = apply and await self._record(pod_address, pool)
+                steps.append(MigrationStep(where=f"ippool/{pool.metadata.name}", message=message, done=done))
         return _report(found, objects, unreadable=unreadable, steps=steps, applied=apply)
 
-    async def back(self, *, apply: bool = False) -> Report:
-        """Find what of ours is on the objects, and what Whereabouts cannot read; with `apply` take the marks off."""
+    async def revert(self, *, apply: bool = False) -> AdoptionReport:
+        """Report podpool's metadata and what Whereabouts cannot read; with `apply` remove the metadata."""
         if apply:
-            await self._nobody_at_work()
-        objects, unreadable = await self._look()
+            await self._check_stopped()
+        objects, unreadable = await self._read_objects()
         found = build_migration_report(objects)
-        leases = await self._all(LEASES, labels=NODE_UID_LABEL)
-        tables = await self._all(NODE_SLICE_POOLS)
-        steps = [await self._unmark(IP_POOLS, each, apply=apply) for each in objects.pools if _marks(each)]
-        steps += [await self._unmark(LEASES, each, apply=apply) for each in leases]
-        steps += [await self._unmark(NODE_SLICE_POOLS, each, apply=apply) for each in tables if _marks(each)]
-        steps += [await self._hush(each, apply=apply) for each in await self._everywhere(NODES) if _talks(each)]
-        findings = (*found.findings, *_too_far(objects.pools))
+        leases = await self._list_in_namespace(LEASES, labels=NODE_UID_LABEL)
+        node_slice_pools = await self._list_in_namespace(NODE_SLICE_POOLS)
+        steps = [
+            await self._remove_metadata(IP_POOLS, each, apply=apply) for each in objects.pools if _metadata_keys(each)
+        ]
+        steps += [await self._remove_metadata(LEASES, each, apply=apply) for each in leases]
+        steps += [
+            await self._remove_metadata(NODE_SLICE_POOLS, each, apply=apply)
+            for each in node_slice_pools
+            if _metadata_keys(each)
+        ]
+        steps += [
+            await self._remove_node_annotations(each, apply=apply)
+            for each in await self._list(NODES)
+            if _slice_annotations(each)
+        ]
+        findings = (*found.findings, *_unreadable_entries(objects.pools))
         return _report(
             msgspec.structs.replace(found, findings=findings),
             objects,
@@ -149,34 +160,34 @@ class Mover:
             applied=apply,
         )
 
-    async def _look(self) -> tuple[MigrationInputs, tuple[str, ...]]:
-        """Read pools before Pods: what is found was there when the Pods were looked for."""
-        pools = await self._all(IP_POOLS)
-        reservations = await self._all(IP_RESERVATIONS)
-        attachments, unreadable = _read(await self._everywhere(NETWORK_ATTACHMENTS), self._flat)
-        pods = await self._everywhere(ADDRESSED_PODS)
-        nodes = [each.metadata.name for each in await self._everywhere(NODES)]
+    async def _read_objects(self) -> tuple[MigrationInputs, tuple[str, ...]]:
+        """Read pools before Pods, so that a listed Pod was there when its pool was read."""
+        pools = await self._list_in_namespace(IP_POOLS)
+        reservations = await self._list_in_namespace(IP_RESERVATIONS)
+        attachments, unreadable = _parse_nads(await self._list(NETWORK_ATTACHMENTS), self._flat)
+        pods = await self._list(ADDRESSED_PODS)
+        nodes = [each.metadata.name for each in await self._list(NODES)]
         objects = MigrationInputs(pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes)
         return objects, unreadable
 
-    async def _all(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
-        with suppress(ApiNotFound):  # the kind is not defined: there are none
+    async def _list_in_namespace(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
+        with suppress(ApiNotFound):  # the CRD is not installed
             return (await self._kube.list(kind, namespace=self._namespace, labels=labels)).items
         return ()
 
-    async def _everywhere(self, kind: Kind[T]) -> Sequence[T]:
+    async def _list(self, kind: Kind[T]) -> Sequence[T]:
         with suppress(ApiNotFound):
             return (await self._kube.list(kind)).items
         return ()
 
-    async def _record(self, lent: PodAddress, pool: IPPool) -> bool:
-        """Write an entry for a running Pod where there is none; who was faster is right."""
+    async def _record(self, pod_address: PodAddress, pool: IPPool) -> bool:
+        """Add an entry for a running Pod; return False if another one was added meanwhile."""
         if not pool.metadata.uid:
             with suppress(ApiAlreadyExists):
                 await self._kube.create(IP_POOLS, pool, namespace=self._namespace)
-        key = parse_ippool(pool.spec).key(lent.address)
-        entry = Allocation(id=ADOPTED, podref=lent.pod, ifname=lent.interface)
-        change = AllocationChange(key=key, address=lent.address, before=None, after=entry)
+        key = parse_ippool(pool.spec).key(pod_address.address)
+        entry = Allocation(id=ADOPTED, podref=pod_address.pod, ifname=pod_address.interface)
+        change = AllocationChange(key=key, address=pod_address.address, before=None, after=entry)
         try:
             await self._kube.json_patch(
                 IP_POOLS, pool.metadata.name, allocation_patch([change]), namespace=self._namespace
@@ -185,36 +196,36 @@ class Mover:
             return False
         return True
 
-    async def _nobody_at_work(self) -> None:
-        """Refuse to take marks off that would be put back at once, or that an agent gives addresses by."""
+    async def _check_stopped(self) -> None:
+        """Raise an error if a controller or an agent runs: it would write or use the metadata."""
         with suppress(ApiNotFound):
             lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
-            if lease.spec.holder_identity and not _ended(lease, at=self._clock.wall()):
-                rule = "still leads: stop the agents and then the controller first, then try again"
+            if lease.spec.holder_identity and not _is_expired(lease, at=self._clock.wall()):
+                rule = "is still the leader: stop the agents, then the controller, and retry"
                 raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
-        answering = await self._answering()
-        if answering:
-            raise InvalidInput("agents", ", ".join(answering), "still answer: stop them first, then try again")
+        running = await self._running_agents()
+        if running:
+            raise InvalidInput("agents", ", ".join(running), "are still running: stop them and retry")
 
-    async def _answering(self) -> list[str]:
-        """Ask the agents that hold slices, as the controller does, and tell on which nodes they are at work."""
-        leases = await self._all(LEASES, labels=NODE_UID_LABEL)
+    async def _running_agents(self) -> list[str]:
+        """Ask agents with slices for an inventory, as the controller does; return the nodes that answer."""
+        leases = await self._list_in_namespace(LEASES, labels=NODE_UID_LABEL)
         held = {each.metadata.annotations.get(NODE_ANNOTATION, "") for each in leases if each.spec.holder_identity}
-        asked = [each.metadata.name for each in await self._everywhere(NODES) if each.metadata.name in held]
-        question = f"back-{self._clock.wall():.3f}"
+        asked = [each.metadata.name for each in await self._list(NODES) if each.metadata.name in held]
+        question = f"revert-{self._clock.wall():.3f}"
         for name in asked:
             with suppress(ApiNotFound):
                 await self._kube.merge_patch(
                     NODES, name, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}}
                 )
-        await asyncio.sleep(ANSWERED if asked else 0.0)
-        nodes = await self._everywhere(NODES) if asked else ()
+        await asyncio.sleep(ANSWER_TIMEOUT if asked else 0.0)
+        nodes = await self._list(NODES) if asked else ()
         reports = {each.metadata.name: slice_report(each) for each in nodes}
         return sorted(name for name, report in reports.items() if report and report.inventory == question)
 
-    async def _unmark(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> Step:
+    async def _remove_metadata(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> MigrationStep:
         meta = obj.metadata
-        labels, notes = dict.fromkeys(_of_ours(meta.labels)), dict.fromkeys(_of_ours(meta.annotations))
+        labels, notes = dict.fromkeys(_own_keys(meta.labels)), dict.fromkeys(_own_keys(meta.annotations))
         patch: dict[str, Any] = {"metadata": {"labels": labels, "annotations": notes}}
         if isinstance(obj, Lease):
             patch["spec"] = {"holderIdentity": ""}
@@ -222,53 +233,55 @@ class Mover:
             version = meta.resource_version
             await self._kube.merge_patch(kind, meta.name, patch, namespace=self._namespace, precondition=version)
         where = f"{kind.kind.lower()}/{meta.name}"
-        return Step(where=where, told="our labels and annotations come off", done=apply)
+        return MigrationStep(where=where, message="remove labels and annotations of podpool", done=apply)
 
-    async def _hush(self, node: Node, *, apply: bool) -> Step:
-        """Take question and answer off a Node; what else is there of ours is people's."""
+    async def _remove_node_annotations(self, node: Node, *, apply: bool) -> MigrationStep:
+        """Remove the slice annotations of a Node; other metadata of podpool was set by users."""
         name = node.metadata.name
         if apply:
-            await self._kube.merge_patch(NODES, name, {"metadata": {"annotations": dict.fromkeys(_talks(node))}})
-        return Step(where=f"node/{name}", told="our annotations about slices come off", done=apply)
+            await self._kube.merge_patch(
+                NODES, name, {"metadata": {"annotations": dict.fromkeys(_slice_annotations(node))}}
+            )
+        return MigrationStep(where=f"node/{name}", message="remove slice annotations of podpool", done=apply)
 
 
-def as_text(report: Report, *, back: bool = False) -> str:
-    """Write a report for people."""
+def as_text(report: AdoptionReport, *, revert: bool = False) -> str:
+    """Return the report as text."""
     found = f"{report.pools} IPPools with {report.entries} entries, {report.reservations} reservations"
-    lines = [f"{found}, {report.attachments} network attachments that ask for addresses"]
-    lines += [f"  not readable: {each}" for each in report.unreadable]
+    lines = [f"{found}, {report.attachments} NetworkAttachmentDefinitions with IPAM"]
+    lines += [f"  invalid: {each}" for each in report.unreadable]
     kinds = Counter(each.problem.value for each in report.findings)
     lines += [f"{count} x {kind}" for kind, count in sorted(kinds.items())]
     lines += [f"  {each}" for each in report.findings]
     for step in report.steps:
-        mark = "done" if step.done else "not done" if report.applied else "with --apply"
-        lines.append(f"{mark}: {step.where}: {step.told}")
-    return "\n".join([*lines, *_next(report, back=back)])
+        state = "done" if step.done else "not done" if report.applied else "with --apply"
+        lines.append(f"{state}: {step.where}: {step.message}")
+    return "\n".join([*lines, *_next(report, revert=revert)])
 
 
-def _next(report: Report, *, back: bool) -> list[str]:
-    """Tell what to do now."""
+def _next(report: AdoptionReport, *, revert: bool) -> list[str]:
+    """Return the next action."""
     if any(each.problem is Problem.DUPLICATE for each in report.findings):
-        return ["an address has two owners: delete one of the Pods, then look again"]
+        return ["an address has two owners: delete one of the Pods, then run the command again"]
     if report.steps and not report.applied:
-        return ["nothing was changed: type the same with --apply"]
-    if not report.sound:
-        return ["an address of a running Pod is in no pool and would be given again: delete the Pod, then look again"]
-    if back:
+        return ["nothing was changed: run the command with --apply"]
+    if not report.consistent:
+        return ["an address of a running Pod is in no pool and can be assigned again: delete the Pod, then retry"]
+    if revert:
         uninstall = "`podpool cni uninstall --name podpool,whereabouts --conf-dir ''`"
-        return [f"Whereabouts can go on: put its plugin back with {uninstall} on each node"]
+        return [f"Whereabouts can continue: restore its plugin with {uninstall} on each node"]
     install = "`podpool cni install --name podpool,whereabouts`"
-    return [f"all is well: running Pods keep their addresses; go on with {install} on each node"]
+    return [f"no inconsistencies: running Pods keep their addresses; continue with {install} on each node"]
 
 
-def _ended(lease: Lease, *, at: float) -> bool:
-    """Tell whether a holder has not renewed in time; without a time it is taken to be alive."""
+def _is_expired(lease: Lease, *, at: float) -> bool:
+    """Return whether a holder has not renewed in time; without a time it counts as alive."""
     try:
         renewed = datetime.fromisoformat(lease.spec.renew_time or "").timestamp()
     except ValueError:
         return False
-    lasts = lease.spec.lease_duration_seconds
-    return lasts is not None and at > renewed + lasts
+    duration = lease.spec.lease_duration_seconds
+    return duration is not None and at > renewed + duration
 
 
 def _report(
@@ -276,10 +289,10 @@ def _report(
     objects: MigrationInputs,
     *,
     unreadable: tuple[str, ...],
-    steps: Sequence[Step],
+    steps: Sequence[MigrationStep],
     applied: bool,
-) -> Report:
-    return Report(
+) -> AdoptionReport:
+    return AdoptionReport(
         pools=found.pools,
         entries=found.entries,
         reservations=found.reservations,
@@ -291,54 +304,54 @@ def _report(
     )
 
 
-def _pool_for(lent: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
-    """Find the pool for an address: the node's slice that it is in, or the whole range's, which may have to be made."""
-    if lent.range.slice_size:
-        return next((each for each in pools if _is_slice_of(each, lent)), None)
-    name = PoolIdentifier(range=lent.range.prefix, network=lent.network).name
-    absent = IPPool(metadata=ObjectMeta(name=name), spec=IPPoolSpec(range=str(lent.range.prefix)))
+def _pool_for(pod_address: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
+    """Return the pool for an address: of the node's slice, or of the whole range, which may not exist yet."""
+    if pod_address.range.slice_size:
+        return next((each for each in pools if _is_slice_of(each, pod_address)), None)
+    name = PoolIdentifier(range=pod_address.range.prefix, network=pod_address.network).name
+    absent = IPPool(metadata=ObjectMeta(name=name), spec=IPPoolSpec(range=str(pod_address.range.prefix)))
     return next((each for each in pools if each.metadata.name == name), absent)
 
 
-def _is_slice_of(pool: IPPool, lent: PodAddress) -> bool:
+def _is_slice_of(pool: IPPool, pod_address: PodAddress) -> bool:
     try:
         range_ = parse_prefix(pool.spec.range)
     except InvalidInput:
         return False
-    place = PoolIdentifier(range=range_, network=lent.network, node=lent.node)
-    return lent.address in range_ and pool.metadata.name == place.name
+    place = PoolIdentifier(range=range_, network=pod_address.network, node=pod_address.node)
+    return pod_address.address in range_ and pool.metadata.name == place.name
 
 
-def _too_far(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
-    """Find entries that Whereabouts would not read, and then give again."""
+def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
+    """Return entries that Whereabouts cannot read, and whose addresses it would assign again."""
     for pool in pools:
         for key in pool.spec.allocations:
-            if key.isdecimal() and int(key) >= LARGEST_KEY:
-                told = f"entry {key} is too far for Whereabouts, which would give the address again: delete the Pod"
-                yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=told)
+            if key.isdecimal() and int(key) >= KEY_LIMIT:
+                message = f"entry {key} is out of range for Whereabouts, which would assign it again: delete the Pod"
+                yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message)
 
 
-def _read(
+def _parse_nads(
     definitions: Iterable[NetworkAttachmentDefinition], flat: bytes | None
 ) -> tuple[tuple[ParsedNad, ...], tuple[str, ...]]:
-    attachments, wrong = [], []
+    nads, invalid = [], []
     for each in definitions:
         try:
-            attachment = parse_nad(each, flat=flat)
+            nad = parse_nad(each, flat=flat)
         except InvalidInput as error:
-            wrong.append(f"{each.key}: {error}")
+            invalid.append(f"{each.key}: {error}")
         else:
-            attachments += [attachment] if attachment else []
-    return tuple(attachments), tuple(wrong)
+            nads += [nad] if nad else []
+    return tuple(nads), tuple(invalid)
 
 
-def _talks(node: Node) -> list[str]:
+def _slice_annotations(node: Node) -> list[str]:
     return [each for each in (SLICE_INVENTORY_ANNOTATION, SLICE_REPORT_ANNOTATION) if each in node.metadata.annotations]
 
 
-def _marks(obj: KubeObject) -> list[str]:
-    return [*_of_ours(obj.metadata.labels), *_of_ours(obj.metadata.annotations)]
+def _metadata_keys(obj: KubeObject) -> list[str]:
+    return [*_own_keys(obj.metadata.labels), *_own_keys(obj.metadata.annotations)]
 
 
-def _of_ours(keys: Iterable[str]) -> list[str]:
-    return [each for each in keys if each.startswith(OURS)]
+def _own_keys(keys: Iterable[str]) -> list[str]:
+    return [each for each in keys if each.startswith(PREFIX)]

@@ -7,7 +7,7 @@ from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.metrics import AgentMetrics
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.agent.underlay import HostAgent
 from podpool.api.rbac import AGENT
 from podpool.cli.listen import parse_listen
@@ -73,7 +73,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             read_file=_read_file,
         )
         options = AgentOptions(
-            mode=Mode(mode),
+            mode=ScalingMode(mode),
             taint=taint,
             whereabouts_namespace=whereabouts_namespace,
             third_party_plugins=third_party_plugins,

@@ -23,25 +23,25 @@ async def run_audit(
     context: ClusterContext, *, settle: str, repair: bool, yes: bool, confirm: Callable[[str], bool] | None = None
 ) -> int:
     """Check, and check again if something is wrong; with `repair`, apply the plan after a confirmation."""
-    settling = parse_duration(settle, what="--settle")
-    first = await _gather(context)
+    interval = parse_duration(settle, what="--settle")
+    first = await _read_snapshot(context)
     report = audit(first)
     second = first
     if report.findings:
-        await asyncio.sleep(max(settling, OBSERVATION_INTERVAL) if repair else settling)
-        second = await _gather(context)
+        await asyncio.sleep(max(interval, OBSERVATION_INTERVAL) if repair else interval)
+        second = await _read_snapshot(context)
         report = confirmed(report, audit(second))
     steps = plan_repairs(first, second, report) if repair and report.findings else ()
-    answer = {"report": report, "server": context.server, "plan": plan_view(steps)} if repair else report
+    data = {"report": report, "server": context.server, "plan": plan_view(steps)} if repair else report
     parts = _lines(report)
     if steps:
         parts += ["", f"In the cluster at {context.server}:", repair_table(plan_view(steps))]
     elif repair and report.findings:
         parts += ["", "None of this can be repaired automatically without risk; -o wide shows what to do."]
-    context.printer.result(answer, *parts)
+    context.printer.result(data, *parts)
     if steps and (yes or (confirm or _confirm)(context.server)):
-        for done in await execute_plan(steps, context.kube, at=context.clock.wall()):
-            context.printer.event(done, _done(done))
+        for repaired in await execute_plan(steps, context.kube, at=context.clock.wall()):
+            context.printer.event(repaired, _repair_line(repaired))
     return _code(report)
 
 
@@ -50,7 +50,7 @@ def _confirm(server: str) -> bool:
     return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
-async def _gather(context: ClusterContext) -> AuditSnapshot:
+async def _read_snapshot(context: ClusterContext) -> AuditSnapshot:
     try:
         return await read_audit_snapshot(context.kube, context.ledger, at=context.clock.boot())
     except PodpoolError as error:
@@ -72,7 +72,7 @@ def _lines(report: AuditReport) -> list[TextTable | str | Text]:
     return [*parts, *(f"Not checked: {each}" for each in report.unchecked)]
 
 
-def _done(done: RepairResult) -> Text:
+def _repair_line(done: RepairResult) -> Text:
     if done.error:
         return Text(f"{done.subject}: not repaired: {done.error}", style=BAD)
     return Text(f"{done.subject}: repaired: {done.message}", style=GOOD)

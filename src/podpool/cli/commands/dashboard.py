@@ -25,7 +25,7 @@ async def _open_observer(
 ) -> AsyncIterator[Observer]:
     """Return an observer of the cluster and its ledger, not yet running."""
     api = kube_connection(kubeconfig)
-    connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, patience=Timeouts())
+    connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, timeouts=Timeouts())
     try:
         async with connecting as client:
             yield Observer(KubeClient(api), client, clock=SystemClock(), rng=entropy.system_random())

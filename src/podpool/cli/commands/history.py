@@ -33,12 +33,12 @@ async def who(context: ClusterContext, *, address: str, at: str) -> int:
         return await _show(
             context, wanted, lambda ledger: ledger.history(address=wanted, at=at), at=at, alternative=alternative
         )
-    scene = await load_cluster(context)
-    now = address_status(scene, wanted)
+    model = await load_cluster(context)
+    now = address_status(model, wanted)
     if context.ledger is None:
         context.printer.result({"now": now, "past": (), "uses": ()}, f"{wanted} {_owner(now, ())}.")
         return 0
-    found = await HistorySearch(scene, context.ledger).address(wanted)
+    found = await HistorySearch(model, context.ledger).address(wanted)
     parts: list[TextTable | str] = [f"{wanted} {_owner(now, found.uses)}."]
     if found.past or found.uses:
         parts += ["", history_table(found.past, found.uses)]
@@ -64,18 +64,18 @@ def _owner(now: AddressStatus, uses: Sequence[ReportedPodUsage]) -> str:
 async def explain(context: ClusterContext, *, pod: str, namespace: str) -> int:
     """Explain why a Pod has no address, and what to do; for a deleted Pod, show what it had."""
     key = _key(pod, namespace or context.namespace)
-    scene = (await read_status(context.kube, context.ledger, at=context.clock.wall())).model
-    require_cluster(scene)
-    reason = diagnose(scene, key)
-    exists = key in scene.caches.pods
-    if not exists and context.ledger and LEDGER not in scene.problems:
+    model = (await read_status(context.kube, context.ledger, at=context.clock.wall())).model
+    require_cluster(model)
+    reason = diagnose(model, key)
+    exists = key in model.caches.pods
+    if not exists and context.ledger and LEDGER not in model.problems:
         uid = (await context.kube.get(NAMESPACES, "kube-system")).metadata.uid
-        reason = (await HistorySearch(scene, context.ledger, cluster=lambda: uid).pod(key)).reason or reason
-    parts = [Text(f"{key}: {reason.message}", style=BAD if reason.waits else "")]
+        reason = (await HistorySearch(model, context.ledger, cluster=lambda: uid).pod(key)).reason or reason
+    parts = [Text(f"{key}: {reason.message}", style=BAD if reason.waiting_for_address else "")]
     if reason.action:
         parts.append(Text(reason.action))
     context.printer.result(reason, *parts)
-    return FAILED if reason.waits or not exists else 0
+    return FAILED if reason.waiting_for_address or not exists else 0
 
 
 async def address_history(context: ClusterContext, *, address: str, at: str) -> int:

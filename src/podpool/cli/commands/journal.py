@@ -80,16 +80,18 @@ def _assignments(pool: Pool, slices: Slices) -> Iterator[JournalAssignment]:
             pod=f"{pod.namespace}/{pod.name}" if pod.name else "",
             note="no longer listed in the NNC" if assignment.revoked else "",
         )
-    for slot, holder in slices.tenants():
+    for slot, holder in slices.holders():
         yield JournalAssignment(
             address=slot.address,
-            sandbox=holder.owner.container_id,
-            interface=holder.owner.ifname,
+            sandbox=holder.attachment.container_id,
+            interface=holder.attachment.ifname,
             pod=holder.podref,
-            note="assigned by a third-party plugin" if holder.found else "",
+            note="inferred from the IPPool or the Pod" if holder.inferred else "",
         )
 
 
 def _slice(found: Slice) -> str:
     closed = ", closed" if found.closed else ""
-    return f"slice {found.prefix} of {found.range}{closed}: {len(found.held)} assigned, {len(found.used)} used before"
+    return (
+        f"slice {found.prefix} of {found.range}{closed}: {len(found.assigned)} assigned, {len(found.used)} used before"
+    )

@@ -10,7 +10,7 @@ from podpool.cli.listen import parse_listen, server_tls, url
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
-from podpool.ledger.http.app import admin_token, front
+from podpool.ledger.http.app import admin_token, build_app
 from podpool.ledger.storage.backup import read_header, read_rows, verify_backup
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
@@ -33,7 +33,8 @@ def serve_ledger(
     location = parse_database(database)
     clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key)
     settings = LedgerSettings(
-        history=parse_duration(history, what="--history"), refresh=parse_duration(refresh, what="--refresh")
+        history_retention=parse_duration(history, what="--history"),
+        utilization_refresh=parse_duration(refresh, what="--refresh"),
     )
 
     async def run() -> None:
@@ -42,8 +43,8 @@ def serve_ledger(
         try:
             await ledger.start()
             secret = admin_token(Path(admin_token_file or f"{location.path_prefix}.admin-token"), rng=rng)
-            await ledger.administration.accept_admin(secret)
-            handler = front(ledger, store, clock=clock)
+            await ledger.admin.accept_admin(secret)
+            handler = build_app(ledger, store, clock=clock)
             async with serving(handler, host=host, port=port, tls=tls, grace=GRACE, connections=2048) as chosen:
                 address = url("https" if tls else "http", host, chosen)
                 log.info("ledger started", url=address, database=str(location))

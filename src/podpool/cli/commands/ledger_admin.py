@@ -144,7 +144,7 @@ async def excuse(context: LedgerContext, *, cluster: str) -> None:
 async def resolve(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
     """Assign an address with two owners to one of them."""
     decision = m.ResolveConflictRequest(subnet=parse_subnet(network_subnet, what=_NAME), address=address, nc_id=nc)
-    _show(context, await context.client.settle(decision), _recovery)
+    _show(context, await context.client.resolve_conflict(decision), _recovery)
 
 
 def _split(text: str) -> tuple[str, ...]:
@@ -197,7 +197,8 @@ def _details(found: f.SubnetDetails) -> Parts:
         *_subnet_line(state),
         f"gateway {state.gateway or 'none'}, excluded {state.excluded}",
         f"reserved for primaries {state.reserved_for_primaries}",
-        f"cooling down {state.cooling_down}, waiting {state.waiting}, waiting for buffer {state.waiting_for_buffer}, projected {state.projected}",
+        f"cooling down {state.cooling_down}, waiting {state.waiting}, waiting for buffer {state.waiting_for_buffer}",
+        f"projected {state.projected}",
         f"batch and buffer {_scaler(state)}, cooldown in force {state.cooldown:g} s",
     ]
     rows = [

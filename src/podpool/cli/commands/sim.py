@@ -29,31 +29,31 @@ def simulate(*, seed: str, seeds: str, profile: str, trace: bool) -> int:
     return 0 if succeeded else FAILED
 
 
-def run_seed(seed: int, climate: str, *, trace: bool) -> bool:
-    """Play one seed; tell what went wrong, with the shortest history that shows it, or all of it as it happens."""
-    chosen = climate_of(climate)
+def run_seed(seed: int, profile: str, *, trace: bool) -> bool:
+    """Run one seed; print a failure with its shortest scenario, or with `trace` everything as it happens."""
+    chosen = find_profile(profile)
     if trace:
         return _trace(seed, chosen)
     with _quiet():
-        return _tell(run_and_shrink(seed, climate))
+        return _print_result(run_and_shrink(seed, profile))
 
 
-def _trace(seed: int, climate: Profile) -> bool:
-    plan = draw(seed, climate)
-    _console.print("planned:", *map(str, plan), sep="\n", markup=False)
-    with _told():
-        run = run_scenario(seed, plan, climate)
-    _console.print(f"seed {seed}: {run.error or 'all is well'} after {run.steps} steps", markup=False)
+def _trace(seed: int, profile: Profile) -> bool:
+    scenario = draw(seed, profile)
+    _console.print("scenario:", *map(str, scenario), sep="\n", markup=False)
+    with _log_lines():
+        run = run_scenario(seed, scenario, profile)
+    _console.print(f"seed {seed}: {run.error or 'no violation'} after {run.steps} steps", markup=False)
     if run.error:
         _console.print(run.state, markup=False)
     return run.error is None
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """Print what the parts log: when, in virtual time, and which process."""
+def _log_lines() -> Iterator[None]:
+    """Print log lines with virtual time and process."""
     handler, root = logging.StreamHandler(sys.stdout), logging.getLogger()
-    handler.setFormatter(_Line())
+    handler.setFormatter(_VirtualTimeFormatter())
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -64,38 +64,36 @@ def _told() -> Iterator[None]:
         root.setLevel(level)
 
 
-class _Line(logging.Formatter):
+class _VirtualTimeFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         loop, process = asyncio.get_running_loop(), PROCESS.get()
         return f"{loop.time():12.6f} {process.name if process else 'world'}: {record.getMessage()}"
 
 
-def run_seeds(seeds: str, climate: str) -> bool:
-    """Play many seeds; those that go wrong are told, shortened."""
+def run_seeds(seeds: str, profile: str) -> bool:
+    """Run many seeds; print failures with their shortest scenario."""
     first, last = _range(seeds)
-    climate_of(climate)
-    begun, steps, wrong = time.monotonic(), 0, 0
+    find_profile(profile)
+    started, steps, failed = time.monotonic(), 0, 0
     with (
         multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
         Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
     ):
-        played = pool.imap_unordered(partial(run_and_shrink, name=climate), range(first, last + 1), chunksize=4)
-        for outcome in progress.track(played, total=last - first + 1, description=climate):
-            if isinstance(outcome, SeedFailure):
-                wrong += 1
-                _tell(outcome)
+        results = pool.imap_unordered(partial(run_and_shrink, name=profile), range(first, last + 1), chunksize=4)
+        for result in progress.track(results, total=last - first + 1, description=profile):
+            if isinstance(result, SeedFailure):
+                failed += 1
+                _print_result(result)
             else:
-                steps += outcome.steps
-    seconds = time.monotonic() - begun
-    _console.print(
-        f"{climate}: seeds {first}-{last}, {wrong} went wrong; {steps} steps, {steps / seconds:.0f} per second"
-    )
-    return not wrong
+                steps += result.steps
+    seconds = time.monotonic() - started
+    _console.print(f"{profile}: seeds {first}-{last}, {failed} failed; {steps} steps, {steps / seconds:.0f} per second")
+    return not failed
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Faults are logged by the thousand; nobody reads that of a search."""
+    """Disable logging: a search logs thousands of injected faults."""
     logging.disable(logging.CRITICAL)
     try:
         yield
@@ -103,8 +101,8 @@ def _quiet() -> Iterator[None]:
         logging.disable(logging.NOTSET)
 
 
-def climate_of(name: str) -> Profile:
-    """Find a climate by its name."""
+def find_profile(name: str) -> Profile:
+    """Return a profile by its name."""
     if name not in PROFILES:
         raise InvalidInput("--profile", name, f"use one of {', '.join(PROFILES)}")
     return PROFILES[name]
@@ -123,9 +121,9 @@ def _range(text: str) -> tuple[int, int]:
     return int(first), int(last)
 
 
-def _tell(outcome: RunResult | SeedFailure) -> bool:
-    if isinstance(outcome, SeedFailure):
-        _console.print(str(outcome), markup=False)
+def _print_result(result: RunResult | SeedFailure) -> bool:
+    if isinstance(result, SeedFailure):
+        _console.print(str(result), markup=False)
         return False
-    _console.print(f"seed {outcome.seed}: all is well after {outcome.steps} steps")
+    _console.print(f"seed {result.seed}: no violation after {result.steps} steps")
     return True

@@ -18,10 +18,10 @@ from podpool.cli.spec.options import NO_LEDGER
 from podpool.cli.tables import network_table, node_table, pod_table, slice_table, subnet_table
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
-from podpool.inspect.activity import Activity, headline
+from podpool.inspect.activity import Activity, pod_activity
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
-from podpool.inspect.pods import InspectedPod, PodView, pod_activity, pod_view
+from podpool.inspect.pods import InspectedPod
 from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.status import ClusterStatus, read_status
 from podpool.inspect.view_models import NodeView, PodView, SubnetView, ViewModel, pod_view
@@ -33,7 +33,7 @@ POLL = 0.5
 """Seconds between two updates of `watch`."""
 
 
-class Items(ViewModel, frozen=True, kw_only=True):
+class ItemList(ViewModel, frozen=True, kw_only=True):
     """A list as JSON or YAML."""
 
     items: Sequence[msgspec.Struct]
@@ -43,10 +43,10 @@ class Items(ViewModel, frozen=True, kw_only=True):
 
 async def status(context: ClusterContext) -> int:
     """Show address usage, waiting Pods and unreachable components."""
-    at = context.clock.wall()
-    seen = await read_status(context.kube, context.ledger, at=at)
-    scene = seen.model
-    nodes = tuple(scene.nodes.values())
+    now = context.clock.wall()
+    seen = await read_status(context.kube, context.ledger, at=now)
+    model = seen.model
+    nodes = tuple(model.nodes.values())
     figures: dict[str, Any] = {
         "summary": seen.headline,
         "subnets": seen.subnets,
@@ -56,20 +56,20 @@ async def status(context: ClusterContext) -> int:
         "nodes_gone": sum(each.gone for each in nodes),
         "pods": sum(each.assigned for each in nodes),
         "pods_waiting": sum(each.waiting for each in nodes),
-        "networks": scene.networks,
+        "networks": model.networks,
         "controller": seen.leader,
-        "unreachable": scene.problems,
+        "unreachable": model.problems,
     }
     parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), ""]
     if seen.subnets:
         parts += [subnet_table(seen.subnets), ""]
-    cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(scene)}
-    cluster["controller"] = _controller(seen, at=at)
-    if CLUSTER in scene.problems:
+    cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(model)}
+    cluster["controller"] = _controller(seen, now=now)
+    if CLUSTER in model.problems:
         cluster = dict.fromkeys(cluster, "unknown")
-    rows = [*cluster.items(), ("ledger", _ledger(scene, context))]
+    rows = [*cluster.items(), ("ledger", _ledger(model, context))]
     context.printer.result(figures, *parts, TextTable(("COMPONENT", "STATE"), rows))
-    return _warn_unreachable(context, scene)
+    return _warn_unreachable(context, model)
 
 
 def _style(figures: dict[str, Any]) -> str:
@@ -89,47 +89,47 @@ def _pods(figures: dict[str, Any]) -> str:
     return f"{figures['pods']} with an address, {figures['pods_waiting']} waiting"
 
 
-def _networks(scene: ClusterModel) -> str:
-    if not scene.networks:
+def _networks(model: ClusterModel) -> str:
+    if not model.networks:
         return "no secondary networks"
-    used = sum(each.used for each in scene.networks)
-    return f"{len(scene.networks)} secondary, {used} addresses in use"
+    used = sum(each.used for each in model.networks)
+    return f"{len(model.networks)} secondary, {used} addresses in use"
 
 
-def _controller(seen: ClusterStatus, *, at: float) -> str:
+def _controller(seen: ClusterStatus, *, now: float) -> str:
     if not seen.leader.name:
         return "no leader: requests of nodes are not answered"
-    return f"{seen.leader.name}, renewed {age(seen.leader.renewed, now=at)} ago"
+    return f"{seen.leader.name}, renewed {age(seen.leader.renewed, now=now)} ago"
 
 
-def _ledger(scene: ClusterModel, context: ClusterContext) -> str:
+def _ledger(model: ClusterModel, context: ClusterContext) -> str:
     if context.ledger is None:
         return "none"
-    return "unreachable" if LEDGER in scene.problems else "reachable"
+    return "unreachable" if LEDGER in model.problems else "reachable"
 
 
 async def subnets(context: ClusterContext, *, names: Sequence[str]) -> int:
     """Show address usage per subnet."""
     seen = await read_status(context.kube, context.ledger, at=context.clock.wall())
     found = _named(seen.subnets, names, what="SUBNET")
-    context.printer.result(Items(items=found, unreachable=seen.model.problems), subnet_table(found))
+    context.printer.result(ItemList(items=found, unreachable=seen.model.problems), subnet_table(found))
     return _warn_unreachable(context, seen.model)
 
 
 async def nodes(context: ClusterContext, *, names: Sequence[str], waiting: bool) -> int:
     """Show addresses per node."""
-    at = context.clock.wall()
-    scene = await load_cluster(context)
-    found = [each for each in _named(scene.nodes.values(), names, what="NODE") if each.waiting or not waiting]
-    context.printer.result(Items(items=found), node_table(found, now=at))
+    now = context.clock.wall()
+    model = await load_cluster(context)
+    found = [each for each in _named(model.nodes.values(), names, what="NODE") if each.waiting or not waiting]
+    context.printer.result(ItemList(items=found), node_table(found, now=now))
     return 0
 
 
 async def pods(context: ClusterContext, *, names: Sequence[str], namespace: str, node: str, waiting: bool) -> int:
     """Show the addresses of Pods."""
-    at = context.clock.wall()
-    scene = await load_cluster(context)
-    views = (pod_view(each) for each in scene.caches.pods.values())
+    now = context.clock.wall()
+    model = await load_cluster(context)
+    views = (pod_view(each) for each in model.caches.pods.values())
     keys = [each if "/" in each else f"{namespace or context.namespace}/{each}" for each in names]
     shown = _named(sorted(views, key=lambda each: each.name), keys, what="POD", hint="`podpool pods` lists all")
     found = [
@@ -139,16 +139,16 @@ async def pods(context: ClusterContext, *, names: Sequence[str], namespace: str,
         and (not node or each.node == node)
         and (not waiting or each.state == "waits")
     ]
-    context.printer.result(Items(items=found), pod_table(found, now=at))
+    context.printer.result(ItemList(items=found), pod_table(found, now=now))
     return 0
 
 
 async def slices(context: ClusterContext, *, network: str) -> int:
     """Show secondary networks, or the slices of one of them."""
-    scene = await load_cluster(context)
-    found = _named(scene.networks, [network] if network else [], what="NETWORK")
-    sheet = slice_table(found[0].fullest) if network else network_table(found)
-    context.printer.result(Items(items=found), sheet)
+    model = await load_cluster(context)
+    found = _named(model.networks, [network] if network else [], what="NETWORK")
+    table = slice_table(found[0].fullest) if network else network_table(found)
+    context.printer.result(ItemList(items=found), table)
     return 0
 
 
@@ -161,59 +161,60 @@ async def watch(context: ClusterContext, **values: str) -> int:
             "--ledger", NO_LEDGER, "watch needs the ledger: name its URL, or use `kubectl get events --watch`"
         )
     observer = Observer(context.kube, context.ledger, clock=context.clock, rng=entropy.system_random())
-    scene, fresh = observer.model, list[Activity]()
+    model, pod_changes = observer.model, list[Activity]()
 
-    def noticed(old: InspectedPod | None, new: InspectedPod | None) -> None:
-        if scene.caches.pods.synced.is_set():
-            fresh.extend(pod_activity(old, new, at=_timestamp(context)))
+    def on_pod(old: InspectedPod | None, new: InspectedPod | None) -> None:
+        if model.caches.pods.synced.is_set():
+            pod_changes.extend(pod_activity(old, new, at=_timestamp(context)))
 
-    scene.caches.pods.subscribe(noticed)
+    model.caches.pods.subscribe(on_pod)
     loop = asyncio.get_running_loop()
-    end = None if seconds is None else loop.time() + seconds
+    deadline = None if seconds is None else loop.time() + seconds
     running = asyncio.ensure_future(observer.run())
-    troubles: Mapping[str, str] = {}
-    begun = False
+    unreachable: Mapping[str, str] = {}
+    synced = False
     try:
-        while end is None or loop.time() < end:
+        while deadline is None or loop.time() < deadline:
             await asyncio.sleep(POLL)
             if running.done():
                 running.result()
-            troubles = _warn_changes(context, troubles, scene.problems)
-            news = (*scene.look(at=context.clock.wall()).activity, *fresh)
-            fresh.clear()
-            if not begun:  # the initial state is not a change
-                begun = _listed(scene)
-                words = headline(tuple(scene.subnets.values()), tuple(scene.nodes.values()))
-                news = (Activity(at=_timestamp(context), about="Cluster", words=words),) if begun else ()
-            for each in news:
+            unreachable = _warn_changes(context, unreachable, model.problems)
+            changes = (*model.refresh(at=context.clock.wall()).activity, *pod_changes)
+            pod_changes.clear()
+            if not synced:  # the initial state is not a change
+                synced = _is_synced(model)
+                changes = (
+                    (Activity(at=_timestamp(context), subject="Cluster", message=model.headline),) if synced else ()
+                )
+            for each in changes:
                 context.printer.event(each, _line(each))
-        if not begun and not troubles:
+        if not synced and not unreachable:
             context.printer.warn(f"the cluster at {context.server} cannot be watched: {observer.missing()}")
     finally:
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
-    return UNREACHABLE if troubles or not begun else 0
+    return UNREACHABLE if unreachable or not synced else 0
 
 
-def _listed(scene: ClusterModel) -> bool:
-    mirrors = scene.caches
-    synced = all(each.synced.is_set() for each in (mirrors.nodes, mirrors.configs, mirrors.pods))
-    return synced and bool(scene.subnets or LEDGER in scene.problems)
+def _is_synced(model: ClusterModel) -> bool:
+    caches = model.caches
+    synced = all(each.synced.is_set() for each in (caches.nodes, caches.nncs, caches.pods))
+    return synced and bool(model.subnets or LEDGER in model.problems)
 
 
 def _warn_changes(context: ClusterContext, before: Mapping[str, str], now: Mapping[str, str]) -> dict[str, str]:
-    for name, words in now.items():
+    for name, error in now.items():
         if name not in before:
-            context.printer.warn(f"lost {name}, retrying: {words}")
+            context.printer.warn(f"lost {name}, retrying: {error}")
     for name in before.keys() - now.keys():
         context.printer.warn(f"{name} is reachable again")
     return dict(now)
 
 
-def _line(news: Activity) -> Text:
-    times = f" ({news.count} times)" if news.count > 1 else ""
-    style = WARNING if news.warning else ""
-    return Text.assemble((f"{news.at}  ", FAINT), (news.subject, HEAD), "  ", (f"{news.words}{times}", style))
+def _line(change: Activity) -> Text:
+    times = f" ({change.count} times)" if change.count > 1 else ""
+    style = WARNING if change.warning else ""
+    return Text.assemble((f"{change.at}  ", FAINT), (change.subject, HEAD), "  ", (f"{change.message}{times}", style))
 
 
 def _timestamp(context: ClusterContext) -> str:
@@ -222,26 +223,26 @@ def _timestamp(context: ClusterContext) -> str:
 
 async def load_cluster(context: ClusterContext) -> ClusterModel:
     """Return the state that Kubernetes has; the ledger is not read."""
-    scene = (await read_status(context.kube, None, at=context.clock.wall())).model
-    require_cluster(scene)
-    return scene
+    model = (await read_status(context.kube, None, at=context.clock.wall())).model
+    require_cluster(model)
+    return model
 
 
-def require_cluster(scene: ClusterModel) -> None:
+def require_cluster(model: ClusterModel) -> None:
     """Raise an error if the API server is unreachable."""
-    if CLUSTER in scene.problems:
+    if CLUSTER in model.problems:
         alternative = "`podpool subnets` and `podpool who ADDRESS --at TIME` only need the ledger."
-        raise ComponentUnreachable(scene.problems[CLUSTER], alternative)
+        raise ComponentUnreachable(model.problems[CLUSTER], alternative)
 
 
-def _warn_unreachable(context: ClusterContext, scene: ClusterModel) -> int:
+def _warn_unreachable(context: ClusterContext, model: ClusterModel) -> int:
     shown = {
         LEDGER: "showing what Kubernetes knows, without the capacity of subnets",
         CLUSTER: "showing what the ledger knows",
     }
-    for name, words in scene.problems.items():
-        context.printer.warn(f"{words}: {shown[name]}" if len(scene.problems) == 1 else words)
-    return UNREACHABLE if scene.problems else 0
+    for name, error in model.problems.items():
+        context.printer.warn(f"{error}: {shown[name]}" if len(model.problems) == 1 else error)
+    return UNREACHABLE if model.problems else 0
 
 
 def _named(found: Iterable[V], names: Sequence[str], *, what: str, hint: str = "") -> list[V]:

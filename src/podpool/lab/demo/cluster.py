@@ -81,7 +81,7 @@ class DemoCluster:
         self.ledger = LedgerClient(
             self._ledger_transport,
             token=lambda: token_file.read_text().strip(),
-            patience=Timeouts(),
+            timeouts=Timeouts(),
             rng=entropy.system_random(),
         )
         self.endpoints = {

@@ -6,7 +6,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.quantities import show_share
 from podpool.core.ranges import parse_prefix
@@ -18,9 +18,9 @@ from podpool.lab.demo.tour_model import SECONDS, NodeRun, simulate_node
 WIDTH = 66
 """Columns of a chart; with labels it fits 80 columns."""
 DESCRIPTIONS = {
-    Mode.REACTIVE: "one batch at a time, when too few addresses are free",
-    Mode.IDEMPOTENT: "in one step, from the addresses in use",
-    Mode.PODS: "in one step, from the scheduled Pods (default)",
+    ScalingMode.REACTIVE: "one batch at a time, when too few addresses are free",
+    ScalingMode.IDEMPOTENT: "in one step, from the addresses in use",
+    ScalingMode.PODS: "in one step, from the scheduled Pods (default)",
 }
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
@@ -69,7 +69,7 @@ def _show_modes(console: Console) -> None:
         "2. Monitor modes: 35 Pods start on one node at once, later 20 are deleted",
         "A request is answered after a second. Pods [yellow]█[/yellow], addresses of the node [bold cyan]━[/]:",
     )
-    for mode in Mode:
+    for mode in ScalingMode:
         run = simulate_node(mode)
         console.print(f"\n[bold]{mode.value}[/bold]: {DESCRIPTIONS[mode]}", highlight=False)
         console.print(_chart(run), end="")
@@ -136,7 +136,9 @@ def _show_slices(console: Console) -> None:
     lines = [("10.0.0.0/22 by /24", _slices(table))]
     table.join("elk")
     lines.append(("elk joins", f"no free slice: {' '.join(table.waiting)} waits"))
-    table.leave("bee")
+    held = {node: slice_ for node, slice_ in table.held.items() if node != "bee"}
+    table = SliceTable(table.layout, held=held, waiting=table.waiting)
+    table.join("elk")
     lines.append(("bee leaves", _slices(table)))
     for event, outcome in lines:
         console.print(f"  {event:<20}{outcome}", highlight=False)

@@ -7,7 +7,7 @@ requested addresses. The reactive mode is Azure's first one: without the primary
 
 import msgspec
 
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.core.debounce import DebounceState, debounce
 from podpool.core.scaling import NodeHoldings, ScalingStep, reactive_step, surplus, target
 from podpool.core.settings import Settings
@@ -32,7 +32,7 @@ class NodeAtTick(msgspec.Struct, frozen=True):
 class NodeRun(msgspec.Struct, frozen=True):
     """The node at all ticks, with totals."""
 
-    mode: Mode
+    mode: ScalingMode
     ticks: tuple[NodeAtTick, ...]
     requests: int
     refused: int
@@ -41,7 +41,7 @@ class NodeRun(msgspec.Struct, frozen=True):
     """Seconds from the burst until every Pod had its address."""
 
 
-def simulate_node(mode: Mode) -> NodeRun:
+def simulate_node(mode: ScalingMode) -> NodeRun:
     """Run the model in one mode."""
     node = _Node(mode, Settings())
     ticks = tuple(node.tick(now) for now in range(SECONDS * TICKS_PER_SECOND))
@@ -51,11 +51,11 @@ def simulate_node(mode: Mode) -> NodeRun:
 
 
 class _Node:
-    def __init__(self, mode: Mode, settings: Settings) -> None:
+    def __init__(self, mode: ScalingMode, settings: Settings) -> None:
         self.mode, self.settings = mode, settings
         self.debounce = DebounceState()
         self.scheduled = self.assigned = SCHEDULED[0][1]
-        self.requested = self.held = settings.batch if mode is Mode.REACTIVE else self._target(self.assigned)
+        self.requested = self.held = settings.batch if mode is ScalingMode.REACTIVE else self._target(self.assigned)
         self.pending_release = self.requests = self.refused = 0
         self.cooling_down: list[int] = []  # when each cooldown ends
         self.retries: list[int] = []  # when each failed Pod is retried
@@ -75,7 +75,7 @@ class _Node:
         self.scheduled = next(pods for second, pods in reversed(SCHEDULED) if second * TICKS_PER_SECOND <= now)
         while self.assigned > self.scheduled:
             self.assigned -= 1
-            if self.mode is not Mode.REACTIVE:
+            if self.mode is not ScalingMode.REACTIVE:
                 self.cooling_down.append(now + int(self.settings.cooldown * TICKS_PER_SECOND))
         self.cooling_down = [until for until in self.cooling_down if until > now]
         self.retries = [until for until in self.retries if until > now]
@@ -85,12 +85,12 @@ class _Node:
             return
         if self._free() > 0:
             self.assigned += 1
-        elif self.mode is not Mode.PODS:
+        elif self.mode is not ScalingMode.PODS:
             self.refused += 1
             self.retries.append(now + RETRY)
 
     def _scale(self, now: int) -> None:
-        step = self._reactive(now) if self.mode is Mode.REACTIVE else self._debounced(now)
+        step = self._reactive(now) if self.mode is ScalingMode.REACTIVE else self._debounced(now)
         if (step.request, step.release) != (self.requested, 0):
             self.requested, self.pending_release = step.request, self.pending_release + step.release
             self.requests += 1
@@ -109,7 +109,7 @@ class _Node:
         )
 
     def _debounced(self, now: int) -> ScalingStep:
-        pods = self.scheduled if self.mode is Mode.PODS else self.assigned
+        pods = self.scheduled if self.mode is ScalingMode.PODS else self.assigned
         decision = debounce(
             self.debounce,
             now=now / TICKS_PER_SECOND,
