@@ -37,7 +37,7 @@ WRITE = "patch nodenetworkconfigs"
 @contextmanager
 def p99_under_load(node: BenchNode, *, per_second: int, seconds: float) -> Iterator[Run]:
     """Microseconds of 99 in 100 ADDs, from the frame to the answer, as the agent itself counts them."""
-    listens = node.agent.words[node.agent.words.index("--listen") + 1]
+    listens = node.agent.argv[node.agent.argv.index("--listen") + 1]
     port = int(str(listens).rpartition(":")[2])
 
     async def load(prefix: str) -> None:

@@ -99,10 +99,10 @@ class Caller:
 
     async def _timed(self, call: ReconcileRequest) -> float:
         start = time.perf_counter()
-        answer = await self._ledger.reconcile(call)
-        state = answer.results[0].state
+        response = await self._ledger.reconcile(call)
+        state = response.results[0].state
         if state is None or len(state.grants) < BATCH - 1:
-            raise AssertionError(f"a batch was not granted: {answer.results[0]}")
+            raise AssertionError(f"a batch was not granted: {response.results[0]}")
         return time.perf_counter() - start
 
 

@@ -1,6 +1,6 @@
-"""The real programs that the tests run on: a Kubernetes control plane, nodes, PostgreSQL, CNI plugins in namespaces.
+"""Real components for tests and benchmarks: control plane, nodes, PostgreSQL, CNI plugins, Chromium.
 
-`python -m parts` fetches and builds what is missing, once, into the user's cache; the tests only start it.
-What must hold: all traffic stays on loopback or inside namespaces made here, every version is exact, and every process
-dies with the tests that started it.
+`python -m parts` downloads and builds what is missing, once, into the user's cache; tests only start it. All traffic
+stays on loopback or inside namespaces created here, every version is pinned, and every process ends with its test
+run.
 """

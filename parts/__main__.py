@@ -1,7 +1,7 @@
-"""Fetch and build all that the tests need: `python -m parts`.
+"""Build all components: `python -m parts`.
 
-Each step says what it does and how long it usually takes; a step with nothing to do is silent, so that a second call
-ends at once. The first step that cannot go on ends the call with one sentence that tells what to do.
+Each step prints what it does and how long it usually takes; steps with nothing to do are silent. The first failure
+ends the command with one sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from parts.steps import PartMissing
 
 
 def main() -> None:
-    """Bring every part in place."""
+    """Build or fetch every component."""
     try:
         debian.install()
         postgres.fetch()

@@ -1,7 +1,6 @@
-"""Made-up service accounts with real tokens: asked from the API server, as a kubelet asks them for its Pods.
+"""Service accounts with real tokens, issued by the API server as for Pods.
 
-A token that is bound to a node carries the node's name and uid: the API server tells it to whoever asks who is there,
-and refuses the token once the node is gone.
+A token bound to a node carries the name and UID of the node; the API server rejects it once the node is deleted.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ LIFETIME = 24 * 60 * 60
 
 
 class Accounts:
-    """Makes service accounts, nodes and rights, each only when it is not there yet."""
+    """Creates service accounts, nodes and roles that do not exist yet."""
 
     def __init__(self, admin: Api) -> None:
         self.admin = admin
@@ -36,7 +35,7 @@ class Accounts:
         pod: str | None = None,
         rules: Sequence[dict[str, Any]] = (),
     ) -> str:
-        """A token for a service account, bound to a node if one is named, or to a Pod on it; with rules of its own."""
+        """Return a token for a service account, optionally bound to a node or to a Pod on it, with own rules."""
         accounts = f"/api/v1/namespaces/{namespace}/serviceaccounts"
         self.make(accounts, {"metadata": {"name": name}})
         spec: dict[str, Any] = {"expirationSeconds": LIFETIME}
@@ -64,7 +63,7 @@ class Accounts:
         return token
 
     def allow(self, name: str, namespace: str, rules: Sequence[dict[str, Any]]) -> None:
-        """Give a service account rights in the whole cluster, in place of those that it had from here."""
+        """Set the cluster-wide rules of a service account."""
         role = f"bench:{namespace}:{name}"
         rbac = "/apis/rbac.authorization.k8s.io/v1"
         self.make(f"{rbac}/clusterroles", {"metadata": {"name": role}})
@@ -79,7 +78,7 @@ class Accounts:
         )
 
     def knows_rules(self, token: str, namespace: str, rules: Sequence[dict[str, Any]]) -> bool:
-        """Whether the rules are in force: the API server learns of them by a watch of its own, a moment later."""
+        """Return whether the rules are in force: the API server learns of them by a watch."""
         review = {
             "apiVersion": "authorization.k8s.io/v1",
             "kind": "SelfSubjectRulesReview",
@@ -90,7 +89,7 @@ class Accounts:
         return all(rule in known for rule in rules)
 
     def make(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Create an object, or read the one that is there."""
+        """Create an object, or read the existing one."""
         try:
             return self.admin.post(path, body)
         except ApiError as error:

@@ -1,8 +1,7 @@
-"""HTTP to the API server in as little code as the fixtures and their smoke tests need; podpool has its own client.
+"""Minimal HTTP client of the API server for fixtures; podpool has its own client.
 
-One connection for each request, so that a restart of the server between two requests is no case of its own. Who asks
-too early (for a kind that was just defined, whose storage is being prepared) is told to come again, and does. A watch
-ends where the server ends it, in whatever way: whoever watches asks again from the last version that it saw.
+Each request has its own connection, so that a restart of the server is no special case. A 429 or 503 that asks for a
+retry is retried. A watch ends when the server ends it; the caller resumes from the last version.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ TOO_EARLY = 429
 
 
 class ApiError(Exception):
-    """The API server said no; `status` is the HTTP status, `reason` is Kubernetes' word for it."""
+    """The API server refused a request; `status` is the HTTP status, `reason` Kubernetes' reason."""
 
     def __init__(self, status: int, reason: str, message: str) -> None:
         super().__init__(f"{status} {reason}: {message}")
@@ -35,7 +34,7 @@ class ApiError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Api:
-    """The API server as one user sees it."""
+    """The API server with the credentials of one user."""
 
     port: int
     ca: Path
@@ -55,7 +54,7 @@ class Api:
         return self.call("PUT", path, body)
 
     def patch(self, path: str, body: object, *, media: str = MERGE) -> dict[str, Any]:
-        """Merge into an object, or change it in the way that the media type says."""
+        """Patch an object, by merge or by the given media type."""
         return self.call("PATCH", path, body, media=media)
 
     def delete(self, path: str) -> dict[str, Any]:
@@ -63,13 +62,13 @@ class Api:
         return self.call("DELETE", path)
 
     def call(self, method: str, path: str, body: object = None, *, media: str = JSON) -> dict[str, Any]:
-        """One request; an answer that is no object comes back empty."""
+        """Send one request; a response that is no object is returned empty."""
         answers: list[bytes] = []
         until(lambda: self.accepted(answers, method, path, body, media=media), f"the API server has time for {path}")
         return json.loads(answers[0]) if answers[0].startswith(b"{") else {}
 
     def accepted(self, answers: list[bytes], method: str, path: str, body: object, *, media: str) -> bool:
-        """Send a request, and keep the answer, unless it is to come again."""
+        """Send a request until the server does not ask for a retry."""
         connection = self.connect()
         try:
             answers.append(self.send(connection, method, path, body, media=media).read())
@@ -125,5 +124,5 @@ class Api:
 
 
 def refusal(status: dict[str, Any]) -> ApiError:
-    """A `Status` object as an error."""
+    """Return a `Status` object as an error."""
     return ApiError(status["code"], status["reason"], status.get("message", ""))

@@ -1,7 +1,7 @@
-"""The API server's audit log, read as a list of calls: who asked what, and what was answered.
+"""The API server's audit log as a list of calls: user, request, response.
 
-The server writes an entry before it ends the answer (blocking mode), so that a call whose answer has been read is in
-the log. A call without an answer yet is not; a watch is there as soon as it has begun.
+The server writes an entry before it ends the response (blocking mode), so that a call whose response has been read is
+in the log. A watch is logged when it starts.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Call:
 
 
 class AuditLog:
-    """The log as it grows. `mark` remembers a place in it, `calls` reads from there."""
+    """The growing log. `mark` returns a position, `calls` reads from it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def mark(self) -> int:
-        """Now, as a place in the log."""
+        """Return the current position."""
         return self.path.stat().st_size
 
     def calls(self, *, since: int = 0, user: str | None = None) -> list[Call]:
-        """All calls after the mark, by one user or by all; each call once, in the order of their answers."""
+        """Return calls after the mark, of one user or of all, once each, in the order of their responses."""
         with self.path.open("rb") as log:
             log.seek(since)
             lines = log.read().split(b"\n")[:-1]  # what follows the last newline is still being written

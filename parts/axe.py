@@ -1,4 +1,4 @@
-"""axe-core, which finds what keeps people from using a page: the script as a PyPI package carries it."""
+"""axe-core, the accessibility checker, from the PyPI package that ships it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ FILE = "axe_playwright_python/axe.min.js"
 
 
 def fetch() -> None:
-    """Bring the script in place."""
+    """Fetch the script."""
     wheels.fetch(PACKAGE, files=[FILE], what="axe-core", usually="2 s")
 
 
 def script() -> str:
-    """The script, to be run in a page."""
+    """Return the script."""
     path = wheels.unpacked(PACKAGE) / FILE
     if not path.exists():
         raise PartMissing("axe-core is not there: type 'make parts'.")

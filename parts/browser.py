@@ -1,7 +1,7 @@
-"""A real Chromium, spoken to over its debugging protocol: a page is opened, looked at, typed into and pictured.
+"""A real headless Chromium, driven by its DevTools protocol.
 
-It runs without a window, and as root without its sandbox, which does not work there. Everything that a page complains
-about in its console is kept, so that a test can say that there was nothing.
+As root it runs without its sandbox, which does not work there. Console errors and warnings are recorded, so that a test
+can assert that there are none.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import aiohttp
 
 from parts.daemon import Daemon
 from parts.debian import command
-from parts.polling import BETWEEN, PATIENCE
+from parts.polling import BETWEEN, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -75,7 +75,7 @@ class Browser:
             session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=LARGEST) as road,
         ):
             page = Page(road)
-            hearing = asyncio.create_task(page.hear())
+            hearing = asyncio.create_task(page.receive())
             try:
                 await page.attach()
                 await page.resize(width, height)
@@ -92,7 +92,7 @@ class Page:
     def __init__(self, road: aiohttp.ClientWebSocketResponse) -> None:
         self.complaints: list[str] = []
         """Errors and warnings in the console, in order."""
-        self._road = road
+        self._websocket = road
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session = self._target = ""
@@ -119,11 +119,11 @@ class Page:
         """Run a script in the page, and give what it answers."""
         answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
-            told = answer["exceptionDetails"]
-            raise AssertionError(told.get("exception", {}).get("description") or told["text"])
+            message = answer["exceptionDetails"]
+            raise AssertionError(message.get("exception", {}).get("description") or message["text"])
         return answer["result"].get("value")
 
-    async def until(self, script: str, *, patience: float = PATIENCE) -> None:
+    async def until(self, script: str, *, patience: float = TIMEOUT) -> None:
         """Wait until something is so in the page."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + patience
@@ -160,44 +160,44 @@ class Page:
         )
 
     async def prefer(self, **features: str) -> None:
-        """Let the system prefer something: `color_scheme="dark"`."""
-        told = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
-        await self.ask("Emulation.setEmulatedMedia", features=told)
+        """Emulate a media preference: `color_scheme="dark"`."""
+        message = [{"name": f"prefers-{name.replace('_', '-')}", "value": value} for name, value in features.items()]
+        await self.ask("Emulation.setEmulatedMedia", features=message)
 
     async def screenshot(self) -> bytes:
-        """What it looks like, as a PNG."""
+        """Return a screenshot as PNG."""
         taken = await self.ask("Page.captureScreenshot", format="png")
         return base64.b64decode(taken["data"])
 
     async def ask(self, method: str, **parameters: object) -> dict[str, Any]:
-        """Say something in the protocol, and wait for the answer."""
+        """Send a protocol command and wait for its result."""
         number = next(self._numbers)
         answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
         self._answers[number] = answer
         message = {"id": number, "method": method, "params": parameters}
         if self._session and not method.startswith("Target."):
             message["sessionId"] = self._session
-        await self._road.send_json(message)
-        async with asyncio.timeout(PATIENCE):
-            told = await answer
-        if "error" in told:
-            raise AssertionError(f"{method}: {told['error']}")
-        return dict(told["result"])
+        await self._websocket.send_json(message)
+        async with asyncio.timeout(TIMEOUT):
+            reply = await answer
+        if "error" in reply:
+            raise AssertionError(f"{method}: {reply['error']}")
+        return dict(reply["result"])
 
-    async def hear(self) -> None:
-        """Take in what the browser says."""
-        async for message in self._road:
-            told = json.loads(message.data)
-            if "id" in told:
-                self._answers.pop(told["id"]).set_result(told)
+    async def receive(self) -> None:
+        """Process a message of the browser."""
+        async for frame in self._websocket:
+            message = json.loads(frame.data)
+            if "id" in message:
+                self._answers.pop(message["id"]).set_result(message)
             else:
-                self._note(told["method"], told.get("params", {}))
+                self._note(message["method"], message.get("params", {}))
 
-    def _note(self, method: str, told: Mapping[str, Any]) -> None:
+    def _note(self, method: str, message: Mapping[str, Any]) -> None:
         if method == "Runtime.exceptionThrown":
-            details = told["exceptionDetails"]
+            details = message["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
-        elif method == "Runtime.consoleAPICalled" and told["type"] in ("error", "warning", "assert"):
-            self.complaints.append(" ".join(str(each.get("value", each.get("description"))) for each in told["args"]))
-        elif method == "Log.entryAdded" and told["entry"]["level"] in ("error", "warning"):
-            self.complaints.append(f"{told['entry']['text']} {told['entry'].get('url', '')}".strip())
+        elif method == "Runtime.consoleAPICalled" and message["type"] in ("error", "warning", "assert"):
+            self.complaints.append(" ".join(str(each.get("value", each.get("description"))) for each in message["args"]))
+        elif method == "Log.entryAdded" and message["entry"]["level"] in ("error", "warning"):
+            self.complaints.append(f"{message['entry']['text']} {message['entry'].get('url', '')}".strip())

@@ -1,7 +1,7 @@
-"""The user's cache of parts: one directory for each name and version, complete or absent.
+"""The user's cache of components: one directory per name and version, complete or absent.
 
-A part is made in a scratch directory beside its place and renamed into it, under a lock that the kernel drops when its
-holder dies: two calls at once make a part once, and one that was interrupted leaves nothing that looks finished.
+A component is built in a scratch directory and renamed into place, under a lock that the kernel releases when its
+holder ends: concurrent calls build it once, and an interrupted one leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def keep(home: Path, files: Sequence[str], make: Callable[[Path], None]) -> None
 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Hold the lock of one part; whoever waits for another call is told so, and gets signs of life."""
+    """Hold the lock of one part; whoever waits for another call is progress so, and gets signs of life."""
     with (home.parent / f".{home.name}.lock").open("w") as lock:
         if not taken(lock):
             print(f"podpool: another call is at work on {home.name}, waiting for it ...", flush=True)

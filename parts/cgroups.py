@@ -1,7 +1,7 @@
-"""Control groups of our own for each node's Pods: version 1, version 2, or both at once, as the machine has them.
+"""Control groups for the Pods of each node: version 1, version 2, or both, as the machine has them.
 
-The kubelet wants its root to be there in every hierarchy. What Pods leave in it is removed when their node has ended;
-the names tell which test run made them, so that the next run removes what a killed one could not.
+The kubelet needs its root group in every hierarchy. The names contain the PID of the test run, so that the next run can
+remove what a killed one left.
 """
 
 from __future__ import annotations

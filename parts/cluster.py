@@ -1,8 +1,8 @@
-"""A real cluster of real nodes on one machine: a control plane with its controllers, nodes, and one segment for all.
+"""A real cluster on one machine: control plane with controllers, nodes, and one layer-2 segment.
 
-The control plane is on this machine's loopback; each node is in namespaces of its own and reaches it through a relay.
-Pods of all nodes share one layer-2 segment, because their addresses are not one range per node. What a run that was
-killed left behind (empty control groups, nothing else) the next one removes.
+The control plane is on loopback; each node has its own namespaces and reaches it through a relay. Pods of all nodes
+share one segment, because their addresses are not one range per node. A killed run leaves only empty control groups,
+which the next one removes.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The part of a container runtime that calls CNI plugins: a chain forward for ADD, backward for DEL.
 
-A plugin gets the configuration on its standard input, with the result of the one before it, and all else in its
-environment. DEL gets the result of ADD again, and calls every plugin even if one fails, as runtimes do: a half-deleted
-Pod must not keep its addresses.
+A plugin gets the configuration and the previous result on stdin, and the rest in its environment. DEL gets the result
+of ADD again and calls every plugin even after a failure, as runtimes do.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A real Kubernetes control plane: etcd and kube-apiserver on loopback, with TLS, RBAC, tokens and an audit log.
+"""A real Kubernetes control plane: etcd and kube-apiserver on loopback, with TLS, RBAC, tokens and audit log.
 
-No controller manager: nothing makes default service accounts, so the admission that asks for them is off, and what is
-deleted stays without garbage collection. etcd does not sync to disk: tests end it by signal, never by power cut.
+There is no controller manager: no default service accounts and no garbage collection. etcd does not sync to disk,
+because tests end it by signal, never by power loss.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ class ControlPlane:
         self.kubeconfig = self.kubeconfig_for(self.admin.token, name=ADMIN)
         self.etcd_port = free_port()
         self.etcd = Daemon(
-            etcd_words(home, self.etcd_port, peer_port=free_port()),
+            etcd_argv(home, self.etcd_port, peer_port=free_port()),
             log=home / "etcd.log",
             ready=lambda: answers(self.etcd_port, "/readyz"),
         )
         self.apiserver = Daemon(
-            apiserver_words(home, self.port, etcd_port=self.etcd_port),
+            apiserver_argv(home, self.port, etcd_port=self.etcd_port),
             log=home / "kube-apiserver.log",
             ready=self.ready,
         )
@@ -106,10 +106,10 @@ class ControlPlane:
         )
         return path
 
-    def kubectl(self, *words: str, manifest: dict[str, Any] | str = "") -> str:
+    def kubectl(self, *argv: str, manifest: dict[str, Any] | str = "") -> str:
         """Run kubectl as admin; `manifest` goes to its standard input, for `-f -`. Raises what it says if it fails."""
         done = subprocess.run(
-            [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.home / "kubectl", *words],
+            [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.home / "kubectl", *argv],
             check=False,
             capture_output=True,
             text=True,
@@ -132,8 +132,8 @@ class ControlPlane:
         (self.home / "audit.json").write_text(json.dumps(POLICY))
 
 
-def etcd_words(home: Path, port: int, *, peer_port: int) -> list[str | Path]:
-    """The command line of etcd."""
+def etcd_argv(home: Path, port: int, *, peer_port: int) -> list[str | Path]:
+    """Return the command line of etcd."""
     client, peer = f"http://127.0.0.1:{port}", f"http://127.0.0.1:{peer_port}"
     return [
         *(program("etcd"), "--unsafe-no-fsync", "--log-level=warn", f"--data-dir={home / 'etcd'}"),
@@ -142,8 +142,8 @@ def etcd_words(home: Path, port: int, *, peer_port: int) -> list[str | Path]:
     ]
 
 
-def apiserver_words(home: Path, port: int, *, etcd_port: int) -> list[str | Path]:
-    """The command line of the API server."""
+def apiserver_argv(home: Path, port: int, *, etcd_port: int) -> list[str | Path]:
+    """Return the command line of the API server."""
     return [
         *(program("kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}"),
         *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),

@@ -1,8 +1,8 @@
-"""A real server that a test starts, stops, pauses and kills, each with one call.
+"""A server process that a test starts, stops, pauses and kills.
 
-What must hold: it dies with the process that started it, even when that is killed: the kernel sends it SIGKILL
-(PR_SET_PDEATHSIG). Not obvious: the kernel means the *thread* that started it, so start it in the main thread; and a
-change of user forgets the request, so that `setpriv` makes both, in the right order.
+It ends with its parent, even when that is killed: the kernel sends SIGKILL (PR_SET_PDEATHSIG). The signal follows the
+thread that started it, so it is started in the main thread; a change of user clears the request, so `setpriv` sets both
+in the right order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Daemon:
 
     def __init__(
         self,
-        words: Sequence[str | Path],
+        argv: Sequence[str | Path],
         *,
         log: Path,
         ready: Callable[[], bool],
@@ -40,7 +40,7 @@ class Daemon:
         stop_signal: signal.Signals = signal.SIGTERM,
         env: Mapping[str, str] | None = None,
     ) -> None:
-        self.words = words
+        self.argv = argv
         self.log = log
         self.ready = ready
         self.user = user
@@ -51,10 +51,10 @@ class Daemon:
     def start(self) -> None:
         """Start it, and wait until it serves."""
         if self.alive:
-            raise StartFailed(f"{self.words[0]} runs already")
+            raise StartFailed(f"{self.argv[0]} runs already")
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [*dying_with_us(self.user), *self.words],
+                [*dying_with_us(self.user), *self.argv],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -62,7 +62,7 @@ class Daemon:
                 env=self.env,
             )
         try:
-            until(self.serves, f"{self.words[0]} serves")
+            until(self.serves, f"{self.argv[0]} serves")
         except TimeoutError as error:
             self.kill()
             raise StartFailed(f"{error}; the end of {self.log}:\n{self.last_lines()}") from None
@@ -70,7 +70,7 @@ class Daemon:
     def serves(self) -> bool:
         """Whether it serves now; raises when it has ended instead."""
         if not self.alive:
-            raise StartFailed(f"{self.words[0]} has ended; the end of {self.log}:\n{self.last_lines()}")
+            raise StartFailed(f"{self.argv[0]} has ended; the end of {self.log}:\n{self.last_lines()}")
         return self.ready()
 
     def stop(self) -> None:
@@ -98,7 +98,7 @@ class Daemon:
         """Freeze it as it is: its connections stay open, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
-        until(lambda: {"T"} == {state_of(each) for each in threads.iterdir()}, f"{self.words[0]} stands still")
+        until(lambda: {"T"} == {state_of(each) for each in threads.iterdir()}, f"{self.argv[0]} stands still")
 
     def resume(self) -> None:
         """Let a paused one go on."""
@@ -114,7 +114,7 @@ class Daemon:
         if not self.alive:
             self.start()
         self.resume()
-        until(self.serves, f"{self.words[0]} serves")
+        until(self.serves, f"{self.argv[0]} serves")
 
     @property
     def alive(self) -> bool:
@@ -125,7 +125,7 @@ class Daemon:
     def pid(self) -> int:
         """The process id."""
         if self.process is None:
-            raise ProcessLookupError(f"{self.words[0]} does not run")
+            raise ProcessLookupError(f"{self.argv[0]} does not run")
         return self.process.pid
 
     def last_lines(self) -> str:
@@ -134,11 +134,11 @@ class Daemon:
 
 
 def dying_with_us(user: str | None = None) -> list[str]:
-    """The words before a command that make it die with us, and run as `user`."""
-    words = [command("setpriv"), "--pdeathsig", "KILL"]
+    """Return the prefix that makes a command end with this process and run as `user`."""
+    argv = [command("setpriv"), "--pdeathsig", "KILL"]
     if user:
-        words += ["--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups"]
-    return [*words, "--"]
+        argv += ["--reuid", user, "--regid", str(pwd.getpwnam(user).pw_gid), "--clear-groups"]
+    return [*argv, "--"]
 
 
 def children(pid: int) -> list[int]:

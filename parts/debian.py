@@ -1,6 +1,6 @@
-"""Commands that come with the system: from Debian's packages, as root; a plain user is told what to type.
+"""Commands from Debian's packages: installed as root; a plain user gets the command to run.
 
-A command counts as there when it is on PATH or in the administrator's directories, which a plain user's PATH may lack.
+A command is found on PATH or in the administrator's directories, which a plain user's PATH may lack.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 
-from parts.steps import PartMissing, run, told
+from parts.steps import PartMissing, progress, run
 
 PACKAGES = {
     "chromium": "chromium",
@@ -32,17 +32,17 @@ def install() -> None:
         raise PartMissing(f"these commands are missing, install them as your system does it: {', '.join(missing)}.")
     if os.geteuid() != 0:
         raise PartMissing(f"type 'sudo apt-get install -y {' '.join(packages)}', then try again.")
-    with told(f"installing Debian's {', '.join(packages)}", usually="20 s"):
+    with progress(f"installing Debian's {', '.join(packages)}", usually="20 s"):
         apt("update")
         apt("install", "-y", "--no-install-recommends", *packages)
 
 
-def apt(*words: str) -> None:
+def apt(*argv: str) -> None:
     """One call of apt-get that asks nothing."""
     run(
-        *("apt-get", "-qq", *words),
+        *("apt-get", "-qq", *argv),
         env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
-        otherwise=f"apt-get {words[0]} failed: mend what it says above, then type 'make parts' again.",
+        otherwise=f"apt-get {argv[0]} failed: see its output above, then run 'make parts' again.",
     )
 
 

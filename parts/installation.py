@@ -1,7 +1,7 @@
-"""podpool itself, installed in a control plane: a ledger, a controller and agents, each its own process.
+"""podpool installed in a control plane: ledger, controller and agents as processes.
 
-Each has the rights that the printed roles give, and no more. An agent's token is bound to its Node, as the API server
-does it for an agent that runs in a Pod: a Node that was made again needs a new one.
+Each has exactly the rights of the printed roles. An agent's token is bound to its Node, as for an agent in a Pod: a
+recreated Node needs a new one.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Installation:
         data, listen = f"sqlite://{self.home / 'ledger.db'}", f"127.0.0.1:{self.ledger_port}"
         self.start("ledger", ["ledger", "serve", "--database", data, "--listen", listen], port=self.ledger_port)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
-        self.plane.kubectl("apply", "-f", "-", manifest=podpool("access"))
-        subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--numbers", self.settings]
+        self.plane.kubectl("apply", "-f", "-", manifest=podpool("rbac"))
+        subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--settings", self.settings]
         self.ask_ledger("subnet", "create", *subnet)
         self.controller = self.start_controller()
 
@@ -60,19 +60,19 @@ class Installation:
         """Start the controller, with a token of its own for the ledger."""
         token = self.home / CLUSTER_TOKEN
         token.write_text(self.ask_ledger("token", "create", "cluster"))
-        words = [
+        argv = [
             *("controller", "run", "--kubeconfig", self.account("podpool-controller"), "--subnet", self.subnet),
             *("--ledger", self.url, "--ledger-token-file", str(token)),
-            *("--listen", f"127.0.0.1:{self.controller_port}", "--numbers", self.settings),
+            *("--listen", f"127.0.0.1:{self.controller_port}", "--settings", self.settings),
         ]
-        return self.start("controller", words, port=self.controller_port)
+        return self.start("controller", argv, port=self.controller_port)
 
     def start_agent(self, node: str, *options: str) -> Daemon:
         """Start the agent of a node that is nothing but a name, in this machine's own namespaces."""
         port = free_port()
         listen = ["--listen", f"127.0.0.1:{port}", "--conf-dir", ""]
-        words = [*self.agent_words(node, self.home / node), *listen, *options]
-        return self.start(node, words, port=port)
+        argv = [*self.agent_argv(node, self.home / node), *listen, *options]
+        return self.start(node, argv, port=port)
 
     def join(self, node: Node) -> None:
         """Have a real node's Pods connected through podpool; the agent says so when it can serve."""
@@ -84,22 +84,22 @@ class Installation:
         configured = ["--conf-dir", str(node.configs), "--cni-template", str(template)]
         agent = node.daemon(
             "agent",
-            node.inside([PODPOOL, *self.agent_words(node.name, state(node)), *configured]),
+            node.inside([PODPOOL, *self.agent_argv(node.name, state(node)), *configured]),
             ready=lambda: node.answers(AGENT_PORT, "/healthz"),
         )
         agent.start()
         self.agents[node.name] = agent
 
-    def agent_words(self, node: str, state: Path) -> list[str]:
+    def agent_argv(self, node: str, state: Path) -> list[str]:
         """The command line of an agent."""
         return [
             *("agent", "run", "--node", node, "--kubeconfig", self.account("podpool-agent", node=node)),
-            *("--state", str(state), "--numbers", self.settings),
+            *("--state", str(state), "--settings", self.settings),
         ]
 
-    def start(self, name: str, words: Sequence[str | Path], *, port: int) -> Daemon:
+    def start(self, name: str, argv: Sequence[str | Path], *, port: int) -> Daemon:
         """Start one of ours that does not end."""
-        daemon = Daemon([PODPOOL, *words], log=self.home / f"{name}.log", ready=lambda: answers(port, "/healthz"))
+        daemon = Daemon([PODPOOL, *argv], log=self.home / f"{name}.log", ready=lambda: answers(port, "/healthz"))
         daemon.start()
         self.running.append(daemon)
         return daemon
@@ -119,9 +119,9 @@ class Installation:
 
     # What they hold
 
-    def ask_ledger(self, *words: str) -> str:
+    def ask_ledger(self, *argv: str) -> str:
         """Run a command of a person who manages the ledger."""
-        return podpool("ledger", *words, "--ledger", self.url, "--token-file", str(self.home / ADMIN_TOKEN))
+        return podpool("ledger", *argv, "--ledger", self.url, "--ledger-token-file", str(self.home / ADMIN_TOKEN))
 
     def ledger_containers(self) -> list[dict[str, Any]]:
         """What the ledger has for the nodes of this cluster."""
@@ -129,7 +129,7 @@ class Installation:
         return list(self.read_ledger(f"/v1/containers?cluster={uid}").get("containers", []))
 
     def ledger_subnet(self) -> dict[str, Any]:
-        """The subnet in the ledger's words."""
+        """The subnet in the ledger's terms."""
         network, _, name = self.subnet.partition(".")
         return self.read_ledger(f"/v1/networks/{network}/subnets/{name}")
 
@@ -154,9 +154,9 @@ def bridged(ipam: dict[str, Any]) -> dict[str, Any]:
     return {"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]}
 
 
-def podpool(*words: str) -> str:
+def podpool(*argv: str) -> str:
     """Run a command of ours that ends."""
-    return subprocess.run([PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return subprocess.run([PODPOOL, *argv], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def allowed(api: Api) -> bool:

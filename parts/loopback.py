@@ -1,9 +1,8 @@
-"""Ports on loopback for servers that cannot be handed a socket.
+"""Ports on loopback for servers that cannot inherit a socket.
 
-A server that is stopped must find its port free when it starts again: so ports come from below the range that the
-kernel hands to outgoing connections (from 32768 on, by default), and who is handed a port has it for as long as the
-process lives. It holds an abstract socket of the port's name until then, which like the port itself exists once in a
-network namespace.
+A restarted server must find its port free, so ports come from below the ephemeral range (32768 by default), and a port
+belongs to one process for its lifetime: the process holds an abstract socket of the port's name, which like the port
+exists once per network namespace.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Multus on the nodes of a cluster: Pods have their first interface as before, and others beside it.
+"""Multus on the nodes of a cluster, as plugin without daemon.
 
-The plugin that needs no daemon. It stands before the conflist that a node has, leaves the first interface to that one,
-and asks the API server which networks a Pod wants besides. It has the rights that it needs, and no more.
+Its configuration precedes the conflist of the node, delegates the first interface to that one, and reads the other
+networks of a Pod from the API server. It has only the rights that it needs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Network namespaces without a trace on the host: one process holds them all, and its end removes them.
+"""Network namespaces that leave no trace: one process holds them, and its end removes them.
 
-The holder has its own network and mount namespace: the host ends of Pods' interfaces live there, and `/run`, where
-`ip netns` keeps names, is private. For a plain user, or a root with few rights, it has its own user namespace too, in
-which it is root. Nothing here reaches the machine's network. Where the kernel forbids both ways, the tests fail and
-say why.
+The holder has its own network and mount namespace: host ends of interfaces are there, and `/run`, where `ip netns`
+keeps names, is private. A plain user also gets a user namespace. Where the kernel forbids both, tests fail with its
+error.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Namespaces:
         )
 
     def start(self) -> None:
-        """Start the holder as we are, else as root of a user namespace; raises with the kernel's words on both."""
+        """Start the holder as we are, else as root of a user namespace; raises with the kernel's error."""
         refused = []
         for self.own_user in (False, True):
             self.holder = self.make_holder()
@@ -76,17 +75,17 @@ class Namespaces:
         """Remove a Pod's namespace, and the interfaces in it."""
         self.run("ip", "netns", "delete", netns.rpartition("/")[2])
 
-    def run(self, *words: str | Path, netns: str | None = None) -> str:
+    def run(self, *argv: str | Path, netns: str | None = None) -> str:
         """Run a command on the host side, or in a Pod's namespace; gives its output, raises when it fails."""
-        return subprocess.run(self.inside(words, netns=netns), check=True, stdout=subprocess.PIPE, text=True).stdout
+        return subprocess.run(self.inside(argv, netns=netns), check=True, stdout=subprocess.PIPE, text=True).stdout
 
-    def inside(self, words: Sequence[str | Path], *, netns: str | None = None) -> list[str | Path]:
+    def inside(self, argv: Sequence[str | Path], *, netns: str | None = None) -> list[str | Path]:
         """The command that runs a command inside, for whoever starts it otherwise."""
         user = ["--user", "--preserve-credentials"] if self.own_user else []
         enter = [command("nsenter"), "--target", str(self.holder.pid), *user, "--net", "--mount", "--"]
         if netns:
             # A second nsenter, because the path of a Pod's namespace is known only inside the first.
             enter += [command("nsenter"), f"--net={netns}", "--"]
-        program, *arguments = words
+        program, *arguments = argv
         found = program if "/" in str(program) else command(str(program))
         return [*enter, found, *arguments]

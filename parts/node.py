@@ -1,10 +1,8 @@
-"""A real node: kubelet and containerd in mount, network and process namespaces of their own.
+"""A real node: kubelet and containerd in their own mount, network and process namespaces.
 
-The holder is the node's first process: with it everything on the node ends, Pods too, and its disk, which is in memory.
-What must hold: nothing of the machine is changed. The settings of the kernel that a kubelet would write are covered by
-files with the values that it wants, and so is the boot id, because two nodes of one machine must not share it.
-Not obvious: a program inside is started by one outside (`nsenter`), and told to die with it, so that a kill of the one
-kills the other.
+The holder is the first process of the node: everything on the node ends with it, including its in-memory disk. The
+machine is not changed: kernel settings that a kubelet would write, and the boot ID, are covered by files. A program
+inside is started by `nsenter` outside and ends with it.
 """
 
 from __future__ import annotations
@@ -140,35 +138,35 @@ class Node:
             ready=lambda: self.answers(KUBELET_PORT, "/healthz"),
         )
 
-    def daemon(self, name: str, words: Sequence[str | Path], *, ready: Callable[[], bool]) -> Daemon:
+    def daemon(self, name: str, argv: Sequence[str | Path], *, ready: Callable[[], bool]) -> Daemon:
         """One of its programs, which ends when the node does."""
-        made = Daemon(words, log=self.home / f"{name}.log", ready=ready)
+        made = Daemon(argv, log=self.home / f"{name}.log", ready=ready)
         self.running.append(made)
         return made
 
-    def inside(self, words: Sequence[str | Path]) -> list[str | Path]:
+    def inside(self, argv: Sequence[str | Path]) -> list[str | Path]:
         """The command that runs a command on the node."""
-        first, *others = words
+        first, *others = argv
         found = first if "/" in str(first) else command(str(first))
         enter = [command("nsenter"), "--target", str(self.pid), "--mount", "--net", "--pid", "--"]
         return [*enter, *dying_with_us(), found, *others]
 
     # What can be seen of it
 
-    def run(self, *words: str | Path) -> str:
+    def run(self, *argv: str | Path) -> str:
         """Run a command on the node; gives its output, raises what it says when it fails."""
-        done = subprocess.run(self.inside(words), check=False, capture_output=True, text=True)
+        done = subprocess.run(self.inside(argv), check=False, capture_output=True, text=True)
         if done.returncode:
-            raise CommandFailed(f"{words[0]} on {self.name}: {done.stderr}")
+            raise CommandFailed(f"{argv[0]} on {self.name}: {done.stderr}")
         return done.stdout
 
-    def succeeds(self, *words: str | Path) -> bool:
+    def succeeds(self, *argv: str | Path) -> bool:
         """Whether a command on the node succeeds."""
-        return subprocess.run(self.inside(words), check=False, capture_output=True).returncode == 0
+        return subprocess.run(self.inside(argv), check=False, capture_output=True).returncode == 0
 
-    def ctr(self, *words: str) -> str:
+    def ctr(self, *argv: str) -> str:
         """Ask containerd about what the kubelet had it do."""
-        return self.run(program("ctr"), "--address", CONTAINERD, "--namespace", "k8s.io", *words)
+        return self.run(program("ctr"), "--address", CONTAINERD, "--namespace", "k8s.io", *argv)
 
     def answers(self, port: int, path: str) -> bool:
         """Whether a server on the node's loopback answers."""
@@ -176,7 +174,7 @@ class Node:
             return answers(port, path)
 
     def kubelet_pods(self) -> list[dict[str, Any]]:
-        """The Pods that the kubelet runs, in its own words."""
+        """The Pods that the kubelet runs."""
         with network_of(self.pid):
             return list(json.loads(read(KUBELET_PORT, "/pods"))["items"] or [])
 

@@ -1,4 +1,4 @@
-"""What a node of the test cluster is told: the commands that set it up, and the files of containerd and kubelet."""
+"""Configuration of test nodes: setup commands, and files of containerd and kubelet."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of a page, run as they are written: in a network and places of their own, on usual ports."""
+"""Runs the commands of a documentation page as written, in own namespaces, on default ports."""
 
 from __future__ import annotations
 
@@ -59,10 +59,10 @@ def run_commands(
     reached = {"KUBECONFIG": str(plane.kubeconfig)} if plane else {}
     log, script = home / "page.log", f"cd {shlex.quote(str(home))}\n{BEGIN}{commands}"
     # processes of their own: when the shell is killed, what it started ends too
-    words = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", command("bash"), "-c", script]
+    argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", command("bash"), "-c", script]
     with log.open("w") as told:
         done = subprocess.run(
-            namespaces.inside(words),
+            namespaces.inside(argv),
             check=False,
             env={"PATH": ":".join(path), "HOME": str(home), "XDG_CACHE_HOME": str(cache), **reached, **variables},
             stdout=told,
@@ -101,8 +101,8 @@ def within_reach(plane: ControlPlane, namespaces: Namespaces, home: Path) -> Ite
     """Let the API server, without a Node, be reached from the namespaces: the kubeconfig works there as it is."""
     clear(plane)
     log = home / "relay.log"
-    words = [sys.executable, relay.__file__, str(namespaces.holder.pid), str(plane.port)]
-    carrying = Daemon(words, log=log, ready=lambda: relay.READY in log.read_text())
+    argv = [sys.executable, relay.__file__, str(namespaces.holder.pid), str(plane.port)]
+    carrying = Daemon(argv, log=log, ready=lambda: relay.READY in log.read_text())
     try:
         carrying.start()
         yield

@@ -1,7 +1,6 @@
-"""Waiting for something that another program does: ask again until it is so, or the deadline has passed.
+"""Waits for a condition of another program: polls until it holds or the deadline has passed.
 
-The only place where the tests sleep. A deadline is how long we are patient with a broken program, never how fast a
-good one must be: it may be generous.
+The only place where tests sleep. A deadline bounds a broken program; it is not a requirement on a working one.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""A real PostgreSQL: the system's, else one from PyPI; on a unix socket only, in a temporary directory of its own.
+"""A real PostgreSQL: the system's, else one from PyPI; on a unix socket, in a temporary directory.
 
-PostgreSQL refuses to run as root, so that root's tests run it as `postgres` or `nobody`. Such a user cannot enter
-root's home, where the cache may be: then the server runs from a copy beside its data. fsync stays on, so that what a
-test learns about a crash holds for a real one.
+PostgreSQL refuses to run as root, so root's tests run it as `postgres` or `nobody`, from a copy where that user cannot
+enter root's home. fsync stays on, so that crash tests are meaningful.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ class Postgres:
         shutil.rmtree(self.home)
 
     def dsn(self, database: str = "postgres") -> str:
-        """Where it is, for any client that uses libpq's words."""
+        """Where it is, for any client that uses libpq's keywords."""
         return f"host={self.home} user={SUPERUSER} dbname={database}"
 
     def url(self, database: str = "postgres") -> str:
@@ -139,10 +138,10 @@ class Postgres:
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
         """Run statements; gives the rows, unaligned, one for each line."""
-        words = [*self.psql_words(database), "-c", sql]
-        return subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
+        argv = [*self.psql_argv(database), "-c", sql]
+        return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
-    def psql_words(self, database: str = "postgres") -> list[str]:
+    def psql_argv(self, database: str = "postgres") -> list[str]:
         """The command of a client that stops at its first error."""
         plain = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
         return [str(self.bin / "psql"), *plain, "--dbname", self.dsn(database)]

@@ -1,7 +1,7 @@
-"""What is built from Go modules, and how: one row for each part, one directory in the cache for each row.
+"""Components built from Go modules: one row per component, one cache directory per row.
 
-The modules live in `go/`, with exact versions in go.mod and hashes in go.sum. A row may share its module with others.
-Parts that KUBEBUILDER_ASSETS holds are taken from there and not built.
+Modules are in `go/`, with exact versions in go.mod and hashes in go.sum. Rows may share a module. Components in
+KUBEBUILDER_ASSETS are used from there.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from parts import cache, golang
-from parts.steps import PartMissing, run, told
+from parts.steps import PartMissing, progress, run
 
 MODULES = Path(__file__).resolve().parent / "go"
 ASSETS = "KUBEBUILDER_ASSETS"
@@ -111,7 +111,7 @@ def build(recipe: Recipe) -> None:
     if all(given(name) for name in recipe.programs) or cache.complete(recipe.home, recipe.programs):
         return
     go = golang.find()
-    with told(f"building {recipe.name} {recipe.version}", usually=recipe.usually):
+    with progress(f"building {recipe.name} {recipe.version}", usually=recipe.usually):
         cache.keep(recipe.home, recipe.programs, lambda scratch: compile_into(scratch, recipe, go))
 
 

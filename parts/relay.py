@@ -1,7 +1,7 @@
-"""`python -m parts.relay PID PORT`: what listens on this machine's loopback, on the loopback of another namespace too.
+"""Relays a loopback port into another network namespace: `python -m parts.relay PID PORT`.
 
-So that nodes in namespaces of their own reach the API server under the same address as everybody else, and no packet
-leaves either loopback. A socket stays in the network namespace in which it was made, wherever its process goes.
+Nodes in namespaces reach the API server under the same address, and no packet leaves either loopback. A socket stays in
+the namespace in which it was created.
 """
 
 from __future__ import annotations

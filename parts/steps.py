@@ -1,7 +1,7 @@
-"""One step of fetching or building: told to the person who waits, with a sign of life, and an end in one sentence.
+"""Progress of build steps: what is done, a sign of life, and a final error message.
 
-The output of a step that goes well is nobody's concern; of one that fails, the last lines are shown first, and the
-sentence that tells what to do comes last, where the eye is.
+Output of a successful step is hidden; of a failed one, the last lines are printed before the message that says what
+to do.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class PartMissing(Exception):
 
 
 @contextmanager
-def told(what: str, *, usually: str) -> Iterator[None]:
+def progress(what: str, *, usually: str) -> Iterator[None]:
     """Say what is being done, how long it usually takes, and how long it took."""
     print(f"podpool: {what} (usually {usually}) ...", flush=True)
     begun = time.monotonic()
@@ -37,7 +37,7 @@ def told(what: str, *, usually: str) -> Iterator[None]:
 
 
 def run(
-    *words: str | Path,
+    *argv: str | Path,
     otherwise: str,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
@@ -45,9 +45,9 @@ def run(
     """Run a program to its end; where it fails, show its last lines and raise `otherwise`."""
     with tempfile.TemporaryFile("w+") as output:
         try:
-            running = subprocess.Popen(words, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd)
+            running = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd)
         except OSError as error:
-            raise PartMissing(f"{words[0]} does not start ({error.strerror}): {otherwise}") from error
+            raise PartMissing(f"{argv[0]} does not start ({error.strerror}): {otherwise}") from error
         with alive():
             ended_with = wait(running)
         if ended_with:

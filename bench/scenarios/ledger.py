@@ -338,7 +338,7 @@ def _done(call: Any) -> Any:  # noqa: ANN401  any return type
 
 SCENARIO = Scenario(
     name="ledger",
-    summary="batches from a subnet, on both databases and beside others; bursts; growth",
+    summary="batches from a subnet, on both databases and compared to other designs; bursts; growth",
     ids=(
         "ledger-vs-skip-locked",
         "ledger-vs-skip-locked-bare",

@@ -64,16 +64,16 @@ def test_costs_are_told_by_size(exponent: Result) -> None:
     assert "100: 412 ns, 10,000: 430 ns, 1,000,000: 1,520 ns" in cells(exponent)
 
 
-def test_a_noisy_result_says_so_on_the_page_and_in_the_terminal(make_result: MakeResult) -> None:
+def test_a_noisy_result_is_marked_on_the_page_and_in_the_terminal(make_result: MakeResult) -> None:
     noisy = make_result("a", spread=0.31, noisy=True)
-    assert "31%, too noisy" in cells(noisy)
+    assert "31%, noisy" in cells(noisy)
     assert summary([noisy]) == "0 of 1 goals are met. Missed: a. Too noisy: a."
     assert remarks([noisy]) == ["a: too noisy, its spread of 31.0% is above 20%. Run it again when nothing else does."]
 
 
-def test_a_goal_that_only_a_noisy_run_meets_is_not_counted_among_those_to_be_believed(make_result: MakeResult) -> None:
+def test_a_goal_met_only_in_a_noisy_run_is_counted_separately(make_result: MakeResult) -> None:
     results = [make_result("a", value=6.0, noisy=True), make_result("b", value=6.0)]
-    told = "2 of 2 goals are met, 1 of them in a run that can be believed. Too noisy: a."
+    told = "2 of 2 goals are met, 1 of them in a quiet run. Noisy: a."
     assert told == summary(results)
 
 

@@ -85,7 +85,7 @@ class TestSteps:
     def test_a_step_says_how_long_it_usually_takes_and_how_long_it_took(
         self, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        with steps.told("making a lamp", usually="3 s"):
+        with steps.progress("making a lamp", usually="3 s"):
             pass
         assert capsys.readouterr().out.splitlines() == [
             "podpool: making a lamp (usually 3 s) ...",

@@ -26,7 +26,7 @@ def names(postgres: Postgres) -> Iterator[None]:
 
 def begin(postgres: Postgres, insert: str) -> subprocess.Popen[str]:
     """A client in the middle of a transaction, after the insert."""
-    words = postgres.psql_words()
+    words = postgres.psql_argv()
     client = subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
