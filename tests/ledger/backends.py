@@ -140,9 +140,9 @@ class TwoReplicas:
         """One replica: it runs transactions in order; two do not."""
         return self._replicas[0]
 
-    async def begin(self, mend: Repair) -> None:
+    async def begin(self, repair: Repair) -> None:
         for replica in self._replicas:
-            await replica.begin(mend)
+            await replica.begin(repair)
 
     async def write(self, transaction: Callable[[Repository], T]) -> T:
         return await next(self._next_replica).write(transaction)
@@ -153,9 +153,9 @@ class TwoReplicas:
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         return self._replicas[0].subscribe(listener)
 
-    def on_commit(self, hear: Callable[[int], None]) -> None:
+    def on_commit(self, callback: Callable[[int], None]) -> None:
         for replica in self._replicas:
-            replica.on_commit(hear)
+            replica.on_commit(callback)
 
     async def close(self) -> None:
         for replica in self._replicas:

@@ -38,8 +38,8 @@ async def call(ledger: LedgerService, cluster: str) -> None:
     for number in itertools.count(1):
         node = f"n{number % 20}"
         item = ReconcileItem(subnet=SUBNET, node=node, node_uid=node, wanted=number // 10, report=DemandReport())
-        answer = await ledger.reconcile(ReconcileRequest(cluster=cluster, term=term, number=number, items=(item,)))
-        state = answer.results[0].state
+        response = await ledger.reconcile(ReconcileRequest(cluster=cluster, term=term, number=number, items=(item,)))
+        state = response.results[0].state
         for grant in state.grants if state else ():
             if grant.id not in known:
                 known.add(grant.id)

@@ -50,7 +50,7 @@ class Cluster:
         self.name = name
         self.replicas = replicas
         self.rng = random.Random(seed)  # noqa: S311  reproducible
-        self.term = self.number = self.seen = 0
+        self.term = self.number = self.known_revision = 0
         self.held: dict[NodeKey, NetworkContainerState] = {}
         self.released: set[str] = set()
         self.completed = 0
@@ -60,11 +60,11 @@ class Cluster:
         """Open a term; returns whether the ledger requires an inventory."""
         while True:
             try:
-                opening = OpenTermRequest(cluster=self.name, known_term=self.term, known_revision=self.seen)
+                opening = OpenTermRequest(cluster=self.name, known_term=self.term, known_revision=self.known_revision)
                 term = await self.replica().open_term(opening)
             except Unavailable:
                 continue
-            self.term, self.number, self.seen = term.term, 0, max(self.seen, term.revision)
+            self.term, self.number, self.known_revision = term.term, 0, max(self.known_revision, term.revision)
             return term.inventory_required
 
     async def call(self, *, nodes: int = 6, size: int = 4) -> None:
@@ -72,11 +72,17 @@ class Cluster:
         keys = {(self.rng.choice(SUBNETS), f"n{self.rng.randrange(nodes)}") for _ in range(size)}
         items = [self.item(key) for key in sorted(keys, key=str)]
         self.number += 1
-        answer = await self.send(
-            ReconcileRequest(cluster=self.name, term=self.term, number=self.number, known_revision=self.seen, items=tuple(items))
+        response = await self.send(
+            ReconcileRequest(
+                cluster=self.name,
+                term=self.term,
+                number=self.number,
+                known_revision=self.known_revision,
+                items=tuple(items),
+            )
         )
-        self.seen = max(self.seen, answer.revision)
-        for item, result in zip(items, answer.results, strict=True):
+        self.known_revision = max(self.known_revision, response.revision)
+        for item, result in zip(items, response.results, strict=True):
             assert result.state is not None, result.error
             self.released.update(item.released)
             self.held[item.subnet, item.node] = result.state
@@ -99,11 +105,13 @@ class Cluster:
     async def list_all(self) -> None:
         """Send the inventory, as after a restore."""
         containers = tuple(self.shown(node, state) for (_, node), state in self.held.items())
-        listing = Inventory(cluster=self.name, term=self.term, known_revision=self.seen, network_containers=containers)
-        answer = await self.replica().apply_inventory(listing)
-        assert () == answer.conflicts
-        self.seen = max(self.seen, answer.revision)
-        for key, result in zip(self.held, answer.results, strict=True):
+        listing = Inventory(
+            cluster=self.name, term=self.term, known_revision=self.known_revision, network_containers=containers
+        )
+        response = await self.replica().apply_inventory(listing)
+        assert () == response.conflicts
+        self.known_revision = max(self.known_revision, response.revision)
+        for key, result in zip(self.held, response.results, strict=True):
             assert result.state is not None, result.error
             assert self.held[key].grants == result.state.grants
             self.held[key] = result.state
@@ -115,14 +123,14 @@ class Cluster:
         subnet, node = key
         state = self.held.get(key)
         grants = state.grants if state else ()
-        gone = tuple(grant.id for grant in grants if self.rng.random() < 0.3)
+        released = tuple(grant.id for grant in grants if self.rng.random() < 0.3)
         return ReconcileItem(
             subnet=subnet,
             node=node,
             node_uid=f"{self.name}-{node}",
             nc_id=state.nc_id if state else None,
             wanted=self.rng.randrange(20),
-            released=gone,
+            released=released,
             report=DemandReport(demand=5),
         )
 

@@ -36,9 +36,9 @@ def fill(path: Path) -> NetworkContainerState:
         await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
         term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
         items = (item("n1", wanted=70), item("n2", wanted=3))
-        answer = await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=items))
+        response = await ledger.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=items))
         await store.close()
-        state = answer.results[0].state
+        state = response.results[0].state
         assert state is not None
         return state
 
@@ -101,7 +101,7 @@ class TestFiles:
         assert before == asyncio.run(main())
 
     def test_restore_of_the_latest_backup_is_detected(self, sqlite_url: str, tmp_path: Path) -> None:
-        """What was answered after the backup is unknown."""
+        """What was committed after the backup is unknown."""
         parse_database(sqlite_url).restore(io.BytesIO(backup_of(sqlite_url)), rng=RNG)
 
         async def main() -> list[str]:
@@ -177,7 +177,7 @@ class TestFsck:
             ("block", lambda row: given(row, slot=0, owner=1, grant=b"g" * 16), "is not assignable"),
             ("block", lambda row: given(row, slot=9, owner=1, grant=PRIMARY), "has 2 primaries"),
             ("block", lambda row: {**row, "ready": 17}, "column ready is 17"),
-            ("membership", lambda row: {**row, "cluster": "nobody"}, "is not a member"),
+            ("membership", lambda row: {**row, "cluster": "other"}, "is not a member"),
         ],
     )
     def test_fault_is_reported(

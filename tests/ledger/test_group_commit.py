@@ -49,11 +49,11 @@ def test_calls_get_different_addresses_and_the_final_subnet_state() -> None:
     calls = [
         ReconcileRequest(cluster=each.cluster, term=each.term, number=1, items=(item(wanted=15),)) for each in leaders
     ]
-    answers = reconcile_together(office, *calls)
-    states = [answer.results[0].state for answer in answers if isinstance(answer, ReconcileResponse)]
+    responses = reconcile_together(office, *calls)
+    states = [response.results[0].state for response in responses if isinstance(response, ReconcileResponse)]
     held = [address for state in states if state for address in (state.primary, *addresses(state))]
     assert 48 == len(held) == len(set(held))
-    assert [48] * 3 == [a.subnets[0].reserved for a in answers if isinstance(a, ReconcileResponse)]
+    assert [48] * 3 == [a.subnets[0].reserved for a in responses if isinstance(a, ReconcileResponse)]
     assert 48 == office.reserved()
 
 
@@ -87,11 +87,11 @@ def test_released_address_is_granted_to_the_next_call() -> None:
             cluster="c2", term=second.term, number=1, items=(item(wanted=9, report=DemandReport(waiting=9)),)
         ),
     ]
-    _, answer = reconcile_together(office, *calls)
-    assert isinstance(answer, ReconcileResponse)
-    assert answer.results[0].state is not None
-    assert set(addresses(answer.results[0].state)) <= {*addresses(full)[:10], "10.0.0.14"}
-    assert 0 == answer.results[0].state.shortage
+    _, response = reconcile_together(office, *calls)
+    assert isinstance(response, ReconcileResponse)
+    assert response.results[0].state is not None
+    assert set(addresses(response.results[0].state)) <= {*addresses(full)[:10], "10.0.0.14"}
+    assert 0 == response.results[0].state.shortage
 
 
 def test_rollback_revealed_by_one_call_ends_all_terms() -> None:
@@ -102,7 +102,7 @@ def test_rollback_revealed_by_one_call_ends_all_terms() -> None:
         ReconcileRequest(cluster="c1", term=first.term, number=1, items=(item(wanted=5),)),
         ReconcileRequest(cluster="c2", term=second.term, number=1, known_revision=1 << 40, items=(item(wanted=5),)),
     ]
-    assert [StaleTerm, StaleTerm] == [type(answer) for answer in reconcile_together(office, *calls)]
+    assert [StaleTerm, StaleTerm] == [type(response) for response in reconcile_together(office, *calls)]
     assert 0 == office.reserved()
     assert office.state().frozen
 
@@ -126,14 +126,14 @@ def test_random_calls_match_the_database(seed: int) -> None:
         state = known.get((cluster, node))
         released = [id_ for id_ in ids(state) if rng.random() < 0.4] if state else []
         report = DemandReport(demand=rng.randint(0, 9), waiting=rng.randint(0, 4))
-        gone = state is not None and rng.random() < 0.1
-        return item(node, state, wanted=rng.randint(0, 12), released=released, report=report, gone=gone)
+        node_gone = state is not None and rng.random() < 0.1
+        return item(node, state, wanted=rng.randint(0, 12), released=released, report=report, node_gone=node_gone)
 
     for _ in range(20):
         calls = [call(rng.choice(leaders)) for _ in range(rng.randint(1, 8))]
-        for arguments, answer in zip(calls, reconcile_together(office, *calls), strict=True):
-            assert isinstance(answer, ReconcileResponse)
-            for each, result in zip(arguments.items, answer.results, strict=True):
+        for arguments, response in zip(calls, reconcile_together(office, *calls), strict=True):
+            assert isinstance(response, ReconcileResponse)
+            for each, result in zip(arguments.items, response.results, strict=True):
                 if result.state is not None:
                     known[arguments.cluster, each.node] = result.state
         known = {place: state for place, state in known.items() if not state.closed}
@@ -145,7 +145,9 @@ def test_random_calls_match_the_database(seed: int) -> None:
         assert sorted(known.values(), key=lambda each: each.nc_id) == sorted(listed_states, key=lambda each: each.nc_id)
         held = [address for state in listed_states for address in (*addresses(state), *filter(None, [state.primary]))]
         assert len(set(held)) == len(held) == office.reserved()
-        assert sum(state.short for state in listed_states) == office.state().waiting + office.state().waiting_for_buffer
+        assert (
+            sum(state.shortage for state in listed_states) == office.state().waiting + office.state().waiting_for_buffer
+        )
 
 
 class TestBatchTransaction:

@@ -41,7 +41,7 @@ def rows() -> list[BackupRow]:
     leader = Leader(office)
     states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
     leader.one(item("n0", states[0], wanted=5, released=ids(states[0])[:20]))
-    leader.one(item("n1", states[1], gone=True))
+    leader.one(item("n1", states[1], node_gone=True))
     pod = PodUsage(network="vnet", address="10.0.0.9", namespace="d", name="p", uid="u", since="2026-11-16T02:30:00Z")
     done(office.client.report_pods(PodReport(cluster="c1", pods=(pod,))))
     done(office.client.history(node="n0"))  # indexes events into periods

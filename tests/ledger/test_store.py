@@ -47,21 +47,21 @@ class TestFiles:
             await ledger.start()
             await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
             term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
-            answer = await ledger.reconcile(
+            response = await ledger.reconcile(
                 ReconcileRequest(cluster="c1", term=term, number=1, items=(item(wanted=20),))
             )
             await store.close()
-            return term, answer.results[0].state
+            return term, response.results[0].state
 
         async def second(term: int) -> tuple[bool, NetworkContainerState | None]:
             store = SqliteStore(tmp_path / "state" / "ledger.db")
             ledger = ledger_on(store)
             await ledger.start()
-            answer = await ledger.reconcile(
+            response = await ledger.reconcile(
                 ReconcileRequest(cluster="c1", term=term, number=1, items=(item(wanted=20),))
             )
             await store.close()
-            return answer.changed, answer.results[0].state
+            return response.changed, response.results[0].state
 
         term, state = asyncio.run(first())
         assert state is not None
@@ -102,9 +102,9 @@ class TestFiles:
                 for each, term in enumerate(terms)
             ]
             bad = ledger.reconcile(ReconcileRequest(cluster="c1", term=7_777_777, number=1))
-            *answers, failure = await asyncio.gather(*calls, bad, return_exceptions=True)
+            *responses, failure = await asyncio.gather(*calls, bad, return_exceptions=True)
             assert isinstance(failure, Exception)
-            states = [answer.results[0].state for answer in answers if not isinstance(answer, BaseException)]
+            states = [response.results[0].state for response in responses if not isinstance(response, BaseException)]
             held = [each for state in states if state for each in (state.primary, *(g.address for g in state.grants))]
             (utilization,) = await ledger.utilization(SUBNET)
             assert len(held) == len(set(held)) == utilization.reserved
@@ -202,23 +202,23 @@ class TestAtomicity:
         states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
         items = (
             item("n0", states[0], wanted=35, released=ids(states[0])[:20], report=DemandReport(waiting=2)),
-            item("n1", states[1], gone=True),
+            item("n1", states[1], node_gone=True),
             item("n2", states[2], wanted=90),
             item("n3", wanted=9),
         )
         call = ReconcileRequest(cluster="c1", term=leader.term, number=leader.number + 1, items=items)
         before = office.store.image()
-        answer: ReconcileResponse | LedgerError | None = None
+        response: ReconcileResponse | LedgerError | None = None
         for calls in range(1_000):
             try:
-                answer = done(office.store.write(_killed_after(call, calls)))
+                response = done(office.store.write(_killed_after(call, calls)))
             except Killed:
                 assert before == office.store.image()
                 continue
             break
         assert calls > 20
-        assert isinstance(answer, ReconcileResponse)
-        assert [None] * 4 == [result.error for result in answer.results]
+        assert isinstance(response, ReconcileResponse)
+        assert [None] * 4 == [result.error for result in response.results]
 
     def test_failed_transaction_leaves_no_change(self) -> None:
         office = Office()
@@ -251,8 +251,8 @@ def _killed_after(call: ReconcileRequest, calls: int) -> Callable[[Repository], 
 
     def transaction(repo: Repository) -> ReconcileResponse | LedgerError:
         limited = cast("Repository", KilledAfter(repo, calls))
-        (answer,) = reconcile(limited, [call], wall=1_000_000.0, rng=rng, breaker=BreakerSettings())
-        return answer
+        (response,) = reconcile(limited, [call], wall=1_000_000.0, rng=rng, breaker=BreakerSettings())
+        return response
 
     return transaction
 

@@ -21,9 +21,9 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("postgres")]
 
 @pytest.fixture
 def url(postgres: Postgres) -> Iterator[str]:
-    postgres.psql("CREATE DATABASE answers")
-    yield postgres.url("answers")
-    postgres.psql("DROP DATABASE answers")
+    postgres.psql("CREATE DATABASE uncertain")
+    yield postgres.url("uncertain")
+    postgres.psql("DROP DATABASE uncertain")
 
 
 class LossyProxy:
@@ -97,13 +97,13 @@ def test_commit_that_took_effect_is_reported_as_done(postgres: Postgres, url: st
             leader = Leader((await ledger.open_term(OpenTermRequest(cluster="c1"))).term)
             await leader.call(ledger, 1)
             proxy.drop_next = True
-            calling = asyncio.create_task(leader.call(ledger, 2))
+            pending_call = asyncio.create_task(leader.call(ledger, 2))
             await proxy.dropped.wait()
             proxy.open.set()
-            answer = await calling
-            assert answer.changed
+            response = await pending_call
+            assert response.changed
             again = await leader.call(ledger, 2)
-            assert (False, answer.results) == (again.changed, again.results)
+            assert (False, response.results) == (again.changed, again.results)
 
     asyncio.run(main())
 
@@ -115,14 +115,14 @@ def test_error_says_so_when_another_replica_has_written_since(postgres: Postgres
             leader = Leader((await ledger.open_term(OpenTermRequest(cluster="c1"))).term)
             await leader.call(ledger, 1)
             proxy.drop_next = True
-            calling = asyncio.create_task(leader.call(ledger, 2))
+            pending_call = asyncio.create_task(leader.call(ledger, 2))
             await proxy.dropped.wait()
             other = await PostgresStore.open(url, rng=random.SystemRandom())
             await ledger_on(other).open_term(OpenTermRequest(cluster="c2"))
             await other.close()
             proxy.open.set()
             with pytest.raises(Unavailable, match="may have taken effect"):
-                await calling
+                await pending_call
             again = await leader.call(ledger, 2)
             assert not again.changed
             state = again.results[0].state

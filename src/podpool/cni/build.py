@@ -55,8 +55,10 @@ def build(architecture: str, *, local_first: bool = False) -> Path:
 
     With `local_first` this machine's compiler is tried before zig: it is faster, for interactive use.
     """
-    best, *rest = compilers(architecture)
-    *others, last = (*rest, best) if local_first and not _cached(best, architecture).exists() else (best, *rest)
+    best, *fallbacks = compilers(architecture)
+    *others, last = (
+        (*fallbacks, best) if local_first and not _cached(best, architecture).exists() else (best, *fallbacks)
+    )
     for compiler in others:
         try:
             return _build_with(compiler, architecture)

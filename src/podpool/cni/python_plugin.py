@@ -150,7 +150,7 @@ def write_file(directory: int, name: str, body: bytes) -> None:
 
 
 def set_owner(directory: int, file: int) -> None:
-    """Give the file to the owner of its directory, which is the agent; without permission it stays ours."""
+    """Give the file to the owner of its directory, which is the agent; without permission the owner stays."""
     owner = os.fstat(directory).st_uid
     try:
         if owner == 0:
