@@ -23,9 +23,9 @@ QUICK = {
 }
 """Commands of pages that no test runs as a whole: each in the quick form that is run here."""
 LEFT_OUT = {
-    "make up": "tests/lab/demo plays its story in the short form",
+    "make up": "tests/lab/demo runs its scenario in the short form",
     "podpool up": "the same",
-    "podpool up --scenario none": "tests/lab/demo does that, on ports of its own",
+    "podpool up --scenario none": "tests/lab/demo does that, on other ports",
     "podpool up --fresh --scarcity off --mode reactive": "the same",
     "make test": "is what runs this",
     "make sim": "make test begins with it",
