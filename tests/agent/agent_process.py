@@ -26,7 +26,7 @@ KILLING_DISK = Path(__file__).with_name("killing_disk.py")
 AGENT_WAIT = "60000"
 """Milliseconds for which the plugin waits for its agent on a machine that is busy with other tests.
 
-The default is 5 s, and an agent starts in half a second (`agent-start-seconds` of the benchmarks): the tests of restarts
+The default is 5 s, and an agent starts in half a second (`agent-start-seconds` of the benchmarks): tests of restarts
 pass with 5000 here too, at a load of 6 on 2 cores. Their result must not depend on that.
 """
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podpool.agent.scaling import Mode, ScalingParameters, target_count
+from podpool.agent.scaling import ScalingMode, ScalingParameters, target_count
 from podpool.api.azure import CLUSTER_SUBNETS
 from podpool.core.scaling import NodeHoldings, Scaler
 from podpool.core.settings import Settings
@@ -16,14 +16,14 @@ def parameters(*, batch: int = 16, buffer: int = 50, maximum: int = 250) -> Scal
     return ScalingParameters(scaler=Scaler(batch, buffer), max_buffer=buffer + 100, exhausted=False, maximum=maximum)
 
 
-def requested_by(mode: Mode, demand: int, subnet: ScalingParameters, *, requested: int = 0) -> int:
+def requested_by(mode: ScalingMode, demand: int, subnet: ScalingParameters, *, requested: int = 0) -> int:
     holdings = NodeHoldings(requested=requested, held=requested, assigned=demand)
     return target_count(mode, subnet, holdings, demand=demand, primaries=0, releasable=requested)
 
 
 @pytest.mark.parametrize(("demand", "maximum", "target"), [(0, 100, 16), (500, 250, 250)])
 def test_no_mode_requests_more_than_the_node_maximum(demand: int, maximum: int, target: int) -> None:
-    for mode in (Mode.PODS, Mode.IDEMPOTENT):
+    for mode in (ScalingMode.PODS, ScalingMode.IDEMPOTENT):
         assert target == requested_by(mode, demand, parameters(maximum=maximum))
 
 
@@ -32,11 +32,13 @@ def test_no_mode_requests_more_than_the_node_maximum(demand: int, maximum: int, 
     [(10, 8, 10, 30, 20), (10, 10, 3, 30, 12), (16, 9, 16, 30, 30), (16, 16, 50, 30, 30), (32, 5, 16, 250, 16)],
 )
 def test_reactive_moves_by_a_batch(requested: int, demand: int, batch: int, maximum: int, target: int) -> None:
-    assert target == requested_by(Mode.REACTIVE, demand, parameters(batch=batch, maximum=maximum), requested=requested)
+    assert target == requested_by(
+        ScalingMode.REACTIVE, demand, parameters(batch=batch, maximum=maximum), requested=requested
+    )
 
 
-@pytest.mark.parametrize("mode", [Mode.REACTIVE, Mode.IDEMPOTENT])
-def test_without_a_buffer_the_older_modes_still_request_one_more(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [ScalingMode.REACTIVE, ScalingMode.IDEMPOTENT])
+def test_without_a_buffer_the_older_modes_still_request_one_more(mode: ScalingMode) -> None:
     """They do not count waiting Pods."""
     assert 4 == requested_by(mode, 3, parameters(batch=1, buffer=0), requested=3)
 
@@ -44,7 +46,7 @@ def test_without_a_buffer_the_older_modes_still_request_one_more(mode: Mode) -> 
 class TestOnANode:
     @in_node_env
     async def test_idempotent_follows_assigned_addresses_and_lets_adds_wait(self, env: NodeEnv) -> None:
-        env.options = {"mode": Mode.IDEMPOTENT}
+        env.options = {"mode": ScalingMode.IDEMPOTENT}
         await env.start()
         await env.bind(*(f"pod-{n}" for n in range(35)))
         await asyncio.sleep(SETTLE_TIME)
@@ -57,7 +59,7 @@ class TestOnANode:
 
     @in_node_env
     async def test_reactive_needs_rounds_and_fails_adds_meanwhile(self, env: NodeEnv) -> None:
-        env.options = {"mode": Mode.REACTIVE}
+        env.options = {"mode": ScalingMode.REACTIVE}
         await env.start()
         assert [16] == requests(env)
         answers = [await env.call("ADD", f"s{n}") for n in range(36)]
@@ -72,7 +74,7 @@ class TestOnANode:
 
     @in_node_env
     async def test_reactive_releases_a_batch_at_a_time(self, env: NodeEnv) -> None:
-        env.options = {"mode": Mode.REACTIVE}
+        env.options = {"mode": ScalingMode.REACTIVE}
         await env.start()
         for n in range(30):
             await env.call("ADD", f"s{n}")
@@ -87,7 +89,7 @@ class TestOnANode:
     @in_node_env
     async def test_reactive_moves_by_single_addresses_while_exhausted(self, env: NodeEnv) -> None:
         """The ClusterSubnetState has exhaustion where there is no ClusterSubnet."""
-        env.options = {"mode": Mode.REACTIVE}
+        env.options = {"mode": ScalingMode.REACTIVE}
         await env.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         await env.publish_exhausted(exhausted=False)
         await env.start()

@@ -77,4 +77,4 @@ def test_a_burst_gets_addresses_which_survive_a_restart_and_a_deferred_del_relea
         finally:
             await env.end()
 
-    asyncio.run(asyncio.wait_for(play(), 60))
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -88,7 +88,7 @@ class Agent:
         if self._disk_retry.error:
             return self._disk_retry.error
         if self._secondary and self._fence is self._state.node_fence:
-            return self._secondary.missing()
+            return self._secondary.not_ready_reason()
         return self._inputs.not_ready_reason()
 
     def metrics_snapshot(self) -> MetricsSnapshot:
@@ -111,15 +111,15 @@ class Agent:
             pending_release=len(pool.pending_release),
             unusable=len(pool.unusable),
             revoked=sum(each.revoked for each in pool.assigned.values()),
-            waiting_adds=len(self._ipam.queue) + (len(secondary.sliced.queue) if secondary else 0),
+            waiting_adds=len(self._ipam.queue) + (len(secondary.slice_ipam.queue) if secondary else 0),
             waiting_pods=self._condition.waiting,
             fence_age=self._fence.age(),
             fenced=self.fenced,
             journal_bytes=self._state.journal.size,
             journal_records=self._state.journal.appended,
-            watch_lag=self._informers.lag(secondary.heard() if secondary else {}),
+            watch_lag=self._informers.lag(secondary.last_contacts() if secondary else {}),
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
-            slices=secondary.pictures() if secondary else (),
+            slices=secondary.slice_metrics() if secondary else (),
         )
 
     async def handle(self, body: bytes) -> bytes:
@@ -198,7 +198,7 @@ class Agent:
         if self._underlay:
             self._underlay.on_change()
         if self._secondary:
-            self._secondary.changed()
+            self._secondary.on_change()
         self._monitor.on_change()
 
     def _on_nnc(self) -> None:
@@ -208,6 +208,6 @@ class Agent:
 
     def _on_node(self) -> None:
         if self._secondary:
-            self._secondary.node_changed(self._informers.node.object)
+            self._secondary.on_node(self._informers.node.object)
         self._confirmation.nudge()
         self._deps.changes.notify()

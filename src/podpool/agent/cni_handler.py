@@ -19,9 +19,8 @@ from podpool.agent.disk_retry import DiskRetry
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_inputs import InputCollector
-from podpool.agent.secondary.address_source import AddressRequest
 from podpool.agent.secondary.networks import SecondaryNetworks
-from podpool.agent.secondary.router import reject_ranges
+from podpool.agent.secondary.router import AddressRequest, reject_ranges
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import (
     Attachment,
@@ -126,16 +125,16 @@ class CNIHandler:
         attachment, wanted = _attachment(request), self._secondary_request(request)
         self.process_deferred_deletes()
         if wanted and self._secondary:
-            return _secondary_result(wanted, await self._secondary.router.give(wanted), config.cni_version)
+            return _secondary_result(wanted, await self._secondary.router.allocate(wanted), config.cni_version)
         add = AddRequest(attachment=attachment, pod=_pod(request), network=config.name)
-        return add_result(await self._ipam.add(add), config.cni_version)
+        return add_result(await self._ipam.allocate(add), config.cni_version)
 
     async def _delete(self, request: PluginRequest) -> PluginResponse:
         attachment = _attachment(request)
         wanted = self._release(attachment, request)
         self._deps.changes.notify()
         if self._secondary:
-            await self._secondary.router.give_back(attachment, wanted)
+            await self._secondary.router.release(attachment, wanted)
         return PluginResponse()
 
     async def _check(self, request: PluginRequest) -> PluginResponse:
@@ -159,16 +158,16 @@ class CNIHandler:
         if config.valid_attachments is None:
             raise CniError(ErrorCode.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would release everything")
         valid = frozenset(config.valid_attachments)
-        self._ipam.gc(config.name, valid)
+        self._ipam.collect_garbage(config.name, valid)
         self._deps.changes.notify()
         if self._secondary:
-            await self._secondary.router.collect(config.name, valid)
+            await self._secondary.router.collect_garbage(config.name, valid)
         return PluginResponse()
 
     async def _status(self, request: PluginRequest) -> PluginResponse:
         parse_config(request.stdin, command=request.command)
         secondary = self._secondary if self._secondary_request(request) else None
-        reason = secondary.missing() if secondary else self._inputs.not_ready_reason()
+        reason = secondary.not_ready_reason() if secondary else self._inputs.not_ready_reason()
         if reason:
             raise CniError(ErrorCode.UNAVAILABLE, reason)
         return PluginResponse()
@@ -176,16 +175,16 @@ class CNIHandler:
     def _secondary_request(self, request: PluginRequest) -> AddressRequest | None:
         """Return the ranges that a request is about; None when it is about the node's pool."""
         if self._secondary:
-            return self._secondary.router.want(request, _pod(request))
+            return self._secondary.router.parse(request, _pod(request))
         reject_ranges(request.stdin)
         return None
 
     def _release(self, attachment: Attachment, request: PluginRequest) -> AddressRequest | None:
         """Release what a sandbox has on this node, whatever its configuration; return the ranges of that."""
-        self._ipam.delete(attachment)
+        self._ipam.release(attachment)
         if self._secondary is None:
             return None
-        self._secondary.sliced.release(attachment)
+        self._secondary.slice_ipam.schedule_release(attachment)
         try:
             return self._secondary_request(request)
         except CniError as error:
@@ -202,7 +201,7 @@ class CNIHandler:
         else:
             wanted = self._release(attachment, request)
             if self._secondary:
-                self._secondary.router.release(attachment, wanted)
+                self._secondary.router.schedule_release(attachment, wanted)
         directory.remove(name)
 
     def _warn_once(self, event: str, error: OSError, *, file: str = "") -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from podpool.agent.journal import SEGMENT_BYTES
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.agent.underlay import Underlay
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
@@ -17,6 +17,8 @@ from podpool.runtime.logging import Logger, get_logger
 
 NAMESPACE = "kube-system"
 """The namespace of NNCs and subnet objects."""
+MIN_WAIT = 0.001
+"""Seconds to wait at least: two clocks may differ in the last digit, which would make a busy loop."""
 
 
 class ChangeSignal:
@@ -61,16 +63,12 @@ class AgentDeps:
         """The agent's logger; every line has the node."""
         return get_logger("podpool.agent").bind(node=self.node)
 
-    def tell(self, sentence: str) -> None:
-        """Log a warning."""
-        self.log.warning(sentence)
-
 
 @dataclass(frozen=True, kw_only=True)
 class AgentOptions:
     """What an operator chooses for an agent."""
 
-    mode: Mode = Mode.PODS
+    mode: ScalingMode = ScalingMode.PODS
     nodes: int = 100
     """About how many nodes share the subnet: they release one after the other."""
     taint: bool = False

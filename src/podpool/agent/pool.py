@@ -13,6 +13,7 @@ import msgspec
 
 from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
 from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
+from podpool.agent.pool_snapshot import restore_snapshot
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -59,9 +60,12 @@ class Pool:
         self.incomplete = False
         """The journal is damaged or too old, and which grants are lost is not known yet."""
         self.grants = GrantTable()
-        self._stopped = False
-        self._cooldown_forced_at: float | None = None
-        self._departed: dict[str, float] = {}  # last use of addresses that left the pool
+        self.stopped = False
+        """The last agent shut down cleanly."""
+        self.cooldown_forced_at: float | None = None
+        """When all addresses were last taken for used; grants listed later may have been used before it."""
+        self.departed: dict[str, float] = {}
+        """The last use of addresses that left the pool."""
 
     # Queries
 
@@ -148,7 +152,7 @@ class Pool:
         """Count the addresses used within the cooldown and not in use now, those that left since included."""
         listed = (*self.grants.used.values(), *self.grants.pending_release.values())
         here = [each.since for each in listed if each.used and not each.use_assumed]
-        return sum(since + cooldown > now for since in (*here, *self._departed.values()))
+        return sum(since + cooldown > now for since in (*here, *self.departed.values()))
 
     def pending_release_cooled(self, *, now: float) -> float | None:
         """Return the seconds since the last use of any grant pending release; None when none was used."""
@@ -190,7 +194,7 @@ class Pool:
 
     def apply(self, record: AnyRecord) -> None:
         """Apply a record; records of other parts change nothing."""
-        self._stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self._stopped)
+        self.stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self.stopped)
         match record:
             case Started():
                 self._start(record)
@@ -213,7 +217,8 @@ class Pool:
             case Assigned() | Unassigned() | ReleasePending():
                 self._apply_use(record)
             case Snapshot():
-                self._restore(record)
+                restore_snapshot(self, record)
+                self._update_nc_families()
 
     def _apply_use(self, record: Assigned | Unassigned | ReleasePending) -> None:
         match record:
@@ -227,11 +232,11 @@ class Pool:
 
     def _start(self, record: Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
-        self.boot_id, clean, self._stopped = record.boot_id, self._stopped, False
+        self.boot_id, clean, self.stopped = record.boot_id, self.stopped, False
         if rebooted:
-            self._cooldown_forced_at, self.lost, self.incomplete = None, set(), False
+            self.cooldown_forced_at, self.lost, self.incomplete = None, set(), False
             self.grants.restart_clock(at=record.boot)
-            self._departed = dict.fromkeys(self._departed, record.boot)
+            self.departed = dict.fromkeys(self.departed, record.boot)
         self.incomplete = self.incomplete or record.damaged
         if record.damaged or (rebooted and not clean and not first):
             self._force_cooldown(at=record.boot)  # the lost tail of the journal may have used any of them
@@ -239,7 +244,7 @@ class Pool:
             self._unassign(grant, at=record.boot)  # no sandbox survives a reboot
 
     def _force_cooldown(self, *, at: float) -> None:
-        self._cooldown_forced_at = at  # grants listed later may have been used before the journal was lost
+        self.cooldown_forced_at = at
         self.grants.assume_used(at=at)
 
     def _adopt(self, nc: str) -> None:
@@ -261,7 +266,7 @@ class Pool:
         else:
             self.additional_ncs[nc.id] = accepted
         if newer:
-            self._departed = {each: since for each, since in self._departed.items() if at - since < DEPARTED_RETENTION}
+            self.departed = {each: since for each, since in self.departed.items() if at - since < DEPARTED_RETENTION}
             listed = frozenset(each.name for each in nc.ip_assignments)
             self.lost -= {each.name for each in known.ip_assignments} - listed if known else set()
             self._remove_unlisted("" if own else nc.id, listed=listed)
@@ -300,7 +305,7 @@ class Pool:
         self._depart(self.grants.remove_unlisted(nc, listed=listed))
 
     def _depart(self, grants: Iterable[Grant]) -> None:
-        self._departed |= {grant.address: grant.since for grant in grants if grant.used}
+        self.departed |= {grant.address: grant.since for grant in grants if grant.used}
 
     def _add_listed(self, *, at: float) -> None:
         """Add the listed grants that are not in the pool yet."""
@@ -318,9 +323,9 @@ class Pool:
         self.grants.add(added)
 
     def _with_last_use(self, grant: Grant) -> Grant:
-        if grant.address in self._departed:
-            return msgspec.structs.replace(grant, since=self._departed.pop(grant.address), used=True)
-        return grant if self._cooldown_forced_at is None else grant.assume_used(at=self._cooldown_forced_at)
+        if grant.address in self.departed:
+            return msgspec.structs.replace(grant, since=self.departed.pop(grant.address), used=True)
+        return grant if self.cooldown_forced_at is None else grant.assume_used(at=self.cooldown_forced_at)
 
     def _listed(self, *, at: float) -> Iterator[Grant]:
         """Return the listed grants that can be used."""
@@ -328,36 +333,3 @@ class Pool:
             usable, unusable = parse_grants(nc, tag=self._tag(nc), at=at)
             self.unusable |= unusable
             yield from usable.values()
-
-    # Snapshot
-
-    def snapshot(self) -> Snapshot:
-        """Return everything as one record."""
-        return Snapshot(
-            boot_id=self.boot_id,
-            stopped=self._stopped,
-            incomplete=self.incomplete,
-            cooldown_forced_at=self._cooldown_forced_at,
-            adopted_nc=self.adopted_nc,
-            closed_ncs=tuple(sorted(self.closed_ncs)),
-            nc=self.nc,
-            additional_ncs=tuple(self.additional_ncs.values()),
-            unused=tuple(self.grants.unused.values()),
-            used=tuple(self.grants.used.values()),
-            assigned=tuple(self.assigned.values()),
-            pending_release=tuple(self.pending_release.values()),
-            departed=dict(self._departed),
-            unusable=dict(self.unusable),
-            lost=tuple(sorted(self.lost)),
-        )
-
-    def _restore(self, record: Snapshot) -> None:
-        self.boot_id, self.adopted_nc, self.closed_ncs = record.boot_id, record.adopted_nc, set(record.closed_ncs)
-        self.nc, self.additional_ncs = record.nc, {each.id: each for each in record.additional_ncs}
-        self._stopped, self.incomplete = record.stopped, record.incomplete
-        self._cooldown_forced_at = record.cooldown_forced_at
-        self.grants.restore(
-            unused=record.unused, used=record.used, assigned=record.assigned, pending_release=record.pending_release
-        )
-        self._departed, self.unusable, self.lost = dict(record.departed), dict(record.unusable), set(record.lost)
-        self._update_nc_families()

@@ -8,16 +8,13 @@ import asyncio
 
 from podpool.agent.add_queue import SandboxDeleted
 from podpool.agent.demand import AddRequest, Assignments, PodDemand
-from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions
 from podpool.agent.records import Assigned, Assignment, Unassigned
-from podpool.agent.scaling import Mode
+from podpool.agent.scaling import ScalingMode
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, IPConfig
 from podpool.core.addresses import parse_address
-
-MIN_WAIT = 0.001
-"""Seconds to wait at least: two clocks may differ in the last digit, which would make a busy loop."""
 
 
 class PoolIPAM:
@@ -32,7 +29,7 @@ class PoolIPAM:
         self._deps = deps
         self._log = deps.log
         self._mode = options.mode
-        self._timeout = 0.0 if options.mode is Mode.REACTIVE else deps.settings.add_timeout
+        self._timeout = 0.0 if options.mode is ScalingMode.REACTIVE else deps.settings.add_timeout
         self._state = state
         self._demand = demand
         self._inputs = inputs
@@ -56,14 +53,14 @@ class PoolIPAM:
             except TimeoutError:
                 self._deps.changes.notify()
 
-    async def add(self, request: AddRequest) -> tuple[IPConfig, ...]:
+    async def allocate(self, request: AddRequest) -> tuple[IPConfig, ...]:
         """Return the addresses of a sandbox: those it has, or new ones, now or within the ADD timeout."""
         if self._state.pool.lost:
             self.added.add(request.pod.key)
         assignments = self._state.pool.assignments_of(request.attachment) or self._assign_now(request)
         if not assignments:
             assignments = await self._wait(request)
-        elif self._mode is not Mode.PODS:
+        elif self._mode is not ScalingMode.PODS:
             self._deps.changes.notify()  # these modes count a Pod only now
         return tuple(map(_ip_config, assignments))
 
@@ -80,7 +77,7 @@ class PoolIPAM:
             raise CniError(ErrorCode.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
         return answer
 
-    def delete(self, attachment: Attachment) -> None:
+    def release(self, attachment: Attachment) -> None:
         """Unassign the addresses of a sandbox, and end its wait."""
         for assignment in self._state.pool.assignments_of(attachment):
             self._state.write(Unassigned(grant=assignment.grant.id, at=self._deps.clock.boot()))
@@ -92,12 +89,12 @@ class PoolIPAM:
         """Return the addresses of a sandbox."""
         return tuple(each.grant.address for each in self._state.pool.assignments_of(attachment))
 
-    def gc(self, network: str, valid: frozenset[Attachment]) -> None:
+    def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
         """Unassign the addresses of sandboxes of a CNI network that are not valid."""
         assigned = [each for each in self._state.pool.assigned.values() if each.network == network]
         for attachment in dict.fromkeys(each.attachment for each in assigned if each.attachment not in valid):
             self._log.info("runtime no longer lists sandbox", sandbox=attachment.container_id, network=network)
-            self.delete(attachment)
+            self.release(attachment)
 
     def _assign_now(self, request: AddRequest) -> Assignments:
         """Assign an available address, unless others wait already."""

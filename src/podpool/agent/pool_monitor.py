@@ -10,11 +10,10 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.deps import NAMESPACE, AgentDeps, AgentOptions
+from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, AgentOptions
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
-from podpool.agent.pool_ipam import MIN_WAIT
 from podpool.agent.records import ReleasePending
 from podpool.agent.scaling import Decision, NNCPatch, ScalingInputs, agent_report, decide
 from podpool.agent.scaling_inputs import InputCollector
@@ -48,7 +47,7 @@ class PoolMonitor:
         self._condition = condition
         self._confirmation = confirmation
         self._place = deps.rng.random()
-        self._pace = DebounceState()
+        self._debounce = DebounceState()
         self._changed = asyncio.Event()
         self._failures = 0
         self._exhausted: bool | None = None
@@ -63,9 +62,9 @@ class PoolMonitor:
         """Decide and patch until cancelled."""
         while True:
             self._changed.clear()
-            again_at = await self._reconcile()
+            next_at = await self._reconcile()
             try:
-                async with asyncio.timeout_at(again_at):
+                async with asyncio.timeout_at(next_at):
                     await self._changed.wait()
             except TimeoutError:
                 continue
@@ -79,12 +78,12 @@ class PoolMonitor:
         self._publish(inputs)
         now = asyncio.get_running_loop().time()
         exhausted, settings = inputs.parameters.exhausted, self._deps.settings
-        rhythm = settings.debounce_timing(exhausted=exhausted, nodes=self._nodes, position=self._place)
-        decision = decide(inputs, self._pace, now=now, rhythm=rhythm)
+        timing = settings.debounce_timing(exhausted=exhausted, nodes=self._nodes, position=self._place)
+        decision = decide(inputs, self._debounce, now=now, timing=timing)
         if decision.patch is None:
-            self._pace = decision.pace
+            self._debounce = decision.state
             return self._earliest(decision, now=now, cooldown=settings.cooldown_in_force(exhausted=exhausted))
-        return await self._try(self._send(inputs, decision.patch, pace=decision.pace, version=version))
+        return await self._try(self._send(inputs, decision.patch, debounce=decision.state, version=version))
 
     def _publish(self, inputs: ScalingInputs) -> None:
         self._condition.update(inputs.waiting)
@@ -99,7 +98,7 @@ class PoolMonitor:
         boot = self._deps.clock.boot()
         cooled = self._state.pool.next_cooled_down(now=boot, cooldown=cooldown)
         times = (
-            decision.again_at,
+            decision.next_at,
             self._nnc.answer_due(),
             None if cooled is None else now + max(cooled - boot, MIN_WAIT),
         )
@@ -117,7 +116,7 @@ class PoolMonitor:
             self._failures = 0
         return asyncio.get_running_loop().time()
 
-    async def _send(self, inputs: ScalingInputs, patch: NNCPatch, *, pace: DebounceState, version: str) -> None:
+    async def _send(self, inputs: ScalingInputs, patch: NNCPatch, *, debounce: DebounceState, version: str) -> None:
         pool = self._state.pool
         if patch.release:
             self._state.write(ReleasePending(grants=patch.release, version=pool.version, boot_id=pool.boot_id))
@@ -133,7 +132,7 @@ class PoolMonitor:
         if patch.request != inputs.spec.requested:
             self._nnc.request_written()
             self._log.info("addresses requested", count=patch.request, before=inputs.spec.requested)
-        self._pace = pace
+        self._debounce = debounce
         self._confirmation.nudge()
         self._deps.changes.notify()
 

@@ -170,13 +170,13 @@ class LostGrantsCleared(Record, frozen=True, kw_only=True, tag="lost-grants-clea
 class SliceHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The user of an address of a slice."""
 
-    owner: Attachment
+    attachment: Attachment
     podref: str = ""
     """Namespace/name of the Pod, as in an IPPool."""
     network: str = ""
     """The CNI network name; a GC of this network may remove it."""
-    found: bool = False
-    """A third-party plugin wrote it into the IPPool."""
+    inferred: bool = False
+    """Known from the IPPool or the Pod's status only: this agent has no record of an ADD."""
 
 
 class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -187,7 +187,7 @@ class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SliceAcquired(Record, frozen=True, kw_only=True, tag="slice-acquired"):
-    """A slice is this node's according to its Lease; entries of its IPPool are in use."""
+    """This node holds a slice according to its Lease; entries of its IPPool are in use."""
 
     lease: str
     name: str
@@ -196,34 +196,34 @@ class SliceAcquired(Record, frozen=True, kw_only=True, tag="slice-acquired"):
     range: str
     slice: str
     at: float
-    found: dict[str, SliceHolder] = {}
-    """By address."""
+    holders: dict[str, SliceHolder] = {}
+    """Entries of the IPPool, by address."""
     closed: bool = False
-    """No address of it is assigned: it is to be returned, and another node has it."""
-    doubted: bool = False
+    """No address of it is assigned: it is to be returned, and another slice has its addresses."""
+    force_cooldown: bool = False
     """It was this node's before without a record in the journal: every address cools down once."""
-    unsure: bool = False
+    recovering: bool = False
     """As before, in the same boot: sandboxes may use any address, so none is assigned before `SliceRecovered`."""
 
 
 class SliceAssigned(Record, frozen=True, kw_only=True, tag="slice-assigned"):
     """A sandbox got addresses of slices, or was found to use them."""
 
-    tenant: SliceHolder
-    slots: tuple[SliceAddress, ...]
+    holder: SliceHolder
+    addresses: tuple[SliceAddress, ...]
 
 
 class SliceUnassigned(Record, frozen=True, kw_only=True, tag="slice-unassigned"):
     """A sandbox was deleted: its addresses cool down."""
 
-    slots: tuple[SliceAddress, ...]
+    addresses: tuple[SliceAddress, ...]
     at: float
 
 
 class SliceCooledDown(Record, frozen=True, kw_only=True, tag="slice-cooled-down"):
     """Addresses have cooled down and the IPPool has no entry for them: they count as never used."""
 
-    slots: tuple[SliceAddress, ...]
+    addresses: tuple[SliceAddress, ...]
 
 
 class SliceClosed(Record, frozen=True, kw_only=True, tag="slice-closed"):
@@ -239,13 +239,13 @@ class SliceRemoved(Record, frozen=True, kw_only=True, tag="slice-removed"):
 
 
 class SliceRecovered(Record, frozen=True, kw_only=True, tag="slice-recovered"):
-    """All users of an unsure slice are known: its other addresses cool down from now on."""
+    """All users of a recovering slice are known: its other addresses cool down from now on."""
 
     lease: str
     at: float
 
 
-class SliceLeaseSigned(Record, frozen=True, kw_only=True, tag="slice-lease-signed"):
+class SliceAcknowledged(Record, frozen=True, kw_only=True, tag="slice-acknowledged"):
     """The Lease of a slice names this boot."""
 
     lease: str
@@ -266,7 +266,7 @@ SliceRecord: TypeAlias = (
     | SliceClosed
     | SliceRemoved
     | SliceRecovered
-    | SliceLeaseSigned
+    | SliceAcknowledged
     | SliceRangeChanged
 )
 
@@ -274,7 +274,7 @@ SliceRecord: TypeAlias = (
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     """The last use of an address that is no longer assigned."""
 
-    tenant: SliceHolder
+    holder: SliceHolder
     since: float
 
 
@@ -287,10 +287,10 @@ class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     range: str
     slice: str
     closed: bool = False
-    signed: bool = True
-    unsure: bool = False
-    doubted_at: float | None = None
-    held: dict[str, SliceHolder] = {}
+    acknowledged: bool = True
+    recovering: bool = False
+    cooldown_forced_at: float | None = None
+    assigned: dict[str, SliceHolder] = {}
     used: dict[str, PastUse] = {}
 
 

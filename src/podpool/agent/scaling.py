@@ -26,7 +26,7 @@ from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, surplus, target
 
 
-class Mode(enum.Enum):
+class ScalingMode(enum.Enum):
     """How the request is computed."""
 
     REACTIVE = "reactive"
@@ -62,7 +62,7 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     unserved: int
     """Pods without an address."""
     addresses_per_pod: int = 1
-    mode: Mode = Mode.PODS
+    mode: ScalingMode = ScalingMode.PODS
     recently_used: int
     """Addresses used within the longest cooldown, those that left the node included."""
     answered_short: bool | None
@@ -78,7 +78,7 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def expected(self) -> int:
         """Demand of Pods that have no address yet; the older modes do not count it."""
-        return self.unserved * self.addresses_per_pod if self.mode is Mode.PODS else 0
+        return self.unserved * self.addresses_per_pod if self.mode is ScalingMode.PODS else 0
 
     @property
     def demand(self) -> int:
@@ -125,22 +125,28 @@ class NNCPatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """The patch to send, if any; the pace to keep once it is sent; when to decide again."""
+    """The patch to send, if any; the debounce state once it is sent; when to decide again."""
 
-    pace: DebounceState
+    state: DebounceState
     patch: NNCPatch | None = None
-    again_at: float | None = None
+    next_at: float | None = None
 
 
 def target_count(
-    mode: Mode, parameters: ScalingParameters, holding: NodeHoldings, *, demand: int, primaries: int, releasable: int
+    mode: ScalingMode,
+    parameters: ScalingParameters,
+    holding: NodeHoldings,
+    *,
+    demand: int,
+    primaries: int,
+    releasable: int,
 ) -> int:
     """Return the number of addresses that a node should have."""
     scaler, maximum = parameters.scaler, parameters.maximum
-    if mode is Mode.PODS:
+    if mode is ScalingMode.PODS:
         return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
     scaler = Scaler(scaler.batch, max(scaler.buffer, -(-100 // scaler.batch)))
-    if mode is Mode.IDEMPOTENT:
+    if mode is ScalingMode.IDEMPOTENT:
         return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
     return reactive_step(
         holding,
@@ -152,19 +158,19 @@ def target_count(
     ).request
 
 
-def decide(inputs: ScalingInputs, pace: DebounceState, *, now: float, rhythm: DebounceTiming) -> Decision:
+def decide(inputs: ScalingInputs, state: DebounceState, *, now: float, timing: DebounceTiming) -> Decision:
     """Return the patch that the NNC needs now, if any."""
     wanted = inputs.target
-    verdict = debounce(pace, now=now, wanted=wanted, requested=inputs.spec.requested, timing=rhythm)
-    growing = verdict.request is None and verdict.state.above_since is not None
+    result = debounce(state, now=now, wanted=wanted, requested=inputs.spec.requested, timing=timing)
+    growing = result.request is None and result.state.above_since is not None
     if growing:
-        return Decision(pace=verdict.state, again_at=verdict.next_at)
-    request = inputs.spec.requested if verdict.request is None else verdict.request
+        return Decision(state=result.state, next_at=result.next_at)
+    request = inputs.spec.requested if result.request is None else result.request
     release = inputs.releasable[: surplus(inputs.holding, wanted=max(request, wanted))]
     if request == inputs.spec.requested and not _differs(inputs, release):
-        return Decision(pace=verdict.state, again_at=verdict.next_at)
+        return Decision(state=result.state, next_at=result.next_at)
     patch = NNCPatch(request=request, release=release, waiting=inputs.waiting)
-    return Decision(pace=verdict.state, patch=patch, again_at=verdict.next_at)
+    return Decision(state=result.state, patch=patch, next_at=result.next_at)
 
 
 def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:

@@ -5,6 +5,7 @@ import msgspec
 from podpool.agent.fence import Fence
 from podpool.agent.journal import SEGMENT_BYTES, Journal, JournalContents, JournalFormat, read_journal
 from podpool.agent.pool import Pool
+from podpool.agent.pool_snapshot import take_snapshot
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
 from podpool.agent.underlay import Programming
@@ -74,7 +75,7 @@ class AgentState:
     def snapshot(self) -> Snapshot:
         """Return the whole state as one record."""
         return msgspec.structs.replace(
-            self.pool.snapshot(),
+            take_snapshot(self.pool),
             confirmed=self.fence.confirmed,
             node_confirmed=self.node_fence.confirmed,
             slices=self.slices.snapshot(),

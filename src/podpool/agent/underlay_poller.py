@@ -42,7 +42,9 @@ class UnderlayPoller:
                 self._deps.changes.notify()
             else:
                 attempts += 1
-                await asyncio.sleep(backoff_delay(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL))
+                await asyncio.sleep(
+                    backoff_delay(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL)
+                )
 
     async def _poll(self, pending: set[str], *, first: bool) -> dict[str, int]:
         """Poll once; return the versions that were not known before."""
