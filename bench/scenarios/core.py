@@ -60,9 +60,8 @@ def allocate(size: int) -> Loop:
         bitmap.discard(number)
 
     def mark_lowest(_: None) -> None:
-        number = bitmap.first_absent()
-        assert number is not None
-        bitmap.add(number)
+        if (number := bitmap.first_absent()) is not None:
+            bitmap.add(number)
 
     return spotted(mark_lowest, before=free_one)
 

@@ -18,7 +18,7 @@ def test_it_becomes_exhausted_above_the_upper_threshold() -> None:
     assert [901, 1000] == [reserved for reserved, exhausted in decide.items() if exhausted]
 
 
-def test_it_is_all_clear_below_the_lower_threshold() -> None:
+def test_it_clears_below_the_lower_threshold() -> None:
     decide = {
         reserved: is_exhausted(before=True, reserved=reserved, projected=0, capacity=1000, upper=90, lower=80)
         for reserved in (0, 799, 800, 801, 900, 1000)
@@ -26,7 +26,7 @@ def test_it_is_all_clear_below_the_lower_threshold() -> None:
     assert [0, 799] == [reserved for reserved, exhausted in decide.items() if not exhausted]
 
 
-def test_the_all_clear_waits_until_the_projection_fits() -> None:
+def test_it_clears_only_when_the_projection_fits() -> None:
     decide = {
         projected: is_exhausted(before=True, reserved=10, projected=projected, capacity=1000, upper=90, lower=80)
         for projected in (0, 900, 901)
@@ -40,7 +40,7 @@ def test_the_all_clear_waits_until_the_projection_fits() -> None:
     st.booleans(),
     st.lists(st.integers(0, 5), min_size=1, max_size=60),
 )
-def test_a_constant_demand_toggles_at_most_twice(
+def test_constant_demand_toggles_at_most_twice(
     clusters: list[list[int]],
     fullness: float,
     exhausted: bool,

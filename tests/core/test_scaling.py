@@ -43,12 +43,12 @@ def test_a_primary_counts_towards_the_batch() -> None:
 
 
 @pytest.mark.parametrize(("demand", "maximum", "wanted"), [(0, 100, 16), (500, 250, 250)])
-def test_the_node_maximum_clamps(demand: int, maximum: int, wanted: int) -> None:
+def test_the_node_maximum_limits_the_target(demand: int, maximum: int, wanted: int) -> None:
     assert wanted == target(demand=demand, scaler=Scaler(16, 50), primaries=0, maximum=maximum)
 
 
 @given(demands, batches, st.integers(4, 400), st.just(1))
-def test_the_plain_formula_wherever_the_buffer_is_large_enough(
+def test_the_plain_formula_applies_where_the_buffer_is_large_enough(
     demand: int, batch: int, buffer: int, primaries: int
 ) -> None:
     """B * ceil(mf + U/B) - P, wherever the buffer holds the primary and one free address."""
@@ -65,7 +65,7 @@ def test_free_addresses_lie_within_one_batch_above_the_buffer(demand: int, scale
 
 
 @given(st.lists(demands, min_size=1), scalers)
-def test_what_a_cluster_wastes_is_bounded(demand_of: list[int], scaler: Scaler) -> None:
+def test_the_free_addresses_of_a_cluster_are_bounded(demand_of: list[int], scaler: Scaler) -> None:
     """m*N <= wasted < M*N, with m = mf*B and M = (mf+1)*B."""
     wasted = sum(target(demand=each, scaler=scaler, primaries=0, maximum=NO_MAXIMUM) - each for each in demand_of)
     least = scaler.buffer * scaler.batch * len(demand_of)
@@ -80,13 +80,15 @@ def test_one_address_is_always_free(demand: int, batch: int, buffer: int, primar
 
 
 @given(demands, batches, primary_counts)
-def test_without_a_buffer_there_is_just_enough(demand: int, batch: int, primaries: int) -> None:
+def test_without_a_buffer_the_target_is_the_demand(demand: int, batch: int, primaries: int) -> None:
     wanted = target(demand=demand, scaler=Scaler(batch, 0), primaries=primaries, maximum=NO_MAXIMUM)
     assert 0 <= wanted - demand < batch
 
 
 @given(demands, scalers, primary_counts)
-def test_the_total_is_whole_batches_and_the_least_that_will_do(demand: int, scaler: Scaler, primaries: int) -> None:
+def test_the_total_is_the_smallest_sufficient_multiple_of_the_batch(
+    demand: int, scaler: Scaler, primaries: int
+) -> None:
     total = target(demand=demand, scaler=scaler, primaries=primaries, maximum=NO_MAXIMUM) + primaries
     least_free = 1 if scaler.buffer else 0
     needed = max(scaler.buffer * scaler.batch, 100 * (primaries + least_free)) + 100 * demand
@@ -95,7 +97,7 @@ def test_the_total_is_whole_batches_and_the_least_that_will_do(demand: int, scal
 
 
 @given(demands, scalers, primary_counts, st.integers(1, 300))
-def test_more_demand_never_asks_for_less(demand: int, scaler: Scaler, primaries: int, maximum: int) -> None:
+def test_the_target_is_monotonic_in_demand(demand: int, scaler: Scaler, primaries: int, maximum: int) -> None:
     less, more = (
         target(demand=each, scaler=scaler, primaries=primaries, maximum=maximum) for each in (demand, demand + 1)
     )
@@ -136,8 +138,8 @@ def test_an_empty_request_has_no_demand_behind_it() -> None:
     assert 0 == demand_bound(requested=0, scaler=Scaler(16, 50), primaries=1)
 
 
-def test_surplus_counts_what_is_there_not_what_was_asked_for() -> None:
-    """Azure's second monitor would name 16 of the 16 addresses in use here, because it asked for 32."""
+def test_surplus_counts_what_is_held_not_what_was_requested() -> None:
+    """Azure's second monitor would release 16 addresses in use here, because it requested 32."""
     on_its_way = NodeHoldings(requested=32, held=16, assigned=5)
     assert 0 == surplus(on_its_way, wanted=16)
     arrived_late = NodeHoldings(requested=16, held=32, assigned=5)
@@ -145,16 +147,16 @@ def test_surplus_counts_what_is_there_not_what_was_asked_for() -> None:
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
-def test_what_is_named_is_surplus_no_more(held: int, named: int, wanted: int) -> None:
-    extra = surplus(NodeHoldings(requested=wanted, held=held, pending_release=named), wanted=wanted)
-    assert 0 == surplus(NodeHoldings(requested=wanted, held=held, pending_release=named + extra), wanted=wanted)
+def test_pending_releases_are_not_surplus(held: int, pending: int, wanted: int) -> None:
+    extra = surplus(NodeHoldings(requested=wanted, held=held, pending_release=pending), wanted=wanted)
+    assert 0 == surplus(NodeHoldings(requested=wanted, held=held, pending_release=pending + extra), wanted=wanted)
 
 
 @given(st.integers(0, 300), st.integers(0, 300), st.integers(0, 300))
-def test_without_its_surplus_a_node_has_what_it_wants_or_less(held: int, named: int, wanted: int) -> None:
-    extra = surplus(NodeHoldings(requested=0, held=held, pending_release=named), wanted=wanted)
+def test_without_its_surplus_a_node_has_at_most_its_target(held: int, pending: int, wanted: int) -> None:
+    extra = surplus(NodeHoldings(requested=0, held=held, pending_release=pending), wanted=wanted)
     assert extra >= 0
-    assert held - named - extra <= max(wanted, held - named if not extra else wanted)
+    assert held - pending - extra <= max(wanted, held - pending if not extra else wanted)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Settings that somebody may change, and how people write them."""
+"""Settings: defaults, rules and parsing."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
-from podpool.core.settings import Settings, settings_from_strings, parse_settings
+from podpool.core.settings import Settings, parse_settings, settings_from_strings
 
 
 def test_the_defaults_are_valid_and_as_documented() -> None:
@@ -21,7 +21,7 @@ def test_the_defaults_are_valid_and_as_documented() -> None:
     assert settings == settings_from_strings({})
 
 
-def test_numbers_are_read_as_people_write_them() -> None:
+def test_settings_are_parsed_from_text() -> None:
     settings = settings_from_strings(
         {"batch": "8", "buffer": "0.25", "max_buffer": "1.5", "shrink_hold": "1m", "utilization_poll": "250ms"}
     )
@@ -34,7 +34,7 @@ def test_numbers_are_read_as_people_write_them() -> None:
     )
 
 
-def test_numbers_are_read_from_one_line() -> None:
+def test_settings_are_parsed_from_one_line() -> None:
     assert settings_from_strings({"batch": "8", "shrink_hold": "1m"}) == parse_settings("batch=8, shrink_hold=1m")
     assert Settings() == parse_settings("")
     with pytest.raises(
@@ -50,11 +50,11 @@ def test_numbers_are_read_from_one_line() -> None:
     [
         ({"buffer": -1}, "buffer '-0.01': must be from 0 to 4"),
         ({"add_timeout": -0.5}, "add_timeout '-500ms': must not be negative"),
-        ({"utilization_poll": float("nan")}, "poll nan: must be a length of time"),
-        ({"node_gc_delay": float("inf")}, "gone inf: must be a length of time"),
+        ({"utilization_poll": float("nan")}, "utilization_poll nan: must be a finite duration"),
+        ({"node_gc_delay": float("inf")}, "node_gc_delay inf: must be a finite duration"),
     ],
 )
-def test_what_cannot_be_written_is_refused_as_it_is(settings: dict[str, Any], message: str) -> None:
+def test_values_without_text_form_are_rejected(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         Settings(**settings)
     assert message == str(caught.value)
@@ -82,11 +82,11 @@ def test_what_cannot_be_written_is_refused_as_it_is(settings: dict[str, Any], me
         ({"confirmation_interval": "10m"}, "shorter than fence"),
         ({"confirmation_interval": "0"}, "longer than 0"),
         ({"node_gc_delay": "10m30s"}, "node_gc_delay '10m30s': must be longer than fence and clock_error together"),
-        ({"bach": "1"}, "'bach': there is none of this name; did you mean batch?"),
+        ({"bach": "1"}, "setting 'bach': unknown; did you mean batch?"),
         ({"zzz": "1"}, "use one of batch, buffer"),
     ],
 )
-def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str], message: str) -> None:
+def test_a_value_outside_its_rule_is_rejected_with_the_rule(words: dict[str, str], message: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         settings_from_strings(words)
     assert message in str(caught.value)
@@ -107,12 +107,12 @@ def test_a_value_outside_is_refused_with_its_rule(words: dict[str, str], message
         "plugin_timeout",
     ],
 )
-def test_nothing_is_negative(name: str) -> None:
+def test_negative_values_are_rejected(name: str) -> None:
     with pytest.raises(InvalidInput, match="must not be negative"):
         Settings(**{name: -1})
 
 
-def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() -> None:
+def test_exhausted_nodes_spread_releases_and_use_the_short_cooldown() -> None:
     settings = Settings()
     assert (30.0, 5.0) == (settings.cooldown_in_force(exhausted=False), settings.cooldown_in_force(exhausted=True))
     assert 30.0 == settings.debounce_timing(exhausted=False, nodes=100, position=0.5).hold
@@ -127,7 +127,7 @@ def test_while_exhausted_nodes_give_back_one_after_the_other_and_rest_shortly() 
     )
 
 
-def test_grading_follows_the_numbers() -> None:
+def test_batch_rules_follow_the_settings() -> None:
     rules = settings_from_strings(
         {"upper_threshold": "0.95", "step_up_margin": "0.1", "step_up_hold": "2m"}
     ).batch_rules
@@ -144,12 +144,12 @@ def test_a_count_has_nine_digits_at_most(text: str, refused: bool) -> None:
 
 
 @pytest.mark.parametrize(("hundredths", "text"), [(1000, "10"), (50, "0.5"), (0, "0"), (5, "0.05"), (400, "4")])
-def test_a_share_is_shown_in_short(hundredths: int, text: str) -> None:
+def test_a_share_is_formatted_without_trailing_zeros(hundredths: int, text: str) -> None:
     assert text == show_share(hundredths)
 
 
 @given(st.integers(0, 99_999_999))
-def test_a_share_reads_back_exactly(hundredths: int) -> None:
+def test_a_share_round_trips(hundredths: int) -> None:
     assert hundredths == parse_share(show_share(hundredths), what="share")
 
 
@@ -159,7 +159,7 @@ def test_a_share_is_never_a_float(text: str, hundredths: int) -> None:
 
 
 @given(st.integers(0, 10**9))
-def test_a_duration_reads_back(milliseconds: int) -> None:
+def test_a_duration_round_trips(milliseconds: int) -> None:
     assert milliseconds / 1000 == parse_duration(show_duration(milliseconds / 1000), what="hold")
 
 
@@ -167,17 +167,17 @@ def test_a_duration_reads_back(milliseconds: int) -> None:
     ("text", "seconds"),
     [("0", 0.0), ("50ms", 0.05), ("30s", 30.0), ("1m30s", 90.0), ("2h", 7200.0), ("1h2m3s4ms", 3723.004)],
 )
-def test_durations_as_people_write_them(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert seconds == parse_duration(text, what="hold")
 
 
 @pytest.mark.parametrize("text", ["", "1", "s", "-1s", "1.5s", "30 s", "1s1m", "1d", "٣s"])
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_an_invalid_duration_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="hold .* not a duration"):
         parse_duration(text, what="hold")
 
 
 @pytest.mark.parametrize("text", ["", ".5", "0.", "1e3", "-1", "0,5", "50%", "nan", "٣"])
-def test_what_is_no_share_is_refused(text: str) -> None:
+def test_an_invalid_share_is_rejected(text: str) -> None:
     with pytest.raises(InvalidInput, match="buffer .* two decimals"):
         parse_share(text, what="buffer")

@@ -1,17 +1,28 @@
-"""Garbage is what two observations found, at least an interval apart, and each time between."""
+"""Garbage collection by two observations."""
 
-from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
-
-
-def test_one_observation_is_not_enough() -> None:
-    gc: TwoObservations[str] = TwoObservations()
-    assert () == gc.observe(["a", "b"], now=0.0)
-    assert () == gc.observe(["a", "b"], now=OBSERVATION_INTERVAL - 1)
-    assert ("a", "b") == gc.observe(["a", "b"], now=OBSERVATION_INTERVAL)
+from podpool.core.two_observations import TwoObservations
 
 
-def test_an_interruption_starts_over() -> None:
-    gc: TwoObservations[str] = TwoObservations()
-    gc.observe(["a", "b"], now=0.0)
-    gc.observe(["b"], now=1.0)
-    assert ("b",) == gc.observe(["a", "b"], now=OBSERVATION_INTERVAL)
+class TestTwoObservations:
+    def test_a_candidate_is_returned_after_the_interval(self) -> None:
+        observations = TwoObservations[str](60.0)
+        assert () == observations.observe(["a"], now=0.0)
+        assert () == observations.observe(["a", "b"], now=59.0)
+        assert ("a",) == observations.observe(["a", "b"], now=60.0)
+
+    def test_a_candidate_that_was_absent_once_starts_again(self) -> None:
+        observations = TwoObservations[str](60.0)
+        observations.observe(["a"], now=0.0)
+        observations.observe([], now=30.0)
+        assert () == observations.observe(["a"], now=60.0)
+        assert ("a",) == observations.observe(["a"], now=120.0)
+
+    def test_forgotten_and_cleared_candidates_start_again(self) -> None:
+        observations = TwoObservations[str](60.0)
+        observations.observe(["a", "b", "c"], now=0.0)
+        observations.forget("a")
+        assert {"b", "c"} == set(observations)
+        assert ("b", "c") == observations.observe(["a", "b", "c"], now=60.0)
+        observations.clear()
+        assert 0 == len(observations)
+        assert () == observations.observe(["b"], now=120.0)

@@ -1,1 +1,1 @@
-"""Pure decisions: no I/O, no clock and no randomness of their own, nothing but the standard library and msgspec."""
+"""Pure decisions: addresses, ranges, scaling, batch policy, exhaustion, debounce, slice table, settings."""

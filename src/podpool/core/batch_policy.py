@@ -1,11 +1,11 @@
-"""The batch of a subnet, graded: it shrinks as the subnet fills, and grows again when there is room.
+"""Graded batch of a subnet: smaller as the subnet fills, larger when it has free addresses again.
 
-What must hold: the batch is decided from demand alone, from all containers on the subnet in whichever cluster, never
-from what earlier decisions caused. So it cannot chase itself, and a constant demand makes it settle.
+Invariant: the batch depends only on the demand of all network containers on the subnet, in all clusters, never on the
+result of earlier decisions. So it does not oscillate, and it settles while demand is constant.
 
-A rung is left downwards at once, upwards only when the higher one has fitted with a margin for a while. Below the last
-batch of 1 lies one more rung, without any buffer, for as long as a Pod waits: no idle address beside a waiting Pod.
-Rungs divide one another, or a smaller batch could hold more in total than a larger one.
+The batch steps down at once, and up only when the higher rung has fitted with a margin for the hold. Below batch 1 is a
+last rung without buffer, used while a Pod waits: no address is idle while a Pod waits. Each rung divides the one above;
+otherwise a smaller batch could reserve more in total than a larger one.
 """
 
 from collections.abc import Hashable, Sequence
@@ -17,22 +17,22 @@ from podpool.core.scaling import Scaler, target
 
 
 class Load(msgspec.Struct, frozen=True, gc=False):
-    """What one container asks of its subnet."""
+    """The demand of one network container (NC)."""
 
     demand: int
     primaries: int = 1
     maximum: int = 250
     pinned: Scaler | None = None
-    """The scaler that its cluster insists on, whatever the subnet decides."""
+    """The scaler that its cluster overrides the subnet's with."""
 
     def reservation(self, scaler: Scaler) -> int:
-        """Count the addresses that it will hold, primaries too."""
+        """Return the addresses that the NC will hold with a scaler, primaries included."""
         used = self.pinned or scaler
         return target(demand=self.demand, scaler=used, primaries=self.primaries, maximum=self.maximum) + self.primaries
 
 
 class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
-    """When a rung is left; shares in hundredths of the capacity."""
+    """When the rung changes; shares in hundredths of the capacity."""
 
     upper: int
     margin: int
@@ -40,16 +40,16 @@ class BatchRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BatchGrade(msgspec.Struct, frozen=True):
-    """Where on the ladder a subnet is, and since when a higher rung fits."""
+    """The rung of a subnet, and since when a higher rung fits."""
 
     rung: int = 0
     better_since: float | None = None
     better: int = 0
-    """The lowest of the rungs that fitted since then."""
+    """The lowest rung that has fitted since then."""
 
 
 def batch_ladder(scaler: Scaler) -> tuple[Scaler, ...]:
-    """List the rungs from the whole batch down, each the largest proper divisor of the one before; the last is bare."""
+    """Return the rungs, each the largest proper divisor of the one before; the last has no buffer."""
     batches = [scaler.batch]
     while batches[-1] > 1:
         batch = batches[-1]
@@ -58,24 +58,24 @@ def batch_ladder(scaler: Scaler) -> tuple[Scaler, ...]:
 
 
 class Projection:
-    """What all containers of a subnet will hold, on each rung: kept up to date by differences."""
+    """The total reservation of all NCs of a subnet on each rung, updated incrementally."""
 
     def __init__(self, rungs: Sequence[Scaler]) -> None:
         self.rungs = tuple(rungs)
         self.totals = [0] * len(self.rungs)
         self._loads: dict[Hashable, Load] = {}
 
-    def report(self, container: Hashable, load: Load) -> None:
-        """Take in what a container asks for now."""
-        before = self._loads.get(container)
-        self._loads[container] = load  # in place: taken out and put in again, a dict of a million stops to tidy up
+    def report(self, nc: Hashable, load: Load) -> None:
+        """Set the load of an NC."""
+        before = self._loads.get(nc)
+        self._loads[nc] = load  # in place: a pop and insert would make a large dict rehash now and then
         self._count(load, +1)
         if before is not None:
             self._count(before, -1)
 
-    def drop(self, container: Hashable) -> None:
-        """Leave a container out; one that is not known is left out already."""
-        before = self._loads.pop(container, None)
+    def drop(self, nc: Hashable) -> None:
+        """Remove an NC if it is known."""
+        before = self._loads.pop(nc, None)
         if before is not None:
             self._count(before, -1)
 
@@ -85,26 +85,26 @@ class Projection:
 
 
 class SubnetDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a subnet when its rung is decided."""
+    """The inputs of the decision about a subnet's rung."""
 
     totals: Sequence[int]
-    """What all containers would hold on each rung."""
+    """The total reservation of all NCs on each rung."""
     capacity: int
     waiting: bool = False
-    """A Pod somewhere on the subnet has been answered short."""
+    """A Pod on the subnet waits for an address that could not be granted."""
     settled: bool = True
-    """Every container's demand is known, or its request answers the scaler in force."""
+    """Every NC's demand is reported, or inferred from a request under the published scaler."""
 
 
 def grade_batch(before: BatchGrade, view: SubnetDemand, *, now: float, rules: BatchRules) -> BatchGrade:
-    """Decide the rung of a subnet."""
+    """Return the rung of a subnet."""
     totals, capacity = view.totals, view.capacity
-    bare = len(totals) - 1
+    last = len(totals) - 1
     if view.waiting:
-        return BatchGrade(bare)
-    if before.rung == bare:
-        room = 100 * totals[bare - 1] <= (100 - rules.margin) * capacity
-        better = bare - 1 if room else bare
+        return BatchGrade(last)
+    if before.rung == last:
+        fits = 100 * totals[last - 1] <= (100 - rules.margin) * capacity
+        better = last - 1 if fits else last
     else:
         fitting = _largest_fitting(totals, limit=rules.upper * capacity)
         if fitting > before.rung:
@@ -114,7 +114,7 @@ def grade_batch(before: BatchGrade, view: SubnetDemand, *, now: float, rules: Ba
 
 
 def _hold(before: BatchGrade, *, better: int, now: float, hold: float) -> BatchGrade:
-    """Go up when a better rung has lasted, to the lowest of those that did."""
+    """Step up when a better rung has fitted for the hold, to the lowest that did."""
     if better >= before.rung:
         return BatchGrade(before.rung)
     if before.better_since is None:
@@ -125,6 +125,6 @@ def _hold(before: BatchGrade, *, better: int, now: float, hold: float) -> BatchG
 
 
 def _largest_fitting(totals: Sequence[int], *, limit: int) -> int:
-    """Find the first rung whose total fits, of those with a buffer; the last of them when none does."""
+    """Return the first rung with a buffer whose total fits; the last of them if none does."""
     buffered = range(len(totals) - 1)
     return next((rung for rung in buffered if 100 * totals[rung] <= limit), buffered[-1])

@@ -1,11 +1,10 @@
-"""A set of numbers below a size, which finds its lowest gap at once, however large and however full it is.
+"""Sparse hierarchical bitmap: a set of integers below a size that finds its lowest absent member in O(log size).
 
-A tree of 256-bit words. A leaf's bit says that its number is in the set; a bit further up says that the whole child is
-full. What must hold: a full child is not stored (its bit above says it all), nor is an empty word. So a long run of
-either costs nothing: all of an IPv6 /64 but for three addresses is a few dozen words.
+A tree of 256-bit words. A bit of a leaf marks a member; a bit above marks a child that is full. Invariant: neither full
+children nor empty words are stored. So long runs cost nothing: an IPv6 /64 less three addresses is a few dozen words.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 _SHIFT = 8
 _WIDTH = 1 << _SHIFT
@@ -14,20 +13,18 @@ _FULL = (1 << _WIDTH) - 1
 
 
 class Bitmap:
-    """Settings from 0 up to, not including, `size`."""
+    """A set of integers from 0 to `size - 1`."""
 
     def __init__(self, size: int, *, full: Iterable[tuple[int, int]] = ()) -> None:
-        """Start with these runs in the set, first and last included."""
+        """Start with these runs as members, first and last included."""
         self.size = size
-        self.count = 0
         depth = max(1, -(-(size - 1).bit_length() // _SHIFT))
         self._levels: tuple[dict[int, int], ...] = tuple({} for _ in range(depth))  # leaves first
         for first, last in _joined(full):
-            self.count += last - first + 1
             self._fill(first, last)
 
     def __contains__(self, number: int) -> bool:
-        """Tell whether the leaf, or anything above it, says so."""
+        """Return whether the bit of the leaf, or of a full parent, is set."""
         for words in self._levels:
             if words.get(number >> _SHIFT, 0) >> (number & _MASK) & 1:
                 return True
@@ -35,8 +32,7 @@ class Bitmap:
         return False
 
     def add(self, number: int) -> None:
-        """Put a number in that is not in yet."""
-        self.count += 1
+        """Add a number that is not a member."""
         top = self._levels[-1]
         for words in self._levels:
             at = number >> _SHIFT
@@ -48,8 +44,7 @@ class Bitmap:
             number = at
 
     def discard(self, number: int) -> None:
-        """Take a number out that is in."""
-        self.count -= 1
+        """Remove a member."""
         for words in self._levels:
             at, bit = number >> _SHIFT, 1 << (number & _MASK)
             word = words.get(at, 0)
@@ -58,12 +53,12 @@ class Bitmap:
                 if word == bit:
                     del words[at]
                 return
-            # a bit further up stands for this word: write it down, full but for the way to the number
+            # a parent marks this word as full: store it, full except for the path to the number
             words[at] = _FULL ^ bit
             number = at
 
     def first_absent(self) -> int | None:
-        """Find the lowest number that is not in the set."""
+        """Return the lowest number that is not a member, or None."""
         number = 0
         for words in reversed(self._levels):
             word = words.get(number, 0)
@@ -71,17 +66,8 @@ class Bitmap:
             number = number << _SHIFT | gap
         return number if number < self.size else None
 
-    def runs(self) -> list[tuple[int, int]]:
-        """List the set as runs, first and last included, in order."""
-        return _joined(
-            (first << _SHIFT * level, ((last + 1) << _SHIFT * level) - 1)
-            for level, words in enumerate(self._levels)
-            for at, word in words.items()
-            for first, last in _runs(word, at << _SHIFT)
-        )
-
     def _fill(self, first: int, last: int) -> None:
-        """Set the ragged ends of a run here, and what lies between them as whole words one level further up."""
+        """Set the partial words at both ends of a run here, and the full words between them one level up."""
         top = self._levels[-1]
         for words in self._levels:
             if first & _MASK or words is top:
@@ -98,7 +84,7 @@ class Bitmap:
 
 
 def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Sort runs and join those that overlap or touch."""
+    """Return the runs sorted, overlapping and adjacent ones merged."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted(runs):
         if joined and first <= joined[-1][1] + 1:
@@ -111,14 +97,3 @@ def _joined(runs: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 def _set(words: dict[int, int], first: int, last: int) -> None:
     at = first >> _SHIFT
     words[at] = words.get(at, 0) | (2 << (last & _MASK)) - (1 << (first & _MASK))
-
-
-def _runs(word: int, base: int) -> Iterator[tuple[int, int]]:
-    """Cut a word into its runs of ones."""
-    while word:
-        first = (word & -word).bit_length() - 1
-        word >>= first
-        length = (~word & (word + 1)).bit_length() - 1
-        yield base + first, base + first + length - 1
-        word >>= length
-        base += first + length

@@ -1,10 +1,10 @@
-"""When a node may ask: more at once, less only when the wish for less has lasted.
+"""Debounce of a node's request: growth at once, shrinking only when the lower target has held.
 
-The target has no dead band: one Pod that comes and goes can move a whole batch each time. So growth waits only for a
-moment of quiet (many Pods bound, one request), and shrinking waits until every target of the hold was lower.
+The target has no dead band: one Pod that starts and stops can move a whole batch each time. So growth waits only for a
+short quiet period (many Pods bound, one request), and shrinking until every target during the hold was lower.
 
-What must hold: a demand that flaps causes no more than one request per hold, over any length of time, beside the two of
-a single flap. Each request costs a hold; growth may borrow it, shrinking must have paid.
+Invariant: flapping demand causes at most one request per hold over any period, besides the two of a single flap. Each
+request costs one hold of credit: growth may go into debt, shrinking waits until the debt is paid.
 """
 
 import math
@@ -13,7 +13,7 @@ import msgspec
 
 
 class DebounceTiming(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait, in seconds."""
+    """Delays in seconds."""
 
     quiet: float
     """Growth waits until the target has not changed for this long,"""
@@ -22,16 +22,16 @@ class DebounceTiming(msgspec.Struct, frozen=True, kw_only=True):
     hold: float
     """Shrinking waits for this long; 0 while the subnet is exhausted."""
     spread: float = 0.0
-    """While exhausted: this node's place in the queue, so that not all nodes give back at one moment."""
+    """While exhausted: this node's own delay, so that not all nodes release at once."""
 
 
 class DebounceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What must be remembered between two looks."""
+    """State between two calls of `debounce`."""
 
-    seen: int | None = None
-    """The target at the last look,"""
-    seen_since: float = -math.inf
-    """and since when it is that."""
+    target: int | None = None
+    """The last target,"""
+    target_since: float = -math.inf
+    """and since when it has not changed."""
     above_since: float | None = None
     """Since when the target has been above the request,"""
     below_since: float | None = None
@@ -42,7 +42,7 @@ class DebounceState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DebounceResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What to do now, and when to look again."""
+    """The request to send now, if any, and when to call again."""
 
     state: DebounceState
     request: int | None = None
@@ -52,9 +52,9 @@ class DebounceResult(msgspec.Struct, frozen=True, kw_only=True):
 def debounce(
     state: DebounceState, *, now: float, wanted: int, requested: int, timing: DebounceTiming
 ) -> DebounceResult:
-    """Decide whether the wanted number is asked for now."""
-    if wanted != state.seen:
-        state = msgspec.structs.replace(state, seen=wanted, seen_since=now)
+    """Decide whether the wanted count is requested now."""
+    if wanted != state.target:
+        state = msgspec.structs.replace(state, target=wanted, target_since=now)
     if wanted > requested:
         return _grow(state, now=now, wanted=wanted, timing=timing)
     if wanted < requested:
@@ -64,11 +64,11 @@ def debounce(
 
 def _grow(state: DebounceState, *, now: float, wanted: int, timing: DebounceTiming) -> DebounceResult:
     above_since = now if state.above_since is None else state.above_since
-    due = min(state.seen_since + timing.quiet, above_since + timing.max_delay)
+    due = min(state.target_since + timing.quiet, above_since + timing.max_delay)
     if now < due:
         waiting = msgspec.structs.replace(state, above_since=above_since, below_since=None)
         return DebounceResult(state=waiting, next_at=due)
-    return _ask(state, wanted, now=now, hold=timing.hold)
+    return _request(state, wanted, now=now, hold=timing.hold)
 
 
 def _shrink(state: DebounceState, *, now: float, wanted: int, timing: DebounceTiming) -> DebounceResult:
@@ -80,11 +80,11 @@ def _shrink(state: DebounceState, *, now: float, wanted: int, timing: DebounceTi
     if now < due:
         waiting = msgspec.structs.replace(state, above_since=None, below_since=below_since, peak=peak)
         return DebounceResult(state=waiting, next_at=due)
-    return _ask(state, peak, now=now, hold=timing.hold)
+    return _request(state, peak, now=now, hold=timing.hold)
 
 
-def _ask(state: DebounceState, request: int, *, now: float, hold: float) -> DebounceResult:
-    # two holds at most, or a node that grew in many steps would keep its peak for as many
+def _request(state: DebounceState, count: int, *, now: float, hold: float) -> DebounceResult:
+    # two holds of debt at most: a node that grew in many steps must not keep its peak for as many holds
     paid_until = min(max(state.paid_until, now) + hold, now + 2 * hold)
-    asked = msgspec.structs.replace(state, above_since=None, below_since=None, paid_until=paid_until)
-    return DebounceResult(state=asked, request=request)
+    sent = msgspec.structs.replace(state, above_since=None, below_since=None, paid_until=paid_until)
+    return DebounceResult(state=sent, request=count)

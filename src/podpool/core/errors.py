@@ -1,25 +1,25 @@
-"""What can go wrong in a decision, typed.
+"""Errors of pure decisions.
 
-An error carries the facts; its sentence is for the person who must act: what happened, to which object, what to do.
-Every parser in this room raises `InvalidInput` and nothing else, whatever it is fed.
+An error carries the facts; its text states what failed, on which object, why, and what to do. Every parser in `core`
+raises `InvalidInput` and nothing else, whatever its input.
 """
 
 
 def quoted(value: object) -> str:
-    """Quote an input in a sentence, long ones in short."""
+    """Return an input as it appears in an error, cut at 100 characters."""
     try:
-        quoted = repr(value)
-    except ValueError:  # an integer of thousands of digits, which Python refuses to write
-        return "a number that is too long to be shown"
-    return quoted if len(quoted) <= 100 else f"{quoted[:97]}..."
+        text = repr(value)
+    except ValueError:  # an integer of thousands of digits, which Python refuses to convert
+        return "(a number too long to print)"
+    return text if len(text) <= 100 else f"{text[:97]}..."
 
 
 class PodpoolError(Exception):
-    """Whatever podpool itself refuses or cannot do."""
+    """Base of all errors that podpool raises on purpose."""
 
 
 class InvalidInput(PodpoolError, ValueError):
-    """A value from outside that cannot be meant: names the field, the value and the reason."""
+    """A value from outside that is not allowed: names the field, the value and the reason."""
 
     def __init__(self, what: str, value: object, reason: str) -> None:
         super().__init__(what, value, reason)
@@ -29,22 +29,3 @@ class InvalidInput(PodpoolError, ValueError):
 
     def __str__(self) -> str:
         return f"{self.what} {quoted(self.value)}: {self.reason}"
-
-
-class PoolExhausted(PodpoolError):
-    """Nothing is free: some may be taken, some may still rest."""
-
-    def __init__(self, *, taken: int, resting: int) -> None:
-        super().__init__(f"no address is free: {taken} taken, {resting} resting")
-        self.taken = taken
-        self.resting = resting
-
-
-class WrongState(PodpoolError):
-    """An address is not in the state that the operation needs."""
-
-    def __init__(self, address: str, *, state: str, needed: str) -> None:
-        super().__init__(f"{address} is {state}, not {needed}")
-        self.address = address
-        self.state = state
-        self.needed = needed

@@ -1,9 +1,8 @@
-"""When a subnet counts as exhausted, and when it is all clear.
+"""Exhaustion of a subnet, with hysteresis.
 
-Two thresholds keep it from toggling: above the upper one it becomes exhausted, below the lower one it is all clear.
-That alone still oscillates when the nodes, told that all is clear, ask for more than the distance between the two.
-So the all-clear also waits until what all nodes would then hold, in every cluster on the subnet, stays below the upper
-one.
+A subnet becomes exhausted above the upper threshold and clears below the lower one. That alone oscillates if the nodes,
+once it clears, request more than the distance between the two. So it clears only when the projected reservation of all
+nodes, in every cluster on the subnet, fits below the upper threshold.
 """
 
 
@@ -16,7 +15,7 @@ def is_exhausted(
     upper: int,
     lower: int,
 ) -> bool:
-    """Decide from what is reserved and what would be after an all-clear; thresholds in hundredths of the capacity."""
+    """Decide from the reserved addresses and those projected after clearing; thresholds in hundredths of capacity."""
     if not before:
         return 100 * reserved > upper * capacity
     return not (100 * reserved < lower * capacity and 100 * projected <= upper * capacity)

@@ -1,8 +1,8 @@
-"""The demand behind a request, for agents that do not tell theirs.
+"""Demand inferred from a request, for third-party agents that do not report it.
 
-A request bounds the demand that led to it, if one knows which scaler it answers: read with a smaller batch it seems to
-want more, with a larger one less, and a batch that is decided from such readings chases itself for ever. So a request
-counts for the scaler that it was read with, until it changes, or until the agent has had time enough to change it.
+A request bounds the demand behind it only together with the scaler that produced it: interpreted with a smaller batch
+it implies more demand, with a larger one less, and a batch decided on that would oscillate. So a request is interpreted
+with the scaler under which it was first seen, until it changes or the agent has had time to change it.
 """
 
 import msgspec
@@ -11,20 +11,19 @@ from podpool.core.scaling import Scaler, demand_bound
 
 
 class InferredDemand(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, and the scaler that it is taken to answer."""
+    """A request, and the scaler with which it is interpreted."""
 
     requested: int
-    answers: Scaler
-    offered: Scaler
-    """The scaler that the agent is shown now,"""
-    offered_at: float
-    """and since when."""
+    interpreted_with: Scaler
+    published: Scaler
+    """The scaler that the agent sees now."""
+    published_at: float
     settled: bool = False
-    """The request answers the scaler that is offered; until then the subnet must not offer more."""
+    """The request belongs to the published scaler; until then the batch must not step up."""
 
     def demand(self, *, primaries: int) -> int:
-        """Bound the demand behind it."""
-        return demand_bound(requested=self.requested, scaler=self.answers, primaries=primaries)
+        """Return the highest demand that explains the request."""
+        return demand_bound(requested=self.requested, scaler=self.interpreted_with, primaries=primaries)
 
 
 def infer_demand(
@@ -32,14 +31,20 @@ def infer_demand(
     *,
     now: float,
     requested: int,
-    offered: Scaler,
-    patience: float,
+    published: Scaler,
+    settle_time: float,
 ) -> InferredDemand:
-    """Read a request anew; `patience` is the longest that an agent takes to answer a change."""
+    """Interpret the current request; `settle_time` is the longest that an agent takes to react to a new scaler."""
     if before is None:
-        return InferredDemand(requested=requested, answers=offered, offered=offered, offered_at=now)
-    changed = offered != before.offered
-    offered_at = now if changed else before.offered_at
-    settled = requested != before.requested or now - offered_at >= patience or (before.settled and not changed)
-    answers = offered if settled else before.answers
-    return InferredDemand(requested=requested, answers=answers, offered=offered, offered_at=offered_at, settled=settled)
+        return InferredDemand(requested=requested, interpreted_with=published, published=published, published_at=now)
+    changed = published != before.published
+    published_at = now if changed else before.published_at
+    settled = requested != before.requested or now - published_at >= settle_time or (before.settled and not changed)
+    interpreted_with = published if settled else before.interpreted_with
+    return InferredDemand(
+        requested=requested,
+        interpreted_with=interpreted_with,
+        published=published,
+        published_at=published_at,
+        settled=settled,
+    )

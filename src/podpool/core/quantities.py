@@ -1,7 +1,7 @@
-"""Counts, shares and durations as people write them.
+"""Parsing and formatting of counts, shares and durations.
 
-A share is kept in whole hundredths and read from decimal text, never from a float: 0.29 is 29, not 28.999999999999996.
-A duration is kept in seconds.
+A share is an integer in hundredths, parsed from decimal text, never from a float: 0.29 is 29, not 28.999999999999996.
+A duration is in seconds.
 """
 
 import math
@@ -15,14 +15,14 @@ _MILLISECONDS = (3_600_000, 60_000, 1_000, 1)
 
 
 def parse_count(text: str, *, what: str) -> int:
-    """Read a whole number."""
+    """Parse a whole number."""
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise InvalidInput(what, text, "not a whole number")
     return int(text)
 
 
 def parse_share(text: str, *, what: str) -> int:
-    """Read `0.5` as 50 hundredths."""
+    """Parse `0.5` as 50 hundredths."""
     found = _SHARE.fullmatch(text)
     if not found:
         raise InvalidInput(what, text, "not a number with at most two decimals: write it as 0.5")
@@ -31,14 +31,14 @@ def parse_share(text: str, *, what: str) -> int:
 
 
 def show_share(hundredths: int) -> str:
-    """Write a share as people read it."""
+    """Format a share: 50 as `0.5`."""
     if hundredths < 0:
         return f"-{show_share(-hundredths)}"
     return f"{hundredths // 100}.{hundredths % 100:02}".rstrip("0").rstrip(".")
 
 
 def parse_duration(text: str, *, what: str) -> float:
-    """Read `50ms`, `30s`, `1m30s` or `2h` as seconds; `0` needs no unit."""
+    """Parse `50ms`, `30s`, `1m30s` or `2h` as seconds; `0` needs no unit."""
     found = _DURATION.fullmatch(text)
     if text != "0" and (not found or not text):
         raise InvalidInput(what, text, "not a duration: write it as 50ms, 30s, 1m30s or 2h")
@@ -47,14 +47,14 @@ def parse_duration(text: str, *, what: str) -> float:
 
 
 def show_duration(seconds: float) -> str:
-    """Write a duration as people read it."""
+    """Format seconds: 90 as `1m30s`."""
     if not math.isfinite(seconds):
         return str(seconds)
     if seconds < 0:
         return f"-{show_duration(-seconds)}"
     left = round(seconds * 1_000)
-    words = ""
+    text = ""
     for unit, name in zip(_MILLISECONDS, ("h", "m", "s", "ms"), strict=True):
         number, left = divmod(left, unit)
-        words += f"{number}{name}" if number else ""
-    return words or "0"
+        text += f"{number}{name}" if number else ""
+    return text or "0"

@@ -1,8 +1,8 @@
-"""What a person wrote about a range, and the addresses that may be given from it.
+"""Configured range of a secondary network, and the addresses that may be assigned from it.
 
-The rules are those of existing secondary-network configurations, kept to the letter because running clusters depend on
-them: `a-b/nn` stands for a start and an end inside the network b/nn; a start or end outside the usable addresses, or an
-end before the start, is as if it had not been written; the network's own first and last address are never given.
+The rules are those of Whereabouts, because running clusters depend on them: `a-b/nn` is a start and an end inside the
+network b/nn; a start or end outside the usable addresses, or an end before the start, is ignored; the first and last
+address of the network are never assigned.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from podpool.core.ranges import Prefix, Range, RangeSet, parse_exclusion, parse_
 
 
 class RangeSpec(msgspec.Struct, frozen=True):
-    """A network, and which part of it may be given."""
+    """A network, and which part of it may be assigned."""
 
     prefix: Prefix
     start: Address | None = None
@@ -35,7 +35,7 @@ class RangeSpec(msgspec.Struct, frozen=True):
 
     @property
     def members(self) -> RangeSet:
-        """Every address that may be given."""
+        """Every address that may be assigned."""
         excluded = RangeSet.of(each for each in self.exclude if each.family is self.prefix.family)
         return RangeSet((self.bounds,)) - excluded
 
@@ -50,7 +50,7 @@ def parse_range_spec(
     end: str | None = None,
     exclude: Sequence[str] = (),
 ) -> RangeSpec:
-    """Read `192.168.2.0/24` or `192.168.2.10-192.168.2.99/24`, whose bounds count more than those given beside it."""
+    """Parse `192.168.2.0/24` or `192.168.2.10-192.168.2.99/24`; bounds in `text` override `start` and `end`."""
     excluded = tuple(parse_exclusion(each) for each in exclude)
     if "-" in text:
         prefix, first, last = _parse_bounded(text)
@@ -64,16 +64,16 @@ def parse_range_spec(
 
 
 def _parse_bounded(text: str) -> tuple[Prefix, Address, Address]:
-    first_text, _, rest = text.partition("-")
-    last_text = rest.partition("/")[0]
+    first_text, _, network_text = text.partition("-")
+    last_text = network_text.partition("/")[0]
     try:
         first = parse_address(first_text, leading_zeros=True)
     except InvalidInput as error:
         raise InvalidInput("range", text, f"the start {quoted(first_text)} is {error.reason}") from None
     try:
-        prefix = parse_prefix(rest, leading_zeros=True)
+        prefix = parse_prefix(network_text, leading_zeros=True)
     except InvalidInput as error:
-        raise InvalidInput("range", text, f"the end {quoted(rest)}: {error.reason}") from None
+        raise InvalidInput("range", text, f"the end {quoted(network_text)}: {error.reason}") from None
     if first.family is not prefix.family or first.value not in prefix.range:
         raise InvalidInput("range", text, f"the start {first} is not in {prefix}")
     return prefix, first, parse_address(last_text, leading_zeros=True)

@@ -1,7 +1,7 @@
-"""Ranges of addresses: prefixes, stretches, and sets of stretches that are never enumerated.
+"""Address ranges, prefixes (CIDRs) and sets of ranges.
 
-What must hold: a `RangeSet` is sorted, its ranges neither overlap nor touch, and all are of one family. Every operation
-costs time by the number of ranges, never by the number of addresses: `::/0` is as cheap as a /30.
+Invariant: a `RangeSet` is sorted, its ranges neither overlap nor touch, and all are of one family. The cost of every
+operation depends on the number of ranges, never on the number of addresses: `::/0` is as cheap as a /30.
 """
 
 from bisect import bisect_right
@@ -14,7 +14,7 @@ from podpool.core.errors import InvalidInput, quoted
 
 
 class Range(msgspec.Struct, frozen=True, order=True):
-    """A stretch of addresses, first and last included, never empty."""
+    """A contiguous range of addresses, first and last included, never empty."""
 
     family: Family
     first: int
@@ -22,14 +22,14 @@ class Range(msgspec.Struct, frozen=True, order=True):
 
     @property
     def size(self) -> int:
-        """How many addresses it has."""
+        """The number of addresses."""
         return self.last - self.first + 1
 
     def __contains__(self, value: int) -> bool:
         return self.first <= value <= self.last
 
     def overlaps(self, other: "Range") -> bool:
-        """Tell whether an address is in both."""
+        """Return whether the ranges share an address."""
         return self.family is other.family and self.first <= other.last and other.first <= self.last
 
     def __str__(self) -> str:
@@ -45,17 +45,17 @@ class Prefix(msgspec.Struct, frozen=True, order=True):
 
     @property
     def host_bits(self) -> int:
-        """How many bits tell its addresses apart."""
+        """The number of host bits."""
         return self.family.bits - self.length
 
     @property
     def range(self) -> Range:
-        """All its addresses."""
+        """All its addresses, as a range."""
         return Range(self.family, self.network, self.network + (1 << self.host_bits) - 1)
 
     @property
     def usable(self) -> Range:
-        """All but the first and the last address, in IPv6 too: how secondary networks have always counted."""
+        """All but the first and the last address, for IPv6 too, as Whereabouts counts."""
         if self.host_bits < 2:
             longest = self.family.bits - 2
             raise InvalidInput("range", str(self), f"has no usable address: use a prefix of /{longest} or shorter")
@@ -65,15 +65,15 @@ class Prefix(msgspec.Struct, frozen=True, order=True):
         return address.family is self.family and address.value in self.range
 
     def offset(self, address: Address) -> int:
-        """Count from the network address."""
+        """Return the distance of an address from the network address."""
         if address not in self:
             raise InvalidInput("address", str(address), f"is not in {self}")
         return address.value - self.network
 
     def at(self, offset: int) -> Address:
-        """Find the address that has this offset."""
+        """Return the address with this offset."""
         if not 0 <= offset < 1 << self.host_bits:
-            raise InvalidInput("offset", offset, f"leads out of {self}")
+            raise InvalidInput("offset", offset, f"is outside {self}")
         return Address(self.family, self.network + offset)
 
     def __str__(self) -> str:
@@ -81,17 +81,17 @@ class Prefix(msgspec.Struct, frozen=True, order=True):
 
 
 class RangeSet(msgspec.Struct, frozen=True):
-    """A set of addresses of one family, as sorted stretches with gaps between them."""
+    """A set of addresses of one family, as sorted ranges with gaps between them."""
 
     ranges: tuple[Range, ...] = ()
 
     @classmethod
     def of(cls, ranges: Iterable[Range]) -> "RangeSet":
-        """Join ranges that overlap or touch."""
+        """Return the union of ranges."""
         joined: list[Range] = []
         for each in sorted(ranges):
             if joined and each.family is not joined[-1].family:
-                raise InvalidInput("ranges", f"{joined[-1]}, {each}", "IPv4 and IPv6 cannot be in one set: make two")
+                raise InvalidInput("ranges", f"{joined[-1]}, {each}", "IPv4 and IPv6 cannot be in one set: use two")
             if joined and each.first <= joined[-1].last + 1:
                 joined[-1] = Range(each.family, joined[-1].first, max(each.last, joined[-1].last))
             else:
@@ -100,7 +100,7 @@ class RangeSet(msgspec.Struct, frozen=True):
 
     @property
     def size(self) -> int:
-        """How many addresses it has."""
+        """The number of addresses."""
         return sum(each.size for each in self.ranges)
 
     def __contains__(self, value: int) -> bool:
@@ -108,7 +108,7 @@ class RangeSet(msgspec.Struct, frozen=True):
         return at > 0 and value in self.ranges[at - 1]
 
     def __sub__(self, other: "RangeSet") -> "RangeSet":
-        """Leave out what is in the other; both are walked once."""
+        """Return the difference of two sets, in one pass."""
         left: list[Range] = []
         cuts = [cut for cut in other.ranges if self.ranges and cut.family is self.ranges[0].family]
         at = 0
@@ -127,7 +127,7 @@ class RangeSet(msgspec.Struct, frozen=True):
         return RangeSet(tuple(left))
 
     def within(self, bounds: Range) -> "RangeSet":
-        """Keep what lies inside the bounds."""
+        """Return the part inside the bounds."""
         kept = (
             Range(each.family, max(each.first, bounds.first), min(each.last, bounds.last))
             for each in self.ranges
@@ -137,7 +137,7 @@ class RangeSet(msgspec.Struct, frozen=True):
 
 
 def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False) -> Prefix:
-    """Read CIDR notation and drop host bits: `192.168.2.225/24` is `192.168.2.0/24`."""
+    """Parse CIDR notation and clear host bits: `192.168.2.225/24` is `192.168.2.0/24`."""
     address_text, slash, length_text = text.partition("/")
     if not slash:
         raise InvalidInput(what, text, "not in CIDR notation: write ADDRESS/LENGTH")
@@ -155,7 +155,7 @@ def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False)
 
 
 def prefix_of(address: Address, length: int, *, what: str = "range", text: str | None = None) -> Prefix:
-    """Find the network of this length around an address."""
+    """Return the network of this length that contains an address."""
     host_bits = address.family.bits - length
     if host_bits < 0:
         reason = f"prefix length {length} is longer than an IPv{address.family} address ({address.family.bits})"
@@ -164,7 +164,7 @@ def prefix_of(address: Address, length: int, *, what: str = "range", text: str |
 
 
 def parse_exclusion(text: str, *, what: str = "exclude") -> Range:
-    """Read what is not to be given: a single address, or CIDR notation."""
+    """Parse an excluded range: a single address, or CIDR notation."""
     if "/" in text:
         return parse_prefix(text, what=what).range
     address = parse_address(text, what=what)
@@ -172,7 +172,7 @@ def parse_exclusion(text: str, *, what: str = "exclude") -> Range:
 
 
 def parse_range(text: str, *, what: str = "range") -> Range:
-    """Read what `str(Range)` writes: `10.0.0.4-10.0.0.9`, or one address."""
+    """Parse the text of a `Range`: `10.0.0.4-10.0.0.9`, or one address."""
     first_text, dash, last_text = text.partition("-")
     try:
         first = parse_address(first_text, what=what)
@@ -180,7 +180,7 @@ def parse_range(text: str, *, what: str = "range") -> Range:
     except InvalidInput as error:
         raise InvalidInput(what, text, f"{quoted(error.value)} is {error.reason}") from None
     if first.family is not last.family or first.value > last.value:
-        raise InvalidInput(what, text, "must run upwards within one family")
+        raise InvalidInput(what, text, "the last address must follow the first, in the same family")
     return Range(first.family, first.value, last.value)
 
 

@@ -1,7 +1,7 @@
-"""Every number that somebody may want to change, with its default and its rule, in one position.
+"""Settings of the daemons, with defaults and rules.
 
-A `Settings` that exists is valid: making one outside the rules raises `InvalidInput` with the field, the value and the
-rule. `settings_from_strings` reads them from the words of a file, the environment or a command line.
+A `Settings` that exists is valid: a value outside its rule raises `InvalidInput` with field, value and rule. The
+docstrings are the descriptions in docs/settings.md.
 """
 
 import difflib
@@ -20,7 +20,7 @@ from podpool.core.scaling import Scaler
 
 
 class ValueFormat(msgspec.Struct, frozen=True):
-    """How a number is read and written."""
+    """How a value is parsed and shown."""
 
     parse: Callable[..., int | float]
     show: Callable[..., str]
@@ -32,85 +32,85 @@ Seconds = Annotated[float, ValueFormat(parse_duration, show_duration)]
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """Counts as they are, shares in hundredths, durations in seconds."""
+    """Counts, shares in hundredths, durations in seconds."""
 
     batch: Count = 16
-    """B: addresses move in multiples of it."""
+    """B: nodes request addresses in multiples of it."""
     buffer: Share = 50
-    """mf: the share of a batch that a node keeps free."""
+    """mf: minimum free addresses of a node, as a share of the batch."""
     max_buffer: Share | None = None
-    """Mf, reactive mode only: the share of a batch from which on one is given back; without it `buffer` + 1."""
+    """Mf, reactive mode only: free addresses, as a share of the batch, from which a node releases a batch."""
     node_maximum: Count = 250
-    """The most addresses of a node."""
+    """Maximum addresses of a node."""
     upper_threshold: Share = 90
-    """T: the share of a subnet above which it is exhausted."""
+    """T: reserved share of a subnet above which it becomes exhausted."""
     lower_threshold: Share = 80
-    """t: the share of a subnet below which it is all clear."""
+    """t: reserved share of a subnet below which exhaustion clears."""
     utilization_poll: Seconds = 15.0
-    """How often a subnet's utilisation is asked for by those who do not follow the ledger's stream."""
+    """Interval at which a controller polls a subnet's utilisation, besides the ledger's change stream."""
     growth_quiet: Seconds = 0.05
-    """A node asks for more when its target has not changed for this long."""
+    """A node requests more when its target has not changed for this long."""
     growth_max_delay: Seconds = 0.25
-    """It asks for more after this long at the latest, however its target changes."""
+    """Longest delay of a request for more, however its target changes."""
     shrink_hold: Seconds = 30.0
-    """A node asks for less when its target has been lower for this long; at once while the subnet is exhausted."""
+    """A node requests less when its target has been lower for this long; at once while the subnet is exhausted."""
     shrink_spread_per_node: Seconds = 0.01
-    """While exhausted, nodes give back one after the other: how long each."""
+    """While the subnet is exhausted, releases of its nodes are spread over this time per node."""
     shrink_spread_max: Seconds = 30.0
-    """How long that takes altogether at the most."""
+    """Longest time over which releases are spread."""
     step_up_margin: Share = 5
-    """The batch of a subnet goes up when the higher one leaves this share of the subnet free below `upper_threshold`."""
+    """The batch of a subnet steps up when the higher one leaves this share free below `upper_threshold`."""
     step_up_hold: Seconds = 60.0
-    """For how long it must do so."""
+    """Time for which the higher batch must fit before the step."""
     cooldown: Seconds = 30.0
-    """How long an address rests after a Pod used it."""
+    """Time after use in which an address is not assigned to another Pod."""
     cooldown_exhausted: Seconds = 5.0
-    """How long it rests while the subnet is exhausted."""
+    """Cooldown while the subnet is exhausted."""
     fence: Seconds = 600.0
-    """An agent that has not confirmed its Node for this long gives no new address."""
+    """An agent that has not confirmed its Node for this long assigns no new address."""
     confirmation_interval: Seconds = 180.0
-    """How often an agent confirms its Node."""
+    """Interval at which an agent confirms its Node."""
     node_gc_delay: Seconds = 660.0
-    """How long a Node must have been away before its addresses are given to others."""
+    """Time for which a Node must be gone before its addresses are released."""
     clock_error: Seconds = 30.0
-    """How far two machines' clocks may run apart within the gone time."""
+    """Largest difference between two machines' clocks within the node GC delay."""
     relist_interval: Seconds = 1800.0
-    """How long a cache of the API server is trusted before everything is listed again, however well its watch goes."""
+    """Interval at which informers list all objects again although no watch failed."""
     inventory_timeout: Seconds = 600.0
-    """How long a listing after a restore of the ledger waits for the agents' own words, before it believes the NNCs."""
+    """Time for which an inventory after a ledger restore waits for agents before it uses their NNCs as they are."""
     reserved_for_primaries: Count = 4
-    """Addresses of a subnet that only serve as primaries, so that a node can start when all others are taken."""
+    """Addresses of a subnet granted only as primaries, so that a node can start when all others are taken."""
     add_timeout: Seconds = 10.0
-    """How long an ADD waits for addresses on their way."""
+    """Time for which an ADD waits for requested addresses."""
     plugin_timeout: Seconds = 5.0
-    """How long the plugin waits for its agent."""
+    """Time for which the CNI plugin waits for its agent."""
 
     def __post_init__(self) -> None:
         for name in FORMATS:
             value = getattr(self, name)
             if isinstance(value, float) and not math.isfinite(value):
-                raise InvalidInput(name, value, "must be a length of time")
+                raise InvalidInput(name, value, "must be a finite duration")
         for name, holds, rule in RULES:
             if not holds(self):
                 raise InvalidInput(name, FORMATS[name].show(getattr(self, name)), rule)
 
     @property
     def scaler(self) -> Scaler:
-        """The scaler of a subnet that has room."""
+        """The scaler of a subnet that is not short of addresses."""
         return Scaler(self.batch, self.buffer)
 
     @property
     def shrink_buffer(self) -> int:
-        """The reactive monitor's upper share of a batch."""
+        """`max_buffer`, or its default `buffer` + 1."""
         return self.buffer + 100 if self.max_buffer is None else self.max_buffer
 
     @property
     def batch_rules(self) -> BatchRules:
-        """When the batch of a subnet changes."""
+        """The rules of the graded batch."""
         return BatchRules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
 
     def debounce_timing(self, *, exhausted: bool, nodes: int, position: float) -> DebounceTiming:
-        """Tell when a node may ask; `position` is its random position in the queue, from 0 up to 1."""
+        """Return the delays of a node's requests; `position` is its random place in the spread, from 0 to 1."""
         return DebounceTiming(
             quiet=self.growth_quiet,
             max_delay=self.growth_max_delay,
@@ -119,48 +119,47 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def cooldown_in_force(self, *, exhausted: bool) -> float:
-        """Tell how long an address rests now."""
+        """Return the cooldown that applies now."""
         return self.cooldown_exhausted if exhausted else self.cooldown
 
 
-def settings_from_strings(words: Mapping[str, str]) -> Settings:
-    """Read settings as people write them: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
+def settings_from_strings(texts: Mapping[str, str]) -> Settings:
+    """Parse settings by name: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
     values: dict[str, int | float] = {}
-    for name, word in words.items():
+    for name, text in texts.items():
         if name not in FORMATS:
             near = difflib.get_close_matches(name, FORMATS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(FORMATS)}"
-            raise InvalidInput("number", name, f"there is none of this name; {hint}")
-        values[name] = FORMATS[name].parse(word, what=name)
-    return Settings(**values)  # type: ignore[arg-type]  # each kind parses to the type that it annotates
+            raise InvalidInput("setting", name, f"unknown; {hint}")
+        values[name] = FORMATS[name].parse(text, what=name)
+    return Settings(**values)  # type: ignore[arg-type]  # each format parses to the type that it annotates
 
 
 def parse_settings(text: str) -> Settings:
-    """Read them from one line: `batch=8,shrink_hold=1m`; an empty one is the defaults."""
-    words: dict[str, str] = {}
+    """Parse one line: `batch=8,shrink_hold=1m`; an empty one is the defaults."""
+    texts: dict[str, str] = {}
     for pair in filter(None, text.split(",")):
-        name, equals, word = (part.strip() for part in pair.partition("="))
+        name, equals, value = (part.strip() for part in pair.partition("="))
         if not equals:
             raise InvalidInput("settings", text, f"{quoted(pair)} has no value: write it as batch=8,shrink_hold=1m")
-        if name in words:
+        if name in texts:
             raise InvalidInput("settings", text, f"{quoted(name)} is given twice")
-        words[name] = word
-    return settings_from_strings(words)
+        texts[name] = value
+    return settings_from_strings(texts)
 
 
 def _not_negative(name: str) -> tuple[str, Callable[[Settings], bool], str]:
     return name, lambda settings: getattr(settings, name) >= 0, "must not be negative"
 
 
-def _kind(hint: object) -> ValueFormat:
-    """Find the kind in a type: `Share`, or `Share | None`."""
-    kinds: list[ValueFormat] = [
-        kind for part in (hint, *typing.get_args(hint)) for kind in getattr(part, "__metadata__", ())
-    ]
-    return kinds[0]
+def _format(hint: object) -> ValueFormat:
+    """Return the format in an annotation: `Share`, or `Share | None`."""
+    parts = (hint, *typing.get_args(hint))
+    formats: list[ValueFormat] = [each for part in parts for each in getattr(part, "__metadata__", ())]
+    return formats[0]
 
 
-FORMATS = {name: _kind(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
+FORMATS = {name: _format(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
 RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ("batch", lambda n: 1 <= n.batch <= 256, "must be from 1 to 256"),
     ("buffer", lambda n: 0 <= n.buffer <= 400, "must be from 0 to 4"),

@@ -1,11 +1,11 @@
-"""After a restore: the lists of the clusters, less the grants that were named, become the books.
+"""Recovery after a restore: the inventories of the clusters, less their released grants, become the database.
 
-What must hold: nothing is granted in a subnet before everybody who has something in it has listed. A list counts more
-than restored books; two lists that claim one address are an alarm that a person settles, and until then the subnet
-grants nothing and tells nothing of the two. A container's version becomes one above the highest of the books, the list
-and what its agent reports, so that whatever is told next is newer than anything that was ever told.
+Invariants: nothing is granted in a subnet before all its members have sent their inventory. An inventory overrides the
+restored database. Two inventories that claim one address are an ownership conflict, which an operator resolves; until
+then the subnet grants nothing and the state of both NCs is not returned. An NC's version becomes one above the highest
+of the database, the inventory and its agent's report, so that the next state is newer than any earlier one.
 
-A container that the books know and no list shows keeps what nobody lists: perhaps its NNC is being made anew just now.
+An NC that is in the database but in no inventory keeps what no inventory claims: its NNC may be about to be created.
 """
 
 from collections.abc import Iterable
@@ -14,84 +14,114 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from podpool.core.errors import InvalidInput
-from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, told
-from podpool.ledger.domain.scaling_policy import scaler_of
-from podpool.ledger.domain.settle import finish, tend, with_load
-from podpool.ledger.domain.validation import check, grant_bytes
-from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.messages import OwnershipConflict, PendingInventory, InventoryItem, Inventory, RecoveryStatus, ResolveConflictRequest, SubnetName
+from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
 from podpool.ledger.domain.block import PRIMARY
-from podpool.ledger.domain.rows import OwnershipConflictRow, ClusterRow, NetworkContainerRow, AllocationEvent, SubnetRow
+from podpool.ledger.domain.convert import nc_state
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow, OwnershipConflictRow, SubnetRow
+from podpool.ledger.domain.scaling_policy import scaler_of
+from podpool.ledger.domain.settle import settle, settle_due, with_load
+from podpool.ledger.domain.validation import check_item, parse_uuid
+from podpool.ledger.errors import Conflict, Invalid, NotFound, OwnershipDisputed
+from podpool.ledger.messages import (
+    Inventory,
+    InventoryItem,
+    InventoryResponse,
+    NetworkContainerResult,
+    OwnershipConflict,
+    PendingInventory,
+    RecoveryStatus,
+    ResolveConflictRequest,
+    SubnetName,
+)
 
 
-def take_listing(repo: Repository, listing: Inventory, cluster: ClusterRow, *, wall: float) -> None:
-    """Make the books from a cluster's list; all of it is checked before anything is done."""
-    rows = [_checked(repo, listed, cluster=cluster) for listed in listing.network_containers]
-    _refuse_twins(listing.network_containers)
+def apply_inventory(repo: Repository, inventory: Inventory, cluster: ClusterRow, *, wall: float) -> None:
+    """Make a cluster's inventory the state of the database; all of it is checked before anything is written."""
+    subnets = [_checked_subnet(repo, item, cluster=cluster) for item in inventory.network_containers]
+    _reject_duplicates(inventory.network_containers)
     repo.advance_revision()
-    _loosen(repo, listing.network_containers)
+    _detach_from_nodes(repo, inventory.network_containers)
     events: list[AllocationEvent] = []
-    order = sorted(zip(rows, listing.network_containers, strict=True), key=lambda pair: pair[0].number)
+    order = sorted(zip(subnets, inventory.network_containers, strict=True), key=lambda pair: pair[0].number)
     for subnet, pairs in groupby(order, key=lambda pair: pair[0]):
-        desk = _Desk(repo, subnet, cluster=cluster, wall=wall)
-        for _, listed in pairs:
-            desk.take_in(listed)
-        events += desk.events
-        finish(desk.allocations, before=subnet)
+        recovered = _SubnetRecovery(repo, subnet, cluster=cluster, wall=wall)
+        for _, item in pairs:
+            recovered.apply(item)
+        events += recovered.events
+        settle(recovered.allocations, before=subnet)
     repo.put_cluster(replace(cluster, epoch=repo.epoch))
-    thawing = [name for id_, *name in repo.pending_inventories() if id_ == cluster.id]
-    repo.clear_pending_inventories(cluster.id)
-    _tend_all(repo, thawing, wall=wall)
-    repo.log(at=wall, cluster=cluster.id, kind=f"listing {listing.term}", events=events)
+    clear_pending_inventories(repo, cluster.id, wall=wall)
+    repo.log(at=wall, cluster=cluster.id, kind=f"inventory {inventory.term}", events=events)
+
+
+def inventory_response(repo: Repository, inventory: Inventory, *, wall: float) -> InventoryResponse:
+    """Return the state of each NC of an inventory."""
+    disputed = {number for row in repo.conflicts() for number in (row.holder, row.claimant)}
+    found = [repo.nc(each.nc_id) for each in inventory.network_containers]
+    own = [nc if nc and nc.cluster == inventory.cluster else None for nc in found]
+    ids = {nc.id for nc in own if nc}
+    conflicts = tuple(each for each in ownership_conflicts(repo) if ids & {each.holder, each.claimant})
+    results = [_result(repo, nc, disputed, wall=wall) for nc in own]
+    return InventoryResponse(revision=repo.revision, results=tuple(results), conflicts=conflicts)
 
 
 def excuse(repo: Repository, cluster: str, *, wall: float) -> None:
-    """Wait for a cluster no longer. It lists all the same when it returns, and may then raise alarms."""
-    pending_inventories = [name for id_, *name in repo.pending_inventories() if id_ == cluster]
-    if not pending_inventories:
-        raise NotFound(f"cluster {cluster} is not waited for", field="cluster")
+    """Recover without a cluster's inventory. It sends one when it returns, which may then raise conflicts."""
+    if not any(id_ == cluster for id_, *_ in repo.pending_inventories()):
+        raise NotFound(f"no inventory of cluster {cluster} is pending", field="cluster")
     repo.advance_revision()
-    repo.clear_pending_inventories(cluster)
-    _tend_all(repo, pending_inventories, wall=wall)
+    clear_pending_inventories(repo, cluster, wall=wall)
     repo.log(at=wall, cluster=cluster, kind="excused", events=())
 
 
-def settle(repo: Repository, decision: ResolveConflictRequest, *, wall: float) -> None:
-    """Give an address that two lists claim to one of them; the other has it no more."""
-    subnet = repo.subnet(decision.subnet)
+def clear_pending_inventories(repo: Repository, cluster: str, *, wall: float) -> None:
+    """Require no inventory of a cluster, and settle the subnets that waited for it."""
+    names = [
+        SubnetName(network=network, name=name) for id_, network, name in repo.pending_inventories() if id_ == cluster
+    ]
+    repo.clear_pending_inventories(cluster)
+    for name in names:
+        subnet = repo.subnet(name)
+        if subnet is not None:
+            settle_due(repo, subnet.number, wall=wall, notify=True)
+
+
+def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, wall: float) -> None:
+    """Assign an address that two inventories claim to one NC; the other loses it."""
+    subnet = repo.subnet(request.subnet)
     if subnet is None:
-        raise NotFound(f"there is no subnet {decision.subnet}", field="subnet")
-    address = _member(subnet, decision.address, field="address")
+        raise NotFound(f"there is no subnet {request.subnet}", field="subnet")
+    address = _parse_address(subnet, request.address, field="address")
     claims = [each for each in repo.conflicts() if (each.subnet, each.address) == (subnet.number, address)]
-    winner = repo.nc(decision.nc_id)
+    winner = repo.nc(request.nc_id)
     if not claims:
-        raise NotFound(f"{decision.address} has no two owners", field="address")
+        raise NotFound(f"{request.address} has no ownership conflict", field="address")
     if winner is None or winner.number not in {each for claim in claims for each in (claim.holder, claim.claimant)}:
-        raise NotFound(f"container {decision.nc_id} does not claim {decision.address}", field="nc_id")
+        raise NotFound(f"network container {request.nc_id} does not claim {request.address}", field="nc_id")
     repo.advance_revision()
     allocations = Allocations(repo, subnet, wall=wall)
-    events = [_settle_claim(allocations, claim, winner=winner.number) for claim in claims]
-    dropped = repo.delete_conflicts(subnet=subnet.number, address=address)
-    allocations.subnet = replace(allocations.subnet, conflicts=allocations.subnet.conflicts - dropped)
-    finish(allocations, before=subnet)
-    repo.log(at=wall, cluster=winner.cluster, kind="settled", events=events)
+    events = [_resolve_claim(allocations, claim, winner=winner.number) for claim in claims]
+    resolved = repo.delete_conflicts(subnet=subnet.number, address=address)
+    allocations.subnet = replace(allocations.subnet, conflicts=allocations.subnet.conflicts - resolved)
+    settle(allocations, before=subnet)
+    repo.log(at=wall, cluster=winner.cluster, kind="conflict resolved", events=events)
 
 
-def recovery_state(repo: Repository) -> RecoveryStatus:
-    """Show whom the ledger waits for, and what must be settled."""
+def recovery_status(repo: Repository) -> RecoveryStatus:
+    """Return the inventories that are missing, and the ownership conflicts."""
     return RecoveryStatus(
         revision=repo.revision,
         pending_inventories=tuple(
             PendingInventory(subnet=SubnetName(network=network, name=name), cluster=cluster)
             for cluster, network, name in repo.pending_inventories()
         ),
-        conflicts=conflicts(repo),
+        conflicts=ownership_conflicts(repo),
     )
 
 
-def conflicts(repo: Repository) -> tuple[OwnershipConflict, ...]:
-    """Show the addresses with two owners."""
+def ownership_conflicts(repo: Repository) -> tuple[OwnershipConflict, ...]:
+    """Return the addresses with two owners."""
     return tuple(
         OwnershipConflict(
             subnet=subnet.name,
@@ -104,183 +134,185 @@ def conflicts(repo: Repository) -> tuple[OwnershipConflict, ...]:
     )
 
 
-class _Desk:
-    """One subnet's part of a list."""
+class _SubnetRecovery:
+    """The part of an inventory that concerns one subnet."""
 
     def __init__(self, repo: Repository, subnet: SubnetRow, *, cluster: ClusterRow, wall: float) -> None:
         self.allocations = Allocations(repo, subnet, wall=wall)
         self.events: list[AllocationEvent] = []
-        self._books = repo
+        self._repo = repo
         self._cluster = cluster
 
-    def take_in(self, listed: InventoryItem) -> None:
-        """Make a container what its list says."""
-        before = self._books.nc(listed.nc_id)
-        if before is not None and before.closed:  # it was given up before the copy was made: closed for good
-            self.events.append(AllocationEvent(nc_id=listed.nc_id, note="listed, but closed"))
+    def apply(self, item: InventoryItem) -> None:
+        """Make an NC what its inventory says."""
+        before = self._repo.nc(item.nc_id)
+        if before is not None and before.closed:  # it was closed before the copy was made: closed for good
+            self.events.append(AllocationEvent(nc_id=item.nc_id, note="listed, but closed"))
             return
-        self._close_forerunner(listed)
-        row = self._noted(before or self._added(listed), listed)
-        names = frozenset(listed.released)
-        claimed = {each.address: each for each in self._claims(listed)}
-        kept = {address: each for address, each in claimed.items() if each.primary or each.id not in names}
-        dropped = [each for each in self.allocations.held(row) if each.address not in kept]
+        self._close_predecessor(item)
+        nc = self._updated(before or self._added(item), item)
+        released = frozenset(item.released)
+        claimed = {each.address: each for each in self._claims(item)}
+        kept = {address: each for address, each in claimed.items() if each.primary or each.id not in released}
+        dropped = [each for each in self.allocations.held(nc) if each.address not in kept]
         for held in dropped:
-            seen = held.address in claimed or held.id in names
-            row = self.allocations.release(row, held, cooled_seconds=listed.cooled_seconds if seen else 0.0)
+            listed = held.address in claimed or held.id in released
+            nc = self.allocations.release(nc, held, cooled_seconds=item.cooled_seconds if listed else 0.0)
         for address, held in claimed.items():
             if address in kept:
-                row = self._claim(row, held)
+                nc = self._claim(nc, held)
             else:
-                self.allocations.rest(address, cooled_seconds=listed.cooled_seconds)
-        accepted = listed.report.version if listed.report else 0
-        row = replace(row, version=max(row.version, listed.version, accepted) + 1)
-        self.allocations.save(before, row)
-        self.events.append(self._event(row, dropped))
+                self.allocations.cool_down(address, cooled_seconds=item.cooled_seconds)
+        accepted = item.report.version if item.report else 0
+        nc = replace(nc, version=max(nc.version, item.version, accepted) + 1)
+        self.allocations.save(before, nc)
+        granted, released_entries = event_entries(self.allocations.held(nc)), event_entries(dropped)
+        self.events.append(AllocationEvent(nc_id=nc.id, granted=granted, released=released_entries, note="listed"))
 
-    def _close_forerunner(self, listed: InventoryItem) -> None:
-        """Close the container that the books have for the same node, if no list has it: it was followed by this one."""
-        row = self._books.nc_of_node(
+    def _close_predecessor(self, item: InventoryItem) -> None:
+        """Close the NC that the database has for the same node: it was followed by the listed one."""
+        nc = self._repo.nc_of_node(
             cluster=self._cluster.id,
-            node=listed.node,
-            node_uid=listed.node_uid,
+            node=item.node,
+            node_uid=item.node_uid,
             subnet=self.allocations.subnet.number,
         )
-        if row is None or row.id == listed.nc_id:
+        if nc is None or nc.id == item.nc_id:
             return
-        after = row
-        for held in self.allocations.held(row):
-            after = self.allocations.release(after, held, cooled_seconds=0.0)
-        self.allocations.save(row, replace(after.shut(), version=row.version + 1))
-        self.events.append(AllocationEvent(nc_id=row.id, closed=True, note=f"followed by {listed.nc_id}"))
+        self.allocations.close(nc)
+        self.events.append(AllocationEvent(nc_id=nc.id, closed=True, note=f"followed by {item.nc_id}"))
 
-    def _claims(self, listed: InventoryItem) -> list[AllocatedAddress]:
-        """Read what a list claims; the primary first."""
-        parse, hold = self.allocations.layout.parse, self.allocations.hold
-        claims = [hold(parse(listed.primary, what="primary"), PRIMARY)] if listed.primary else []
-        return claims + [hold(parse(grant.address, what="grants"), grant_bytes(grant.id)) for grant in listed.grants]
+    def _claims(self, item: InventoryItem) -> list[AllocatedAddress]:
+        """Return the addresses that an item claims, the primary first."""
+        parse, allocated = self.allocations.layout.parse, self.allocations.allocated
+        claims = [allocated(parse(item.primary, what="primary"), PRIMARY)] if item.primary else []
+        return claims + [allocated(parse(grant.address, what="grants"), parse_uuid(grant.id)) for grant in item.grants]
 
-    def _claim(self, row: NetworkContainerRow, held: AllocatedAddress) -> NetworkContainerRow:
-        """Give an address to its claimant, unless another list has claimed it."""
+    def _claim(self, nc: NetworkContainerRow, held: AllocatedAddress) -> NetworkContainerRow:
+        """Assign an address to its claimant, unless another inventory has claimed it."""
         holder = self.allocations.holder(held.address)
-        if holder is not None and holder != row.number:
-            other = self._books.nc_by_number(holder)
-            if other.epoch == self._books.epoch:
-                self._raise_alarm(row, held, holder=holder)
-                return row
+        if holder is not None and holder != nc.number:
+            other = self._repo.nc_by_number(holder)
+            if other.epoch == self._repo.epoch:
+                self._add_conflict(nc, held, holder=holder)
+                return nc
             _take_away(self.allocations, other, held.address)
-        return self.allocations.assign(row, held.address, held.grant)
+        return self.allocations.assign(nc, held.address, held.grant)
 
-    def _raise_alarm(self, row: NetworkContainerRow, held: AllocatedAddress, *, holder: int) -> None:
+    def _add_conflict(self, nc: NetworkContainerRow, held: AllocatedAddress, *, holder: int) -> None:
         subnet = self.allocations.subnet
-        self._books.add_conflict(
-            OwnershipConflictRow(subnet=subnet.number, address=held.address, holder=holder, claimant=row.number, grant=held.grant)
+        self._repo.add_conflict(
+            OwnershipConflictRow(
+                subnet=subnet.number, address=held.address, holder=holder, claimant=nc.number, grant=held.grant
+            )
         )
         self.allocations.subnet = replace(subnet, conflicts=subnet.conflicts + 1)
 
-    def _added(self, listed: InventoryItem) -> NetworkContainerRow:
-        name = listed.subnet
-        self._books.add_member((self._cluster.id, name.network, name.name))
-        return self._books.add_nc(
+    def _added(self, item: InventoryItem) -> NetworkContainerRow:
+        name = item.subnet
+        self._repo.add_member((self._cluster.id, name.network, name.name))
+        return self._repo.add_nc(
             NetworkContainerRow(
                 number=0,
-                id=listed.nc_id,
+                id=item.nc_id,
                 cluster=self._cluster.id,
                 subnet=self.allocations.subnet.number,
-                node=listed.node,
-                node_uid=listed.node_uid,
+                node=item.node,
+                node_uid=item.node_uid,
             )
         )
 
-    def _noted(self, row: NetworkContainerRow, listed: InventoryItem) -> NetworkContainerRow:
-        noted = replace(
-            row,
-            node_uid=listed.node_uid,
-            boot_id=listed.boot_id or row.boot_id,
-            epoch=self._books.epoch,
-            wanted=listed.wanted,
-            released=listed.released,
-            cooled_seconds=listed.cooled_seconds,
-            report=listed.report,
-            pinned=listed.pinned,
+    def _updated(self, nc: NetworkContainerRow, item: InventoryItem) -> NetworkContainerRow:
+        updated = replace(
+            nc,
+            node_uid=item.node_uid,
+            boot_id=item.boot_id or nc.boot_id,
+            epoch=self._repo.epoch,
+            wanted=item.wanted,
+            released=item.released,
+            cooled_seconds=item.cooled_seconds,
+            report=item.report,
+            pinned=item.pinned,
         )
-        offered = scaler_of(self.allocations.subnet)
-        return with_load(noted, offered=offered, maximum=listed.maximum, now=self.allocations.now)
-
-    def _event(self, row: NetworkContainerRow, dropped: Iterable[AllocatedAddress]) -> AllocationEvent:
-        return AllocationEvent(
-            nc_id=row.id,
-            granted=told(self.allocations.held(row)),
-            released=told(dropped),
-            note="listed",
-        )
+        published = scaler_of(self.allocations.subnet)
+        return with_load(updated, published=published, maximum=item.maximum, now=self.allocations.now)
 
 
-def _checked(repo: Repository, listed: InventoryItem, *, cluster: ClusterRow) -> SubnetRow:
-    """Check a listed container against the books; tell its subnet."""
-    check(listed)
-    subnet = repo.subnet(listed.subnet)
+def _result(
+    repo: Repository, nc: NetworkContainerRow | None, disputed: set[int], *, wall: float
+) -> NetworkContainerResult:
+    if nc is None:
+        error = NotFound("the ledger has no such network container", field="nc_id")
+        return NetworkContainerResult(error=error.response)
+    if nc.number in disputed:
+        disputed_error = OwnershipDisputed(f"network container {nc.id} has an ownership conflict", field="nc_id")
+        return NetworkContainerResult(error=disputed_error.response)
+    allocations = Allocations(repo, repo.subnet_by_number(nc.subnet), wall=wall)
+    return NetworkContainerResult(state=nc_state(allocations, nc))
+
+
+def _checked_subnet(repo: Repository, item: InventoryItem, *, cluster: ClusterRow) -> SubnetRow:
+    """Check an item against the database; returns its subnet."""
+    check_item(item)
+    subnet = repo.subnet(item.subnet)
     if subnet is None:
-        raise NotFound(f"there is no subnet {listed.subnet}: create it as it was, then list again", field="subnet")
-    grant_bytes(listed.nc_id, field="nc_id")
-    row = repo.nc(listed.nc_id)
-    if row is not None and (row.cluster, row.subnet, row.node) != (cluster.id, subnet.number, listed.node):
-        raise Conflict(f"container {listed.nc_id} is in the books as another's", field="nc_id")
-    for grant in listed.grants:
-        grant_bytes(grant.id)
-        _member(subnet, grant.address, field="grants")
-    if listed.primary:
-        _member(subnet, listed.primary, field="primary")
+        raise NotFound(
+            f"there is no subnet {item.subnet}: create it as it was, then send the inventory again", field="subnet"
+        )
+    parse_uuid(item.nc_id, field="nc_id")
+    nc = repo.nc(item.nc_id)
+    if nc is not None and (nc.cluster, nc.subnet, nc.node) != (cluster.id, subnet.number, item.node):
+        raise Conflict(f"network container {item.nc_id} belongs to another cluster, subnet or node", field="nc_id")
+    for grant in item.grants:
+        parse_uuid(grant.id)
+        _parse_address(subnet, grant.address, field="grants")
+    if item.primary:
+        _parse_address(subnet, item.primary, field="primary")
     return subnet
 
 
-def _member(subnet: SubnetRow, text: str, *, field: str) -> int:
+def _parse_address(subnet: SubnetRow, text: str, *, field: str) -> int:
     try:
         return subnet.layout.parse(text, what=field)
     except InvalidInput as error:
         raise Invalid(str(error), field=field) from None
 
 
-def _refuse_twins(containers: Iterable[InventoryItem]) -> None:
+def _reject_duplicates(items: Iterable[InventoryItem]) -> None:
     known: set[object] = set()
-    for listed in containers:
-        place = (listed.subnet, listed.node, listed.node_uid)
-        addresses = [listed.primary, *(grant.address for grant in listed.grants)]
-        if listed.nc_id in known or place in known or len(set(addresses)) < len(addresses):
+    for item in items:
+        place = (item.subnet, item.node, item.node_uid)
+        addresses = [item.primary, *(grant.address for grant in item.grants)]
+        if item.nc_id in known or place in known or len(set(addresses)) < len(addresses):
             raise Invalid(
-                f"container {listed.nc_id}, its node or an address of it is listed twice", field="containers"
+                f"network container {item.nc_id}, its node or one of its addresses is listed twice",
+                field="network_containers",
             )
-        known.update((listed.nc_id, place))
+        known.update((item.nc_id, place))
 
 
-def _loosen(repo: Repository, containers: Iterable[InventoryItem]) -> None:
-    """Take containers off the Nodes that they are not on any more, so that others can be put there in any order."""
-    for listed in containers:
-        row = repo.nc(listed.nc_id)
-        if row is not None and not row.closed and row.node_uid != listed.node_uid:
-            repo.put_nc(replace(row, node_uid=f"was {row.id}"))
+def _detach_from_nodes(repo: Repository, items: Iterable[InventoryItem]) -> None:
+    """Detach NCs from Nodes that they have left, so that others can be attached there in any order."""
+    for item in items:
+        nc = repo.nc(item.nc_id)
+        if nc is not None and not nc.closed and nc.node_uid != item.node_uid:
+            repo.put_nc(replace(nc, node_uid=f"was {nc.id}"))
 
 
-def _settle_claim(allocations: Allocations, claim: OwnershipConflictRow, *, winner: int) -> AllocationEvent:
-    """Let one claim win or fail; whoever loses gets a new version, so that it is told."""
+def _resolve_claim(allocations: Allocations, claim: OwnershipConflictRow, *, winner: int) -> AllocationEvent:
+    """Decide one claim; the loser gets a new version too, so that its status is written."""
     claimant = allocations.repo.nc_by_number(claim.claimant)
-    after, held = replace(claimant, version=claimant.version + 1), allocations.hold(claim.address, claim.grant)
+    after, held = replace(claimant, version=claimant.version + 1), allocations.allocated(claim.address, claim.grant)
     won = claim.claimant == winner
     if won:
         _take_away(allocations, allocations.repo.nc_by_number(claim.holder), claim.address)
         after = allocations.assign(after, claim.address, claim.grant)
     allocations.save(claimant, after)
-    return AllocationEvent(nc_id=claimant.id, granted=told([held] if won else []), note=f"{held.text} settled")
+    granted = event_entries([held] if won else [])
+    return AllocationEvent(nc_id=claimant.id, granted=granted, note=f"conflict over {held.text} resolved")
 
 
-def _take_away(allocations: Allocations, row: NetworkContainerRow, address: int) -> None:
-    held = next(each for each in allocations.held(row) if each.address == address)
-    after = allocations.release(row, held, cooled_seconds=0.0)
-    allocations.save(row, replace(after, version=row.version + 1))
-
-
-def _tend_all(repo: Repository, names: Iterable[list[str]], *, wall: float) -> None:
-    for network, name in names:
-        subnet = repo.subnet(SubnetName(network=network, name=name))
-        if subnet is not None:
-            tend(repo, subnet.number, wall=wall, announce=True)
+def _take_away(allocations: Allocations, nc: NetworkContainerRow, address: int) -> None:
+    held = next(each for each in allocations.held(nc) if each.address == address)
+    after = allocations.release(nc, held, cooled_seconds=0.0)
+    allocations.save(nc, replace(after, version=nc.version + 1))

@@ -1,7 +1,8 @@
-"""What is done in a subnet after every change, and when time alone changes something.
+"""Settling a subnet: what follows every change, and every timer that expires.
 
-Those who can be served are called, and who was called and did not come lets the turn pass. Rung and exhaustion are
-decided anew. When the scaler changes, foreign requests are read anew: they may answer the old one for a while.
+NCs that can be served are notified, and those that did not react to a notice lose their place in the queue. Scaler and
+exhaustion are decided. If the scaler changes, the demand of third-party NCs is inferred again, because their requests
+reflect the old scaler for a while.
 """
 
 from msgspec.structs import replace
@@ -10,147 +11,143 @@ from podpool.core.batch_policy import Load
 from podpool.core.inferred_demand import infer_demand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.fair_queue import PASSED, PATIENCE, Waiter, shares
+from podpool.ledger.domain.fair_queue import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
-from podpool.ledger.domain.scaling_policy import judge, scaler_of
+from podpool.ledger.domain.scaling_policy import decide_scaling, scaler_of
 
-FOREIGN_PATIENCE = 60.0
-"""How long a foreign agent may take to answer a change of the scaler: it polls, and is written to one by one."""
-
-
-def is_frozen(books: Repository, subnet: SubnetRow, now: float) -> bool:
-    """Tell whether nothing may be granted: lists are missing, an address has two owners, or lost rests may run."""
-    return now < subnet.quiet_until or subnet.alarms > 0 or bool(books.awaited(subnet.name))
+THIRD_PARTY_SETTLE_TIME = 60.0
+"""Seconds in which a third-party agent reacts to a new scaler: it polls, and NNCs are written one by one."""
 
 
-def with_load(
-    row: NetworkContainerRow,
-    *,
-    offered: Scaler,
-    maximum: int,
-    now: float,
-) -> NetworkContainerRow:
-    """Work out what a container counts for: from its agent's report, or from how its request must be read."""
-    if row.report is not None:
-        load = Load(row.report.demand, maximum=maximum, pinned=row.pinned)
-        return replace(row, load=load, reading=None)
-    reading = infer_demand(
-        row.reading, now=now, requested=row.wanted, offered=row.pinned or offered, patience=FOREIGN_PATIENCE
+def is_frozen(repo: Repository, subnet: SubnetRow, now: float) -> bool:
+    """Whether nothing may be granted: an inventory is missing, an owner is disputed, or lost cooldowns may run."""
+    return now < subnet.paused_until or subnet.conflicts > 0 or bool(repo.pending_inventories(subnet.name))
+
+
+def with_load(nc: NetworkContainerRow, *, published: Scaler, maximum: int, now: float) -> NetworkContainerRow:
+    """Return an NC with its load: from its agent's report, or inferred from its request."""
+    if nc.report is not None:
+        return replace(nc, load=Load(nc.report.demand, maximum=maximum, pinned=nc.pinned), inferred=None)
+    inferred = infer_demand(
+        nc.inferred,
+        now=now,
+        requested=nc.wanted,
+        published=nc.pinned or published,
+        settle_time=THIRD_PARTY_SETTLE_TIME,
     )
-    return replace(row, reading=reading, load=Load(reading.demand(primaries=1), maximum=maximum, pinned=row.pinned))
+    load = Load(inferred.demand(primaries=1), maximum=maximum, pinned=nc.pinned)
+    return replace(nc, inferred=inferred, load=load)
 
 
-def tend(books: Repository, number: int, *, wall: float, announce: bool = False) -> None:
-    """Do what is due in a subnet; announce it even when nothing in its row has changed."""
-    subnet = books.subnet_at(number)
-    holdings = Allocations(books, subnet, wall=wall)
-    holdings.changed = announce
-    finish(holdings, before=subnet)
+def settle_due(repo: Repository, number: int, *, wall: float, notify: bool = False) -> None:
+    """Settle a subnet whose timer has expired; `notify` notifies listeners even if its row has not changed."""
+    subnet = repo.subnet_by_number(number)
+    allocations = Allocations(repo, subnet, wall=wall)
+    allocations.changed = notify
+    settle(allocations, before=subnet)
 
 
-def finish(holdings: Allocations, *, before: SubnetRow) -> None:
-    """Bring a subnet to rest after changes, and write it, unless it is as it was."""
-    holdings.flush()
-    _pass_turns(holdings)
-    _call(holdings)
-    judged = judge(holdings.subnet, holdings.now)
-    reread_at = judged.reread_at
-    if scaler_of(judged) != scaler_of(before) or (reread_at is not None and reread_at <= holdings.now):
-        holdings.subnet = judged
-        _reread(holdings)
-        judged = judge(holdings.subnet, holdings.now)
-    elif reread_at is None and judged.unsettled:
-        judged = judge(replace(judged, reread_at=holdings.now + FOREIGN_PATIENCE), holdings.now)
-    elif reread_at is not None and not judged.unsettled:
-        judged = judge(replace(judged, reread_at=None), holdings.now)
-    holdings.subnet = judged
-    if holdings.changed or not _same(before, judged):
-        holdings.subnet = replace(judged, revision=holdings.books.advance())
-        holdings.books.put_subnet(holdings.subnet)
+def settle(allocations: Allocations, *, before: SubnetRow) -> None:
+    """Settle a subnet after changes, and write it if it differs."""
+    allocations.flush()
+    _skip_expired(allocations)
+    _notify(allocations)
+    now, decided = allocations.now, decide_scaling(allocations.subnet, allocations.now)
+    reinterpret_at = decided.reinterpret_at
+    if scaler_of(decided) != scaler_of(before) or (reinterpret_at is not None and reinterpret_at <= now):
+        allocations.subnet = decided
+        _infer_again(allocations)
+        decided = decide_scaling(allocations.subnet, now)
+    elif reinterpret_at is None and decided.unsettled:
+        decided = decide_scaling(replace(decided, reinterpret_at=now + THIRD_PARTY_SETTLE_TIME), now)
+    elif reinterpret_at is not None and not decided.unsettled:
+        decided = decide_scaling(replace(decided, reinterpret_at=None), now)
+    allocations.subnet = decided
+    if allocations.changed or not _same(before, decided):
+        allocations.subnet = replace(decided, revision=allocations.repo.advance_revision())
+        allocations.repo.put_subnet(allocations.subnet)
 
 
-def servable(books: Repository, subnet: SubnetRow, *, spare: int) -> list[NetworkContainerRow]:
-    """List the containers that are short and would be given something now, first come first."""
-    rows = waiters(books, subnet, limit=spare) if spare > 0 else {}
-    return [rows[number] for number in shares(map(waiter_of, rows.values()), spare)] if rows else []
+def servable(repo: Repository, subnet: SubnetRow, *, available: int) -> list[NetworkContainerRow]:
+    """Return the NCs that would be granted addresses now, in order of the queue."""
+    rows = waiting_ncs(repo, subnet, limit=available) if available > 0 else {}
+    return [rows[number] for number in fair_shares(map(waiter_of, rows.values()), available)] if rows else []
 
 
-def waiter_of(row: NetworkContainerRow, *, here: bool = False) -> Waiter:
-    """Tell what a container is short of."""
+def waiter_of(nc: NetworkContainerRow, *, requesting: bool = False) -> Waiter:
+    """Return an NC's place in the queue."""
     return Waiter(
-        container=row.number,
-        need=row.need,
-        need_since=row.need_since,
-        wish=row.wish,
-        wish_since=row.wish_since,
-        here=here,
+        nc=nc.number,
+        pod_shortage=nc.pod_shortage,
+        pod_short_since=nc.pod_short_since,
+        buffer_shortage=nc.buffer_shortage,
+        buffer_short_since=nc.buffer_short_since,
+        requesting=requesting,
     )
 
 
-def waiters(books: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NetworkContainerRow]:
-    """Find those who are short: as many as can have a part in so many addresses."""
-    rows = books.needing(subnet.number, limit) if subnet.need else []
-    rows += books.wishing(subnet.number, limit) if subnet.wish else []
+def waiting_ncs(repo: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NetworkContainerRow]:
+    """Return the waiting NCs by number: as many as can have a share of so many addresses."""
+    rows = repo.waiting_for_pods(subnet.number, limit) if subnet.pod_shortage else []
+    rows += repo.waiting_for_buffer(subnet.number, limit) if subnet.buffer_shortage else []
     return {row.number: row for row in rows}
 
 
-def _call(holdings: Allocations) -> None:
-    """Note since when those are called who can be served now."""
-    subnet, now = holdings.subnet, holdings.now
-    if not (subnet.need or subnet.wish) or is_frozen(holdings.books, subnet, now):
+def _notify(allocations: Allocations) -> None:
+    """Record when the NCs were notified that can be served now."""
+    subnet, now = allocations.subnet, allocations.now
+    if not (subnet.pod_shortage or subnet.buffer_shortage) or is_frozen(allocations.repo, subnet, now):
         return
-    for row in servable(holdings.books, subnet, spare=holdings.spare):
-        if row.called is None and not _passed(row):
-            holdings.save(row, replace(row, called=now))
-            lapse_at = holdings.subnet.lapse_at
-            holdings.subnet = replace(holdings.subnet, lapse_at=lapse_at or now + PATIENCE)
+    for nc in servable(allocations.repo, subnet, available=allocations.available):
+        if nc.notified_at is None and SKIPPED not in (nc.pod_short_since, nc.buffer_short_since):
+            allocations.save(nc, replace(nc, notified_at=now))
+            expires_at = allocations.subnet.notice_expires_at or now + NOTICE_TIMEOUT
+            allocations.subnet = replace(allocations.subnet, notice_expires_at=expires_at)
 
 
-def _pass_turns(holdings: Allocations) -> None:
-    """Send to the end of the line whoever was called and has not come."""
-    lapse_at = holdings.subnet.lapse_at
-    if lapse_at is None or lapse_at > holdings.now:
+def _skip_expired(allocations: Allocations) -> None:
+    """Move NCs that did not react to their notice to the end of the queue."""
+    subnet = allocations.subnet
+    if subnet.notice_expires_at is None or subnet.notice_expires_at > allocations.now:
         return
-    everybody = waiters(holdings.books, holdings.subnet, limit=holdings.subnet.need + holdings.subnet.wish)
-    still = [PASSED]
-    for row in everybody.values():
-        if row.called is not None and row.called + PATIENCE <= holdings.now:
-            holdings.save(row, _sent_back(row))
-        elif row.called is not None:
-            still.append(row.called + PATIENCE)
-    earliest = min(still)
-    holdings.subnet = replace(holdings.subnet, lapse_at=None if earliest == PASSED else earliest)
+    waiting = waiting_ncs(allocations.repo, subnet, limit=subnet.pod_shortage + subnet.buffer_shortage)
+    pending: list[float] = []
+    for nc in waiting.values():
+        if nc.notified_at is not None and nc.notified_at + NOTICE_TIMEOUT <= allocations.now:
+            allocations.save(nc, _skipped(nc))
+        elif nc.notified_at is not None:
+            pending.append(nc.notified_at + NOTICE_TIMEOUT)
+    allocations.subnet = replace(allocations.subnet, notice_expires_at=min(pending, default=None))
 
 
-def _sent_back(row: NetworkContainerRow) -> NetworkContainerRow:
+def _skipped(nc: NetworkContainerRow) -> NetworkContainerRow:
     return replace(
-        row,
-        called=None,
-        need_since=None if row.need_since is None else PASSED,
-        wish_since=None if row.wish_since is None else PASSED,
+        nc,
+        notified_at=None,
+        pod_short_since=None if nc.pod_short_since is None else SKIPPED,
+        buffer_short_since=None if nc.buffer_short_since is None else SKIPPED,
     )
 
 
-def _passed(row: NetworkContainerRow) -> bool:
-    return PASSED in (row.need_since, row.wish_since)
-
-
-def _reread(holdings: Allocations) -> None:
-    """Read every foreign request with the scaler that is offered now."""
-    now, offered = holdings.now, scaler_of(holdings.subnet)
-    waiting_for: list[float] = []
-    for row in holdings.books.foreign(holdings.subnet.number):
-        maximum = row.load.maximum if row.load else 0
-        read = with_load(row, offered=offered, maximum=maximum, now=now)
-        holdings.save(row, read)
-        if read.reading and not read.reading.settled:
-            waiting_for.append(read.reading.offered_at + FOREIGN_PATIENCE)
-    holdings.subnet = replace(holdings.subnet, reread_at=min(waiting_for, default=None))
+def _infer_again(allocations: Allocations) -> None:
+    """Infer the demand of every third-party NC with the scaler that is published now."""
+    now, published = allocations.now, scaler_of(allocations.subnet)
+    deadlines: list[float] = []
+    for nc in allocations.repo.third_party(allocations.subnet.number):
+        after = with_load(nc, published=published, maximum=nc.load.maximum if nc.load else 0, now=now)
+        allocations.save(nc, after)
+        if after.inferred and not after.inferred.settled:
+            deadlines.append(after.inferred.published_at + THIRD_PARTY_SETTLE_TIME)
+    allocations.subnet = replace(allocations.subnet, reinterpret_at=min(deadlines, default=None))
 
 
 def _same(before: SubnetRow, after: SubnetRow) -> bool:
-    """Compare two states of a subnet, but for the passing of time."""
+    """Whether two states of a subnet differ in its time only."""
     return before == replace(
-        after, latest=before.latest, shift=before.shift, awake=before.awake, resting=before.resting
+        after,
+        latest_time=before.latest_time,
+        clock_offset=before.clock_offset,
+        reusable_stamp=before.reusable_stamp,
+        cooling=before.cooling,
     )

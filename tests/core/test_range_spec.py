@@ -1,4 +1,4 @@
-"""What may be given from a range that somebody wrote down."""
+"""Addresses that may be assigned from a configured range."""
 
 import pytest
 
@@ -34,7 +34,7 @@ from podpool.core.range_spec import parse_range_spec
         ),
     ],
 )
-def test_bounds_as_running_clusters_have_them(text: str, start: str | None, end: str | None, bounds: str) -> None:
+def test_bounds_follow_whereabouts(text: str, start: str | None, end: str | None, bounds: str) -> None:
     assert bounds == str(parse_range_spec(text, start=start, end=end).bounds)
 
 
@@ -46,11 +46,11 @@ def test_bounds_as_running_clusters_have_them(text: str, start: str | None, end:
         ("10.0.0.1", "10.0.0.2", "2001:db8::1-2001:db8::ffff:ffff:ffff:fffe"),
     ],
 )
-def test_an_inverted_end_or_a_bound_outside_is_as_if_not_written(start: str, end: str, bounds: str) -> None:
+def test_an_inverted_end_or_a_bound_outside_is_ignored(start: str, end: str, bounds: str) -> None:
     assert bounds == str(parse_range_spec("2001:db8::/64", start=start, end=end).bounds)
 
 
-def test_an_inverted_stretch_goes_to_the_last_usable_address() -> None:
+def test_an_inverted_range_ends_at_the_last_usable_address() -> None:
     assert "10.0.0.20-10.0.0.254" == str(parse_range_spec("10.0.0.20-10.0.0.5/24").bounds)
 
 
@@ -69,17 +69,17 @@ def test_an_inverted_stretch_goes_to_the_last_usable_address() -> None:
         ("192.168.0.4-192.168.0.9/28", ["192.168.0.4/31"], "192.168.0.6"),
     ],
 )
-def test_exclusions_in_any_order_leave_the_rest(text: str, exclude: list[str], first: str) -> None:
+def test_exclusions_apply_in_any_order(text: str, exclude: list[str], first: str) -> None:
     allocation = parse_range_spec(text, exclude=exclude)
     assert first == allocation.prefix.family.text(allocation.members.ranges[0].first)
 
 
-def test_addresses_that_end_in_0_or_255_inside_a_range_are_given() -> None:
+def test_addresses_that_end_in_0_or_255_inside_a_range_are_assigned() -> None:
     allocation = parse_range_spec("10.0.0.0/23", start="10.0.0.254")
     assert ["10.0.0.254-10.0.1.254"] == [str(each) for each in allocation.members.ranges]
 
 
-def test_a_range_may_be_excluded_as_a_whole() -> None:
+def test_a_whole_range_may_be_excluded() -> None:
     assert 0 == parse_range_spec("10.0.0.0/24", exclude=["10.0.0.0/24"]).members.size
 
 
@@ -94,7 +94,7 @@ def test_a_range_may_be_excluded_as_a_whole() -> None:
         ("10.0.0.1-fd00::5/64", "the start 10.0.0.1 is not in fd00::/64"),
     ],
 )
-def test_a_bad_stretch_is_refused_with_the_part_that_is_wrong(text: str, reason: str) -> None:
+def test_an_invalid_range_is_rejected_with_its_invalid_part(text: str, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
         parse_range_spec(text)
     assert reason in caught.value.reason
@@ -102,6 +102,6 @@ def test_a_bad_stretch_is_refused_with_the_part_that_is_wrong(text: str, reason:
 
 
 @pytest.mark.parametrize(("start", "end", "field"), [("bogus", None, "range_start"), (None, "bogus", "range_end")])
-def test_a_bad_bound_is_refused_by_its_key(start: str | None, end: str | None, field: str) -> None:
+def test_an_invalid_bound_is_rejected_by_its_key(start: str | None, end: str | None, field: str) -> None:
     with pytest.raises(InvalidInput, match=f"^{field} 'bogus': not an"):
         parse_range_spec("10.0.0.0/24", start=start, end=end)

@@ -56,13 +56,13 @@ def test_each_rung_is_the_largest_divisor_of_the_one_before(batch: int, batches:
 
 
 @given(st.integers(1, 256), st.integers(0, 400), st.lists(loads, max_size=10))
-def test_a_lower_rung_never_holds_more(batch: int, buffer: int, of: list[Load]) -> None:
+def test_a_lower_rung_never_reserves_more(batch: int, buffer: int, of: list[Load]) -> None:
     sums = [sum(load.reservation(rung) for load in of) for rung in batch_ladder(Scaler(batch, buffer))]
     assert sums == sorted(sums, reverse=True)
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.none() | loads)))
-def test_the_projection_is_the_sum_over_what_is_known(reports: list[tuple[int, Load | None]]) -> None:
+def test_the_projection_is_the_sum_of_all_reservations(reports: list[tuple[int, Load | None]]) -> None:
     projection = Projection(RUNGS)
     known: dict[int, Load] = {}
     for container, load in reports:
@@ -75,12 +75,12 @@ def test_the_projection_is_the_sum_over_what_is_known(reports: list[tuple[int, L
     assert [sum(load.reservation(rung) for load in known.values()) for rung in RUNGS] == projection.totals
 
 
-def test_a_pinned_scaler_counts_whatever_the_rung() -> None:
+def test_a_pinned_scaler_applies_on_every_rung() -> None:
     assert {32} == {Load(10, pinned=Scaler(32, 50)).reservation(rung) for rung in RUNGS}
 
 
 @given(states, st.lists(loads, min_size=1, max_size=20), st.integers(1, 1500), st.floats(0, 1000))
-def test_no_rung_passes_the_threshold_while_a_lower_one_would_fit(
+def test_no_rung_exceeds_the_threshold_while_a_lower_one_fits(
     before: BatchGrade, of: list[Load], capacity: int, now: float
 ) -> None:
     sums = totals(of)
@@ -89,49 +89,49 @@ def test_no_rung_passes_the_threshold_while_a_lower_one_would_fit(
     assert fits[after.rung] or not any(fits[after.rung + 1 : BARE]) or before.rung == after.rung == BARE
 
 
-def test_down_at_once_up_only_with_margin_after_the_hold() -> None:
+def test_it_steps_down_at_once_and_up_with_margin_after_the_hold() -> None:
     sums = [1000, 800, 700, 650, 640, 500]
     down = decide(BatchGrade(0), sums, 900)
     assert 1 == down.rung
     almost = decide(down, [810, 800, 700, 650, 640, 500], 900, now=1000.0)
     assert BatchGrade(1) == almost  # 810 fits under 0.90, but not with the margin of 0.05
-    room = [765, 750, 700, 650, 640, 500]
-    held = decide(decide(down, room, 900, now=0.0), room, 900, now=59.9)
+    fitting = [765, 750, 700, 650, 640, 500]
+    held = decide(decide(down, fitting, 900, now=0.0), fitting, 900, now=59.9)
     assert 1 == held.rung
-    assert BatchGrade(0) == decide(held, room, 900, now=60.0)
+    assert BatchGrade(0) == decide(held, fitting, 900, now=60.0)
 
 
-def test_where_nothing_fits_the_batch_is_1() -> None:
+def test_the_batch_is_1_if_no_rung_fits() -> None:
     assert Scaler(1, 50) == RUNGS[decide(BatchGrade(0), [2000, 1900, 1800, 1700, 1600, 1500], 900).rung]
 
 
-def test_a_hold_that_is_broken_begins_anew() -> None:
-    room, tight = [700, 690, 680, 670, 660, 500], [900, 800, 680, 670, 660, 500]
-    state = decide(BatchGrade(1), room, 900, now=0.0)
+def test_an_interrupted_hold_starts_again() -> None:
+    fitting, tight = [700, 690, 680, 670, 660, 500], [900, 800, 680, 670, 660, 500]
+    state = decide(BatchGrade(1), fitting, 900, now=0.0)
     state = decide(state, tight, 900, now=30.0)
-    assert 1 == decide(state, room, 900, now=61.0).rung
+    assert 1 == decide(state, fitting, 900, now=61.0).rung
 
 
-def test_it_goes_up_to_the_lowest_rung_of_the_hold() -> None:
-    """Room for the whole batch that came in the last moment has not lasted."""
+def test_it_steps_up_to_the_lowest_rung_of_the_hold() -> None:
+    """A full batch that fits only at the last moment has not fitted for the hold."""
     some, much = [900, 800, 700, 650, 640, 500], [700, 690, 680, 670, 660, 500]
     state = decide(BatchGrade(4), some, 900, now=0.0)
     assert 2 == decide(state, much, 900, now=60.0).rung
 
 
-def test_a_waiting_pod_ends_every_buffer_at_once() -> None:
+def test_a_waiting_pod_removes_all_buffers_at_once() -> None:
     assert BatchGrade(BARE) == decide(BatchGrade(0), [10] * 6, 900, waiting=True)
 
 
-def test_the_last_rung_is_left_when_nobody_has_waited_for_the_hold_and_buffers_fit() -> None:
+def test_the_last_rung_is_left_when_no_pod_waited_during_the_hold_and_buffers_fit() -> None:
     full = [2000, 1500, 1200, 1000, 860, 800]
     assert BatchGrade(BARE) == decide(BatchGrade(BARE), full, 900, now=1e6)  # 860 of 900 leaves less than the margin
-    room = [2000, 1500, 1200, 1000, 855, 800]
-    state = decide(BatchGrade(BARE), room, 900, now=0.0)
-    assert decide(state, room, 900, now=59.9).rung == BARE
-    assert BatchGrade(BARE - 1) == decide(state, room, 900, now=60.0)
-    waited = decide(state, room, 900, now=30.0, waiting=True)
-    assert decide(waited, room, 900, now=61.0).rung == BARE
+    fitting = [2000, 1500, 1200, 1000, 855, 800]
+    state = decide(BatchGrade(BARE), fitting, 900, now=0.0)
+    assert decide(state, fitting, 900, now=59.9).rung == BARE
+    assert BatchGrade(BARE - 1) == decide(state, fitting, 900, now=60.0)
+    waited = decide(state, fitting, 900, now=30.0, waiting=True)
+    assert decide(waited, fitting, 900, now=61.0).rung == BARE
 
 
 def polls(state: BatchGrade, reported: Iterator[list[int]], capacity: int, count: int) -> list[int]:
@@ -147,7 +147,7 @@ def changes(rungs: list[int]) -> int:
 
 
 @given(states, clusters, st.data(), st.floats(0.2, 1.5))
-def test_a_constant_demand_settles_from_every_state(
+def test_constant_demand_settles_from_every_state(
     state: BatchGrade, split: list[list[Load]], data: st.DataObject, fullness: float
 ) -> None:
     """With reports up to 5 polls late and split over clusters: no more than 4 changes, and none after 16 polls."""
@@ -166,9 +166,7 @@ def test_a_constant_demand_settles_from_every_state(
 
 
 @given(st.integers(0, BARE), clusters, st.data(), st.floats(0.2, 1.5))
-def test_agents_that_tell_no_demand_settle_too(
-    rung: int, split: list[list[Load]], data: st.DataObject, fullness: float
-) -> None:
+def test_inferred_demand_settles_too(rung: int, split: list[list[Load]], data: st.DataObject, fullness: float) -> None:
     """Their demand is bounded from requests that follow the batch up to 5 polls late."""
     of = [load for cluster in split for load in cluster]
     capacity = max(1, round(totals(of)[0] / fullness))
@@ -182,7 +180,7 @@ def test_agents_that_tell_no_demand_settle_too(
             if poll >= late[at]:
                 requested[at] = load.reservation(RUNGS[rungs[poll - late[at]]]) - load.primaries
             readings[at] = infer_demand(
-                readings[at], now=poll * POLL, requested=requested[at], offered=RUNGS[rungs[-1]], patience=5 * POLL
+                readings[at], now=poll * POLL, requested=requested[at], published=RUNGS[rungs[-1]], settle_time=5 * POLL
             )
         seen = [
             Load(r.demand(primaries=load.primaries), load.primaries) for r, load in zip(readings, of, strict=True) if r
@@ -194,6 +192,6 @@ def test_agents_that_tell_no_demand_settle_too(
     assert changes(rungs) <= 6
 
 
-def test_nothing_more_is_offered_before_everybody_has_answered() -> None:
-    room = SubnetDemand(totals=[100] * 6, capacity=900, settled=False)
-    assert BatchGrade(3) == grade_batch(BatchGrade(3, 0.0, 0), room, now=1e6, rules=RULES)
+def test_the_batch_does_not_step_up_before_every_agent_has_reacted() -> None:
+    fitting = SubnetDemand(totals=[100] * 6, capacity=900, settled=False)
+    assert BatchGrade(3) == grade_batch(BatchGrade(3, 0.0, 0), fitting, now=1e6, rules=RULES)

@@ -1,20 +1,20 @@
-"""Slices: one node, one part of a range."""
+"""Slice table."""
 
 from collections.abc import Collection
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.core.slice_table import NoSuchSlice, SliceLayout, SliceTable, parse_slice_size
+from podpool.core.slice_table import SliceLayout, SliceTable, parse_slice_size
 
 nodes = st.sampled_from([f"node{number}" for number in range(12)])
-# cuts of one range, of a part of it, of another beside it: /28 to /31, four to sixteen slices and more nodes than that
-cuts = st.sampled_from(
+# layouts of one range, of a part of it, of an adjacent one: /28 to /31, four to sixteen slices and more nodes than that
+layouts = st.sampled_from(
     [
         SliceLayout(parse_prefix(text), length)
         for text, length in [
@@ -30,12 +30,12 @@ cuts = st.sampled_from(
 )
 
 
-def cut(text: str, size: str) -> SliceLayout:
+def layout(text: str, size: str) -> SliceLayout:
     return parse_slice_size(size, of=parse_prefix(text))
 
 
-def cut_anew(table: SliceTable, other: SliceLayout, *, in_use: Collection[str]) -> SliceTable:
-    """Let who uses its slice keep it, and who has one that fits; the rest join again, in order."""
+def resize(table: SliceTable, other: SliceLayout, *, in_use: Collection[str]) -> SliceTable:
+    """Change the slice size: slices in use and slices that fit are kept, other nodes join again in order."""
     again = SliceTable(other, held={node: table.held[node] for node in in_use})
     for node, slice_ in table.held.items():
         again.adopt(node, slice_)
@@ -44,10 +44,19 @@ def cut_anew(table: SliceTable, other: SliceLayout, *, in_use: Collection[str]) 
     return again
 
 
-class SliceMachine(RuleBasedStateMachine):
-    """Nodes join and leave in any order, the range is cut anew, and nobody ever shares."""
+def without(table: SliceTable, node: str) -> SliceTable:
+    """Return the table after a node has returned its slice."""
+    held = {each: slice_ for each, slice_ in table.held.items() if each != node}
+    again = SliceTable(table.layout, held=held, waiting=table.waiting)
+    for each in table.waiting:
+        again.join(each)
+    return again
 
-    @initialize(first=cuts)
+
+class SliceMachine(RuleBasedStateMachine):
+    """Nodes join and leave in any order, the slice size changes, and slices never overlap."""
+
+    @initialize(first=layouts)
     def begin(self, first: SliceLayout) -> None:
         self.table = SliceTable(first)
         self.known: dict[str, Prefix] = {}
@@ -61,30 +70,27 @@ class SliceMachine(RuleBasedStateMachine):
         elif given_out is None:
             self.queue += [] if node in self.queue else [node]
         else:
-            assert [] == self.queue, "somebody was waiting before"
+            assert [] == self.queue, "another node waited before"
             assert self.table.layout.contains(given_out)
             self.known[node] = given_out
 
-    @rule(node=nodes)
-    def leave(self, node: str) -> None:
-        if node not in self.known and node not in self.queue:
-            with pytest.raises(NoSuchSlice, match=node):
-                self.table.leave(node)
-            return
-        served = self.table.leave(node)
-        self.known.pop(node, None)
-        if node in self.queue:
-            self.queue.remove(node)
-        assert list(served) == self.queue[: len(served)], "the longest waiting first"
+    @precondition(lambda self: self.known)
+    @rule(data=st.data())
+    def leave(self, data: st.DataObject) -> None:
+        node = data.draw(st.sampled_from(sorted(self.known)))
+        self.table = without(self.table, node)
+        del self.known[node]
+        served = [each for each in self.queue if each in self.table.held]
+        assert served == self.queue[: len(served)], "the longest waiting first"
         self.queue = self.queue[len(served) :]
         self.known |= {each: self.table.held[each] for each in served}
 
     @precondition(lambda self: self.known)
-    @rule(other=cuts, data=st.data())
-    def cut_anew(self, other: SliceLayout, data: st.DataObject) -> None:
+    @rule(other=layouts, data=st.data())
+    def resize(self, other: SliceLayout, data: st.DataObject) -> None:
         in_use = data.draw(st.sets(st.sampled_from(sorted(self.known))))
         before, everybody = self.known, [*self.known, *self.queue]
-        self.table = cut_anew(self.table, other, in_use=in_use)
+        self.table = resize(self.table, other, in_use=in_use)
         self.known = dict(self.table.held)
         self.queue = list(self.table.waiting)
         assert sorted(everybody) == sorted([*self.known, *self.queue])
@@ -93,7 +99,7 @@ class SliceMachine(RuleBasedStateMachine):
         assert all(other.contains(slice_) for node, slice_ in self.known.items() if node not in in_use)
 
     @invariant()
-    def nobody_moved(self) -> None:
+    def no_slice_moved(self) -> None:
         assert self.known == self.table.held
         assert tuple(self.queue) == self.table.waiting
 
@@ -103,7 +109,7 @@ class SliceMachine(RuleBasedStateMachine):
         assert not any(one.overlaps(other) for one, other in pairwise(ranges))
 
     @invariant()
-    def nobody_waits_beside_a_free_slice(self) -> None:
+    def no_node_waits_while_a_slice_is_free(self) -> None:
         if self.queue:
             held = [each.range for each in self.table.held.values()]
             free = [
@@ -130,14 +136,14 @@ TestSlices.settings = settings(max_examples=60, stateful_step_count=40)
     ],
 )
 def test_a_range_is_divided_in_order(text: str, size: str, slices: list[str]) -> None:
-    table = SliceTable(cut(text, size))
+    table = SliceTable(layout(text, size))
     assert slices == [str(table.join(f"node{number}")) for number in range(len(slices))]
     assert table.join("one too many") is None
     assert ("one too many",) == table.waiting
 
 
 def test_all_of_ipv6_is_divided_without_being_listed() -> None:
-    table = SliceTable(cut("::/0", "/128"))
+    table = SliceTable(layout("::/0", "/128"))
     assert 1 << 128 == table.layout.count
     assert ["::/128", "::1/128"] == [str(table.join(node)) for node in ("a", "b")]
 
@@ -153,76 +159,56 @@ def test_all_of_ipv6_is_divided_without_being_listed() -> None:
         ("10.0.0.0/8", "0024", "not a prefix length: write it as /24"),
     ],
 )
-def test_a_size_that_does_not_divide_is_refused(text: str, size: str, reason: str) -> None:
+def test_a_slice_size_that_does_not_divide_the_range_is_rejected(text: str, size: str, reason: str) -> None:
     with pytest.raises(InvalidInput) as caught:
-        cut(text, size)
+        layout(text, size)
     assert f"node_slice_size {size!r}: {reason}" == str(caught.value)
 
 
-def test_a_full_table_gives_the_slice_of_a_gone_node_to_the_one_that_waits() -> None:
+def test_the_slice_of_a_removed_node_goes_to_the_waiting_node() -> None:
     """Node and replacement seen at one moment: others leave the new one without a slice."""
-    table = SliceTable(cut("10.0.0.0/23", "/24"))
+    table = SliceTable(layout("10.0.0.0/23", "/24"))
     freed = [table.join(node) for node in ("node1", "node2", "node3")][1]
-    assert ("node3",) == table.leave("node2")
-    assert freed == table.held["node3"]
+    assert freed == without(table, "node2").held["node3"]
 
 
-def test_a_node_in_use_keeps_its_old_slice_until_it_lets_go() -> None:
-    table = SliceTable(cut("10.0.0.0/24", "/26"))
+def test_a_slice_in_use_of_another_size_is_kept_until_it_is_returned() -> None:
+    table = SliceTable(layout("10.0.0.0/24", "/26"))
     for node in ("busy", "idle"):
         table.join(node)
-    table = cut_anew(table, cut("10.0.0.0/24", "/25"), in_use={"busy"})
+    table = resize(table, layout("10.0.0.0/24", "/25"), in_use={"busy"})
     assert {"busy": "10.0.0.0/26", "idle": "10.0.0.128/25"} == {node: str(s) for node, s in table.held.items()}
     assert table.join("newcomer") is None
-    assert ("newcomer",) == table.leave("busy")
-    assert "10.0.0.0/25" == str(table.held["newcomer"])
+    assert "10.0.0.0/25" == str(without(table, "busy").held["newcomer"])
 
 
-def test_a_table_is_taken_up_where_it_was() -> None:
+def test_a_table_starts_with_held_slices_and_waiting_nodes() -> None:
     held = {"a": parse_prefix("10.0.0.64/26"), "b": parse_prefix("10.0.0.128/25")}
-    table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, waiting=["c", "d"])
+    table = SliceTable(layout("10.0.0.0/24", "/26"), held=held, waiting=["c", "d"])
     assert "10.0.0.0/26" == str(table.join("c"))
     assert ("d",) == table.waiting
 
 
-def test_two_owners_of_one_address_are_refused_by_name() -> None:
+def test_overlapping_slices_are_rejected_with_both_nodes() -> None:
     held = {"a": parse_prefix("10.0.0.0/25"), "b": parse_prefix("10.0.0.64/26")}
     with pytest.raises(InvalidInput, match="^slice of node 'b' '10.0.0.64-10.0.0.127': overlaps the slice of node 'a'"):
-        SliceTable(cut("10.0.0.0/24", "/26"), held=held)
-
-
-@given(st.lists(nodes), st.permutations([f"node{number}" for number in range(12)]))
-def test_a_node_keeps_its_slice_whatever_others_do(leavers: list[str], joiners: list[str]) -> None:
-    table = SliceTable(cut("10.0.0.0/16", "/24"))
-    mine = table.join("mine")
-    for node in joiners:
-        table.join(node)
-    for node in set(leavers):
-        table.leave(node)
-    assert mine == table.join("mine")
+        SliceTable(layout("10.0.0.0/24", "/26"), held=held)
 
 
 class TestClosed:
-    """Slices that are given to nobody."""
+    """Slices that are not assigned."""
 
-    def test_they_are_passed_over(self) -> None:
-        table = SliceTable(cut("10.0.0.0/24", "/26"), closed=[(0, 0), (2, 3)])
+    def test_closed_slices_are_not_assigned(self) -> None:
+        table = SliceTable(layout("10.0.0.0/24", "/26"), closed=[(0, 0), (2, 3)])
         assert ["10.0.0.64/26", "None"] == [str(table.join(node)) for node in ("a", "b")]
         assert ("b",) == table.waiting
 
-    def test_they_stay_closed_when_somebody_leaves_one(self) -> None:
-        held = {"a": parse_prefix("10.0.0.0/26"), "b": parse_prefix("10.0.0.64/26")}
-        table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, waiting=["c", "d"], closed=[(0, 0), (2, 3)])
-        assert () == table.leave("a")
-        assert ("c",) == table.leave("b")
-        assert ("d",) == table.waiting
 
+class TestAdopt:
+    """A node keeps the slice that it had."""
 
-class TestKeeping:
-    """A node goes on with the slice that it had."""
-
-    def test_one_that_is_free_is_its_own(self) -> None:
-        table = SliceTable(cut("10.0.0.0/24", "/26"), waiting=["a", "b"])
+    def test_a_free_slice_is_adopted(self) -> None:
+        table = SliceTable(layout("10.0.0.0/24", "/26"), waiting=["a", "b"])
         assert table.adopt("a", parse_prefix("10.0.0.128/26"))
         assert ("b",) == table.waiting
         assert ["10.0.0.0/26", "10.0.0.128/26"] == [str(table.join(node)) for node in ("b", "a")]
@@ -231,14 +217,14 @@ class TestKeeping:
     @pytest.mark.parametrize(
         "slice_", ["10.0.0.0/26", "10.0.0.64/26", "10.0.0.128/25", "10.0.0.128/27", "10.0.1.0/26", "fd00::/26"]
     )
-    def test_one_that_is_taken_closed_or_of_another_cut_is_not(self, slice_: str) -> None:
+    def test_a_slice_that_is_held_closed_or_of_another_size_is_not_adopted(self, slice_: str) -> None:
         held = {"first": parse_prefix("10.0.0.0/26")}
-        table = SliceTable(cut("10.0.0.0/24", "/26"), held=held, closed=[(1, 1)])
+        table = SliceTable(layout("10.0.0.0/24", "/26"), held=held, closed=[(1, 1)])
         assert not table.adopt("a", parse_prefix(slice_))
         assert held == table.held
 
-    def test_one_beside_its_own_is_not(self) -> None:
-        table = SliceTable(cut("10.0.0.0/24", "/26"))
+    def test_a_second_slice_is_not_adopted(self) -> None:
+        table = SliceTable(layout("10.0.0.0/24", "/26"))
         table.join("a")
         assert not table.adopt("a", parse_prefix("10.0.0.64/26"))
         assert "10.0.0.0/26" == str(table.join("a"))

@@ -1,4 +1,4 @@
-"""The demand behind requests of agents that do not tell theirs."""
+"""Demand inferred from the requests of third-party agents."""
 
 from podpool.core.inferred_demand import InferredDemand, infer_demand
 from podpool.core.scaling import Scaler
@@ -7,10 +7,10 @@ WHOLE, SMALL = Scaler(16, 50), Scaler(4, 50)
 
 
 def read(before: InferredDemand | None, requested: int, offered: Scaler, *, now: float) -> InferredDemand:
-    return infer_demand(before, now=now, requested=requested, offered=offered, patience=75.0)
+    return infer_demand(before, now=now, requested=requested, published=offered, settle_time=75.0)
 
 
-def test_a_request_counts_for_the_scaler_that_it_answers() -> None:
+def test_a_request_is_interpreted_with_the_scaler_that_produced_it() -> None:
     first = read(None, 32, WHOLE, now=0.0)
     assert 24 == first.demand(primaries=0)
     offered_less = read(first, 32, SMALL, now=10.0)
@@ -21,7 +21,7 @@ def test_a_request_counts_for_the_scaler_that_it_answers() -> None:
     assert answered.settled
 
 
-def test_a_request_that_need_not_change_has_answered_when_the_time_is_over() -> None:
+def test_a_request_without_change_settles_after_the_settle_time() -> None:
     first = read(None, 32, WHOLE, now=0.0)
     assert not read(first, 32, WHOLE, now=74.9).settled
     patient = read(first, 32, WHOLE, now=75.0)
@@ -31,6 +31,6 @@ def test_a_request_that_need_not_change_has_answered_when_the_time_is_over() -> 
     assert 30 == read(offered_less, 32, SMALL, now=155.0).demand(primaries=0)
 
 
-def test_what_has_answered_stays_answered() -> None:
+def test_a_settled_request_stays_settled() -> None:
     settled = read(read(None, 16, WHOLE, now=0.0), 32, WHOLE, now=1.0)
     assert read(settled, 32, WHOLE, now=2.0).settled
