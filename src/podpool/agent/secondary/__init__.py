@@ -1,1 +1,1 @@
-"""Networks beside the node's own: addresses from the node's slice of a range, or from a range that all nodes share."""
+"""Secondary networks: addresses from the node's slice of a range, or from a range that all nodes share."""

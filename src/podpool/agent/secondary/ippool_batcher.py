@@ -1,344 +1,348 @@
-"""One shared pool, and those on this node who want something of it: whoever waits at one moment shares a patch.
+"""Batches the concurrent requests of this node for one shared IPPool into one patch.
 
-There is no task of its own: one of those who wait does the work for all of them, and when that one is cancelled the
-next goes on. What was half done is found in the pool and done again.
+There is no background task: one of the waiting requests does the work for all, and if it is cancelled the next one goes
+on. Incomplete work is found in the pool and repeated.
 
-Entry first, then reservation, as Whereabouts does it, and back the other way: whoever goes on after a crash finds the
-entry. An address is given when both are stored. Where another has reserved it the entry is taken out again, and the
-next address is tried. The entries of pools that overlap count as taken too: reservations may be missing. Whoever says
-`enable_overlapping_ranges: false` looks at its own pool alone.
+The entry is written first, then the reservation, as Whereabouts does, and removed in the other order, so that a crash
+leaves an entry that is found again. An address is returned when both are stored. If another owner has reserved it, the
+entry is removed and the next address is tried. Entries of overlapping pools also count as taken, because reservations
+may be missing. With `enable_overlapping_ranges: false` only the own pool counts.
 
-| the others are | reservations | the `whereabouts` Lease |
+| other writers | reservations | the `whereabouts` Lease |
 |---|---|---|
-| our agents only | where ranges overlap after the entry was stored, or the configuration insists | never |
-| also foreign plugins | always, unless the configuration forbids | for an ADD where ranges overlap |
+| podpool agents only | for overlapping ranges, checked after the entry is stored, or if configured | never |
+| also third-party plugins | always, unless disabled | for an ADD if ranges overlap |
 
-A range that the controller has cut into slices gives nothing new here: its pool, or one that overlaps it, is marked. A
-patch that was decided on before the mark does not fit any more.
+Overlaps are checked after the entry is stored, because whoever creates an overlapping pool later reads later and finds
+the entry. Third-party plugins read only reservations, and delete any reservation of an address: between their read and
+their write no other may reserve. If an overlapping pool appears meanwhile, everything is repeated with the Lease before
+a request is answered.
 
-Why after: whoever makes an overlapping_pools pool later looks later, and finds the entry. Foreign plugins look only at
-reservations, and delete whichever has the name: between their look and their write nobody else may reserve. Where such
-a pool appears meanwhile, all is looked at again with the Lease before anybody is told.
+The controller seals the pool of a range that it divides into slices. A sealed pool, or one that overlaps a sealed one,
+allocates nothing new. A patch that was decided before the seal fails on its precondition.
 """
 
 import asyncio
-import random
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
-from typing import Protocol
 
+from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.ippool_client import IPPoolClient, apply_changes, overlapping_pools
+from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.cni_args import PodInterface
-from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
+from podpool.whereabouts.config import IpamConfig, RangeConfig
 from podpool.whereabouts.ippool import AllocationChange, parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
-from podpool.whereabouts.shared_range import RangeFull, RangeSliced, allocate, allocations_of, needs_reservation
+from podpool.whereabouts.shared_range import RangeFull, RangeSliced, allocate, needs_reservation, removals
 
-RESERVED_ELSEWHERE_SECONDS = 30.0
-"""Seconds for which an address is left alone that another was seen to have reserved."""
+BLOCKED_SECONDS = 30.0
+"""For how long an address is skipped after a reservation of another owner was found."""
 BLOCKED = ReservationSpec()
-"""Keeps an address from everybody."""
+"""Blocks an address for every owner."""
 
-Lead = Callable[[LeaderElectionConfig, Callable[[], Awaitable[None]]], Awaitable[None]]
 Unavailable = Mapping[Address, ReservationSpec]
+"""Addresses that are not allocated, except to the owner of the reservation."""
 
 
-class Lent(Protocol):
-    """What this node's sandboxes have."""
-
-    def __call__(self, place: PoolIdentifier, *, everywhere: bool) -> Unavailable:
-        """Find what they have of a pool, or everywhere in its network."""
-
-
-class SandboxDeleted(PodpoolError):
-    """A DEL came while an ADD waited."""
+class ReleasedWhileWaiting(PodpoolError):
+    """A DEL arrived while an ADD waited."""
 
 
 class PoolRequest:
-    """One who waits: for an address of a range, or without one for what the sandbox has to be taken back."""
+    """A waiting request: for an address of a range, or without a range to release what the sandbox has."""
 
-    def __init__(self, owner: PodInterface, config: IpamConfig, wanted: RangeConfig | None = None) -> None:
+    def __init__(self, owner: PodInterface, config: IpamConfig, range_: RangeConfig | None = None) -> None:
         self.owner = owner
         self.config = config
-        self.wanted = wanted
+        self.range = range_
         self.outcome: Address | PodpoolError | None = None
         self.done = False
-        self.made = False
-        """Its entry was made for it, and is nobody's yet;"""
-        self.refused: Address | None = None
-        """or must go again, because another has that address."""
+        self.created = False
+        """An entry was created for this request, and is not returned yet."""
+        self.rejected: Address | None = None
+        """The address of an entry that must be removed, because another owner has reserved it."""
 
     def finish(self, outcome: Address | PodpoolError | None = None) -> None:
-        """Tell what came of it."""
+        """Set the outcome."""
         self.outcome, self.done = outcome, True
 
 
 class SharedCooldown:
-    """The addresses that this node's sandboxes gave back lately: as long as there are others, others are given.
+    """Addresses that this node's sandboxes released recently: others are allocated first, while there are any."""
 
-    And those that they have, of a pool or its network, which are given to nobody else even where no pool shows them.
-    """
-
-    def __init__(self, clock: Clock, *, cooldown: float, lent: Lent) -> None:
-        self.lent = lent
+    def __init__(self, clock: Clock, *, cooldown: float) -> None:
         self._clock = clock
         self._cooldown = cooldown
-        self._since: dict[str, dict[Address, tuple[float, ReservationSpec]]] = defaultdict(dict)
+        self._released: dict[str, dict[Address, tuple[float, ReservationSpec]]] = defaultdict(dict)
 
-    def begin(self, network: str, change: AllocationChange) -> None:
-        """Note that one was given back; who had it may have it again."""
+    def start(self, network: str, change: AllocationChange) -> None:
+        """Record a release; the former owner may get the address again."""
         if change.before:
-            past = ReservationSpec(podref=change.before.podref, ifname=change.before.ifname)
-            self._since[network][change.address] = (self._clock.boot(), past)
+            owner = ReservationSpec(podref=change.before.podref, ifname=change.before.ifname)
+            self._released[network][change.address] = (self._clock.boot(), owner)
 
     def end(self, network: str, address: Address) -> None:
-        """Note that one is in use again."""
-        self._since[network].pop(address, None)
+        """Record that an address is in use again."""
+        self._released[network].pop(address, None)
 
-    def of(self, network: str) -> dict[Address, ReservationSpec]:
-        """Find what rests."""
+    def cooling_down(self, network: str) -> dict[Address, ReservationSpec]:
+        """Return the addresses that are cooling down, with their former owners."""
         limit = self._clock.boot() - self._cooldown
-        kept = {each: noted for each, noted in self._since[network].items() if noted[0] > limit}
-        self._since[network] = kept
-        return {each: past for each, (_, past) in kept.items()}
+        released = {each: entry for each, entry in self._released[network].items() if entry[0] > limit}
+        self._released[network] = released
+        return {each: owner for each, (_, owner) in released.items()}
 
 
 class IPPoolBatcher:
-    """The pool of one range."""
+    """The requests for the pool of one range."""
 
     def __init__(
         self,
-        place: PoolIdentifier,
-        objects: IPPoolClient,
+        deps: AgentDeps,
+        identifier: PoolIdentifier,
+        client: IPPoolClient,
+        log: SharedRangeLog,
+        cooldown: SharedCooldown,
         *,
-        lead: Lead,
-        rests: SharedCooldown,
-        clock: Clock,
-        rng: random.Random,
-        foreign: bool,
+        third_party: bool,
     ) -> None:
-        self.trouble: PodpoolError | None = None
-        """Why the last try came to nothing."""
-        self._place = place
-        self._objects = objects
-        self._lead = lead
-        self._rests = rests
-        self._clock = clock
-        self._rng = rng
-        self._foreign = foreign
-        self._turn = asyncio.Lock()
-        self._waiting: list[PoolRequest] = []
-        self._clashes: dict[Address, tuple[float, ReservationSpec]] = {}
+        self.last_error: PodpoolError | None = None
+        """Why the last attempt failed."""
+        self._deps = deps
+        self._identifier = identifier
+        self._client = client
+        self._log = log
+        self._cooldown = cooldown
+        self._third_party = third_party
+        self._processing = asyncio.Lock()
+        self._requests: list[PoolRequest] = []
+        self._blocked: dict[Address, tuple[float, ReservationSpec]] = {}
 
-    async def serve(self, ask: PoolRequest) -> Address | None:
-        """Do what is asked, with whatever else is asked by then; tries again for as long as it is let."""
-        if ask.wanted is None:
-            self._end(ask.owner)
-        self._waiting.append(ask)
+    async def process(self, request: PoolRequest) -> Address | None:
+        """Process a request together with all that wait meanwhile; retried until cancelled."""
+        if request.range is None:
+            self._cancel_adds(request.owner)
+        self._requests.append(request)
         try:
-            async with self._turn:
-                await self._until_done(ask)
+            async with self._processing:
+                await self._process_until_done(request)
         finally:
-            self._waiting.remove(ask)
-        if isinstance(ask.outcome, PodpoolError):
-            raise ask.outcome
-        return ask.outcome
+            self._requests.remove(request)
+        if isinstance(request.outcome, PodpoolError):
+            raise request.outcome
+        return request.outcome
 
-    def _end(self, owner: PodInterface) -> None:
-        """End the waiting of a sandbox that is deleted."""
+    def _cancel_adds(self, owner: PodInterface) -> None:
         for each in self._pending():
-            if each.wanted and (each.owner.container, each.owner.ifname) == (owner.container, owner.ifname):
-                each.finish(SandboxDeleted("the sandbox was deleted while it waited for an address"))
+            same_sandbox = (each.owner.container_id, each.owner.ifname) == (owner.container_id, owner.ifname)
+            if each.range and same_sandbox:
+                each.finish(ReleasedWhileWaiting("the sandbox was deleted while it waited for an address"))
 
-    async def _until_done(self, ask: PoolRequest) -> None:
-        failures = 0
-        while not ask.done:
+    async def _process_until_done(self, request: PoolRequest) -> None:
+        backoff = Backoff(rng=self._deps.rng, base=0.02, maximum=0.5)
+        while not request.done:
             try:
-                await self._round()
+                await self._process_batch()
             except ApiForbidden:
                 raise
             except Unreachable as error:
-                if ask.wanted is None:
-                    raise  # it can be done later
-                self.trouble = error
+                if request.range is None:
+                    raise  # a release is retried later
+                self.last_error = error
             except (ApiError, LeadershipLost) as error:
-                self.trouble = error
+                self.last_error = error
             else:
-                self.trouble = None
+                self.last_error = None
+                backoff.reset()
                 continue
-            failures += 1
-            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=0.02, maximum=0.5))
+            await backoff.wait()
 
-    async def _round(self) -> None:
-        asks = self._pending()
-        pools = await self._objects.look()
-        times = [each.config.leader for each in asks if each.wanted and each.config.overlap_checked]
-        if self._foreign and times and self._place.name in pools and any(overlapping_pools(pools, self._place)):
-            await self._lead(times[0], self._led)
+    async def _process_batch(self) -> None:
+        requests = self._pending()
+        pools = await self._client.list_pools()
+        times = [each.config.leader for each in requests if each.range and each.config.overlap_checked]
+        overlaps = self._identifier.name in pools and any(overlapping_pools(pools, self._identifier))
+        if self._third_party and times and overlaps:
+            await self._client.run_with_lease(times[0], self._process_with_lease)
         else:
-            await self._try(asks, pools, led=False)
+            await self._try(requests, pools, with_lease=False)
 
-    async def _led(self) -> None:
-        asks = self._pending()
-        await self._try(asks, await self._objects.look(), led=True)
+    async def _process_with_lease(self) -> None:
+        requests = self._pending()
+        await self._try(requests, await self._client.list_pools(), with_lease=True)
 
     def _pending(self) -> list[PoolRequest]:
-        return [each for each in self._waiting if not each.done]
+        return [each for each in self._requests if not each.done]
 
-    async def _try(self, asks: Sequence[PoolRequest], pools: Mapping[str, IPPool], *, led: bool) -> None:
-        """Serve all of them with one patch; who is not done afterwards is tried again."""
-        pool = pools.get(self._place.name)
-        asks = self._let_in(asks, pools)
+    async def _try(self, requests: Sequence[PoolRequest], pools: Mapping[str, IPPool], *, with_lease: bool) -> None:
+        """Serve all requests with one patch; what is not done afterwards is tried again."""
+        pool = pools.get(self._identifier.name)
+        requests = self._reject_if_sealed(requests, pools)
         if pool is None:
-            for each in asks:
-                if each.wanted is None:
+            for each in requests:
+                if each.range is None:
                     each.finish()
             if self._pending():
-                await self._objects.make(self._place)
+                await self._client.create_pool(self._identifier)
             return
-        taken_out, spec = _taken_out(asks, pool.spec)
-        going = {change.address: BLOCKED for changes in taken_out.values() for change in changes}
-        kept = {checked: {**self._kept(pools, checked=checked), **going} for checked in (True, False)}
-        put_in = self._put_in(asks, spec, kept, again=bool(going))
-        returned = {ask: changes for ask, changes in taken_out.items() if ask.wanted is None}
+        removed, spec = _removals(requests, pool.spec)
+        released = {request: changes for request, changes in removed.items() if request.range is None}
+        added = self._choose_all(requests, spec, pools, removed)
         await gather_all(
-            *(self._unreserve(each) for ask in returned for each in returned[ask] if ask.config.overlap_checked)
+            *(
+                self._release_reservation(change)
+                for request, changes in released.items()
+                if request.config.overlap_checked
+                for change in changes
+            )
         )
-        await asyncio.sleep(max((each.config.sleep_for_race for each in put_in), default=0))
-        await self._objects.write(pool, [*(change for each in taken_out.values() for change in each), *put_in.values()])
-        for ask, changes in returned.items():
+        await asyncio.sleep(max((each.config.sleep_for_race for each in added), default=0))
+        removed_changes = [change for changes in removed.values() for change in changes]
+        await self._client.patch_pool(pool, [*removed_changes, *added.values()])
+        for request, changes in released.items():
             for change in changes:
-                self._rests.begin(self._place.network, change)
-            ask.finish()
-        await self._settle(put_in, led=led)
+                self._cooldown.start(self._identifier.network, change)
+            request.finish()
+        await self._confirm(added, with_lease=with_lease)
 
-    def _let_in(self, asks: Sequence[PoolRequest], pools: Mapping[str, IPPool]) -> list[PoolRequest]:
-        """Tell those who want something new of a range that is cut into slices; the others go on."""
-        pool = pools.get(self._place.name)
-        around = [*filter(None, [pool]), *(other for _, other in overlapping_pools(pools, self._place))]
-        shut = next((each.metadata.name for each in around if SEALED_ANNOTATION in each.metadata.annotations), None)
-        owned = {entry.owned_by for entry in parse_ippool(pool.spec).listed} if pool and shut else set()
-        for each in asks if shut else ():
-            if each.wanted and (each.owner.podref, each.owner.ifname) not in owned:
-                each.finish(RangeSliced(self._place.range, f"IPPool {shut}"))
-        return [each for each in asks if not each.done]
+    def _reject_if_sealed(self, requests: Sequence[PoolRequest], pools: Mapping[str, IPPool]) -> list[PoolRequest]:
+        """Fail the requests for new addresses of a sealed pool; return the others."""
+        pool = pools.get(self._identifier.name)
+        candidates = [*filter(None, [pool]), *(other for _, other in overlapping_pools(pools, self._identifier))]
+        names = (each.metadata.name for each in candidates if SEALED_ANNOTATION in each.metadata.annotations)
+        sealed = next(names, None)
+        owners = {entry.owner for entry in parse_ippool(pool.spec).entries} if pool and sealed else set()
+        for each in requests if sealed else ():
+            if each.range and (each.owner.podref, each.owner.ifname) not in owners:
+                each.finish(RangeSliced(self._identifier.range, f"IPPool {sealed}"))
+        return [each for each in requests if not each.done]
 
-    async def _settle(self, stored: Mapping[PoolRequest, AllocationChange], *, led: bool) -> None:
-        """Reserve what was stored, where that is needed, see that it is nobody else's, and tell who asked."""
+    async def _confirm(self, stored: Mapping[PoolRequest, AllocationChange], *, with_lease: bool) -> None:
+        """Reserve stored addresses where needed, check that no other owner has them, and answer the requests."""
         if not stored:
             return
-        for ask in stored:
-            ask.refused = None
-        if self._foreign:
-            await gather_all(
-                *(self._reserve(ask, change) for ask, change in stored.items() if ask.config.overlap_checked)
-            )
-            pools = await self._objects.look()
-        else:
-            pools = await self._objects.look()
-            others = [range_ for range_, _ in overlapping_pools(pools, self._place)]
-            needed = (each for each in stored.items() if needs_reservation(each[0].config, self._place.range, others))
-            await gather_all(*(self._reserve(ask, change) for ask, change in needed))
-        elsewhere = self._elsewhere(pools) if self._foreign else {}
-        unsafe = self._foreign and not led and any(overlapping_pools(pools, self._place))
-        for ask, change in stored.items():
-            if ask.refused or (unsafe and ask.config.overlap_checked):
-                continue  # tried again, or looked at again with the Lease
-            if ask.made and ask.config.overlap_checked and change.address in elsewhere:
-                await self._unreserve(change)
-                ask.refused = change.address
+        for request in stored:
+            request.rejected = None
+        pools = await self._reserve_all(stored)
+        overlapping = self._overlapping_entries(pools) if self._third_party else {}
+        unsafe = self._third_party and not with_lease and any(overlapping_pools(pools, self._identifier))
+        for request, change in stored.items():
+            if request.rejected or (unsafe and request.config.overlap_checked):
+                continue  # tried again, or repeated with the Lease
+            if request.created and request.config.overlap_checked and change.address in overlapping:
+                await self._release_reservation(change)
+                request.rejected = change.address
                 continue
-            self._rests.end(self._place.network, change.address)
-            ask.finish(change.address)
+            self._cooldown.end(self._identifier.network, change.address)
+            request.finish(change.address)
 
-    def _put_in(
-        self, asks: Sequence[PoolRequest], spec: IPPoolSpec, kept: Mapping[bool, Unavailable], *, again: bool
+    async def _reserve_all(self, stored: Mapping[PoolRequest, AllocationChange]) -> Mapping[str, IPPool]:
+        """Reserve where needed; return the pools after the entries were stored."""
+        if self._third_party:
+            checked = (each for each in stored.items() if each[0].config.overlap_checked)
+            await gather_all(*(self._reserve(request, change) for request, change in checked))
+            return await self._client.list_pools()
+        pools = await self._client.list_pools()
+        others = [range_ for range_, _ in overlapping_pools(pools, self._identifier)]
+        needed = (each for each in stored.items() if needs_reservation(each[0].config, self._identifier.range, others))
+        await gather_all(*(self._reserve(request, change) for request, change in needed))
+        return pools
+
+    def _choose_all(
+        self,
+        requests: Sequence[PoolRequest],
+        spec: IPPoolSpec,
+        pools: Mapping[str, IPPool],
+        removed: Mapping[PoolRequest, Sequence[AllocationChange]],
     ) -> dict[PoolRequest, AllocationChange]:
-        """Choose an address for everybody who wants one; who cannot have any is told so, or looks `again`.
+        """Choose an address for each request. A request that cannot get one fails, unless removals free addresses.
 
-        What is `kept` from who looks at overlapping_pools ranges is not all kept from who does not.
+        Requests without overlap check ignore what other ranges have.
         """
+        freed = {change.address: BLOCKED for changes in removed.values() for change in changes}
+        unavailable = {
+            checked: {**self._unavailable(pools, overlap_checked=checked), **freed} for checked in (True, False)
+        }
         groups: defaultdict[tuple[RangeConfig, bool], list[PoolRequest]] = defaultdict(list)
-        for ask in asks:
-            if ask.wanted:
-                groups[ask.wanted, ask.config.overlap_checked].append(ask)
+        for request in requests:
+            if request.range:
+                groups[request.range, request.config.overlap_checked].append(request)
         chosen: dict[PoolRequest, AllocationChange] = {}
-        for (wanted, checked), group in groups.items():
+        for (range_, checked), group in groups.items():
             try:
-                changes = self._choose(spec, wanted, [each.owner for each in group], kept[checked])
+                changes = self._choose(spec, range_, [each.owner for each in group], unavailable[checked])
             except InvalidInput as error:
                 changes = (error,) * len(group)
-            for ask, change in zip(group, changes, strict=True):
+            for request, change in zip(group, changes, strict=True):
                 if isinstance(change, AllocationChange):
-                    chosen[ask] = change
-                    ask.made = ask.made or change.before is None
-                elif not (again and isinstance(change, RangeFull)):
-                    ask.finish(change)
+                    chosen[request] = change
+                    request.created = request.created or change.before is None
+                elif not (freed and isinstance(change, RangeFull)):
+                    request.finish(change)
             spec = apply_changes(spec, chosen.values())
         return chosen
 
     def _choose(
-        self, spec: IPPoolSpec, wanted: RangeConfig, owners: Sequence[PodInterface], kept: Unavailable
+        self, spec: IPPoolSpec, range_: RangeConfig, owners: Sequence[PodInterface], unavailable: Unavailable
     ) -> Sequence[AllocationChange | PodpoolError]:
-        resting = self._rests.of(self._place.network)
-        changes = allocate(spec, wanted.allocation, owners, reserved={**resting, **kept})
-        if resting and any(isinstance(each, RangeFull) for each in changes):
-            return allocate(spec, wanted.allocation, owners, reserved=kept)
+        cooling_down = self._cooldown.cooling_down(self._identifier.network)
+        changes = allocate(spec, range_.spec, owners, reserved={**cooling_down, **unavailable})
+        if cooling_down and any(isinstance(each, RangeFull) for each in changes):
+            return allocate(spec, range_.spec, owners, reserved=unavailable)
         return changes
 
-    def _kept(self, pools: Mapping[str, IPPool], *, checked: bool) -> Unavailable:
-        """Find what others have that the pool does not show: through other ranges too, if these are to be checked."""
-        lent = self._rests.lent(self._place, everywhere=checked)
-        if not checked:
-            return lent
-        now = self._clock.boot()
-        self._clashes = {each: noted for each, noted in self._clashes.items() if noted[0] > now}
-        clashes = {each: reservation for each, (_, reservation) in self._clashes.items()}
-        return {**clashes, **lent, **self._elsewhere(pools)}
+    def _unavailable(self, pools: Mapping[str, IPPool], *, overlap_checked: bool) -> Unavailable:
+        """Return addresses of other owners that the pool does not show; with the check also those of other ranges."""
+        network = self._identifier.network
+        if not overlap_checked:
+            return self._log.live_addresses(network, range_=str(self._identifier.range))
+        now = self._deps.clock.boot()
+        self._blocked = {each: entry for each, entry in self._blocked.items() if entry[0] > now}
+        blocked = {each: reservation for each, (_, reservation) in self._blocked.items()}
+        return {**blocked, **self._log.live_addresses(network), **self._overlapping_entries(pools)}
 
-    def _elsewhere(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
-        """Find what pools have that overlap: reservations may be missing."""
-        found = [parse_ippool(other.spec).listed for _, other in overlapping_pools(pools, self._place)]
-        return {entry.address: BLOCKED for listed in found for entry in listed}
+    def _overlapping_entries(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
+        """Return the entries of overlapping pools: their reservations may be missing."""
+        entries = [parse_ippool(other.spec).entries for _, other in overlapping_pools(pools, self._identifier)]
+        return {entry.address: BLOCKED for listed in entries for entry in listed}
 
-    async def _reserve(self, ask: PoolRequest, change: AllocationChange) -> None:
-        name = reservation_name(change.address, network=self._place.network)
-        other = await self._objects.reserve(name, ask.owner)
+    async def _reserve(self, request: PoolRequest, change: AllocationChange) -> None:
+        name = reservation_name(change.address, network=self._identifier.network)
+        other = await self._client.reserve(name, request.owner)
         if other is not None:
-            ask.refused = change.address
-            self._clashes[change.address] = (self._clock.boot() + RESERVED_ELSEWHERE_SECONDS, other)
+            request.rejected = change.address
+            self._blocked[change.address] = (self._deps.clock.boot() + BLOCKED_SECONDS, other)
 
-    async def _unreserve(self, change: AllocationChange) -> None:
-        with suppress(InvalidInput):  # what cannot be named was never reserved
-            name = reservation_name(change.address, network=self._place.network)
-            await self._objects.unreserve(name, self._place.name, change)
+    async def _release_reservation(self, change: AllocationChange) -> None:
+        with suppress(InvalidInput):  # an address without a valid reservation name was never reserved
+            name = reservation_name(change.address, network=self._identifier.network)
+            await self._client.release_reservation(name, self._identifier.name, change)
 
 
-def _taken_out(
-    asks: Sequence[PoolRequest], spec: IPPoolSpec
+def _removals(
+    requests: Sequence[PoolRequest], spec: IPPoolSpec
 ) -> tuple[dict[PoolRequest, tuple[AllocationChange, ...]], IPPoolSpec]:
-    """Find what sandboxes give back, and entries that came to nothing; and the pool without them."""
+    """Return the entries to remove, released or rejected, and the pool without them."""
     found: dict[PoolRequest, tuple[AllocationChange, ...]] = {}
-    for ask in asks:
-        owner = ask.owner
-        changes = allocations_of({"": spec}, container=owner.container, ifname=owner.ifname).get("", ())
-        found[ask] = tuple(each for each in changes if ask.wanted is None or each.address == ask.refused)
-        spec = apply_changes(spec, found[ask])
+    for request in requests:
+        changes = removals(spec, container_id=request.owner.container_id, ifname=request.owner.ifname)
+        found[request] = tuple(each for each in changes if request.range is None or each.address == request.rejected)
+        spec = apply_changes(spec, found[request])
     return found, spec
 
 
-async def gather_all(*works: Awaitable[object]) -> None:
-    """Do all of them, also when one fails; raises the first failure."""
-    outcomes = await asyncio.gather(*works, return_exceptions=True)
+async def gather_all(*operations: Awaitable[object]) -> None:
+    """Await all operations, also if one fails; raises the first failure."""
+    outcomes = await asyncio.gather(*operations, return_exceptions=True)
     for each in outcomes:
         if isinstance(each, BaseException):
             raise each

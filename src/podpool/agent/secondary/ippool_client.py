@@ -1,15 +1,16 @@
-"""The objects that all nodes share: the IPPools of ranges without slices, and reservations of single addresses.
+"""API access to shared ranges: IPPools, reservations of single addresses, and the `whereabouts` Lease.
 
-A pool changes only by a patch that fits the version it was seen at, as Whereabouts' plugins do it: two writers never
-take one address of a pool. Pools whose ranges overlap are different objects; there the reservation decides, which is
-created or is there. It says whose it is, and goes only with that sandbox, at the version that said so.
+An IPPool is changed by a patch with its resourceVersion as precondition, as Whereabouts' plugins do: two writers never
+allocate one address of a pool. Pools of overlapping ranges are different objects; between them the reservation decides,
+because only one can be created. It names its owner, and is deleted only with that sandbox, at the version read.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from podpool.agent.deps import AgentDeps
 from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import (
     IP_POOLS,
@@ -22,90 +23,109 @@ from podpool.api.whereabouts import (
 )
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiConflict, ApiNotFound
+from podpool.kube.leader_election import LeaderElector, LeaseTiming
 from podpool.whereabouts.cni_args import PodInterface
+from podpool.whereabouts.config import LeaderElectionConfig
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch
-from podpool.whereabouts.object_names import PoolIdentifier
-from podpool.whereabouts.shared_range import blocks, reservation_matches
+from podpool.whereabouts.object_names import SHARED_RANGE_LEASE, PoolIdentifier
+from podpool.whereabouts.shared_range import belongs_to, blocks
 
 
 class IPPoolClient:
-    """What one namespace has of them. Every call raises `ApiError` or `Unreachable`."""
+    """Objects of one namespace. Every call raises `ApiError` or `Unreachable`."""
 
-    def __init__(self, kube: KubeClient, *, namespace: str) -> None:
-        self._kube = kube
+    def __init__(self, deps: AgentDeps, *, namespace: str) -> None:
+        self._deps = deps
+        self._kube = deps.kube
         self._namespace = namespace
-        self._reading = asyncio.Lock()
-        self._asked = 0
+        self._listing = asyncio.Lock()
+        self._requested = 0
         self._answered = 0
-        self._seen: Mapping[str, IPPool] = {}
+        self._pools: Mapping[str, IPPool] = {}
+        self._leading = asyncio.Lock()
 
-    async def look(self) -> Mapping[str, IPPool]:
-        """Read all shared pools, by name, as they are now; who asks meanwhile shares the next answer."""
-        self._asked += 1
-        ticket = self._asked
-        async with self._reading:
+    async def list_pools(self) -> Mapping[str, IPPool]:
+        """Return all shared pools by name, as they are now. Concurrent calls share the next response."""
+        self._requested += 1
+        ticket = self._requested
+        async with self._listing:
             if self._answered < ticket:
-                covers = self._asked
-                listing = await self._kube.list(IP_POOLS, namespace=self._namespace, labels=SHARED_POOLS_SELECTOR)
-                self._seen, self._answered = {each.metadata.name: each for each in listing.items}, covers
-            return self._seen
+                covers = self._requested
+                pools = await self._kube.list(IP_POOLS, namespace=self._namespace, labels=SHARED_POOLS_SELECTOR)
+                self._pools, self._answered = {each.metadata.name: each for each in pools.items}, covers
+            return self._pools
 
-    async def make(self, place: PoolIdentifier) -> None:
-        """Make a pool that was not there."""
-        meta = ObjectMeta(name=place.name, namespace=self._namespace)
+    async def create_pool(self, identifier: PoolIdentifier) -> None:
+        """Create a pool, unless it exists."""
+        meta = ObjectMeta(name=identifier.name, namespace=self._namespace)
         try:
-            await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
+            await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(identifier.range))))
         except ApiAlreadyExists:
             return
 
-    async def write(self, pool: IPPool, changes: Iterable[AllocationChange]) -> None:
-        """AllocationChange a pool that is as it was seen; raises `Invalid` when it is not, `ApiNotFound` when it is gone."""
+    async def patch_pool(self, pool: IPPool, changes: Iterable[AllocationChange]) -> None:
+        """Apply changes. Raises `ApiInvalid` if the pool has changed since, `ApiNotFound` if it is deleted."""
         operations = allocation_patch(changes, version=pool.metadata.resource_version)
         if operations:
             await self._kube.json_patch(IP_POOLS, pool.metadata.name, operations, namespace=self._namespace)
 
     async def reserve(self, name: str, owner: PodInterface) -> ReservationSpec | None:
-        """Reserve an address for an owner; gives the reservation that stands in the way, if one does."""
-        wanted = ReservationSpec(podref=owner.podref, ifname=owner.ifname, containerid=owner.container)
+        """Reserve an address. Returns the reservation of another owner if there is one."""
+        spec = ReservationSpec(podref=owner.podref, ifname=owner.ifname, containerid=owner.container_id)
         meta = ObjectMeta(name=name, namespace=self._namespace)
         while True:
             try:
-                await self._kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=wanted))
+                await self._kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=spec))
             except ApiAlreadyExists:
-                found = await self._reservation(name)
+                found = await self._get_reservation(name)
                 if found is None:
                     continue
                 if blocks(found.spec, owner):
                     return found.spec
-                if found.spec.containerid == owner.container:
+                if found.spec.containerid == owner.container_id:
                     return None
-                await self._delete(found)  # of the Pod's last sandbox, whose late DEL must not find it
+                await self._delete_reservation(found)  # of the Pod's former sandbox, whose late DEL must not find it
             else:
                 return None
 
-    async def unreserve(self, name: str, pool: str, change: AllocationChange) -> None:
-        """Delete the reservation that goes with an entry, and that is not another's, nor of the Pod's next sandbox.
+    async def release_reservation(self, name: str, pool: str, change: AllocationChange) -> None:
+        """Delete the reservation of an entry, unless it is of another owner or of the Pod's next sandbox.
 
-        One of another sandbox is an earlier one's if the entry is still this one's: the next writes the entry first.
+        If the sandboxes differ and the entry is unchanged, the reservation is of a former sandbox: the next one would
+        have written the entry first.
         """
-        found, entry = await self._reservation(name), change.before or change.after
-        if found is None or entry is None or not reservation_matches(found.spec, entry):
+        found, entry = await self._get_reservation(name), change.before or change.after
+        if found is None or entry is None or not belongs_to(found.spec, entry):
             return
         if found.spec.containerid not in ("", entry.id):
-            seen = (await self.look()).get(pool, IPPool())
-            if seen.spec.allocations.get(change.key) != entry:
+            current = (await self.list_pools()).get(pool, IPPool())
+            if current.spec.allocations.get(change.key) != entry:
                 return
-        await self._delete(found)
+        await self._delete_reservation(found)
 
-    async def _reservation(self, name: str) -> OverlappingRangeIPReservation | None:
+    async def run_with_lease(self, config: LeaderElectionConfig, operation: Callable[[], Awaitable[None]]) -> None:
+        """Run while holding the Lease with which third-party plugins serialize their writes; one at a time per node."""
+        times = config.validated()
+        timing = LeaseTiming(duration=times.duration / 1e3, renew_deadline=times.renew / 1e3, retry=times.retry / 1e3)
+        async with self._leading:
+            await LeaderElector(
+                self._kube,
+                name=SHARED_RANGE_LEASE,
+                namespace=self._namespace,
+                identity=f"podpool/{self._deps.node}",
+                clock=self._deps.clock,
+                rng=self._deps.rng,
+                timing=timing,
+            ).run(operation)
+
+    async def _get_reservation(self, name: str) -> OverlappingRangeIPReservation | None:
         try:
             return await self._kube.get(IP_RESERVATIONS, name, namespace=self._namespace)
         except ApiNotFound:
             return None
 
-    async def _delete(self, found: OverlappingRangeIPReservation) -> None:
+    async def _delete_reservation(self, found: OverlappingRangeIPReservation) -> None:
         meta = found.metadata
         try:
             await self._kube.delete(
@@ -116,23 +136,23 @@ class IPPoolClient:
                 resource_version=meta.resource_version,
             )
         except (ApiNotFound, ApiConflict):
-            return  # it is another one by now
+            return  # it was replaced meanwhile
 
 
-def overlapping_pools(pools: Mapping[str, IPPool], place: PoolIdentifier) -> Iterator[tuple[Prefix, IPPool]]:
-    """Find the other pools of a place's network that share addresses with it."""
+def overlapping_pools(pools: Mapping[str, IPPool], identifier: PoolIdentifier) -> Iterator[tuple[Prefix, IPPool]]:
+    """Iterate over the other pools of a network that overlap a pool."""
     for name, pool in pools.items():
         try:
             range_ = parse_prefix(pool.spec.range)
-            of_network = name == PoolIdentifier(range=range_, network=place.network).name
+            of_network = name == PoolIdentifier(range=range_, network=identifier.network).name
         except InvalidInput:
             continue
-        if of_network and name != place.name and range_.range.overlaps(place.range.range):
+        if of_network and name != identifier.name and range_.range.overlaps(identifier.range.range):
             yield range_, pool
 
 
 def apply_changes(spec: IPPoolSpec, changes: Iterable[AllocationChange]) -> IPPoolSpec:
-    """Show a pool as it will be."""
+    """Return a pool after changes."""
     allocations = dict(spec.allocations)
     for change in changes:
         if change.after is None:

@@ -1,10 +1,10 @@
-"""Brings the IPPools of slices behind the journal, one patch at a time, with a precondition.
+"""Writes the assignments of slices to their IPPools, after the journal, one patch at a time with a precondition.
 
-The journal decides who has which address. What another hand wrote is seen before anything is written over: an entry of
-ours that it changed is put back, and an address that it gave away is believed to be in use, so that no Pod gets it.
+The journal is authoritative. Third-party changes are read before they are overwritten: a changed entry of this agent is
+restored, and an address that a third party allocated counts as in use, so that no Pod gets it.
 """
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
 import msgspec
 
@@ -18,104 +18,132 @@ from podpool.cni.protocol import Attachment
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.kube.errors import ApiConflict
+from podpool.runtime.logging import Logger
 from podpool.whereabouts.ippool import ParsedIPPool, parse_ippool
 from podpool.whereabouts.ippool_owner import RANGE_ANNOTATION
 
 
-class IPPoolWriter:
-    """Writes them; `tell_once` says what is wrong with one, under a key."""
+class OnceLogger:
+    """Logs a warning once per key: what it reports is retried again and again."""
 
-    def __init__(
-        self,
-        deps: AgentDeps,
-        state: AgentState,
-        pools: SliceInformers,
-        *,
-        boot_id: str,
-        tell_once: Callable[[str, str], None],
-    ) -> None:
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._logged: set[str] = set()
+
+    def warning(self, event: str, /, *, key: str, **fields: object) -> None:
+        """Log an event, unless it was logged with this key."""
+        if key not in self._logged:
+            self._logged.add(key)
+            self._log.warning(event, **fields)
+
+    def reset(self, key: str) -> None:
+        """Log it again next time."""
+        self._logged.discard(key)
+
+
+class IPPoolWriter:
+    """Keeps the IPPools of slices equal to the journal."""
+
+    def __init__(self, deps: AgentDeps, state: AgentState, informers: SliceInformers, *, once_log: OnceLogger) -> None:
         self._deps = deps
         self._state = state
-        self._pools = pools
-        self._boot_id = boot_id
-        self._tell_once = tell_once
+        self._informers = informers
+        self._once_log = once_log
 
-    def entries(self, pool: IPPool) -> ParsedIPPool | None:
-        """Read what it says; None when it cannot be used."""
+    def parse(self, pool: IPPool) -> ParsedIPPool | None:
+        """Parse an IPPool; None if it is invalid, which is logged once."""
         try:
             parse_prefix(pool.metadata.annotations.get(RANGE_ANNOTATION, pool.spec.range))
             return parse_ippool(pool.spec)
         except InvalidInput as error:
-            self._tell_once(f"{pool.metadata.uid}", f"IPPool {pool.metadata.name} cannot be used: {error}")
+            name, uid = pool.metadata.name, pool.metadata.uid
+            self._once_log.warning("IPPool is invalid, its slice is not used", key=uid, ippool=name, error=error)
             return None
 
-    async def written(self, slice_: Slice, pool: IPPool) -> IPPool | None:
-        """Write what differs, on what is there now; gives the IPPool as it is then."""
-        entries = self.entries(pool)
-        if entries is None or entries.prefix != slice_.prefix:
-            self._tell_once(f"{slice_.lease} range", f"IPPool {slice_.name} is not of slice {slice_.prefix} any more")
+    async def sync(self, slice_: Slice, pool: IPPool) -> IPPool | None:
+        """Write the differences to the current IPPool; return it afterwards, or None if it cannot be used."""
+        parsed = self.parse(pool)
+        if parsed is None or parsed.prefix != slice_.prefix:
+            self._once_log.warning(
+                "IPPool is not of this slice any more",
+                key=f"{slice_.lease} range",
+                ippool=slice_.name,
+                slice=slice_.prefix,
+                range=pool.spec.range,
+            )
             return None
-        foreign = self._foreign(slice_, entries)
-        if foreign:
-            fresh = await self._pools.read_pool(slice_.name)
-            entries = self.entries(fresh) if fresh else None
-            if fresh is None or entries is None:
+        if self._third_party_entries(slice_, parsed):
+            fresh = await self._informers.read_pool(slice_.name)
+            parsed = self.parse(fresh) if fresh else None
+            if fresh is None or parsed is None:
                 return None
             pool = fresh
-            self._believe(slice_, self._foreign(slice_, entries))
-        wanted = {entries.key(slice_.address(value)): allocation_of(tenant) for value, tenant in slice_.held.items()}
-        shown = {each.key: each.allocation for each in entries.listed}
-        changes: dict[str, Allocation | None] = {key: each for key, each in wanted.items() if shown.get(key) != each}
-        changes |= {key: None for key in shown if key not in wanted}
+            self._adopt(slice_, self._third_party_entries(slice_, parsed))
+        changes = _changes(slice_, parsed)
         if not changes:
             return pool
-        await self._state.sync()  # what is on the wire is on the platter: after a reboot it is known for ours
+        await self._state.sync()  # after a reboot, entries of the IPPool must be recognised as this agent's
         return await self._patch(pool, changes)
 
-    def _foreign(self, slice_: Slice, entries: ParsedIPPool) -> dict[int, Allocation]:
-        """Find entries that nobody of us can have written."""
+    def _third_party_entries(self, slice_: Slice, parsed: ParsedIPPool) -> dict[int, Allocation]:
+        """Return the entries that this agent cannot have written."""
         found: dict[int, Allocation] = {}
-        for each in entries.listed:
+        for each in parsed.entries:
             value, past = each.address.value, slice_.used.get(each.address.value)
-            if value in slice_.held or (past and allocation_of(past.tenant) == each.allocation):
+            if value in slice_.assigned or (past and allocation_from_holder(past.holder) == each.allocation):
                 continue
             found[value] = each.allocation
         return found
 
-    def _believe(self, slice_: Slice, foreign: dict[int, Allocation]) -> None:
-        for value, entry in foreign.items():
-            told = f"{slice_.address(value)} was given to {entry.podref} by another hand, in IPPool {slice_.name}"
-            self._deps.tell(f"{told}: no Pod gets it from us")
-            self._state.write(SliceAssigned(tenant=holder_from_allocation(entry), slots=(slice_.slot(value),)))
+    def _adopt(self, slice_: Slice, entries: Mapping[int, Allocation]) -> None:
+        for value, entry in entries.items():
+            self._deps.log.warning(
+                "address was allocated by a third party, not assigning it",
+                address=slice_.address(value),
+                pod=entry.podref,
+                ippool=slice_.name,
+            )
+            holder = holder_from_allocation(entry)
+            self._state.write(SliceAssigned(holder=holder, addresses=(slice_.slice_address(value),)))
 
-    async def strike(self, pool: IPPool) -> IPPool:
-        """Have it say that nobody has anything."""
+    async def clear(self, pool: IPPool) -> IPPool:
+        """Remove all allocations."""
         return await self._patch(pool, dict.fromkeys(pool.spec.allocations))
 
-    async def _patch(self, pool: IPPool, changes: "dict[str, Allocation | None] | dict[str, None]") -> IPPool:
+    async def _patch(self, pool: IPPool, changes: Mapping[str, Allocation | None]) -> IPPool:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
-        name, notes = pool.metadata.name, {BOOT_ANNOTATION: self._boot_id}
+        name, annotations = pool.metadata.name, {BOOT_ANNOTATION: self._deps.boot_id}
         try:
-            answer = await self._deps.kube.merge_patch(
+            written = await self._deps.kube.merge_patch(
                 IP_POOLS,
                 name,
-                {"metadata": {"annotations": notes}, "spec": {"allocations": allocations}},
-                namespace=self._pools.namespace,
+                {"metadata": {"annotations": annotations}, "spec": {"allocations": allocations}},
+                namespace=self._informers.namespace,
                 precondition=pool.metadata.resource_version,
             )
         except ApiConflict:
-            await self._pools.read_pool(name)
+            await self._informers.read_pool(name)
             raise
-        self._pools.see(answer)
-        return answer
+        self._informers.observe(written)
+        return written
 
 
-def holder_from_allocation(entry: Allocation) -> SliceHolder:
-    """Take an entry for what it says."""
-    owner = Attachment(container_id=entry.id, ifname=entry.ifname)
-    return SliceHolder(owner=owner, podref=entry.podref, found=True)
+def _changes(slice_: Slice, parsed: ParsedIPPool) -> dict[str, Allocation | None]:
+    """Return the allocations to write by key; None removes one."""
+    desired = {
+        parsed.key(slice_.address(value)): allocation_from_holder(holder) for value, holder in slice_.assigned.items()
+    }
+    current = {each.key: each.allocation for each in parsed.entries}
+    changes: dict[str, Allocation | None] = {key: each for key, each in desired.items() if current.get(key) != each}
+    return changes | {key: None for key in current if key not in desired}
 
 
-def allocation_of(tenant: SliceHolder) -> Allocation:
-    """Write an entry for who has an address."""
-    return Allocation(id=tenant.owner.container_id, podref=tenant.podref, ifname=tenant.owner.ifname)
+def holder_from_allocation(allocation: Allocation) -> SliceHolder:
+    """Return the holder that an entry of an IPPool names."""
+    attachment = Attachment(container_id=allocation.id, ifname=allocation.ifname)
+    return SliceHolder(attachment=attachment, podref=allocation.podref, inferred=True)
+
+
+def allocation_from_holder(holder: SliceHolder) -> Allocation:
+    """Return the entry of an IPPool for a holder."""
+    return Allocation(id=holder.attachment.container_id, podref=holder.podref, ifname=holder.attachment.ifname)

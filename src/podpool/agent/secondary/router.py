@@ -1,134 +1,172 @@
-"""Which source answers for which configuration.
+"""Address requests of the plugin, and the source that serves each.
 
-One without ranges is for the node's own pool, unless it calls us `whereabouts`. The ranges of another are all of the
-node's slices, or all shared by the nodes. A DEL and a GC go to both sources, whatever the configuration has become
-since the ADD.
+A configuration without ranges is for the node's pool, unless its type is `whereabouts`. The ranges of any other are all
+sliced or all shared, and each kind is a source. DEL and GC go to both sources, because the configuration may have
+changed since the ADD.
 """
 
-from collections.abc import Callable
 from functools import lru_cache
+from typing import Protocol
 
-from podpool.agent.records import Attachment, PodIdentity
-from podpool.agent.secondary.address_source import AddressRequest, AddressSource
-from podpool.cni.protocol import CniError, ErrorCode, PluginRequest
+import msgspec
+
+from podpool.agent.deps import AgentDeps
+from podpool.agent.records import PodIdentity
+from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
-from podpool.runtime.clock import Clock
 from podpool.whereabouts.cni_args import CniArgs, PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config, read_struct
-from podpool.whereabouts.config import IpamConfig, parse_ipam_config
+from podpool.whereabouts.config import IpamConfig, RangeConfig, parse_ipam_config
 from podpool.whereabouts.raw_config import RawIpamConfig, flat_file_paths, uses_node_pool
 
 CONFIG_CACHE_SIZE = 64
-"""Configurations that need not be read again."""
+"""Parsed configurations that are kept."""
 REQUEST_TIMEOUT = 25.0
-"""Seconds for which an answer is worth waiting for: the plugin waits 30."""
+"""Seconds within which a request must be answered: the plugin waits 30."""
 
-ReadFile = Callable[[str], bytes | None]
-"""Read a file of the machine; None when there is none, `InvalidInput` when it is none."""
+
+class AddressRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One interface of one sandbox, and the ranges that it needs addresses of."""
+
+    config: IpamConfig
+    owner: PodInterface
+    deadline: float = 0.0
+    """When the answer is due, on the boot clock."""
+
+    @property
+    def ranges(self) -> tuple[RangeConfig, ...]:
+        """The ranges, each of which needs an address."""
+        return self.config.ranges
+
+    @property
+    def attachment(self) -> Attachment:
+        """The owner without its Pod, as the journal contains it."""
+        return Attachment(container_id=self.owner.container_id, ifname=self.owner.ifname)
+
+
+class AddressSource(Protocol):
+    """Allocates addresses of ranges. Failures are raised as `CniError`.
+
+    A request gets an address of all its ranges or of none. The same owner gets the same addresses again. To release
+    what is not allocated succeeds.
+    """
+
+    async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return one address per range, in their order."""
+
+    async def release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        """Release what an interface is known to have, and what it has in any range of the request."""
+
+    def schedule_release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        """Record that the same is to be released, without waiting. It is released even if the agent restarts."""
+
+    async def check(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return what the owner has, in the order of the ranges; raises `CHECK_MISMATCH` if a range has nothing."""
+
+    async def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
+        """Release what attachments that are not valid have in a CNI network."""
 
 
 class Router:
-    """The node's slices and the shared ranges, as one."""
+    """The slices and the shared ranges as one source."""
 
-    def __init__(self, *, sliced: AddressSource, shared: AddressSource, clock: Clock, read_file: ReadFile) -> None:
+    def __init__(self, deps: AgentDeps, *, sliced: AddressSource, shared: AddressSource) -> None:
+        self._deps = deps
         self._sliced = sliced
         self._shared = shared
-        self._clock = clock
-        self._read_file = read_file
 
-    def want(self, request: PluginRequest, pod: PodIdentity) -> AddressRequest | None:
-        """Read what a request wants of us; None when it is for the node's own pool; raises `CniError`."""
-        files = _flat_files(request.stdin)
-        if files is None:
+    def parse(self, request: PluginRequest, pod: PodIdentity) -> AddressRequest | None:
+        """Parse a request of the plugin. None if it is for the node's pool; raises `CniError`."""
+        paths = _flat_file_paths(request.stdin)
+        if paths is None:
             return None
-        owner, asked = _told(request, pod)
+        owner, args = _owner(request, pod)
         try:
-            flat = next((each for each in map(self._read_file, files) if each is not None), None)
-            config = _config(request.stdin, flat, asked)
+            flat = next((each for each in map(self._deps.read_file, paths) if each is not None), None)
+            config = _config(request.stdin, flat, args)
         except InvalidInput as error:
             raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        deadline = self._clock.boot() + REQUEST_TIMEOUT
-        return AddressRequest(config=config, owner=owner, pod=pod, deadline=deadline)
+        return AddressRequest(config=config, owner=owner, deadline=self._deps.clock.boot() + REQUEST_TIMEOUT)
 
-    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Give an address of each range, or nothing."""
-        return await self._source(want).give(want) if want.ranges else ()
+    async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return one address per range; none for a request without ranges."""
+        return await self._source(request).allocate(request) if request.ranges else ()
 
-    async def give_back(self, sandbox: Attachment, want: AddressRequest | None) -> None:
-        """Take back what a sandbox's interface has, and look for it in shared ranges of the want."""
-        await self._sliced.give_back(sandbox)
-        await self._shared.give_back(sandbox, _shared(want))
+    async def release(self, attachment: Attachment, request: AddressRequest | None) -> None:
+        """Release what an interface has in slices, and in shared ranges also what the request names."""
+        await self._sliced.release(attachment)
+        await self._shared.release(attachment, _if_shared(request))
 
-    def release(self, sandbox: Attachment, want: AddressRequest | None) -> None:
-        """See that this is done."""
-        self._sliced.release(sandbox)
-        self._shared.release(sandbox, _shared(want))
+    def schedule_release(self, attachment: Attachment, request: AddressRequest | None) -> None:
+        """Record that the same is to be released."""
+        self._sliced.schedule_release(attachment)
+        self._shared.schedule_release(attachment, _if_shared(request))
 
-    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Tell what the sandbox's interface has; `CHECK_MISMATCH` when that is not one of each range."""
-        return await self._source(want).check(want) if want.ranges else ()
+    async def check(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return what the interface has; raises `CHECK_MISMATCH` if a range has nothing."""
+        return await self._source(request).check(request) if request.ranges else ()
 
-    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
-        """Take back what sandboxes have in a network that are not valid any more."""
-        await self._sliced.collect(network, valid)
-        await self._shared.collect(network, valid)
+    async def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
+        """Release what attachments that are not valid have in a CNI network."""
+        await self._sliced.collect_garbage(network, valid)
+        await self._shared.collect_garbage(network, valid)
 
-    def _source(self, want: AddressRequest) -> AddressSource:
-        """Find who answers; a configuration of both kinds is refused, by the controller too."""
+    def _source(self, request: AddressRequest) -> AddressSource:
+        """Return the source of a request. A configuration of both kinds is rejected, also by the controller."""
         try:
-            want.config.check_sizes()
+            request.config.check_slice_sizes()
         except InvalidInput as error:
             raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        return self._sliced if want.config.sliced else self._shared
+        return self._sliced if request.config.sliced else self._shared
 
 
 def reject_ranges(stdin: bytes) -> None:
-    """Refuse a configuration that is not for the node's own pool, where that is all there is; raises `CniError`."""
-    if _flat_files(stdin) is not None:
-        told = "the configuration asks for addresses of ranges, and this agent serves none: start it with"
-        raise CniError(ErrorCode.INVALID_CONFIG, f"{told} --whereabouts-namespace, where the IPPools are")
+    """Raise `CniError` for a configuration with ranges: this agent serves only the node's pool."""
+    if _flat_file_paths(stdin) is not None:
+        reason = "the configuration has ranges, but this agent serves only the node's pool"
+        raise CniError(ErrorCode.INVALID_CONFIG, f"{reason}: start it with --whereabouts-namespace")
 
 
-def _flat_files(stdin: bytes) -> tuple[str, ...] | None:
-    """Tell where a configuration's flat file may be; None when it is for the node's own pool, or not for us at all."""
-    told = stdin.lower()
-    if b"range" not in told and b"whereabouts" not in told:
-        return None  # cheaply: the way of nearly all
+def _flat_file_paths(stdin: bytes) -> tuple[str, ...] | None:
+    """Return where the flat file may be; None if the configuration is for the node's pool or another plugin."""
+    text = stdin.lower()
+    if b"range" not in text and b"whereabouts" not in text:
+        return None  # fast path: nearly all requests are for the node's pool
     try:
-        return _flat_files_of(stdin)
+        return _parse_flat_file_paths(stdin)
     except InvalidInput as error:
         raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=CONFIG_CACHE_SIZE)
-def _flat_files_of(stdin: bytes) -> tuple[str, ...] | None:
+def _parse_flat_file_paths(stdin: bytes) -> tuple[str, ...] | None:
     network = read_network_config(stdin)
-    if not network.ours:
+    if not network.is_served:
         return None
     inline = read_struct(network.ipam or {}, RawIpamConfig, at="ipam")
     return None if uses_node_pool(inline) else flat_file_paths(inline)
 
 
 @lru_cache(maxsize=CONFIG_CACHE_SIZE)
-def _config(stdin: bytes, flat: bytes | None, addresses: CniArgs) -> IpamConfig:
-    """Read a configuration; all Pods of a network have the same, but for the addresses that somebody asks for one."""
-    return parse_ipam_config(read_network_config(stdin), flat=flat, arguments=addresses)
+def _config(stdin: bytes, flat: bytes | None, args: CniArgs) -> IpamConfig:
+    """Parse a configuration. All Pods of a network share it, apart from static addresses in CNI_ARGS."""
+    return parse_ipam_config(read_network_config(stdin), flat=flat, args=args)
 
 
-def _told(request: PluginRequest, pod: PodIdentity) -> tuple[PodInterface, CniArgs]:
-    """Read who asks, and for which addresses beside; only an ADD must tell its Pod, for others to see whose it is."""
-    container, ifname = request.container_id, request.ifname
+def _owner(request: PluginRequest, pod: PodIdentity) -> tuple[PodInterface, CniArgs]:
+    """Return the owner and the static addresses of CNI_ARGS. Only an ADD must name its Pod."""
+    container_id, ifname = request.container_id, request.ifname
     if request.command != "ADD":
-        return PodInterface(podref=f"{pod.namespace}/{pod.name}", container=container, ifname=ifname), CniArgs()
+        podref = f"{pod.namespace}/{pod.name}"
+        return PodInterface(podref=podref, container_id=container_id, ifname=ifname), CniArgs()
     try:
-        arguments = parse_cni_args(request.args)
-        owner = arguments.owner(container=container, ifname=ifname)
+        args = parse_cni_args(request.args)
+        owner = args.pod_interface(container_id=container_id, ifname=ifname)
     except InvalidInput as error:
         raise CniError(ErrorCode.INVALID_ENVIRONMENT, str(error)) from error
-    return owner, CniArgs(addresses=arguments.addresses, gateways=arguments.gateways)
+    return owner, CniArgs(addresses=args.addresses, gateways=args.gateways)
 
 
-def _shared(want: AddressRequest | None) -> AddressRequest | None:
-    """Tell where a sandbox may have something of shared ranges, by its configuration."""
-    return None if want is None or want.config.sliced else want
+def _if_shared(request: AddressRequest | None) -> AddressRequest | None:
+    return None if request is None or request.config.sliced else request

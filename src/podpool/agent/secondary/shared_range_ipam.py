@@ -1,311 +1,280 @@
-"""Addresses of ranges that all nodes share: Whereabouts without slices, beside its plugins if need be.
+"""Allocation in shared ranges, compatible with Whereabouts without slices, also beside its plugins.
 
-What must hold: an ADD succeeds only when the IPPool has its entry, and the reservation is stored where one is needed;
-a sandbox that asks again gets the same. A DEL looks at every range, removes what is its own sandbox's and nothing else,
-and succeeds also while the API server is away: then it is kept, and done later. A new sandbox of the same Pod takes the
-entry over, so that an old DEL finds nothing.
+Invariants:
+- An ADD succeeds only when the IPPool has its entry, and the reservation is stored where one is needed. A sandbox that
+  repeats its ADD gets the same address.
+- A DEL removes the entries of its own sandbox in every range, and nothing else. It also succeeds while the API server
+  is unreachable: the release is logged, and done later.
+- A new sandbox of the same Pod takes over the entry, so that a late DEL of the former one finds nothing.
 
-Without a fence: an address is the sandbox's because the API server stored it, not because this agent remembers it.
+There is no fence: a sandbox has an address because the API server stored it, not because the agent remembers it.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from podpool.agent.deps import AgentDeps
-from podpool.agent.records import Attachment
-from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.secondary.ippool_batcher import IPPoolBatcher, PoolRequest, SharedCooldown, gather_all
 from podpool.agent.secondary.ippool_client import IPPoolClient
+from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.agent.secondary.shared_range_resync import SharedRangeResync
+from podpool.agent.secondary.slices import Slices
 from podpool.api.whereabouts import IPPool
-from podpool.cni.protocol import CniError, ErrorCode
+from podpool.cni.protocol import Attachment, CniError, ErrorCode
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.ranges import Prefix, parse_prefix
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError
-from podpool.kube.leader_election import LeaderElector, LeaseTiming
-from podpool.runtime.disk import Disk
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.cni_args import PodInterface
-from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig
-from podpool.whereabouts.object_names import SHARED_RANGE_LEASE, PoolIdentifier
-from podpool.whereabouts.shared_range import PoolTooLarge, RangeFull, RangeSliced, allocations_of
+from podpool.whereabouts.config import IpamConfig
+from podpool.whereabouts.object_names import PoolIdentifier
+from podpool.whereabouts.shared_range import PoolTooLarge, RangeFull, RangeSliced, removals
 
 DEL_TIMEOUT = 10.0
-"""Seconds after which a DEL that finds the pool busy is kept for later instead."""
+"""Seconds after which a DEL is answered, and released later."""
 MAX_RETRY_DELAY = 30.0
-"""Seconds between two looks at what was kept, at most."""
+"""Seconds between two attempts at pending releases, at most."""
 
-_AWAY = (ApiError, Unreachable, TimeoutError)
-_LATER = (*_AWAY, InvalidInput)  # an IPPool that cannot be read may be mended
+_TRANSIENT = (ApiError, Unreachable, TimeoutError)
+_RETRIED = (*_TRANSIENT, InvalidInput)  # an invalid IPPool may be repaired
 _NOTHING_STORED = (RangeFull, RangeSliced, PoolTooLarge, InvalidInput)
-
-Sliced = Callable[[str, Prefix], str]
-"""Tell which slice of this node has addresses of a network's range; empty when none does."""
 
 
 class SharedRangeIPAM:
-    """One node's part in the ranges that all share. `foreign` when plugins of Whereabouts itself may write them too."""
+    """This node's allocations in shared ranges. `slices` are this node's slices: a sliced range is not shared."""
 
-    def __init__(
-        self,
-        deps: AgentDeps,
-        disk: Disk,
-        *,
-        namespace: str,
-        foreign: bool = True,
-        boot_id: str = "",
-        sliced: Sliced = lambda *_: "",
-    ) -> None:
+    def __init__(self, deps: AgentDeps, options: AgentOptions, log: SharedRangeLog, slices: Slices) -> None:
         self._deps = deps
-        self._namespace = namespace
-        self._foreign = foreign
-        self._sliced = sliced
-        self._objects = IPPoolClient(deps.kube, namespace=namespace)
-        self._lendings = SharedRangeLog(disk, tell=deps.tell)
-        self._boot_id = boot_id
-        self._back = SharedRangeResync(deps, self._objects, self._lendings, boot_id=boot_id)
-        self._rests = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown, lent=self._back.lent)
-        self._lanes: dict[PoolIdentifier, IPPoolBatcher] = {}
-        self._leading = asyncio.Lock()
-        self._kept = asyncio.Event()
+        self._third_party = options.third_party_plugins
+        self._slices = slices
+        self._client = IPPoolClient(deps, namespace=options.whereabouts_namespace)
+        self._log = log
+        self._resync = SharedRangeResync(deps, self._client, log)
+        self._cooldown = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown)
+        self._batchers: dict[PoolIdentifier, IPPoolBatcher] = {}
+        self._release_pending = asyncio.Event()
+        self._backoff = Backoff(rng=deps.rng, base=1.0, maximum=MAX_RETRY_DELAY)
 
     async def run(self) -> None:
-        """Do what was kept for later, as soon as the API server is there, for ever."""
+        """Do pending releases and restore lost entries, until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._lendings.run())
-            group.create_task(self._back.run())
-            group.create_task(self._do_later())
+            group.create_task(self._log.run())
+            group.create_task(self._resync.run())
+            group.create_task(self._run_pending_releases())
 
-    async def _do_later(self) -> None:
-        failures = 0
+    async def _run_pending_releases(self) -> None:
         while True:
-            leaving = [each for each in self._lendings.all.values() if each.leaving]
-            error = await self._take_all_back(leaving)
+            pending = [each for each in self._log.allocations.values() if each.releasing]
+            error = await self._release_all(pending)
             if error:
-                failures += 1
-                told = f"{len(leaving)} sandboxes' addresses of shared ranges are given back later"
-                self._deps.tell(f"{told}: {_why_later(error)}")
-                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=1.0, maximum=MAX_RETRY_DELAY))
+                reason = _retry_reason(error)
+                self._deps.log.warning(
+                    "cannot release addresses of shared ranges, retrying", count=len(pending), reason=reason
+                )
+                await self._backoff.wait()
             else:
-                failures = 0
-                self._kept.clear()
-                if not any(each.leaving for each in self._lendings.all.values()):
-                    await self._kept.wait()
+                self._backoff.reset()
+                self._release_pending.clear()
+                if not any(each.releasing for each in self._log.allocations.values()):
+                    await self._release_pending.wait()
 
-    async def _take_all_back(self, leaving: Iterable[SharedAllocation]) -> Exception | None:
-        """Take back what can be; gives what stood in the way of the rest."""
-        unread: InvalidInput | None = None
-        for each in leaving:
-            if self._lendings.all.get(each.sandbox) == each:  # no ADD came in between
+    async def _release_all(self, pending: Iterable[SharedAllocation]) -> Exception | None:
+        """Release what is possible; return why the rest was not."""
+        invalid: InvalidInput | None = None
+        for each in pending:
+            if self._log.allocations.get(each.attachment) == each:  # no ADD since
                 try:
-                    await self._take_back(each)
+                    await self._release(each)
                 except InvalidInput as error:
-                    unread = error
-                except _AWAY as error:
+                    invalid = error
+                except _TRANSIENT as error:
                     return error
-        return unread
+        return invalid
 
-    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Give one address of each range, or nothing; raises `CniError`."""
-        self._refuse_sliced(want)
-        lending = _lending(want)
-        self._lendings.keep(lending)
-        given: list[Address] = []
+    async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return one address per range, or raise `CniError` with none allocated."""
+        self._reject_sliced(request)
+        allocation = _allocation(request)
+        self._log.put(allocation)
+        addresses: list[Address] = []
         try:
-            for wanted in want.ranges:
-                lane = self._lane(wanted.prefix, want.config)
-                given.append(await self._given(lane, want, PoolRequest(want.owner, want.config, wanted)))
+            for range_ in request.ranges:
+                batcher = self._batcher(range_.prefix, request.config)
+                pool_request = PoolRequest(request.owner, request.config, range_)
+                addresses.append(await self._allocate_from(batcher, range_.prefix, request, pool_request))
         except PodpoolError as error:
-            if isinstance(error, _NOTHING_STORED) and not given:
-                self._lendings.end(want.sandbox)
+            if isinstance(error, _NOTHING_STORED) and not addresses:
+                self._log.remove(request.attachment)
             else:
-                await self._keep(lending, error)
-            raise _told(error) from error
-        addresses = {str(each.prefix): str(address) for each, address in zip(want.ranges, given, strict=True)}
-        given_now = msgspec.structs.replace(lending, addresses=tuple(addresses.values()), boot_id=self._boot_id)
-        self._lendings.keep(given_now)
-        return tuple(given)
-
-    def _refuse_sliced(self, want: AddressRequest) -> None:
-        """Refuse what this node has slices of, whatever the API server shows; who has an address gets it again."""
-        known = self._lendings.all.get(want.sandbox)
-        for wanted in () if known and known.addresses else want.ranges:
-            slice_ = self._sliced(want.config.network_name, wanted.prefix)
-            if slice_:
-                raise _told(RangeSliced(wanted.prefix, f"slice {slice_} of this node"))
-
-    def has_of(self, network: str, prefix: Prefix) -> bool:
-        """Tell whether a sandbox of this node has an address of a prefix through a range that all share."""
-        return any(
-            each in prefix for each in self._back.lent(PoolIdentifier(range=prefix, network=network), everywhere=True)
+                await self._defer_release(allocation, error)
+            raise _cni_error(error) from error
+        by_range = {str(each.prefix): str(address) for each, address in zip(request.ranges, addresses, strict=True)}
+        self._log.put(
+            msgspec.structs.replace(allocation, addresses=tuple(by_range.values()), boot_id=self._deps.boot_id)
         )
+        return tuple(addresses)
 
-    def restored(self) -> None:
-        """See that the API server knows what it has given, now that it went back to an older copy."""
-        self._back.nudge()
-
-    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
-        """Take back what the sandbox has in every range, now or later."""
-        lending = _leaving(self._lendings.all.get(sandbox), want)
-        if lending:
-            await self._take_back_or_keep(lending)
-
-    def release(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
-        """Write down that it is to be taken back."""
-        lending = _leaving(self._lendings.all.get(sandbox), want)
-        if lending:
-            self._leave(lending)
-
-    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Tell what the sandbox has in each range; raises `CniError`."""
+    async def _allocate_from(
+        self, batcher: IPPoolBatcher, prefix: Prefix, request: AddressRequest, pool_request: PoolRequest
+    ) -> Address:
         try:
-            async with asyncio.timeout(self._patience(want)):
-                pools = await self._objects.look()
-            return tuple(_held(pools, each.prefix, want) for each in want.ranges)
-        except _LATER as error:
-            raise _told(error) from error
-
-    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
-        """Take back what this agent gave to sandboxes that the runtime does not list any more."""
-        for lending in [each for each in self._lendings.all.values() if each.network == network]:
-            if lending.sandbox not in valid:
-                told = f"sandbox {lending.sandbox.container_id} is not listed by the runtime any more"
-                self._deps.tell(f"{told}: its addresses of shared ranges are given back")
-                await self._take_back_or_keep(lending)
-
-    async def _given(self, lane: IPPoolBatcher, want: AddressRequest, ask: PoolRequest) -> Address:
-        try:
-            async with asyncio.timeout(self._patience(want)):
-                address = await lane.serve(ask)
+            async with asyncio.timeout(self._time_left(request)):
+                address = await batcher.process(pool_request)
         except TimeoutError:
-            why = lane.trouble or "too many write it at once"
-            told = f"the IPPool of {ask.wanted and ask.wanted.prefix} could not be written in time: {why}"
-            raise CniError(ErrorCode.TRY_AGAIN_LATER, told) from None
+            reason = batcher.last_error or "too many concurrent writers"
+            message = f"the IPPool of {prefix} could not be written in time: {reason}"
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, message) from None
         if address is None:
-            raise CniError(ErrorCode.TRY_AGAIN_LATER, "no address was given")
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, f"no address of {prefix} was allocated")
         return address
 
-    async def _take_back_or_keep(self, lending: SharedAllocation) -> None:
-        try:
-            await self._take_back(lending)
-        except _LATER as error:
-            await self._keep(lending, error)
+    def _reject_sliced(self, request: AddressRequest) -> None:
+        """Reject ranges of which this node has slices, whatever the API server shows; a repeated ADD is served."""
+        known = self._log.allocations.get(request.attachment)
+        for range_ in () if known and known.addresses else request.ranges:
+            slice_ = next(self._slices.overlapping(request.config.network_name, range_.prefix), None)
+            if slice_:
+                raise _cni_error(RangeSliced(range_.prefix, f"slice {slice_.prefix} of this node"))
 
-    async def _take_back(self, lending: SharedAllocation) -> None:
-        """Look at every range, whatever goes wrong with another; then forget the sandbox."""
-        config = IpamConfig(name=lending.network, network_name=lending.network_name, overlap_checked=lending.reserved)
-        owner = PodInterface(
-            podref=lending.podref, container=lending.sandbox.container_id, ifname=lending.sandbox.ifname
+    def on_restored(self) -> None:
+        """Check for lost entries: the API server was restored from an older backup."""
+        self._resync.nudge()
+
+    async def release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        """Release what an interface has in every range, now or later."""
+        allocation = _allocation_to_release(self._log.allocations.get(attachment), request)
+        if allocation:
+            await self._release_or_defer(allocation)
+
+    def schedule_release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        """Log that it is to be released."""
+        allocation = _allocation_to_release(self._log.allocations.get(attachment), request)
+        if allocation:
+            self._put_pending(allocation)
+
+    async def check(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return what the interface has in each range; raises `CniError`."""
+        try:
+            async with asyncio.timeout(self._time_left(request)):
+                pools = await self._client.list_pools()
+            return tuple(_allocated(pools, each.prefix, request) for each in request.ranges)
+        except _RETRIED as error:
+            raise _cni_error(error) from error
+
+    async def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
+        """Release what this agent allocated to attachments that are not valid any more."""
+        for allocation in [each for each in self._log.allocations.values() if each.network == network]:
+            if allocation.attachment not in valid:
+                self._deps.log.info(
+                    "sandbox is gone, releasing its addresses of shared ranges",
+                    sandbox=allocation.attachment.container_id,
+                    pod=allocation.podref,
+                )
+                await self._release_or_defer(allocation)
+
+    async def _release_or_defer(self, allocation: SharedAllocation) -> None:
+        try:
+            await self._release(allocation)
+        except _RETRIED as error:
+            await self._defer_release(allocation, error)
+
+    async def _release(self, allocation: SharedAllocation) -> None:
+        """Release in every range, also if one fails; then remove the allocation from the log."""
+        attachment = allocation.attachment
+        config = IpamConfig(
+            name=allocation.network, network_name=allocation.network_name, overlap_checked=allocation.reserved
         )
-        known = self._lendings.all.get(lending.sandbox)
-        lanes = []
-        for each in lending.ranges:
-            with suppress(InvalidInput):  # a pool that no object can be has nothing
-                lanes.append(self._lane(parse_prefix(each), config))
-        self._back.leaving.add(lending.sandbox)
+        owner = PodInterface(podref=allocation.podref, container_id=attachment.container_id, ifname=attachment.ifname)
+        known = self._log.allocations.get(attachment)
+        batchers = []
+        for each in allocation.ranges:
+            with suppress(InvalidInput):  # a pool without a valid name cannot exist
+                batchers.append(self._batcher(parse_prefix(each), config))
+        self._log.being_released.add(attachment)
         try:
             async with asyncio.timeout(DEL_TIMEOUT):
-                await self._back.settled()
-                await gather_all(*(lane.serve(PoolRequest(owner, config)) for lane in lanes))
+                await self._resync.wait_until_written()
+                await gather_all(*(batcher.process(PoolRequest(owner, config)) for batcher in batchers))
         finally:
-            self._back.leaving.discard(lending.sandbox)
-        if self._lendings.all.get(lending.sandbox) == known:  # no ADD came in between
-            self._lendings.end(lending.sandbox)
+            self._log.being_released.discard(attachment)
+        if self._log.allocations.get(attachment) == known:  # no ADD since
+            self._log.remove(attachment)
 
-    async def _keep(self, lending: SharedAllocation, error: Exception) -> None:
-        """Write down what is to be given back: from here on it will be, whatever becomes of the machine."""
-        sandbox = f"sandbox {lending.sandbox.container_id}"
-        self._deps.tell(f"{sandbox} gives its addresses of shared ranges back later: {_why_later(error)}")
-        self._leave(lending)
-        await self._lendings.sync()
+    async def _defer_release(self, allocation: SharedAllocation, error: Exception) -> None:
+        """Log the release durably: it is done later, also after a restart or reboot."""
+        self._deps.log.warning(
+            "release of addresses of shared ranges deferred",
+            sandbox=allocation.attachment.container_id,
+            pod=allocation.podref,
+            reason=_retry_reason(error),
+        )
+        self._put_pending(allocation)
+        await self._log.sync()
 
-    def _leave(self, lending: SharedAllocation) -> None:
-        self._lendings.keep(msgspec.structs.replace(lending, leaving=True))
-        self._kept.set()
+    def _put_pending(self, allocation: SharedAllocation) -> None:
+        self._log.put(msgspec.structs.replace(allocation, releasing=True))
+        self._release_pending.set()
 
-    def _lane(self, prefix: Prefix, config: IpamConfig) -> IPPoolBatcher:
-        place = PoolIdentifier(range=prefix, network=config.network_name)
-        lane = self._lanes.get(place)
-        if lane is None:
-            deps = self._deps
-            _ = place.name  # refused here when no object can have it
-            lane = self._lanes[place] = IPPoolBatcher(
-                place,
-                self._objects,
-                lead=self._lead,
-                rests=self._rests,
-                clock=deps.clock,
-                rng=deps.rng,
-                foreign=self._foreign,
+    def _batcher(self, prefix: Prefix, config: IpamConfig) -> IPPoolBatcher:
+        identifier = PoolIdentifier(range=prefix, network=config.network_name)
+        batcher = self._batchers.get(identifier)
+        if batcher is None:
+            _ = identifier.name  # raises InvalidInput if no object can have this name
+            batcher = self._batchers[identifier] = IPPoolBatcher(
+                self._deps, identifier, self._client, self._log, self._cooldown, third_party=self._third_party
             )
-        return lane
+        return batcher
 
-    async def _lead(self, times: LeaderElectionConfig, work: Callable[[], Awaitable[None]]) -> None:
-        """Hold the Lease that foreign plugins take turns with, as they hold it; one at a time on this node."""
-        told = times.checked()
-        timing = LeaseTiming(duration=told.duration / 1e3, renew_deadline=told.renew / 1e3, retry=told.retry / 1e3)
-        deps = self._deps
-        async with self._leading:
-            await LeaderElector(
-                deps.kube,
-                name=SHARED_RANGE_LEASE,
-                namespace=self._namespace,
-                identity=f"podpool/{deps.node}",
-                clock=deps.clock,
-                rng=deps.rng,
-                timing=timing,
-            ).run(work)
-
-    def _patience(self, want: AddressRequest) -> float:
-        return max(want.deadline - self._deps.clock.boot(), 0.0)
+    def _time_left(self, request: AddressRequest) -> float:
+        return max(request.deadline - self._deps.clock.boot(), 0.0)
 
 
-def _lending(want: AddressRequest) -> SharedAllocation:
-    """Write down what a sandbox has, or is about to have."""
+def _allocation(request: AddressRequest) -> SharedAllocation:
+    """Return what an interface has, or is about to have."""
     return SharedAllocation(
-        sandbox=want.sandbox,
-        podref=want.owner.podref,
-        network=want.config.name,
-        network_name=want.config.network_name,
-        ranges=tuple(dict.fromkeys(str(each.prefix) for each in want.ranges)),
-        reserved=want.config.overlap_checked,
+        attachment=request.attachment,
+        podref=request.owner.podref,
+        network=request.config.name,
+        network_name=request.config.network_name,
+        ranges=tuple(dict.fromkeys(str(each.prefix) for each in request.ranges)),
+        reserved=request.config.overlap_checked,
     )
 
 
-def _leaving(known: SharedAllocation | None, want: AddressRequest | None) -> SharedAllocation | None:
-    """Tell where to look for what a sandbox has: where it was given, and where its configuration has it by now."""
-    asked = _lending(want) if want and want.ranges else None
-    if known is None or asked is None or known.network_name != asked.network_name:
-        return known or asked
+def _allocation_to_release(known: SharedAllocation | None, request: AddressRequest | None) -> SharedAllocation | None:
+    """Return where to release: in the ranges of the ADD, and in those of the present configuration."""
+    requested = _allocation(request) if request and request.ranges else None
+    if known is None or requested is None or known.network_name != requested.network_name:
+        return known or requested
     return msgspec.structs.replace(
         known,
-        ranges=tuple(dict.fromkeys((*known.ranges, *asked.ranges))),
-        reserved=known.reserved or asked.reserved,
+        ranges=tuple(dict.fromkeys((*known.ranges, *requested.ranges))),
+        reserved=known.reserved or requested.reserved,
     )
 
 
-def _held(pools: Mapping[str, IPPool], prefix: Prefix, want: AddressRequest) -> Address:
-    pool = pools.get(PoolIdentifier(range=prefix, network=want.config.network_name).name)
-    owner = want.owner
-    found = allocations_of({"": pool.spec}, container=owner.container, ifname=owner.ifname) if pool else {}
-    for change in found.get("", ()):
-        return change.address
-    told = f"interface {owner.ifname} of sandbox {owner.container} has no address of {prefix}"
-    raise CniError(ErrorCode.CHECK_MISMATCH, told)
+def _allocated(pools: Mapping[str, IPPool], prefix: Prefix, request: AddressRequest) -> Address:
+    pool = pools.get(PoolIdentifier(range=prefix, network=request.config.network_name).name)
+    owner = request.owner
+    if pool:
+        for change in removals(pool.spec, container_id=owner.container_id, ifname=owner.ifname):
+            return change.address
+    message = f"interface {owner.ifname} of sandbox {owner.container_id} has no address of {prefix}"
+    raise CniError(ErrorCode.CHECK_MISMATCH, message)
 
 
-def _why_later(error: Exception) -> str:
-    return str(error) or "the pool is busy"
+def _retry_reason(error: Exception) -> str:
+    return str(error) or "the IPPool is busy"
 
 
-def _told(error: Exception) -> CniError:
-    """Word an error for the runtime."""
+def _cni_error(error: Exception) -> CniError:
+    """Return an error for the runtime."""
     if isinstance(error, CniError):
         return error
     if isinstance(error, InvalidInput):

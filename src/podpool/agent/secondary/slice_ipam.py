@@ -1,238 +1,286 @@
-"""Addresses of the node's own slices, from the journal alone: nothing on the way of an ADD leaves the node.
+"""Assigns addresses of the node's slices from the journal alone: an ADD makes no call to the API server.
 
-What must hold: one record gives a sandbox all its addresses, so that after a crash it has all or none. An address rests
-for the cooldown after its use; when a slice has no other left it rests for the floor, and who came first gets it first.
-While the Node is not confirmed nothing new is given. What an ADD finds missing it waits for, and then says why.
+Invariants: one record assigns all addresses of an interface, so that after a crash it has all or none. An address cools
+down after use; if a slice has no other address left, the shortest cooldown applies, first come, first served. While the
+Node is not confirmed, nothing new is assigned. An ADD waits for what is missing, and then fails with the reason.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from podpool.agent.add_queue import AddQueue, SandboxDeleted
-from podpool.agent.deps import AgentDeps
-from podpool.agent.errors import fenced
-from podpool.agent.pool_monitor import TICK
+from podpool.agent.deps import MIN_WAIT, AgentDeps
+from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
-from podpool.agent.secondary.address_source import AddressRequest
-from podpool.agent.secondary.ippool_writer import allocation_of
+from podpool.agent.secondary.ippool_writer import allocation_from_holder
+from podpool.agent.secondary.router import AddressRequest
+from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
+from podpool.api.builtin import Lease
+from podpool.api.whereabouts import RETURN_ANNOTATION, IPPool
 from podpool.cni.protocol import Attachment, CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
 from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool import allocation_for
-from podpool.whereabouts.shared_range import ALWAYS_FITS, entry_size, remaining_bytes
+from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
+from podpool.whereabouts.shared_range import ALWAYS_FITS, allocation_bytes, remaining_bytes
 from podpool.whereabouts.slice_assignment import usable_addresses
-
-Usable = Callable[[Slice], bool]
-"""Tell whether new addresses of a slice may be given, as far as its objects in the API server say."""
 
 
 class SliceIPAM:
-    """Gives addresses of the node's slices; `touched` is told of each slice that changed."""
+    """Assigns addresses of slices. A slice with an address that a sandbox has from the shared range is not used."""
 
     def __init__(
-        self,
-        deps: AgentDeps,
-        state: AgentState,
-        *,
-        usable: Usable,
-        why: Callable[[str, RangeConfig], str],
-        touched: Callable[[Slice], None],
+        self, deps: AgentDeps, state: AgentState, reconciler: SliceReconciler, shared_log: SharedRangeLog
     ) -> None:
         self.queue: AddQueue[AddressRequest, tuple[Address, ...]] = AddQueue()
         self._deps = deps
         self._state = state
-        self._usable = usable
-        self._why = why
-        self._touched = touched
-        self._stirred = asyncio.Event()
-        self.asked: set[str] = set()
-        """Pods that ask in vain: what earlier sandboxes of theirs had they have no more."""
+        self._reconciler = reconciler
+        self._shared_log = shared_log
+        self._changed = asyncio.Event()
+        self.waiting_pods: set[str] = set()
+        """Pods whose ADD found no address: their former sandboxes have none any more."""
 
-    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Give one address of each range, waiting for slices that are on their way and addresses that rest."""
-        _check(want)
+    async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return one address per range; waits for slices that are being acquired and for cooldowns to end."""
+        _check_ranges(request)
         self.serve()
-        answer = self.try_give(want)
-        if answer is None:
-            self.asked.add(want.owner.podref)
-            self._stirred.set()
-            patience = min(self._deps.settings.add_timeout, want.deadline - self._deps.clock.boot())
-            waited = await self.queue.wait(want.sandbox, want, timeout=max(patience, 0.0))
-            if waited is None:
-                raise CniError(ErrorCode.TRY_AGAIN_LATER, self._why_none(want))
-            if isinstance(waited, SandboxDeleted):
-                raise CniError(ErrorCode.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
-            answer = waited
-        self.asked.discard(want.owner.podref)
-        return answer
+        addresses = self.try_assign(request)
+        if addresses is None:
+            self.waiting_pods.add(request.owner.podref)
+            self._changed.set()
+            timeout = min(self._deps.settings.add_timeout, request.deadline - self._deps.clock.boot())
+            answer = await self.queue.wait(request.attachment, request, timeout=max(timeout, 0.0))
+            if answer is None:
+                raise CniError(ErrorCode.TRY_AGAIN_LATER, self._no_address_reason(request))
+            if isinstance(answer, SandboxDeleted):
+                message = "the sandbox was deleted while it waited for an address"
+                raise CniError(ErrorCode.TRY_AGAIN_LATER, message)
+            addresses = answer
+        self.waiting_pods.discard(request.owner.podref)
+        return addresses
 
-    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
-        """Take back whatever the sandbox's interface has."""
-        self.release(sandbox, want)
+    async def release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        """Release what an interface has."""
+        self.schedule_release(attachment, request)
 
-    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
-        """Tell what the sandbox's interface has."""
-        held = self._held(want)
-        missing = [str(each.prefix) for each, address in zip(want.ranges, held, strict=True) if address is None]
+    def schedule_release(self, attachment: Attachment, _request: AddressRequest | None = None) -> None:
+        """Release what an interface has in any range, and cancel its waiting ADD."""
+        self.unassign(self._state.slices.addresses_of(attachment))
+        self.queue.cancel(attachment)
+
+    async def check(self, request: AddressRequest) -> tuple[Address, ...]:
+        """Return what the interface has; raises `CniError`."""
+        assigned = self._assigned(request)
+        missing = [str(each.prefix) for each, address in zip(request.ranges, assigned, strict=True) if address is None]
         if missing:
-            who = f"interface {want.owner.ifname} of sandbox {want.owner.container}"
-            raise CniError(ErrorCode.CHECK_MISMATCH, f"{who} has no address of {', '.join(missing)} here")
-        return tuple(filter(None, held))
+            interface = f"interface {request.owner.ifname} of sandbox {request.owner.container_id}"
+            raise CniError(ErrorCode.CHECK_MISMATCH, f"{interface} has no address of {', '.join(missing)}")
+        return tuple(filter(None, assigned))
 
-    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
-        """Take back what sandboxes of a network have that are not valid any more."""
-        held = [tenant.owner for _, tenant in self._state.slices.tenants() if tenant.network == network]
-        for sandbox in dict.fromkeys(each for each in held if each not in valid):
-            told = f"sandbox {sandbox.container_id} is not listed by the runtime any more"
-            self._deps.tell(f"{told}: its addresses of slices rest")
-            self.release(sandbox)
+    async def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
+        """Release what attachments that are not valid have in a CNI network."""
+        attachments = [holder.attachment for _, holder in self._state.slices.holders() if holder.network == network]
+        for attachment in dict.fromkeys(each for each in attachments if each not in valid):
+            event = "sandbox is gone, releasing its addresses of slices"
+            self._deps.log.info(event, sandbox=attachment.container_id)
+            self.schedule_release(attachment)
 
-    def release(self, sandbox: Attachment, _want: AddressRequest | None = None) -> None:
-        """Take back everything that a sandbox's interface has, of whichever range, and end its waiting."""
-        self.put_back(self._state.slices.slots_of(sandbox))
-        self.queue.cancel(sandbox)
+    def unassign(self, addresses: tuple[SliceAddress, ...]) -> None:
+        """Release addresses, which cool down."""
+        if addresses:
+            self._state.write(SliceUnassigned(addresses=addresses, at=self._deps.clock.boot()))
+            self._notify_reconciler(addresses)
 
-    def put_back(self, slots: tuple[SliceAddress, ...]) -> None:
-        """Let addresses rest."""
-        if slots:
-            self._state.write(SliceUnassigned(slots=slots, at=self._deps.clock.boot()))
-            self._touch(slots)
-
-    def try_give(self, want: AddressRequest) -> tuple[Address, ...] | None:
-        """Give what the sandbox has, and what it still lacks, or nothing; None when something is missing."""
-        held = self._held(want)
-        if None not in held:
-            return tuple(filter(None, held))
-        slots: dict[str, SliceAddress] = {}
-        for wanted, address in zip(want.ranges, held, strict=True):
-            if address is None and str(wanted.prefix) not in slots:
-                slot = self._choose(want, wanted)
-                if slot is None:
+    def try_assign(self, request: AddressRequest) -> tuple[Address, ...] | None:
+        """Return what the interface has, and assign what it lacks; None if a range has no address for it."""
+        assigned = self._assigned(request)
+        if None not in assigned:
+            return tuple(filter(None, assigned))
+        chosen: dict[str, SliceAddress] = {}
+        for range_, address in zip(request.ranges, assigned, strict=True):
+            if address is None and str(range_.prefix) not in chosen:
+                slice_address = self._choose(request, range_)
+                if slice_address is None:
                     return None
-                slots[str(wanted.prefix)] = slot
-        tenant = SliceHolder(owner=want.sandbox, podref=want.owner.podref, network=want.config.name)
-        self._state.write(SliceAssigned(tenant=tenant, slots=tuple(slots.values())))
-        self._touch(slots.values())
+                chosen[str(range_.prefix)] = slice_address
+        holder = SliceHolder(attachment=request.attachment, podref=request.owner.podref, network=request.config.name)
+        self._state.write(SliceAssigned(holder=holder, addresses=tuple(chosen.values())))
+        self._notify_reconciler(chosen.values())
         return tuple(
-            address or parse_address(slots[str(wanted.prefix)].address)
-            for wanted, address in zip(want.ranges, held, strict=True)
+            address or parse_address(chosen[str(range_.prefix)].address)
+            for range_, address in zip(request.ranges, assigned, strict=True)
         )
 
     def serve(self) -> None:
-        """Give to those who wait, in the order in which they came."""
-        for sandbox, want in self.queue.waiting().items():
-            answer = self.try_give(want)
-            if answer is not None:
-                self.queue.serve(sandbox, answer)
-            self._stirred.set()
+        """Serve waiting requests in their order."""
+        for attachment, request in self.queue.waiting().items():
+            addresses = self.try_assign(request)
+            if addresses is not None:
+                self.queue.serve(attachment, addresses)
+            self._changed.set()
 
     async def run(self) -> None:
-        """Serve those who wait for an address that rests when it has rested; everything else serves them at once."""
+        """Serve waiting requests when a cooldown ends, until cancelled; other changes call `serve`."""
         while True:
-            self._stirred.clear()
+            self._changed.clear()
             now = self._deps.clock.boot()
-            rested = min(self._rested_at(), default=None)
+            due = min(self._cooldown_ends(), default=None)
             try:
-                async with asyncio.timeout(None if rested is None else max(rested - now, TICK)):
-                    await self._stirred.wait()
+                async with asyncio.timeout(None if due is None else max(due - now, MIN_WAIT)):
+                    await self._changed.wait()
             except TimeoutError:
                 self.serve()
 
-    def _rested_at(self) -> Iterator[float]:
-        now, floor = self._deps.clock.boot(), self._deps.settings.cooldown_exhausted
-        for want in self.queue.waiting().values():
-            for wanted in want.ranges:
-                for slice_, members in self._places(want, wanted):
-                    at = slice_.rested_at(members, rest=floor)
+    def _cooldown_ends(self) -> Iterator[float]:
+        now, shortest = self._deps.clock.boot(), self._deps.settings.cooldown_exhausted
+        for request in self.queue.waiting().values():
+            for range_ in request.ranges:
+                for slice_, members in self._usable_slices(request, range_):
+                    at = slice_.next_cooled_down_at(members, cooldown=shortest)
                     if at is not None and at > now:
                         yield at
 
-    def _held(self, want: AddressRequest) -> tuple[Address | None, ...]:
-        network = want.config.network_name
+    def _assigned(self, request: AddressRequest) -> tuple[Address | None, ...]:
+        slices, network = self._state.slices, request.config.network_name
         return tuple(
-            self._state.slices.holds(want.sandbox, network=network, range_=each.prefix) for each in want.ranges
+            slices.assigned_to(request.attachment, network=network, range_=each.prefix) for each in request.ranges
         )
 
-    def _choose(self, want: AddressRequest, wanted: RangeConfig) -> SliceAddress | None:
+    def _choose(self, request: AddressRequest, range_: RangeConfig) -> SliceAddress | None:
         if not self._state.node_fence.is_open():
             return None
         settings, now = self._deps.settings, self._deps.clock.boot()
-        for slice_, members in self._places(want, wanted):
-            value = slice_.next_free(members, now=now, rests=(settings.cooldown, settings.cooldown_exhausted))
-            if value is not None and _has_room(slice_, want):
-                return slice_.slot(value)
+        for slice_, members in self._usable_slices(request, range_):
+            cooldowns = (settings.cooldown, settings.cooldown_exhausted)
+            value = slice_.next_free(members, now=now, cooldowns=cooldowns)
+            if value is not None and _fits_into_pool(slice_, request):
+                return slice_.slice_address(value)
         return None
 
-    def _places(self, want: AddressRequest, wanted: RangeConfig) -> Iterator[tuple[Slice, RangeSet]]:
-        """Go through the slices that may give addresses of a range, with what the configuration allows in each."""
+    def _usable_slices(self, request: AddressRequest, range_: RangeConfig) -> Iterator[tuple[Slice, RangeSet]]:
+        """Iterate over the slices of a range that may be used, with the addresses that the configuration allows."""
         try:
-            for slice_ in self._state.slices.of(want.config.network_name, wanted.prefix):
-                if self._usable(slice_):
-                    yield slice_, _members(wanted, slice_.prefix)
+            for slice_ in self._state.slices.of(request.config.network_name, range_.prefix):
+                if self._reconciler.is_usable(slice_) and not self._has_shared_address(slice_):
+                    yield slice_, _members(range_, slice_.prefix)
         except InvalidInput as error:
             raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
-    def _why_none(self, want: AddressRequest) -> str:
-        node, fence = self._deps.node, self._state.node_fence
-        if not fence.is_open():
-            return fenced(node, fence.age(), self._deps.settings)
-        held = self._held(want)
-        lacking = [each for each, address in zip(want.ranges, held, strict=True) if address is None]
-        return "; ".join(self._why_range(want, each) for each in lacking if self._choose(want, each) is None)
+    def _has_shared_address(self, slice_: Slice) -> bool:
+        return any(address in slice_.prefix for address in self._shared_log.live_addresses(slice_.network))
 
-    def _why_range(self, want: AddressRequest, wanted: RangeConfig) -> str:
-        places = list(self._places(want, wanted))
-        if not places:
-            return self._why(want.config.network_name, wanted)
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
-        slice_, members = places[0]
-        if slice_.unsure:
-            told = "the agent's journal was lost: nothing is given until every Pod of the node has told what it has"
-            return f"slice {slice_.prefix} of node {self._deps.node} may be in use: {told}"
-        if not slice_.signed:
-            return f"Lease {slice_.name} does not name this boot of node {self._deps.node} yet: its agent signs it"
-        if not _has_room(slice_, want):
-            return f"the IPPool {slice_.name} has as many entries as fit into one object: use a smaller node_slice_size"
-        if not members.size:
-            told = "everything in it is excluded or out of range_start and range_end: change these, or node_slice_size"
-            return f"slice {slice_.prefix} of node {self._deps.node} has no address to give: {told}"
-        resting = slice_.resting(now=now, rest=cooldown)
-        return (
-            f"slice {slice_.prefix} of node {self._deps.node} has no free address: {len(slice_.held)} in use, "
-            f"{resting} resting, of {members.size}: run fewer Pods on this node, or use larger slices (node_slice_size)"
-        )
-
-    def _touch(self, slots: Iterable[SliceAddress]) -> None:
-        for lease in dict.fromkeys(slot.lease for slot in slots):
+    def _notify_reconciler(self, addresses: Iterable[SliceAddress]) -> None:
+        for lease in dict.fromkeys(each.lease for each in addresses):
             slice_ = self._state.slices.get(lease)
             if slice_:
-                self._touched(slice_)
+                self._reconciler.assignments_changed(slice_)
+
+    # Reasons
+
+    def _no_address_reason(self, request: AddressRequest) -> str:
+        node, fence = self._deps.node, self._state.node_fence
+        if not fence.is_open():
+            return fenced_reason(node, fence.age(), self._deps.settings)
+        assigned = self._assigned(request)
+        lacking = [each for each, address in zip(request.ranges, assigned, strict=True) if address is None]
+        return "; ".join(self._range_reason(request, each) for each in lacking if self._choose(request, each) is None)
+
+    def _range_reason(self, request: AddressRequest, range_: RangeConfig) -> str:
+        """Return why no slice has an address of a range."""
+        network, node = request.config.network_name, self._deps.node
+        usable = list(self._usable_slices(request, range_))
+        if not usable:
+            blocked = next(filter(self._has_shared_address, self._state.slices.of(network, range_.prefix)), None)
+            return (
+                f"slice {blocked.prefix} is not used yet: a Pod of this node has an address of it from before the "
+                "range was divided into slices; it is used when that Pod is deleted"
+                if blocked
+                else no_slice_reason(node, self._reconciler.informers, network=network, range_=range_)
+            )
+        slice_, members = usable[0]
+        what = f"slice {slice_.prefix} of node {node}"
+        if slice_.recovering:
+            return (
+                f"{what} is being recovered: the agent's journal was lost, and nothing is assigned until the addresses "
+                "of all Pods of the node are known"
+            )
+        if not slice_.acknowledged:
+            return f"{what} is not acknowledged in this boot yet: the agent must write Lease {slice_.name} first"
+        if not _fits_into_pool(slice_, request):
+            return f"IPPool {slice_.name} has as many allocations as fit into one object: use a smaller node_slice_size"
+        if not members.size:
+            return (
+                f"{what} has no usable address: all are excluded or outside range_start and range_end: change these, "
+                "or node_slice_size"
+            )
+        cooling_down = slice_.cooling_down(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown)
+        return (
+            f"{what} has no free address: {len(slice_.assigned)} assigned, {cooling_down} cooling down, of "
+            f"{members.size}: run fewer Pods on this node, or use larger slices (node_slice_size)"
+        )
 
 
-def _check(want: AddressRequest) -> None:
-    """Refuse what cannot be read before it waits: whoever serves those who wait must not stumble over it."""
+def no_slice_reason(node: str, informers: SliceInformers, *, network: str, range_: RangeConfig) -> str:
+    """Return why a node has no slice of a range, and where to look."""
+    what = f"node {node} has no slice of {range_.prefix}" + (f" in network {network}" if network else "")
+    if not informers.synced:
+        return (
+            f"{what} yet: its agent has not listed IPPools and Leases: check that it can reach the API server, and "
+            "that the CRDs are installed (podpool controller install-crds)"
+        )
+    pools = [each for each in map(informers.pool, sorted(informers.names())) if each and _is_of(each, network, range_)]
+    for pool in pools:
+        name, reason = pool.metadata.name, pool.metadata.annotations.get(RETURN_ANNOTATION)
+        if reason:
+            return f"{what} any more: IPPool {name} is being returned ({reason}), and no other is assigned yet"
+        return f"{what} yet: IPPool {name} is assigned, but {_lease_reason(node, informers.lease(name))}"
+    return (
+        f"{what}: if the network's NodeSlicePool in {informers.namespace} does not list the node, there are more nodes "
+        "than slices: use a larger range or smaller slices; if there is no such object, check that podpool's "
+        "controller is running, and the Events of the NetworkAttachmentDefinition"
+    )
+
+
+def _lease_reason(node: str, lease: Lease | None) -> str:
+    holder = lease.spec.holder_identity if lease else None
+    if holder and holder.startswith(f"{node}/"):
+        return "the controller has not confirmed yet that this node holds its Lease"
+    return f"its Lease is held by {holder}" if holder else "its Lease is not acknowledged yet"
+
+
+def _is_of(pool: IPPool, network: str, range_: RangeConfig) -> bool:
+    annotations = pool.metadata.annotations
+    of_network = annotations.get(NETWORK_ANNOTATION, "") == network
+    return of_network and annotations.get(RANGE_ANNOTATION) == str(range_.prefix)
+
+
+def _check_ranges(request: AddressRequest) -> None:
+    """Raise `CniError` for invalid ranges before they wait: `serve` must not fail on one of many requests."""
     try:
-        for each in want.ranges:
-            _ = each.allocation.members
+        for each in request.ranges:
+            _ = each.spec.members
     except InvalidInput as error:
         raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=64)
-def _members(wanted: RangeConfig, slice_: Prefix) -> RangeSet:
-    """Find what a configuration allows in a slice; raises `InvalidInput`."""
-    return usable_addresses(wanted.allocation, slice_)
+def _members(range_: RangeConfig, slice_: Prefix) -> RangeSet:
+    """Return what a configuration allows in a slice; raises `InvalidInput`."""
+    return usable_addresses(range_.spec, slice_)
 
 
-def _has_room(slice_: Slice, want: AddressRequest) -> bool:
-    """Tell whether an IPPool can be written that has an entry more."""
-    if len(slice_.held) < ALWAYS_FITS:
+def _fits_into_pool(slice_: Slice, request: AddressRequest) -> bool:
+    """Return whether the IPPool can hold one more allocation."""
+    if len(slice_.assigned) < ALWAYS_FITS:
         return True
     whole = slice_.prefix.range
-    entries = {str(value - whole.first): allocation_of(tenant) for value, tenant in slice_.held.items()}
-    return entry_size(str(whole.size), allocation_for(want.owner)) <= remaining_bytes(entries)
+    allocations = {str(value - whole.first): allocation_from_holder(each) for value, each in slice_.assigned.items()}
+    return allocation_bytes(str(whole.size), allocation_for(request.owner)) <= remaining_bytes(allocations)

@@ -1,9 +1,17 @@
-"""How this agent signs the Leases of its slices, and which of its signatures somebody has agreed to.
+"""How the agent acknowledges the Leases of its slices, and which acknowledgements the controller has confirmed.
 
-What must hold: a signature is new each time, and counts once the controller has agreed to just that one. A restored
-copy may show a Lease that others have by now, unsigned, or signed and agreed to by who came before: it is signed anew,
-and a controller that knows better does not agree. What was agreed to before a question of the controller's is void
-after it, unless the journal has the slice by then.
+| step | by | writes |
+|---|---|---|
+| assigned | controller | IPPool and Lease, without a holder |
+| acknowledged | agent | holder, boot ID, and an acknowledgement with a new ID |
+| confirmed | controller | the ID of that acknowledgement |
+| held | agent | the journal; addresses are assigned from here on |
+| returned | agent | no holder, and the boot ID |
+
+Invariant: an acknowledgement counts only if the controller has confirmed its ID. A restored API server may show a Lease
+that another node has by now, assigned, or acknowledged and confirmed before: it is acknowledged again, and a controller
+that knows better does not confirm. An inventory request of the controller invalidates earlier acknowledgements of
+slices that the journal does not contain yet.
 """
 
 import msgspec
@@ -11,122 +19,115 @@ import msgspec
 from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.whereabouts import (
-    BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
-    NODE_UID_LABEL,
-    SIGNATURE_ANNOTATION,
-)
+from podpool.api.whereabouts import BOOT_ANNOTATION, GRANTED_ANNOTATION, NODE_UID_LABEL, SIGNATURE_ANNOTATION
 from podpool.runtime.entropy import new_uuid
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
-    """How a Lease was signed of a slice that is not taken yet."""
+    """The last acknowledgement of a Lease whose slice is not held yet."""
 
-    signature: str
+    id: str
     used_before: bool
-    """It was this node's before;"""
+    """This node held the slice before."""
     same_boot: bool
-    """and not in another boot."""
+    """And in this boot."""
 
 
 class SliceLeases:
-    """Signs and empties Leases, each at the version that was seen."""
+    """Acknowledges and returns Leases, each at the resourceVersion that was read."""
 
-    def __init__(self, deps: AgentDeps, pools: SliceInformers, *, boot_id: str) -> None:
+    def __init__(self, deps: AgentDeps, informers: SliceInformers) -> None:
         self._deps = deps
-        self._pools = pools
-        self._boot_id = boot_id
-        self._signed: dict[str, Acknowledgement] = {}
-        """By the Lease's UID."""
+        self._informers = informers
+        self._acknowledged: dict[str, Acknowledgement] = {}
+        """By the UID of the Lease."""
 
-    def is_ours(self, lease: Lease) -> bool:
-        """Tell whether it names this node, under whichever of the UIDs that it had."""
+    def names_this_node(self, lease: Lease) -> bool:
+        """Return whether the holder is this node, under any UID that it had."""
         return (lease.spec.holder_identity or "").startswith(f"{self._deps.node}/")
 
     def is_labelled(self, lease: Lease) -> bool:
-        """Tell whether it is this very Node's."""
-        return lease.metadata.labels.get(NODE_UID_LABEL) == self._pools.uid
+        """Return whether it is labelled with the UID of this Node."""
+        return lease.metadata.labels.get(NODE_UID_LABEL) == self._informers.uid
 
-    def is_signed(self, lease: Lease) -> bool:
-        """Tell whether it names this very Node, in this boot."""
-        boot = lease.metadata.annotations.get(BOOT_ANNOTATION)
-        return lease.spec.holder_identity == self._identity and boot == self._boot_id
+    def is_acknowledged(self, lease: Lease) -> bool:
+        """Return whether the holder is this Node, in this boot."""
+        boot_id = lease.metadata.annotations.get(BOOT_ANNOTATION)
+        return lease.spec.holder_identity == self._identity and boot_id == self._deps.boot_id
 
-    def is_unsigned(self, lease: Lease) -> bool:
-        """Tell whether nobody has held it yet."""
+    def was_never_held(self, lease: Lease) -> bool:
+        """Return whether no agent has acknowledged it yet."""
         return not lease.spec.holder_identity and BOOT_ANNOTATION not in lease.metadata.annotations
 
-    def is_used(self, lease: Lease) -> bool:
-        """Tell whether an agent of this node may have given addresses under it: some signature was agreed to."""
-        return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))
-
     def was_used(self, lease: Lease) -> bool:
-        """Tell whether sandboxes may have had addresses that were given under it, before it was signed anew."""
-        signed = self._signed.get(lease.metadata.uid)
-        return signed.used_before if signed else self.is_used(lease)
+        """Return whether an agent may have assigned addresses under it, before this agent acknowledged it again."""
+        earlier = self._acknowledged.get(lease.metadata.uid)
+        return earlier.used_before if earlier else _was_confirmed(lease)
 
     def may_be_in_use(self, lease: Lease) -> bool:
-        """Tell whether sandboxes of this very boot may."""
-        signed, boot = self._signed.get(lease.metadata.uid), lease.metadata.annotations.get(BOOT_ANNOTATION)
-        return self.was_used(lease) and (signed.same_boot if signed else boot == self._boot_id)
+        """Return whether sandboxes of this boot may have addresses that were assigned under it."""
+        earlier, boot_id = self._acknowledged.get(lease.metadata.uid), lease.metadata.annotations.get(BOOT_ANNOTATION)
+        return self.was_used(lease) and (earlier.same_boot if earlier else boot_id == self._deps.boot_id)
 
     def is_pending(self, lease: Lease) -> bool:
-        """Tell whether it has our last signature."""
-        signed, told = self._signed.get(lease.metadata.uid), lease.metadata.annotations.get(SIGNATURE_ANNOTATION)
-        return signed is not None and signed.signature == told and self.is_signed(lease)
+        """Return whether it shows this agent's last acknowledgement."""
+        last, shown = self._acknowledged.get(lease.metadata.uid), lease.metadata.annotations.get(SIGNATURE_ANNOTATION)
+        return last is not None and last.id == shown and self.is_acknowledged(lease)
 
-    def agreed(self, lease: Lease) -> Acknowledgement | None:
-        """Find our signature, if the controller has agreed to it."""
-        granted = lease.metadata.annotations.get(GRANTED_ANNOTATION)
-        signed = self._signed.get(lease.metadata.uid)
-        return signed if signed and self.is_pending(lease) and signed.signature == granted else None
+    def confirmed(self, lease: Lease) -> Acknowledgement | None:
+        """Return this agent's last acknowledgement if the controller has confirmed it."""
+        last = self._acknowledged.get(lease.metadata.uid)
+        confirmed_id = lease.metadata.annotations.get(GRANTED_ANNOTATION)
+        return last if last and self.is_pending(lease) and last.id == confirmed_id else None
 
     def forget(self, lease: Lease) -> None:
-        """Forget the signature of a slice that is taken."""
-        self._signed.pop(lease.metadata.uid, None)
+        """Remove the acknowledgement of a slice that is held now."""
+        self._acknowledged.pop(lease.metadata.uid, None)
 
-    def void(self) -> None:
-        """Let no signature count any more."""
-        for uid in self._signed:
-            self._void(uid)
+    def invalidate_all(self) -> None:
+        """Make all acknowledgements invalid."""
+        for uid in self._acknowledged:
+            self._invalidate(uid)
 
-    def _void(self, uid: str) -> None:
-        if uid in self._signed:
-            self._signed[uid] = msgspec.structs.replace(self._signed[uid], signature="")
+    def _invalidate(self, uid: str) -> None:
+        if uid in self._acknowledged:
+            self._acknowledged[uid] = msgspec.structs.replace(self._acknowledged[uid], id="")
 
-    async def sign(self, lease: Lease) -> None:
-        """Sign a Lease of which the journal knows nothing."""
-        notes, earlier = lease.metadata.annotations, self._signed.get(lease.metadata.uid)
-        signed = earlier or Acknowledgement(
-            signature="",
-            used_before=self.is_used(lease),
-            same_boot=notes.get(BOOT_ANNOTATION, self._boot_id) == self._boot_id,
+    async def acknowledge(self, lease: Lease) -> None:
+        """Acknowledge a Lease whose slice the journal does not contain."""
+        boot_id = lease.metadata.annotations.get(BOOT_ANNOTATION, self._deps.boot_id)
+        earlier = self._acknowledged.get(lease.metadata.uid) or Acknowledgement(
+            id="", used_before=_was_confirmed(lease), same_boot=boot_id == self._deps.boot_id
         )
-        signed = msgspec.structs.replace(signed, signature=new_uuid(self._deps.rng))
-        await self.hold(lease, signature=signed.signature)
-        self._signed[lease.metadata.uid] = signed
+        acknowledgement = msgspec.structs.replace(earlier, id=new_uuid(self._deps.rng))
+        await self.hold(lease, acknowledgement_id=acknowledgement.id)
+        self._acknowledged[lease.metadata.uid] = acknowledgement
 
-    async def hold(self, lease: Lease, *, signature: str = "") -> None:
-        """Hold a Lease, in this node's name and with its boot."""
-        notes = {BOOT_ANNOTATION: self._boot_id} | ({SIGNATURE_ANNOTATION: signature} if signature else {})
-        await self._write(lease, {"spec": {"holderIdentity": self._identity}, "metadata": {"annotations": notes}})
+    async def hold(self, lease: Lease, *, acknowledgement_id: str = "") -> None:
+        """Write this Node and this boot as holder."""
+        annotations = {BOOT_ANNOTATION: self._deps.boot_id}
+        if acknowledgement_id:
+            annotations[SIGNATURE_ANNOTATION] = acknowledgement_id
+        await self._patch(lease, holder=self._identity, annotations=annotations)
 
-    async def let_go(self, lease: Lease) -> None:
-        """Hold it no longer, and say that it was held: nobody takes it again, even if the answer to this is lost."""
-        self._void(lease.metadata.uid)
-        notes = {BOOT_ANNOTATION: self._boot_id}
-        await self._write(lease, {"spec": {"holderIdentity": None}, "metadata": {"annotations": notes}})
+    async def return_(self, lease: Lease) -> None:
+        """Clear the holder. The boot ID shows that it was held, so it is not acknowledged again if this is repeated."""
+        self._invalidate(lease.metadata.uid)
+        await self._patch(lease, holder=None, annotations={BOOT_ANNOTATION: self._deps.boot_id})
 
-    async def _write(self, lease: Lease, change: dict[str, object]) -> None:
+    async def _patch(self, lease: Lease, *, holder: str | None, annotations: dict[str, str]) -> None:
         await self._deps.kube.merge_patch(
             LEASES,
             lease.metadata.name,
-            change,
-            namespace=self._pools.namespace,
+            {"spec": {"holderIdentity": holder}, "metadata": {"annotations": annotations}},
+            namespace=self._informers.namespace,
             precondition=lease.metadata.resource_version,
         )
 
     @property
     def _identity(self) -> str:
-        return f"{self._deps.node}/{self._pools.uid}"
+        return f"{self._deps.node}/{self._informers.uid}"
+
+
+def _was_confirmed(lease: Lease) -> bool:
+    return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))

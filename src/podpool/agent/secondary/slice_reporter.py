@@ -1,9 +1,9 @@
-"""What the agent tells of its slices on its Node: which it lost, for as long as Pods have addresses of them.
+"""Reports on the Node which slices are lost: their Lease is gone, but Pods still have addresses of them.
 
-An API server that was restored from an older copy knows nothing of a slice that was given since: only its agent does,
-whose Pods use it. So it tells, and the controller gives such a slice to nobody else. When all depends on it the
-controller asks, with a word on the Node that is new each time. The answer follows quorum reads of every Lease, so that
-it is about what the server has now; a watch may still show what it had.
+An API server that was restored from an older backup does not contain slices that were assigned since. Only the agent
+whose Pods use them knows. It reports them, and the controller assigns such a slice to no other node. When the
+controller needs all reports, it writes an inventory request with a new ID on the Node. The agent answers after quorum
+reads of every Lease, because a watch may still show the state before the restore.
 """
 
 import asyncio
@@ -21,59 +21,58 @@ from podpool.api.whereabouts import (
     SliceReport,
     slice_report,
 )
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.runtime.transport import Unreachable
 
 
 class SliceReporter:
-    """Keeps the Node's annotation true; `verify` finds out which slices are lost, if it can be told now."""
+    """Keeps the report on the Node current. `verify` re-reads all Leases; it returns False if that is not possible."""
 
     def __init__(self, deps: AgentDeps, state: AgentState, *, verify: Callable[[], Awaitable[bool]]) -> None:
         self._deps = deps
         self._state = state
         self._verify = verify
         self._verified = ""
-        """The last question for which that was done."""
+        """The last inventory request that was verified."""
         self._node: Node | None = None
         self._changed = asyncio.Event()
+        self._backoff = Backoff(rng=deps.rng, base=0.2, maximum=15.0)
 
-    def see(self, node: Node) -> None:
-        """Take note of the Node as it is."""
+    def on_node(self, node: Node) -> None:
+        """Use this Node from now on."""
         self._node = node
         self._changed.set()
 
-    def look(self) -> None:
-        """See whether there is something else to tell."""
+    def nudge(self) -> None:
+        """Check whether the report has changed."""
         self._changed.set()
 
     async def run(self) -> None:
-        """Tell it for ever."""
-        failures = 0
+        """Report until cancelled."""
         while True:
             await self._changed.wait()
             self._changed.clear()
             try:
-                await self._tell()
+                await self._report()
             except ApiForbidden as error:
-                self._deps.tell(f"which slices are lost cannot be told on the Node: {error}")
+                self._deps.log.warning("not allowed to report lost slices on the Node", error=error)
             except (ApiError, Unreachable):
-                failures += 1
-                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=0.2, maximum=15.0))
+                await self._backoff.wait()
                 self._changed.set()
             else:
-                failures = 0
+                self._backoff.reset()
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         node = self._node
         if node is None:
             return
-        asked = node.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
-        if asked != self._verified:
+        request = node.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
+        if request != self._verified:
             if not await self._verify():
                 return
-            self._verified = asked
-        report = SliceReport(inventory=asked, lost=self._lost())
+            self._verified = request
+        report = SliceReport(inventory=request, lost=self._lost_slices())
         if report != (slice_report(node) or SliceReport()):
             await self._deps.kube.merge_patch(
                 NODES,
@@ -82,8 +81,9 @@ class SliceReporter:
                 precondition=node.metadata.resource_version,
             )
 
-    def _lost(self) -> tuple[LostSlice, ...]:
-        now, rest = self._deps.clock.boot(), self._deps.settings.cooldown
-        lost = (each for each in self._state.slices if each.closed and each.in_use(now=now, rest=rest))
-        told = (LostSlice(network=each.network, range=str(each.range), slice=str(each.prefix)) for each in lost)
-        return tuple(sorted(set(told)))
+    def _lost_slices(self) -> tuple[LostSlice, ...]:
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
+        lost = (each for each in self._state.slices if each.closed and each.in_use(now=now, cooldown=cooldown))
+        return tuple(
+            sorted({LostSlice(network=each.network, range=str(each.range), slice=str(each.prefix)) for each in lost})
+        )

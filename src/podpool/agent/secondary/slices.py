@@ -1,14 +1,14 @@
-"""The node's slices, and who has which address of them.
+"""The slices of this node, and the state of each address.
 
-| state | what it is | leaves it |
+| state | meaning | next |
 |---|---|---|
-| free | never used, or long ago | to held |
-| held | a sandbox has it, by our journal or by another hand's entry in the IPPool | to used, when it is given back |
-| used | given back: rests, and is known until the IPPool shows it no more | to held or free, when it has rested |
+| free | never used, or long ago | assigned |
+| assigned | a sandbox has it, by the journal or by a third-party entry in the IPPool | used, when it is released |
+| used | released: cools down, and is kept until the IPPool has no entry for it | assigned or free, after that |
 
-What must hold: an address has one holder, also across the Leases that a slice had; a sandbox that asks again gets the
-same; nothing is given from a slice that is not taken, or that is closed. Of those that may be given the lowest free one
-is, else the one that was used longest ago. `apply` is the only way in which anything changes, as with the pool.
+Invariants: an address has one holder, also across successive Leases of a slice. A sandbox that repeats its ADD gets the
+same address. Nothing is assigned from a slice that this node does not hold, or that is closed. The lowest free address
+is assigned first, else the one that was used longest ago. State changes only by `apply`, as in the pool.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,13 +19,13 @@ from podpool.agent.records import (
     AnyRecord,
     CooldownForced,
     PastUse,
+    SliceAcknowledged,
     SliceAcquired,
     SliceAddress,
     SliceAssigned,
     SliceClosed,
     SliceCooledDown,
     SliceHolder,
-    SliceLeaseSigned,
     SliceRangeChanged,
     SliceRecovered,
     SliceRemoved,
@@ -41,7 +41,7 @@ from podpool.core.bitmap import Bitmap
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix
 
 FREE_INDEXES = 8
-"""Configurations with different exclusions whose free addresses are remembered, for each slice."""
+"""Configurations with different exclusions whose free addresses are indexed, per slice."""
 
 
 class Slice:
@@ -54,83 +54,87 @@ class Slice:
         self.range = parse_prefix(state.range)
         self.prefix = parse_prefix(state.slice)
         self.closed = state.closed
-        self.signed = state.signed
-        """Its Lease names this boot: whoever finds no journal finds it there that sandboxes may have addresses."""
-        self.unsure = state.unsure
-        """Sandboxes may have addresses of it that the journal knows nothing of."""
-        self._doubted_at = state.doubted_at
-        self._held = {parse_address(each).value: tenant for each, tenant in state.held.items()}
+        self.acknowledged = state.acknowledged
+        """The Lease names this boot. Without the journal this shows that sandboxes may have addresses."""
+        self.recovering = state.recovering
+        """Sandboxes may have addresses of it that the journal does not contain."""
+        self._cooldown_forced_at = state.cooldown_forced_at
+        self._assigned = {parse_address(each).value: holder for each, holder in state.assigned.items()}
         self._used = {parse_address(each).value: past for each, past in state.used.items()}
-        self._views: dict[RangeSet, Bitmap] = {}
+        self._unavailable: dict[RangeSet, Bitmap] = {}
 
     @property
-    def held(self) -> Mapping[int, SliceHolder]:
-        """Who has what."""
-        return self._held
-
-    @property
-    def doubted_at(self) -> float | None:
-        """Until when any address may have been used without our knowing."""
-        return self._doubted_at
+    def assigned(self) -> Mapping[int, SliceHolder]:
+        """The holder of each assigned address."""
+        return self._assigned
 
     @property
     def used(self) -> Mapping[int, PastUse]:
-        """What was given back, in the order of the last use."""
+        """The released addresses, in the order of their last use."""
         return self._used
 
+    @property
+    def cooldown_forced_at(self) -> float | None:
+        """Until when any address may have been used without a record."""
+        return self._cooldown_forced_at
+
+    @property
+    def assignable(self) -> bool:
+        """Whether it is known which addresses are assigned, and the Lease names this boot."""
+        return self.acknowledged and not self.recovering
+
     def address(self, value: int) -> Address:
-        """Write a number as an address of this slice."""
+        """Return the address with this value."""
         return Address(self.prefix.family, value)
 
-    def slot(self, value: int) -> SliceAddress:
-        """Name an address as records do."""
+    def slice_address(self, value: int) -> SliceAddress:
+        """Return the address as records contain it."""
         return SliceAddress(lease=self.lease, address=str(self.address(value)))
 
-    def next_free(self, members: RangeSet, *, now: float, rests: Iterable[float]) -> int | None:
-        """Find an address among the members that has rested, by the first of the rests that leaves any."""
-        if self.unsure or not self.signed:
+    def next_free(self, members: RangeSet, *, now: float, cooldowns: Iterable[float]) -> int | None:
+        """Return an address among the members, by the first of the cooldowns after which there is one."""
+        if not self.assignable:
             return None
-        lowest, oldest = self._lowest(members), self._oldest(members)
-        for rest in rests:
-            if lowest is not None and (self._doubted_at is None or self._doubted_at + rest <= now):
+        lowest, oldest = self._lowest_free(members), self._oldest_used(members)
+        for cooldown in cooldowns:
+            if lowest is not None and (self._cooldown_forced_at is None or self._cooldown_forced_at + cooldown <= now):
                 return lowest
-            if oldest is not None and self._used[oldest].since + rest <= now:
+            if oldest is not None and self._used[oldest].since + cooldown <= now:
                 return oldest
         return None
 
-    def rested_at(self, members: RangeSet, *, rest: float) -> float | None:
-        """Tell when the next of the members has rested; None when all have a holder, or may have."""
-        if self.unsure or not self.signed:
+    def next_cooled_down_at(self, members: RangeSet, *, cooldown: float) -> float | None:
+        """Return when the next of the members has cooled down; None if all are assigned, or may be."""
+        if not self.assignable:
             return None
-        lowest, oldest = self._lowest(members), self._oldest(members)
-        times = [self._doubted_at or 0.0] if lowest is not None else []
+        lowest, oldest = self._lowest_free(members), self._oldest_used(members)
+        times = [self._cooldown_forced_at or 0.0] if lowest is not None else []
         times += [self._used[oldest].since] if oldest is not None else []
-        return min(times) + rest if times else None
+        return min(times) + cooldown if times else None
 
-    def in_use(self, *, now: float, rest: float) -> bool:
-        """Tell whether a Pod has an address of it, or one rests, or may have been used unknown to us."""
-        return bool(self._held or self._used or self.unsure) or (
-            self._doubted_at is not None and self._doubted_at + rest > now
-        )
+    def in_use(self, *, now: float, cooldown: float) -> bool:
+        """Return whether an address is assigned or cooling down, or may be without a record."""
+        forced = self._cooldown_forced_at
+        return bool(self._assigned or self._used or self.recovering) or (forced is not None and forced + cooldown > now)
 
-    def rests_until(self, *, rest: float) -> float | None:
-        """Tell when the next of what rests has rested; None when nothing does."""
-        doubted = () if self._doubted_at is None else (self._doubted_at,)
-        since = min((*(past.since for past in self._used.values()), *doubted), default=None)
-        return None if since is None else since + rest
+    def cooldown_ends_at(self, *, cooldown: float) -> float | None:
+        """Return when the first address has cooled down; None if none is cooling down."""
+        forced = () if self._cooldown_forced_at is None else (self._cooldown_forced_at,)
+        since = min((*(past.since for past in self._used.values()), *forced), default=None)
+        return None if since is None else since + cooldown
 
-    def resting(self, *, now: float, rest: float) -> int:
-        """Count what was given back and rests."""
-        return sum(past.since + rest > now for past in self._used.values())
+    def cooling_down(self, *, now: float, cooldown: float) -> int:
+        """Return how many released addresses are cooling down."""
+        return sum(past.since + cooldown > now for past in self._used.values())
 
-    def settled(self, shown: Iterable[int], *, now: float, rest: float) -> tuple[SliceAddress, ...]:
-        """Find what has rested, and is not among those that the IPPool shows."""
-        rested = [value for value, past in self._used.items() if past.since + rest <= now]
-        seen = frozenset(shown) if rested else frozenset()
-        return tuple(self.slot(value) for value in rested if value not in seen)
+    def cooled_down(self, listed: Iterable[int], *, now: float, cooldown: float) -> tuple[SliceAddress, ...]:
+        """Return the addresses that have cooled down and are not listed in the IPPool."""
+        over = [value for value, past in self._used.items() if past.since + cooldown <= now]
+        in_pool = frozenset(listed) if over else frozenset()
+        return tuple(self.slice_address(value) for value in over if value not in in_pool)
 
     def state(self) -> SliceState:
-        """Write it down."""
+        """Return the slice as a snapshot contains it."""
         return SliceState(
             lease=self.lease,
             name=self.name,
@@ -138,196 +142,208 @@ class Slice:
             range=str(self.range),
             slice=str(self.prefix),
             closed=self.closed,
-            signed=self.signed,
-            unsure=self.unsure,
-            doubted_at=self._doubted_at,
-            held={str(self.address(value)): tenant for value, tenant in self._held.items()},
+            acknowledged=self.acknowledged,
+            recovering=self.recovering,
+            cooldown_forced_at=self._cooldown_forced_at,
+            assigned={str(self.address(value)): holder for value, holder in self._assigned.items()},
             used={str(self.address(value)): past for value, past in self._used.items()},
         )
 
-    # What changes it
+    # Changes
 
-    def hold(self, value: int, tenant: SliceHolder) -> None:
-        """Let somebody have an address that nobody has."""
+    def assign(self, value: int, holder: SliceHolder) -> None:
+        """Assign an address."""
         if self._used.pop(value, None) is None:
-            self._track(value)
-        self._held[value] = tenant
+            self._mark_unavailable(value)
+        self._assigned[value] = holder
 
-    def let_go(self, value: int, *, at: float) -> SliceHolder:
-        """Take it back: it rests from now on."""
-        tenant = self._held.pop(value)
-        self._used[value] = PastUse(tenant=tenant, since=at)
-        return tenant
+    def unassign(self, value: int, *, at: float) -> SliceHolder:
+        """Release an address, which cools down from now on."""
+        holder = self._assigned.pop(value)
+        self._used[value] = PastUse(holder=holder, since=at)
+        return holder
 
-    def forget(self, value: int) -> None:
-        """Let it be as if it had never been used."""
+    def free(self, value: int) -> None:
+        """Remove the record of the last use."""
         del self._used[value]
-        for members, view in self._views.items():
+        for members, unavailable in self._unavailable.items():
             if value in members:
-                view.discard(value - self.prefix.range.first)
+                unavailable.discard(value - self.prefix.range.first)
 
     def inherit(self, earlier: "Slice") -> list[tuple[int, SliceHolder]]:
-        """Take over what an earlier Lease gave of our addresses, and what rests of them; tells what has a holder."""
-        ours = self.prefix.range
-        moved = [(value, tenant) for value, tenant in earlier.held.items() if value in ours]
-        self._held.update(moved)
-        pasts = {**self._used, **{value: past for value, past in earlier.used.items() if value in ours}}
-        self._used = dict(sorted(pasts.items(), key=lambda each: each[1].since))
-        if earlier.prefix.range.overlaps(ours):
-            doubts = [each for each in (self._doubted_at, earlier.doubted_at) if each is not None]
-            self._doubted_at = max(doubts, default=None)
-            self.unsure = self.unsure or earlier.unsure
-        earlier.retain(but=ours)
-        self._views.clear()
+        """Take over the addresses of this prefix from a slice with an earlier Lease; return the assigned ones."""
+        own = self.prefix.range
+        moved = [(value, holder) for value, holder in earlier.assigned.items() if value in own]
+        self._assigned.update(moved)
+        used = {**self._used, **{value: past for value, past in earlier.used.items() if value in own}}
+        self._used = dict(sorted(used.items(), key=lambda each: each[1].since))
+        if earlier.prefix.range.overlaps(own):
+            forced = [each for each in (self._cooldown_forced_at, earlier.cooldown_forced_at) if each is not None]
+            self._cooldown_forced_at = max(forced, default=None)
+            self.recovering = self.recovering or earlier.recovering
+        earlier.drop(own)
+        self._unavailable.clear()
         return moved
 
-    def retain(self, *, but: Range) -> None:
-        """Keep what is not of this range."""
-        self._held = {value: tenant for value, tenant in self._held.items() if value not in but}
-        self._used = {value: past for value, past in self._used.items() if value not in but}
+    def drop(self, range_: Range) -> None:
+        """Remove everything in this range."""
+        self._assigned = {value: holder for value, holder in self._assigned.items() if value not in range_}
+        self._used = {value: past for value, past in self._used.items() if value not in range_}
 
-    def doubt(self, *, at: float) -> None:
-        """Any address may have been used until now."""
-        self._doubted_at = at
+    def force_cooldown(self, *, at: float) -> None:
+        """Let every address cool down from now on: any may have been used without a record."""
+        self._cooldown_forced_at = at
         self._used = {value: msgspec.structs.replace(past, since=at) for value, past in self._used.items()}
 
     def reboot(self, *, at: float) -> None:
-        """Count anew: no sandbox has survived, and nobody knows for how long anything has rested."""
-        self._doubted_at = None if self._doubted_at is None else at
-        self.signed = self.unsure = False
-        pasts = {value: past.tenant for value, past in self._used.items()} | self._held
-        self._used = {value: PastUse(tenant=tenant, since=at) for value, tenant in pasts.items()}
-        self._held = {}
+        """Start a new boot: no sandbox has survived, and every cooldown starts again."""
+        self._cooldown_forced_at = None if self._cooldown_forced_at is None else at
+        self.acknowledged = self.recovering = False
+        holders = {value: past.holder for value, past in self._used.items()} | self._assigned
+        self._used = {value: PastUse(holder=holder, since=at) for value, holder in holders.items()}
+        self._assigned = {}
 
-    def distrust(self) -> None:
-        """Know nothing for sure: who has an address may have given it back, and others may have any."""
-        self.unsure = True
-        self._held = {value: msgspec.structs.replace(tenant, found=True) for value, tenant in self._held.items()}
+    def start_recovery(self) -> None:
+        """Treat all assignments as inferred: records of releases and of further assignments may be lost."""
+        self.recovering = True
+        self._assigned = {
+            value: msgspec.structs.replace(holder, inferred=True) for value, holder in self._assigned.items()
+        }
 
-    def close(self) -> None:
-        """Give nothing any more; who has an address keeps it."""
-        self.closed = True
+    def finish_recovery(self, *, at: float) -> None:
+        """Record that all users are known; all other addresses cool down."""
+        self.recovering = False
+        self.force_cooldown(at=at)
 
-    def _lowest(self, members: RangeSet) -> int | None:
-        view = self._views.get(members)
-        if view is None:
-            view = self._view(members)
-        found = view.first_absent()
+    # Free addresses
+
+    def _lowest_free(self, members: RangeSet) -> int | None:
+        unavailable = self._unavailable.get(members)
+        if unavailable is None:
+            unavailable = self._index(members)
+        found = unavailable.first_absent()
         return None if found is None else self.prefix.range.first + found
 
-    def _oldest(self, members: RangeSet) -> int | None:
+    def _oldest_used(self, members: RangeSet) -> int | None:
         return next((value for value in self._used if value in members), None)
 
-    def _view(self, members: RangeSet) -> Bitmap:
-        """Mark what cannot be given: what is no member, and what is held or used."""
+    def _index(self, members: RangeSet) -> Bitmap:
+        """Mark the addresses that are not members, assigned or used."""
         whole = self.prefix.range
         gaps = (RangeSet((whole,)) - members).ranges
-        view = Bitmap(whole.size, full=[(gap.first - whole.first, gap.last - whole.first) for gap in gaps])
-        for value in (*self._held, *self._used):
+        unavailable = Bitmap(whole.size, full=[(gap.first - whole.first, gap.last - whole.first) for gap in gaps])
+        for value in (*self._assigned, *self._used):
             if value in members:
-                view.add(value - whole.first)
-        if len(self._views) >= FREE_INDEXES:
-            self._views.pop(next(iter(self._views)))
-        self._views[members] = view
-        return view
+                unavailable.add(value - whole.first)
+        if len(self._unavailable) >= FREE_INDEXES:
+            self._unavailable.pop(next(iter(self._unavailable)))
+        self._unavailable[members] = unavailable
+        return unavailable
 
-    def _track(self, value: int) -> None:
-        for members, view in self._views.items():
+    def _mark_unavailable(self, value: int) -> None:
+        for members, unavailable in self._unavailable.items():
             if value in members:
-                view.add(value - self.prefix.range.first)
+                unavailable.add(value - self.prefix.range.first)
 
 
 class Slices:
-    """All slices that this node has, and those it had as long as a Pod has an address of them."""
+    """The slices that this node holds, and closed ones while a Pod has an address of them."""
 
     def __init__(self) -> None:
         self._boot_id = ""
         self._stopped = False
         self._slices: dict[str, Slice] = {}
-        self._by_owner: dict[Attachment, tuple[SliceAddress, ...]] = {}
+        self._by_attachment: dict[Attachment, tuple[SliceAddress, ...]] = {}
 
     def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices.values())
 
     def get(self, lease: str) -> Slice | None:
-        """Find a slice by its Lease's UID."""
+        """Return a slice by the UID of its Lease."""
         return self._slices.get(lease)
 
     def of(self, network: str, range_: Prefix) -> Iterator[Slice]:
-        """Go through what is open of a network's range, the newest first."""
+        """Iterate over the open slices of a network's range, the newest first."""
         for each in reversed(self._slices.values()):
             if not each.closed and each.network == network and each.range == range_:
                 yield each
 
-    def slots_of(self, owner: Attachment) -> tuple[SliceAddress, ...]:
-        """Find what a sandbox has."""
-        return self._by_owner.get(owner, ())
+    def overlapping(self, network: str, prefix: Prefix) -> Iterator[Slice]:
+        """Iterate over the slices of a network, open or closed, that overlap a prefix."""
+        for each in self._slices.values():
+            if each.network == network and each.prefix.range.overlaps(prefix.range):
+                yield each
 
-    def holds(self, owner: Attachment, *, network: str, range_: Prefix) -> Address | None:
-        """Find what a sandbox has of a network's range, whatever range its slice was of at the time, or is by now."""
-        for slot in self.slots_of(owner):
-            address = parse_address(slot.address)
-            if self._slices[slot.lease].network == network and address in range_:
+    def addresses_of(self, attachment: Attachment) -> tuple[SliceAddress, ...]:
+        """Return the addresses of a sandbox's interface."""
+        return self._by_attachment.get(attachment, ())
+
+    def assigned_to(self, attachment: Attachment, *, network: str, range_: Prefix) -> Address | None:
+        """Return the address of an interface in a range, also if its slice was of another range at that time."""
+        for each in self.addresses_of(attachment):
+            address = parse_address(each.address)
+            if self._slices[each.lease].network == network and address in range_:
                 return address
         return None
 
-    def tenants(self) -> Iterator[tuple[SliceAddress, SliceHolder]]:
-        """Go through everything that is held."""
+    def holders(self) -> Iterator[tuple[SliceAddress, SliceHolder]]:
+        """Iterate over all assigned addresses."""
         for slice_ in self._slices.values():
-            for value, tenant in slice_.held.items():
-                yield slice_.slot(value), tenant
+            for value, holder in slice_.assigned.items():
+                yield slice_.slice_address(value), holder
 
     def snapshot(self) -> tuple[SliceState, ...]:
-        """Write down everything as it is."""
+        """Return the state of all slices."""
         return tuple(each.state() for each in self._slices.values())
 
     def apply(self, record: AnyRecord) -> None:
-        """Change as the record says."""
+        """Apply a record of the journal."""
         self._stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self._stopped)
         match record:
             case Started():
                 self._start(record)
             case CooldownForced():
-                self._doubt(at=record.at)
+                self._force_cooldown(at=record.at)
             case SliceAcquired():
-                self._take(record)
+                self._acquire(record)
             case SliceAssigned():
-                self._give(record.slots, record.tenant)
+                self._assign(record.addresses, record.holder)
             case SliceUnassigned():
-                self._return(record.slots, at=record.at)
+                self._unassign(record.addresses, at=record.at)
             case SliceCooledDown():
-                self._settle(record.slots)
-            case SliceClosed() | SliceRecovered() | SliceLeaseSigned() | SliceRangeChanged() | SliceRemoved():
-                self._turn(self._slices[record.lease], record)
+                for each in record.addresses:
+                    self._slices[each.lease].free(parse_address(each.address).value)
+            case SliceClosed() | SliceRecovered() | SliceAcknowledged() | SliceRangeChanged() | SliceRemoved():
+                self._change(self._slices[record.lease], record)
             case Snapshot():
                 self._restore(record)
 
     def _restore(self, record: Snapshot) -> None:
         self._boot_id, self._stopped = record.boot_id, record.stopped
         self._slices = {each.lease: Slice(each) for each in record.slices}
-        self._by_owner = {}
-        for slot, tenant in self.tenants():
-            self._by_owner[tenant.owner] = (*self._by_owner.get(tenant.owner, ()), slot)
+        self._by_attachment = {}
+        for address, holder in self.holders():
+            self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), address)
 
     def _start(self, record: Started) -> None:
         first, rebooted = not self._boot_id, record.boot_id != self._boot_id
         self._boot_id, clean, self._stopped = record.boot_id, self._stopped, False
         if rebooted:
-            self._by_owner = {}
+            self._by_attachment = {}
             for each in self._slices.values():
                 each.reboot(at=record.boot)
         if record.damaged or (rebooted and not clean and not first):
-            self._doubt(at=record.boot)
+            self._force_cooldown(at=record.boot)
         for each in self._slices.values() if record.damaged else ():
-            each.distrust()  # in whichever boot: what is left may end before this one began
+            each.start_recovery()  # also after a reboot: the readable records may end before this boot began
 
-    def _doubt(self, *, at: float) -> None:
+    def _force_cooldown(self, *, at: float) -> None:
         for each in self._slices.values():
-            if not each.closed:  # nothing was given of a closed one since, and that it is closed was synced
-                each.doubt(at=at)
+            if not each.closed:  # closing is synced, and nothing of a closed slice is assigned
+                each.force_cooldown(at=at)
 
-    def _take(self, record: SliceAcquired) -> None:
-        taken = Slice(
+    def _acquire(self, record: SliceAcquired) -> None:
+        acquired = Slice(
             SliceState(
                 lease=record.lease,
                 name=record.name,
@@ -335,48 +351,45 @@ class Slices:
                 range=record.range,
                 slice=record.slice,
                 closed=record.closed,
-                unsure=record.unsure,
-                doubted_at=record.at if record.doubted else None,
+                recovering=record.recovering,
+                cooldown_forced_at=record.at if record.force_cooldown else None,
             )
         )
-        self._slices[record.lease] = taken
-        before = [each for each in self._slices.values() if each is not taken and each.network == taken.network]
-        for lost in [each for each in before if each.closed]:
-            for value, tenant in taken.inherit(lost):
-                others = (each for each in self._by_owner[tenant.owner] if each != lost.slot(value))
-                self._by_owner[tenant.owner] = (*others, taken.slot(value))
-        for address, tenant in record.found.items():
-            if parse_address(address).value not in taken.held:
-                self._give((SliceAddress(lease=record.lease, address=address),), tenant)
+        self._slices[record.lease] = acquired
+        before = [each for each in self._slices.values() if each is not acquired and each.network == acquired.network]
+        for closed in [each for each in before if each.closed]:
+            for value, holder in acquired.inherit(closed):
+                kept = (each for each in self.addresses_of(holder.attachment) if each != closed.slice_address(value))
+                self._by_attachment[holder.attachment] = (*kept, acquired.slice_address(value))
+        for address, holder in record.holders.items():
+            if parse_address(address).value not in acquired.assigned:
+                self._assign((SliceAddress(lease=record.lease, address=address),), holder)
 
-    def _give(self, slots: tuple[SliceAddress, ...], tenant: SliceHolder) -> None:
-        for slot in slots:
-            self._slices[slot.lease].hold(parse_address(slot.address).value, tenant)
-        self._by_owner[tenant.owner] = (*self._by_owner.get(tenant.owner, ()), *slots)
+    def _assign(self, addresses: tuple[SliceAddress, ...], holder: SliceHolder) -> None:
+        for each in addresses:
+            self._slices[each.lease].assign(parse_address(each.address).value, holder)
+        self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), *addresses)
 
-    def _return(self, slots: tuple[SliceAddress, ...], *, at: float) -> None:
-        for slot in slots:
-            tenant = self._slices[slot.lease].let_go(parse_address(slot.address).value, at=at)
-            left = tuple(each for each in self._by_owner.pop(tenant.owner) if each != slot)
+    def _unassign(self, addresses: tuple[SliceAddress, ...], *, at: float) -> None:
+        for address in addresses:
+            holder = self._slices[address.lease].unassign(parse_address(address.address).value, at=at)
+            left = tuple(each for each in self._by_attachment.pop(holder.attachment) if each != address)
             if left:
-                self._by_owner[tenant.owner] = left
+                self._by_attachment[holder.attachment] = left
 
-    def _turn(
-        self, slice_: Slice, record: SliceClosed | SliceRecovered | SliceLeaseSigned | SliceRangeChanged | SliceRemoved
+    def _change(
+        self,
+        slice_: Slice,
+        record: SliceClosed | SliceRecovered | SliceAcknowledged | SliceRangeChanged | SliceRemoved,
     ) -> None:
         match record:
             case SliceClosed():
-                slice_.close()
+                slice_.closed = True
             case SliceRecovered():
-                slice_.unsure = False
-                slice_.doubt(at=record.at)
-            case SliceLeaseSigned():
-                slice_.signed = True
+                slice_.finish_recovery(at=record.at)
+            case SliceAcknowledged():
+                slice_.acknowledged = True
             case SliceRangeChanged():
                 slice_.range = parse_prefix(record.range)
             case SliceRemoved():
                 del self._slices[record.lease]
-
-    def _settle(self, slots: tuple[SliceAddress, ...]) -> None:
-        for slot in slots:
-            self._slices[slot.lease].forget(parse_address(slot.address).value)
