@@ -30,7 +30,7 @@ ROOMY, USUAL = "vnet.roomy", "vnet.usual"
 SETTINGS = "batch=256,buffer=4,node_maximum=4000,cooldown=0,cooldown_exhausted=0,shrink_hold=1h"
 AGENT = "system:serviceaccount:kube-system:podpool-agent"
 CONFIG = b'{"cniVersion":"1.0.0","name":"bench","type":"ptp","ipam":{"type":"podpool"}}'
-PATIENCE = 300.0
+TIMEOUT = 300.0
 
 
 class AgentSite(Installation):
@@ -68,7 +68,7 @@ class BenchNode:
 
     def holds(self, count: int) -> BenchNode:
         """Wait until it was given so many addresses."""
-        until(lambda: self.granted() >= count, f"{self.name} holds {count}", patience=PATIENCE)
+        until(lambda: self.granted() >= count, f"{self.name} holds {count}", timeout=TIMEOUT)
         return self
 
     def granted(self) -> int:

@@ -114,7 +114,7 @@ def burst_writes(node: BenchNode) -> Iterator[Run]:
         writes = sum(each == WRITE for each in node.calls_of_agent(mark))
         for name in names:
             admin.delete(f"{pods}/{name}?gracePeriodSeconds=0")
-        until(lambda: node.granted() <= before, f"{node.name} has given back", patience=120)
+        until(lambda: node.granted() <= before, f"{node.name} has given back", timeout=120)
         return float(writes)
 
     yield turn

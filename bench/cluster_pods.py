@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from parts.cluster import Cluster
     from parts.node import Node
 
-PATIENCE = 300.0
-LOOK = 0.5
+TIMEOUT = 300.0
+INTERVAL = 0.5
 
 
 @contextmanager
@@ -32,7 +32,7 @@ def pod_starts(
     cluster: Cluster, node: Node, pods: int, *, prefix: str = "", annotations: Mapping[str, str] | None = None
 ) -> Iterator[Run]:
     """Start so many Pods at once on a node that is ready; seconds."""
-    until(lambda: cluster.ready(node.name), f"{node.name} is ready", between=LOOK)
+    until(lambda: cluster.ready(node.name), f"{node.name} is ready", interval=INTERVAL)
 
     def turn(repetition: int) -> float:
         since = cluster.admin.get(f"{PODS}?limit=1")["metadata"]["resourceVersion"]
@@ -42,8 +42,8 @@ def pod_starts(
         await_all(cluster, wanted, since=since)
         seconds = time.perf_counter() - begun
         cluster.clear()
-        until(lambda: not cluster.pods(), "every Pod is gone", patience=PATIENCE, between=LOOK)
-        until(lambda: not (node.tasks() or node.ports()), "nothing is left of them", patience=PATIENCE, between=LOOK)
+        until(lambda: not cluster.pods(), "every Pod is gone", timeout=TIMEOUT, interval=INTERVAL)
+        until(lambda: not (node.tasks() or node.ports()), "nothing is left of them", timeout=TIMEOUT, interval=INTERVAL)
         return seconds
 
     yield turn

@@ -30,8 +30,8 @@ CONTROLLER = "system:serviceaccount:kube-system:podpool-controller"
 WRITES = frozenset({"create", "update", "patch", "delete"})
 STATUS = "nodenetworkconfigs/status"
 SUBNET, CIDR = "vnet.pods", "10.0.0.0/12"
-PATIENCE = 900.0
-SELDOM = 2.0
+TIMEOUT = 900.0
+INTERVAL = 2.0
 """Seconds between two looks into the log: reading it costs what those who are measured would have."""
 
 _databases = count()
@@ -86,7 +86,7 @@ class Site:
         mark = self.plane.audit.mark()
         self.controller.start()
         told = f"{nodes} nodes have joined"
-        until(lambda: self._statuses(mark) >= nodes, told, patience=PATIENCE, between=SELDOM)
+        until(lambda: self._statuses(mark) >= nodes, told, timeout=TIMEOUT, interval=INTERVAL)
         without = [each for each in self.plane.admin.get(CONFIGS)["items"] if not _containers(each)]
         if without:
             raise AssertionError(f"{len(without)} NNCs have no container, such as {without[0]}")

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from bench.controller_cluster import CONTROLLER, SELDOM, WRITES, is_status
+from bench.controller_cluster import CONTROLLER, INTERVAL, WRITES, is_status
 from parts.control_plane import ADMIN
 from parts.polling import until
 
@@ -73,7 +73,7 @@ class Standing:
         mark = self._place.plane.audit.mark()
         self._place.crowd.run(self._place.crowd.ask_at(rate, wanted))
         told = f"{len(numbers)} changes were answered"
-        until(lambda: len(self._waits(mark)) == len(numbers), told, between=SELDOM)
+        until(lambda: len(self._waits(mark)) == len(numbers), told, interval=INTERVAL)
         return list(self._waits(mark).values())
 
     def _waits(self, mark: int) -> dict[str, float]:

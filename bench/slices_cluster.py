@@ -54,7 +54,7 @@ class SliceSite(Installation):
             str(self.home / "deletes"),
         )
         self.start_agent(NODE, *agent)
-        until(self.has_slice, "the node has its slice", patience=120)
+        until(self.has_slice, "the node has its slice", timeout=120)
         pool = slice_pool(THEIR_NETWORK, SLICES, SIZE, {NODE: f"10.96.0.0{SIZE}"})
         admin.post(f"{GROUP}/{NAMESPACE}/nodeslicepools", pool)
 

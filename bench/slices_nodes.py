@@ -50,8 +50,8 @@ TOKENS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/podpool-agent/token"
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  where it is, it is shared memory and no disk
 DEADLINE = 120.0
 """Seconds for an answer: all of them wait for one machine."""
-PATIENCE = 3600.0
-LOOK, QUIET = 0.2, 1.0
+TIMEOUT = 3600.0
+INTERVAL, QUIET = 0.2, 1.0
 
 
 class ManyNodes(Installation):
@@ -94,25 +94,27 @@ class ManyNodes(Installation):
         made = await self._made(numbers, alone=alone)
         self.nodes += made
         self._tasks += [asyncio.create_task(each.run()) for each in made]
-        await self.until(lambda: all(each.serves() for each in made), f"{nodes} nodes have their slices", between=QUIET)
+        await self.until(
+            lambda: all(each.serves() for each in made), f"{nodes} nodes have their slices", interval=QUIET
+        )
 
     async def settle(self) -> None:
         """Wait until every IPPool shows what its node gave."""
         writes = -1
         while writes != (writes := sum(each.road.writes for each in self.nodes)):
-            await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", between=LOOK)
+            await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", interval=INTERVAL)
             await asyncio.sleep(QUIET)  # one may be about to be written
 
-    async def until(self, holds: Callable[[], bool], what: str, *, between: float) -> None:
+    async def until(self, holds: Callable[[], bool], what: str, *, interval: float) -> None:
         """Wait while the agents work; what one of them died of is raised."""
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + TIMEOUT
         while not holds():
             for task in self._tasks:
                 if task.done():
                     task.result()
             if time.monotonic() > deadline:
-                raise TimeoutError(f"waited {PATIENCE:.0f} s in vain until {what}")
-            await asyncio.sleep(between)
+                raise TimeoutError(f"timed out after {TIMEOUT:.0f} s waiting until {what}")
+            await asyncio.sleep(interval)
 
     async def _made(self, numbers: Iterable[int], *, alone: bool) -> list[PlayedNode]:
         gate = asyncio.Semaphore(AT_ONCE)

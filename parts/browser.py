@@ -18,7 +18,7 @@ import aiohttp
 
 from parts.daemon import Daemon
 from parts.debian import command
-from parts.polling import BETWEEN, TIMEOUT
+from parts.polling import INTERVAL, TIMEOUT
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -123,13 +123,13 @@ class Page:
             raise AssertionError(message.get("exception", {}).get("description") or message["text"])
         return answer["result"].get("value")
 
-    async def until(self, script: str, *, patience: float = TIMEOUT) -> None:
+    async def until(self, script: str, *, seconds: float = TIMEOUT) -> None:
         """Wait until something is so in the page."""
         clock = asyncio.get_running_loop().time
-        deadline = clock() + patience
+        deadline = clock() + seconds
         while not await self.run(script):
-            assert clock() < deadline, f"waited {patience:.0f} s in vain until {script}: {self.complaints}"  # noqa: S101  a test's own
-            await asyncio.sleep(BETWEEN)
+            assert clock() < deadline, f"timed out after {seconds:.0f} s waiting until {script}: {self.complaints}"  # noqa: S101  a test's own
+            await asyncio.sleep(INTERVAL)
 
     async def text(self, selector: str) -> str:
         """What is written in an element."""
@@ -198,6 +198,7 @@ class Page:
             details = message["exceptionDetails"]
             self.complaints.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Runtime.consoleAPICalled" and message["type"] in ("error", "warning", "assert"):
-            self.complaints.append(" ".join(str(each.get("value", each.get("description"))) for each in message["args"]))
+            values = (each.get("value", each.get("description")) for each in message["args"])
+            self.complaints.append(" ".join(map(str, values)))
         elif method == "Log.entryAdded" and message["entry"]["level"] in ("error", "warning"):
             self.complaints.append(f"{message['entry']['text']} {message['entry'].get('url', '')}".strip())

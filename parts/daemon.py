@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parts.debian import command
-from parts.polling import PATIENCE, until
+from parts.polling import TIMEOUT, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,7 +88,7 @@ class Daemon:
         self.process.send_signal(signal_)
         self.process.send_signal(signal.SIGCONT)
         try:
-            self.process.wait(PATIENCE)
+            self.process.wait(TIMEOUT)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

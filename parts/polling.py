@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PATIENCE = 60.0
-BETWEEN = 0.02
+TIMEOUT = 60.0
+INTERVAL = 0.02
 
 
-def until(holds: Callable[[], object], what: str, *, patience: float = PATIENCE, between: float = BETWEEN) -> None:
+def until(holds: Callable[[], object], what: str, *, timeout: float = TIMEOUT, interval: float = INTERVAL) -> None:
     """Wait until `holds` gives something true; an exception that it raises goes through."""
-    deadline = time.monotonic() + patience
+    deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"waited {patience:.0f} s in vain until {what}")
-        time.sleep(between)
+            raise TimeoutError(f"timed out after {timeout:.0f} s waiting until {what}")
+        time.sleep(interval)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import matplotlib as mpl
 
+from podpool.agent.scaling import ScalingMode
 from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.scaling import target
 from podpool.core.settings import Settings
-from podpool.lab.demo.tour_model import LENGTH, TICKS_PER_SECOND, Mode, play
+from podpool.lab.demo.tour_model import SECONDS, TICKS_PER_SECOND, simulate_node
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "podpool"
@@ -22,16 +23,16 @@ NODES, CAPACITY = 24, 1022
 
 def draw_modes(path: Path) -> None:
     """Draw pool size against demand for the three monitor modes."""
-    _, axes = plt.subplots(1, len(Mode), figsize=(11, 3), sharey=True, layout="constrained")
-    for axis, mode in zip(axes, Mode, strict=True):
-        history = play(mode)
-        seconds = [tick / TICKS_PER_SECOND for tick in range(len(history.moments))]
-        pods, assigned, pool = zip(*((m.scheduled, m.assigned, m.held) for m in history.moments), strict=True)
+    _, axes = plt.subplots(1, len(ScalingMode), figsize=(11, 3), sharey=True, layout="constrained")
+    for axis, mode in zip(axes, ScalingMode, strict=True):
+        history = simulate_node(mode)
+        seconds = [tick / TICKS_PER_SECOND for tick in range(len(history.ticks))]
+        pods, assigned, pool = zip(*((m.scheduled, m.assigned, m.held) for m in history.ticks), strict=True)
         axis.fill_between(seconds, pods, step="post", color=SAND, label="Pods scheduled")
         axis.step(seconds, assigned, where="post", color=BROWN, label="with an address")
         axis.step(seconds, pool, where="post", color=BLUE, lw=2, label="pool")
         axis.set_title(f"{mode.value}: served after {history.served_after:g} s, {history.refused} refused", fontsize=9)
-        axis.set(xlabel="seconds", xlim=(0, LENGTH), ylim=(0, 54))
+        axis.set(xlabel="seconds", xlim=(0, SECONDS), ylim=(0, 54))
     axes[0].legend(fontsize=8, loc="upper right")
     _save(path)
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from parts.cluster import NODES, runs
 from parts.installation import state
-from podpool.agent.journal import read_journal
 from podpool.agent.pool import Pool
 from podpool.agent.secondary.slices import Slices
+from podpool.agent.state import read_agent_journal
 from podpool.runtime.disk import LocalDisk
 
 if TYPE_CHECKING:
@@ -90,14 +90,14 @@ def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger:
     """What the agent, the NodeNetworkConfig and the ledger have."""
     pool = replayed(state(node), Pool())
     containers = config.get("status", {}).get("networkContainers", [])
-    if len(containers) != 1 or pool.container is None:
-        return [f"{len(containers)} containers in its status, {pool.container and 1} in its agent's journal"]
+    if len(containers) != 1 or pool.nc is None:
+        return [f"{len(containers)} containers in its status, {pool.nc and 1} in its agent's journal"]
     shown = Books(
         version=containers[0].get("version", 0),
         grants={each["name"]: each["ip"] for each in containers[0].get("ipAssignments", [])},
     )
-    accepted = {each.name: each.ip for each in pool.container.ip_assignments}
-    held = {each.pod.name: each.grant.address for each in pool.holdings.values()}
+    accepted = {each.name: each.ip for each in pool.nc.ip_assignments}
+    held = {each.pod.name: each.grant.address for each in pool.assigned.values()}
     spec = config["spec"]
     told = [
         *apart("Pod", "the API server", pods, "the agent", held),
@@ -117,7 +117,7 @@ def replayed(journal: Path, part: Part) -> Part:
     """What an agent has, as its journal tells: its pool, or its slices."""
     disk = LocalDisk(journal)
     try:
-        for record in read_journal(disk).records:
+        for record in read_agent_journal(disk).records:
             part.apply(record)
     finally:
         disk.close()

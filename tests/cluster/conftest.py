@@ -25,8 +25,8 @@ SETTINGS = (
     "shrink_hold=500ms,cooldown=1s,cooldown_exhausted=1s,shrink_spread_max=100ms,"
     "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s"
 )
-PATIENCE = 120.0
-LOOK = 0.5
+TIMEOUT = 120.0
+INTERVAL = 0.5
 
 
 class World:
@@ -62,21 +62,21 @@ class World:
             return not told
 
         try:
-            until(settled, "all agree", patience=PATIENCE, between=LOOK)
+            until(settled, "all agree", timeout=TIMEOUT, interval=INTERVAL)
         except TimeoutError:
             raise AssertionError("\n".join(told)) from None
 
     def lose(self, node: str) -> None:
         """Have a machine die; then its Node is deleted, and the Pods that were on it are forgotten."""
         self.cluster.nodes.pop(node).die()
-        until(lambda: not self.on(node), f"no Pod is to stay on {node}", between=LOOK)
+        until(lambda: not self.on(node), f"no Pod is to stay on {node}", interval=INTERVAL)
         self.cluster.admin.delete(f"{NODES}/{node}")
         for pod in self.bound_to(node):
             self.cluster.force_delete(pod["metadata"]["name"])
 
     def ready(self) -> None:
         """Wait until Pods can be scheduled to every node."""
-        until(lambda: all(map(self.cluster.ready, self.cluster.nodes)), "every node is ready", between=LOOK)
+        until(lambda: all(map(self.cluster.ready, self.cluster.nodes)), "every node is ready", interval=INTERVAL)
 
 
 @pytest.fixture(scope="session")
@@ -113,7 +113,7 @@ def world(started_world: World) -> Iterator[World]:
 @pytest.fixture
 def multus(world: World) -> Iterator[Multus]:
     """Multus on every node, for this test only; and agents that may write the ranges that nodes share."""
-    world.cluster.plane.kubectl("apply", "-f", "-", manifest=podpool("access", "--shared-ranges"))
+    world.cluster.plane.kubectl("apply", "-f", "-", manifest=podpool("rbac", "--shared-ranges"))
     for node in world.cluster.nodes.values():
         world.multus.join(node)
     yield world.multus

@@ -12,7 +12,7 @@ from parts.node_config import BRIDGE
 from parts.polling import until
 from parts.whereabouts import POOLS, RESERVATIONS
 from tests.cluster.attachments import collected, entries, pod_in
-from tests.cluster.conftest import LOOK, MOVES
+from tests.cluster.conftest import INTERVAL, MOVES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -85,7 +85,7 @@ def test_shared_ranges_have_back_what_pods_of_a_node_that_dies_had(world: World,
     assert len(TEN) * len(lost) == len(had) > 0
 
     world.lose("two")
-    until(lambda: not lost.keys() & named(world), "nothing is kept for them", patience=SWEPT, between=LOOK)
+    until(lambda: not lost.keys() & named(world), "nothing is kept for them", timeout=SWEPT, interval=INTERVAL)
     world.agrees(pods=4)
 
     replace_two(world, multus)
