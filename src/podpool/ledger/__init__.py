@@ -1,4 +1,4 @@
-"""The subnet authority: who holds which address.
+"""The subnet authority: which network container holds which address.
 
-Other rooms import `ledger.client`, `ledger.messages` and `ledger.errors` alone, which need neither store nor service.
+Other packages import only `client`, `messages`, `admin_messages` and `errors`, which need neither storage nor service.
 """

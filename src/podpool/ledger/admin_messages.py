@@ -1,45 +1,45 @@
-"""What a person asks of the ledger and is told: subnets in detail, clusters, tokens, history."""
+"""Requests and responses of the administrative calls: subnet details, tokens, clusters, history."""
 
-from podpool.ledger.messages import SubnetGrowth, LedgerMessage, SubnetSpec, SubnetName, SubnetState
+from podpool.ledger.messages import LedgerMessage, SubnetGrowth, SubnetName, SubnetSpec, SubnetState
 
 # Subnets
 
 
 class ClusterUsage(LedgerMessage, frozen=True, kw_only=True):
-    """What one cluster has in a subnet."""
+    """The usage of a subnet by one cluster."""
 
     cluster: str
     network_containers: int
     held: int
-    """Addresses, primaries too."""
+    """Addresses, primaries included."""
     waiting: int = 0
-    """Addresses that its waiting Pods are short of,"""
+    """Addresses that its waiting Pods lack."""
     waiting_for_buffer: int = 0
-    """and that its buffers are."""
+    """Addresses that its buffers lack."""
 
 
 class SubnetDetails(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/networks/{network}/subnets/{subnet}/details`: as it was made, what it was given since, who holds it."""
+    """`GET /v1/networks/{network}/subnets/{subnet}/details`: spec, growths and usage per cluster."""
 
     state: SubnetState
     spec: SubnetSpec
     growths: tuple[SubnetGrowth, ...] = ()
-    holders: tuple[ClusterUsage, ...] = ()
+    clusters: tuple[ClusterUsage, ...] = ()
     """A cluster sees only itself."""
 
 
 class Occupant(LedgerMessage, frozen=True, kw_only=True):
-    """A node's container and the addresses that it has."""
+    """A node's NC and its addresses."""
 
     cluster: str = ""
+    """Empty if it belongs to another cluster than the caller's, like `node`."""
     node: str = ""
-    """Both are empty when it is another cluster's."""
     primaries: tuple[str, ...] = ()
     secondaries: tuple[str, ...] = ()
 
 
 class CoolingAddress(LedgerMessage, frozen=True, kw_only=True):
-    """An address that nobody has, and nobody is given yet."""
+    """An address that cools down."""
 
     address: str
     until: str
@@ -51,15 +51,15 @@ class Occupancy(LedgerMessage, frozen=True, kw_only=True):
     revision: int
     cidrs: tuple[str, ...]
     members: tuple[str, ...]
-    """What may be given, as stretches: `10.0.0.2-10.0.0.254`."""
+    """The ranges that can be granted: `10.0.0.2-10.0.0.254`."""
     occupants: tuple[Occupant, ...] = ()
-    cooling: tuple[CoolingAddress, ...] = ()
+    cooling_down: tuple[CoolingAddress, ...] = ()
     complete: bool = True
-    """False when there are more than one answer holds."""
+    """False if there are more addresses than one response contains."""
 
 
 class NetworkSummary(LedgerMessage, frozen=True, kw_only=True):
-    """A network: nothing but the subnets in it, which do not overlap."""
+    """A network and its subnets, which do not overlap."""
 
     name: str
     subnets: tuple[str, ...]
@@ -68,13 +68,13 @@ class NetworkSummary(LedgerMessage, frozen=True, kw_only=True):
 
 
 class NetworkList(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/networks`: all of them, by name."""
+    """`GET /v1/networks`: all networks, by name."""
 
     networks: tuple[NetworkSummary, ...] = ()
 
 
 class DeletedSubnet(LedgerMessage, frozen=True, kw_only=True):
-    """`DELETE /v1/networks/{network}/subnets/{subnet}`: which one is no more."""
+    """`DELETE /v1/networks/{network}/subnets/{subnet}`."""
 
     subnet: SubnetName
 
@@ -83,18 +83,17 @@ class DeletedSubnet(LedgerMessage, frozen=True, kw_only=True):
 
 
 class CreateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/tokens`: let somebody call."""
+    """`POST /v1/tokens`."""
 
     name: str
-    """For people: whose it is."""
     cluster: str | None = None
-    """Whom it speaks for; None lets its first use say so. To exchange a cluster's token, name the cluster."""
+    """The cluster that it is bound to; None binds it by its first use. Name it to rotate a token."""
     admin: bool = False
-    """It manages subnets, tokens and clusters, and speaks for none."""
+    """It manages subnets, tokens and clusters, and is bound to no cluster."""
 
 
 class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
-    """A token as it may be shown; the secret is told once, when it is made."""
+    """A token; the secret is returned only when it is created."""
 
     id: str
     name: str
@@ -103,11 +102,11 @@ class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
     cluster: str | None = None
     revoked: bool = False
     secret: str | None = None
-    """What the caller sends as `Authorization: Bearer ...`. Only its hash is kept."""
+    """Sent as `Authorization: Bearer ...`. Only its hash is stored."""
 
 
 class TokenList(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/tokens`: all of them, revoked ones too."""
+    """`GET /v1/tokens`: all tokens, revoked ones included."""
 
     tokens: tuple[TokenInfo, ...] = ()
 
@@ -116,28 +115,28 @@ class TokenList(LedgerMessage, frozen=True, kw_only=True):
 
 
 class ClusterSummary(LedgerMessage, frozen=True, kw_only=True):
-    """A cluster as the ledger knows it."""
+    """A cluster and its state."""
 
     id: str
     """The UID of its kube-system namespace."""
     tokens: tuple[str, ...] = ()
-    """Names of the tokens that speak for it."""
+    """Names of the tokens bound to it."""
     term: int = 0
     network_containers: int = 0
-    pending_inventories: bool = False
-    """The ledger was restored and waits for its list."""
+    inventory_pending: bool = False
+    """The ledger was restored and requires its inventory."""
     breaker_open_since: str | None = None
-    """Since when too many of its nodes are lost at once, so that none is given up."""
+    """Since when the mass-loss circuit breaker is open: too many nodes are gone at once, and none is released."""
 
 
 class ClusterList(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/clusters`: all of them."""
+    """`GET /v1/clusters`: all clusters."""
 
     clusters: tuple[ClusterSummary, ...] = ()
 
 
 class RetiredCluster(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/clusters/{cluster}/retire`: what a destroyed cluster gave back."""
+    """`POST /v1/clusters/{cluster}/retire`: what was released."""
 
     cluster: str
     network_containers: int
@@ -150,7 +149,7 @@ class RetiredCluster(LedgerMessage, frozen=True, kw_only=True):
 
 
 class PodUsage(LedgerMessage, frozen=True, kw_only=True):
-    """A Pod had an address. Moments are RFC 3339."""
+    """A Pod used an address. Times are RFC 3339."""
 
     network: str
     address: str
@@ -160,24 +159,24 @@ class PodUsage(LedgerMessage, frozen=True, kw_only=True):
     since: str
     until: str | None = None
     node: str = ""
-    """Where the Pod is, or was; empty when nobody reported it."""
+    """The Pod's node; empty if not reported."""
 
 
 class PodReport(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/pods`: which Pods of a cluster have, or had, which addresses. The same again changes nothing."""
+    """`POST /v1/pods`: addresses that Pods of a cluster use or used. A repeated report changes nothing."""
 
     cluster: str
     pods: tuple[PodUsage, ...] = ()
 
 
 class PodReportResponse(LedgerMessage, frozen=True, kw_only=True):
-    """How much of a report was written down."""
+    """How many usages were recorded."""
 
     count: int
 
 
 class AllocationPeriod(LedgerMessage, frozen=True, kw_only=True):
-    """An address in one node's hands."""
+    """The time in which a node's NC holds an address."""
 
     subnet: SubnetName
     address: str
@@ -185,16 +184,16 @@ class AllocationPeriod(LedgerMessage, frozen=True, kw_only=True):
     node: str
     nc_id: str
     grant: str | None = None
-    """None for the container's primary."""
+    """None for the NC's primary."""
     since: str
     until: str | None = None
-    """None while it lasts."""
+    """None while it is held."""
     pods: tuple[PodUsage, ...] = ()
     """The latest first."""
 
 
 class ReportedPodUsage(PodUsage, frozen=True, kw_only=True):
-    """A Pod had an address, as its cluster reported it."""
+    """A Pod used an address, with its cluster."""
 
     cluster: str
 
@@ -202,9 +201,9 @@ class ReportedPodUsage(PodUsage, frozen=True, kw_only=True):
 class AddressHistory(LedgerMessage, frozen=True, kw_only=True):
     """`GET /v1/history/{addresses,nodes,pods}/...`: the latest first."""
 
-    kept: float
-    """For how many seconds the past is kept."""
+    retention_seconds: float
+    """For how long history is kept."""
     periods: tuple[AllocationPeriod, ...] = ()
-    """Not of a Pod: it has `uses`."""
-    uses: tuple[ReportedPodUsage, ...] = ()
-    """All that a Pod had; of an address or a node only what is of further networks, which the ledger does not give."""
+    """Of an address or a node; for a Pod see `pod_usages`."""
+    pod_usages: tuple[ReportedPodUsage, ...] = ()
+    """All of a Pod; of an address or a node only those in secondary networks, which the ledger does not manage."""

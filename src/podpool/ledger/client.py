@@ -1,8 +1,8 @@
-"""The ledger as other rooms see it: one method per call, typed answers, typed errors.
+"""The ledger's client: one method per call, with typed responses and errors.
 
-Every call may be sent again: `Unreachable` says that nobody knows whether it was done, and the same call with the same
-term and number then does it once or shows what is. With a `Timeouts` the client sets a deadline, and repeats what it
-may; without, both belong to the caller, who knows what else it has to do. What the ledger refuses is a `LedgerError`.
+Every call may be repeated: after `Unreachable` it is unknown whether it was processed, and the same request with the
+same term and number is then processed once, or returns the current state. With `Timeouts` the client sets a deadline
+and retries what it may; without, both are up to the caller. Errors of the ledger are raised as `LedgerError`.
 """
 
 import asyncio
@@ -14,266 +14,257 @@ from typing import TypeVar
 import msgspec
 
 from podpool.kube.backoff import backoff_delay
-from podpool.ledger import admin_messages as f
+from podpool.ledger import admin_messages as am
+from podpool.ledger import messages as m
 from podpool.ledger.errors import LedgerError, TooManyRequests, Unavailable, error_from
-from podpool.ledger.messages import (
-    ErrorResponse,
-    ExcuseRequest,
-    Inventory,
-    InventoryResponse,
-    NetworkContainerList,
-    OpenTermRequest,
-    ReconcileRequest,
-    ReconcileResponse,
-    RecoveryStatus,
-    ResolveConflictRequest,
-    SubnetChange,
-    SubnetGrowth,
-    SubnetList,
-    SubnetName,
-    SubnetSpec,
-    SubnetState,
-    Term,
-    Utilization,
-)
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 T = TypeVar("T")
 
-_LONGEST_EVENT = 1 << 20
-"""A line of the stream; a subnet with ten thousand waiting containers is below half of it."""
+_MAX_EVENT_BYTES = 1 << 20
+"""A line of the stream; a subnet with ten thousand waiting NCs is below half of it."""
 
 
 class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
-    """How long to wait for an answer, and how often to ask again."""
+    """The deadline of a call, and its retries. In seconds."""
 
     deadline: float = 10.0
-    """Seconds for one attempt,"""
+    """Of one attempt."""
     attempts: int = 4
-    """of which there are so many."""
-    base: float = 0.1
-    most: float = 2.0
-    """Seconds between two attempts, at first and at the longest."""
+    min_delay: float = 0.1
+    """Between the first two attempts."""
+    max_delay: float = 2.0
 
 
 class LedgerClient:
-    """The road to one ledger; TLS is the transport's business."""
+    """A client of one ledger; TLS is up to the transport."""
 
     def __init__(
         self,
         transport: Transport,
         *,
         token: Callable[[], str] | str = "",
-        patience: Timeouts | None = None,
+        timeouts: Timeouts | None = None,
         rng: random.Random | None = None,
     ) -> None:
         self._transport = transport
         self._token = token
-        self._patience = patience
-        self._rng = rng or random.Random(0)  # noqa: S311  only for waiting
+        self._timeouts = timeouts
+        self._rng = rng or random.Random(0)  # noqa: S311  only for delays
 
-    async def open_term(self, opening: OpenTermRequest) -> Term:
-        """Take the next term; raises nothing but `Unreachable` for a well-formed call."""
-        return await self._post("/v1/terms", opening, Term)
+    async def open_term(self, request: m.OpenTermRequest) -> m.Term:
+        """Open the next term."""
+        return await self._post("/v1/terms", request, m.Term)
 
-    async def reconcile(self, call: ReconcileRequest) -> ReconcileResponse:
-        """Bring containers to what they should be; raises `StaleTerm` or `InventoryRequired` when the term is not good."""
-        return await self._post("/v1/reconcile", call, ReconcileResponse)
+    async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
+        """Bring NCs to their desired state; raises `StaleTerm` or `InventoryRequired` if the term is not valid."""
+        return await self._post("/v1/reconcile", request, m.ReconcileResponse)
 
-    async def send_listing(self, listing: Inventory) -> InventoryResponse:
-        """Tell what the cluster has, after a `Term` or an error that says that a listing is wanted."""
-        return await self._post("/v1/listings", listing, InventoryResponse)
+    async def send_inventory(self, inventory: m.Inventory) -> m.InventoryResponse:
+        """Send the cluster's inventory, after a `Term` or an error that requires it."""
+        return await self._post("/v1/inventory", inventory, m.InventoryResponse)
 
-    async def ncs(self, cluster: str) -> NetworkContainerList:
-        """Show every container of a cluster that is not closed."""
-        return await self._get("/v1/containers", NetworkContainerList, query={"cluster": cluster})
+    async def network_containers(self, cluster: str) -> m.NetworkContainerList:
+        """Return the open NCs of a cluster."""
+        return await self._get("/v1/network-containers", m.NetworkContainerList, query={"cluster": cluster})
 
-    async def create_subnet(self, subnet: SubnetSpec) -> SubnetState:
-        """Make a subnet; the same again is no error, another of the same name or place is a `Conflict`."""
-        return await self._post("/v1/subnets", subnet, SubnetState)
+    async def report_pods(self, report: am.PodReport) -> am.PodReportResponse:
+        """Report the addresses that Pods use or used."""
+        return await self._post("/v1/pods", report, am.PodReportResponse)
 
-    async def subnets(self) -> SubnetList:
-        """Show all subnets."""
-        return await self._get("/v1/subnets", SubnetList)
+    async def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange, None]:
+        """Yield the state of each subnet, then its changes. Ends, or raises `Unreachable`, with the stream.
 
-    async def subnet(self, name: SubnetName) -> SubnetState:
-        """Show one subnet."""
-        return await self._get(_path(name), SubnetState)
-
-    async def utilization(self, name: SubnetName) -> list[Utilization]:
-        """Ask how full a subnet is, in the words of the call that DNC has for it."""
-        return await self._get(f"/networks/{name.network}/subnets/{name.name}/utilization", list[Utilization])
-
-    async def recovery(self) -> RecoveryStatus:
-        """Show whom the ledger waits for after a restore, and which addresses have two owners."""
-        return await self._get("/v1/recovery", RecoveryStatus)
-
-    async def excuse(self, cluster: str) -> RecoveryStatus:
-        """Say, as a person, that a cluster need not be waited for."""
-        request = _posted("/v1/recovery/excuse", ExcuseRequest(cluster=cluster))
-        return await self._ask(request, RecoveryStatus, repeat=False)
-
-    async def settle(self, decision: ResolveConflictRequest) -> RecoveryStatus:
-        """Say, as a person, which of two owners has an address."""
-        return await self._ask(_posted("/v1/recovery/settle", decision), RecoveryStatus, repeat=False)
-
-    async def changes(self, cluster: str) -> AsyncGenerator[SubnetChange, None]:
-        """Follow all subnets: each as it is, then as it changes. Ends, or raises `Unreachable`, when the stream does.
-
-        A stream that ended says nothing about what was missed: open it again, and it begins with everything.
+        Changes after the end are lost: a new stream begins with the state of all subnets.
         """
         request = Request(method="GET", path="/v1/changes", query={"cluster": cluster}, headers=self._headers())
-        response = await self._checked(request)
+        response = await self._send(request)
         try:
             async with aclosing(_events(response.stream)) as events:
                 async for event in events:
-                    yield msgspec.json.decode(event, type=SubnetChange)
+                    yield msgspec.json.decode(event, type=m.SubnetChange)
         finally:
             await response.close()
 
-    async def grow_subnet(self, name: SubnetName, growth: SubnetGrowth) -> SubnetState:
-        """Give a subnet a larger CIDR, or a further one; the same again changes nothing."""
-        return await self._post(f"{_path(name)}/grow", growth, SubnetState)
+    # Subnets
 
-    async def drain_subnet(self, name: SubnetName) -> SubnetState:
-        """Grant nothing in a subnet any more."""
-        return await self._post(f"{_path(name)}/drain", None, SubnetState)
+    async def create_subnet(self, spec: m.SubnetSpec) -> m.SubnetState:
+        """Create a subnet; one with the same spec is returned, one that differs or overlaps is a `Conflict`."""
+        return await self._post("/v1/subnets", spec, m.SubnetState)
 
-    async def reopen_subnet(self, name: SubnetName) -> SubnetState:
-        """Grant in a subnet again."""
-        return await self._post(f"{_path(name)}/reopen", None, SubnetState)
+    async def subnets(self) -> m.SubnetList:
+        """Return all subnets."""
+        return await self._get("/v1/subnets", m.SubnetList)
 
-    async def delete_subnet(self, name: SubnetName) -> f.DeletedSubnet:
-        """Forget a subnet; one that is not empty is a `Conflict`."""
-        return await self._ask(Request(method="DELETE", path=_path(name)), f.DeletedSubnet, repeat=False)
+    async def subnet(self, name: m.SubnetName) -> m.SubnetState:
+        """Return one subnet."""
+        return await self._get(_path(name), m.SubnetState)
 
-    async def details(self, name: SubnetName) -> f.SubnetDetails:
-        """Show a subnet as it was made, and who holds it: a cluster sees itself alone."""
-        return await self._get(f"{_path(name)}/details", f.SubnetDetails)
+    async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
+        """Return the utilization of a subnet, by the call that is compatible with DNC."""
+        return await self._get(f"/networks/{name.network}/subnets/{name.name}/utilization", list[m.Utilization])
 
-    async def occupancy(self, name: SubnetName) -> f.Occupancy:
-        """Show a subnet address by address: a cluster sees its own nodes, and of others only what is taken."""
-        return await self._get(f"{_path(name)}/addresses", f.Occupancy)
+    async def grow_subnet(self, name: m.SubnetName, growth: m.SubnetGrowth) -> m.SubnetState:
+        """Give a subnet a larger or an additional CIDR; a repeated growth changes nothing."""
+        return await self._post(f"{_path(name)}/grow", growth, m.SubnetState)
 
-    async def networks(self) -> f.NetworkList:
-        """Show all networks."""
-        return await self._get("/v1/networks", f.NetworkList)
+    async def drain_subnet(self, name: m.SubnetName) -> m.SubnetState:
+        """Stop granting addresses of a subnet."""
+        return await self._post(f"{_path(name)}/drain", None, m.SubnetState)
 
-    async def report_pods(self, report: f.PodReport) -> f.PodReportResponse:
-        """Tell which Pods have, or had, which addresses."""
-        return await self._post("/v1/pods", report, f.PodReportResponse)
+    async def reopen_subnet(self, name: m.SubnetName) -> m.SubnetState:
+        """Grant addresses of a subnet again."""
+        return await self._post(f"{_path(name)}/reopen", None, m.SubnetState)
+
+    async def delete_subnet(self, name: m.SubnetName) -> am.DeletedSubnet:
+        """Delete a subnet; one that is not empty is a `Conflict`."""
+        return await self._call(Request(method="DELETE", path=_path(name)), am.DeletedSubnet, idempotent=False)
+
+    async def details(self, name: m.SubnetName) -> am.SubnetDetails:
+        """Return a subnet with its usage per cluster; a cluster sees only its own."""
+        return await self._get(f"{_path(name)}/details", am.SubnetDetails)
+
+    async def occupancy(self, name: m.SubnetName) -> am.Occupancy:
+        """Return the addresses of a subnet that are not free; a cluster sees the names of its own nodes only."""
+        return await self._get(f"{_path(name)}/addresses", am.Occupancy)
+
+    async def networks(self) -> am.NetworkList:
+        """Return all networks."""
+        return await self._get("/v1/networks", am.NetworkList)
+
+    # Recovery
+
+    async def recovery(self) -> m.RecoveryStatus:
+        """Return the inventories that are missing after a restore, and the ownership conflicts."""
+        return await self._get("/v1/recovery", m.RecoveryStatus)
+
+    async def excuse(self, cluster: str) -> m.RecoveryStatus:
+        """Recover without the inventory of a cluster."""
+        request = _post_request("/v1/recovery/excuse", m.ExcuseRequest(cluster=cluster))
+        return await self._call(request, m.RecoveryStatus, idempotent=False)
+
+    async def resolve_conflict(self, request: m.ResolveConflictRequest) -> m.RecoveryStatus:
+        """Assign an address with two owners to one of them."""
+        return await self._call(_post_request("/v1/recovery/resolve", request), m.RecoveryStatus, idempotent=False)
+
+    # History
 
     async def history(
         self, *, address: str = "", node: str = "", at: str = "", cluster: str = "", limit: int = 100
-    ) -> f.AddressHistory:
-        """Tell who held an address, or what a node held: at a moment, or ever."""
-        where = f"addresses/{address}" if address else f"nodes/{node}"
-        return await self._past(where, at=at, cluster=cluster, limit=str(limit))
+    ) -> am.AddressHistory:
+        """Return the history of an address or a node, at one time or all."""
+        subject = f"addresses/{address}" if address else f"nodes/{node}"
+        return await self._history(subject, at=at, cluster=cluster, limit=str(limit))
 
     async def pod_history(
         self, name: str, *, namespace: str = "", at: str = "", cluster: str = "", limit: int = 100
-    ) -> f.AddressHistory:
-        """Tell which addresses a Pod had, also one that is gone; without a namespace, Pods of that name."""
-        return await self._past(f"pods/{name}", namespace=namespace, at=at, cluster=cluster, limit=str(limit))
+    ) -> am.AddressHistory:
+        """Return the addresses of a Pod, also a deleted one; without a namespace, of all Pods of that name."""
+        return await self._history(f"pods/{name}", namespace=namespace, at=at, cluster=cluster, limit=str(limit))
 
-    async def _past(self, where: str, **asked: str) -> f.AddressHistory:
-        said = {name: value for name, value in asked.items() if value}
-        return await self._get(f"/v1/history/{where}", f.AddressHistory, query=said)
+    async def _history(self, subject: str, **options: str) -> am.AddressHistory:
+        query = {name: value for name, value in options.items() if value}
+        return await self._get(f"/v1/history/{subject}", am.AddressHistory, query=query)
 
-    async def create_token(self, new: f.CreateTokenRequest) -> f.TokenInfo:
-        """Let somebody call; the answer has the secret, which nobody is told again."""
-        request = _posted("/v1/tokens", new)
-        return await self._ask(request, f.TokenInfo, repeat=False)
+    # Tokens and clusters
 
-    async def revoke_token(self, name: str) -> f.TokenInfo:
-        """Let somebody call no longer."""
-        return await self._ask(Request(method="DELETE", path=f"/v1/tokens/{name}"), f.TokenInfo, repeat=False)
+    async def create_token(self, request: am.CreateTokenRequest) -> am.TokenInfo:
+        """Create a token; the response has the secret, which is returned only now."""
+        return await self._call(_post_request("/v1/tokens", request), am.TokenInfo, idempotent=False)
 
-    async def tokens(self) -> f.TokenList:
-        """Show all tokens."""
-        return await self._get("/v1/tokens", f.TokenList)
+    async def revoke_token(self, name: str) -> am.TokenInfo:
+        """Revoke a token, by its name or ID."""
+        request = Request(method="DELETE", path=f"/v1/tokens/{name}")
+        return await self._call(request, am.TokenInfo, idempotent=False)
 
-    async def clusters(self) -> f.ClusterList:
-        """Show all clusters."""
-        return await self._get("/v1/clusters", f.ClusterList)
+    async def tokens(self) -> am.TokenList:
+        """Return all tokens."""
+        return await self._get("/v1/tokens", am.TokenList)
 
-    async def confirm_loss(self, cluster: str) -> f.ClusterList:
-        """Agree that the nodes which a cluster lost are lost."""
-        return await self._post(f"/v1/clusters/{cluster}/confirm-loss", None, f.ClusterList)
+    async def clusters(self) -> am.ClusterList:
+        """Return all clusters."""
+        return await self._get("/v1/clusters", am.ClusterList)
 
-    async def retire(self, cluster: str) -> f.RetiredCluster:
-        """Take back what a destroyed cluster held."""
-        request = _posted(f"/v1/clusters/{cluster}/retire", None)
-        return await self._ask(request, f.RetiredCluster, repeat=False)
+    async def confirm_loss(self, cluster: str) -> am.ClusterList:
+        """Confirm the loss of a cluster's nodes, which closes its circuit breaker."""
+        return await self._post(f"/v1/clusters/{cluster}/confirm-loss", None, am.ClusterList)
 
-    async def _get(self, path: str, answer: type[T], *, query: Mapping[str, str] | None = None) -> T:
-        return await self._ask(Request(method="GET", path=path, query=query or {}), answer)
+    async def retire(self, cluster: str) -> am.RetiredCluster:
+        """Release everything that a destroyed cluster held."""
+        request = _post_request(f"/v1/clusters/{cluster}/retire", None)
+        return await self._call(request, am.RetiredCluster, idempotent=False)
 
-    async def _post(self, path: str, message: msgspec.Struct | None, answer: type[T]) -> T:
-        return await self._ask(_posted(path, message), answer)
+    async def _get(self, path: str, response: type[T], *, query: Mapping[str, str] | None = None) -> T:
+        return await self._call(Request(method="GET", path=path, query=query or {}), response)
 
-    async def _ask(self, request: Request, answer: type[T], *, repeat: bool = True) -> T:
-        """Send a request until it is answered, and read the answer."""
-        patience = self._patience
-        if patience is None:
-            return await self._once(request, answer)
+    async def _post(self, path: str, message: msgspec.Struct | None, response: type[T]) -> T:
+        return await self._call(_post_request(path, message), response)
+
+    async def _call(self, request: Request, response: type[T], *, idempotent: bool = True) -> T:
+        """Send a request, with deadline and retries, and decode the response."""
+        timeouts = self._timeouts
+        if timeouts is None:
+            return await self._attempt(request, response)
         failures = 0
         while True:
             try:
-                async with asyncio.timeout(patience.deadline):
-                    return await self._once(request, answer)
+                async with asyncio.timeout(timeouts.deadline):
+                    return await self._attempt(request, response)
             except (Unreachable, TimeoutError, TooManyRequests, Unavailable) as error:
                 failures += 1
-                refused = isinstance(error, TooManyRequests)  # it was not done, so it may always be sent again
-                if failures >= patience.attempts or not (repeat or refused):
-                    raise _late(patience) if isinstance(error, TimeoutError) else error from None
-            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=patience.base, maximum=patience.most))
+                rejected = isinstance(error, TooManyRequests)  # not processed, so it may always be repeated
+                if failures >= timeouts.attempts or not (idempotent or rejected):
+                    raise _deadline_error(timeouts) if isinstance(error, TimeoutError) else error from None
+            await asyncio.sleep(
+                backoff_delay(failures, rng=self._rng, base=timeouts.min_delay, maximum=timeouts.max_delay)
+            )
 
-    async def _once(self, request: Request, answer: type[T]) -> T:
+    async def _attempt(self, request: Request, response: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
-        response = await self._checked(msgspec.structs.replace(request, headers=headers))
-        return msgspec.json.decode(await response.read(), type=answer)
+        received = await self._send(msgspec.structs.replace(request, headers=headers))
+        return msgspec.json.decode(await received.read(), type=response)
 
     def _headers(self) -> dict[str, str]:
         token = self._token if isinstance(self._token, str) else self._token()
         return {"authorization": f"Bearer {token}"} if token else {}
 
-    async def _checked(self, request: Request) -> Response:
+    async def _send(self, request: Request) -> Response:
+        """Send a request; an error response is raised."""
         response = await self._transport.send(request)
         if response.status >= 300:
-            raise _refusal(request, response.status, await response.read())
+            raise _error(request, response.status, await response.read())
         return response
 
 
-def _path(name: SubnetName) -> str:
+def _path(name: m.SubnetName) -> str:
     return f"/v1/networks/{name.network}/subnets/{name.name}"
 
 
-def _posted(path: str, message: msgspec.Struct | None) -> Request:
+def _post_request(path: str, message: msgspec.Struct | None) -> Request:
     if message is None:
         return Request(method="POST", path=path)
     headers = {"content-type": "application/json"}
     return Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(message))
 
 
-def _late(patience: Timeouts) -> Unreachable:
-    return Unreachable("the ledger", f"no answer within {patience.deadline:g} s")
+def _deadline_error(timeouts: Timeouts) -> Unreachable:
+    return Unreachable("the ledger", f"no response within {timeouts.deadline:g} s")
 
 
-def _refusal(request: Request, status: int, body: bytes) -> LedgerError:
+def _error(request: Request, status: int, body: bytes) -> LedgerError:
     try:
-        return error_from(msgspec.json.decode(body, type=ErrorResponse))
-    except msgspec.DecodeError:  # a proxy's page, not ours
-        return LedgerError(f"{request.method} {request.path} was answered with status {status}")
+        return error_from(msgspec.json.decode(body, type=m.ErrorResponse))
+    except msgspec.DecodeError:  # the page of a proxy
+        return LedgerError(f"{request.method} {request.path} returned status {status}")
 
 
 async def _events(stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """Read server-sent events: the text behind `data:`; every other line is a name or keeps the connection awake."""
-    rest = b""
-    async for piece in stream:
-        *lines, rest = (rest + piece).split(b"\n")
-        if len(rest) > _LONGEST_EVENT:
-            raise LedgerError(f"the stream of changes has a line of more than {_LONGEST_EVENT} bytes")
+    """Yield the data of server-sent events; other lines are names or heartbeats."""
+    incomplete = b""
+    async for chunk in stream:
+        *lines, incomplete = (incomplete + chunk).split(b"\n")
+        if len(incomplete) > _MAX_EVENT_BYTES:
+            raise LedgerError(f"the stream of changes has a line of more than {_MAX_EVENT_BYTES} bytes")
         for line in lines:
             if line.startswith(b"data:"):
                 yield line.removeprefix(b"data:").strip()

@@ -1,16 +1,16 @@
-"""What the ledger refuses, typed: raised by the service's side, sent as a `Problem`, and raised again by the client.
+"""The ledger's errors: raised by the service, sent as an `ErrorResponse`, and raised again by the client.
 
-The code names the class on both sides; a code that the client does not know becomes a plain `LedgerError`.
+The code selects the class on both sides; an unknown code becomes a plain `LedgerError`.
 """
 
 from typing import ClassVar
 
 from podpool.core.errors import PodpoolError
-from podpool.ledger.messages import Problem
+from podpool.ledger.messages import ErrorResponse
 
 
 class LedgerError(PodpoolError):
-    """A call, or an item of one, that changed nothing."""
+    """A request, or an item of one, failed and changed nothing."""
 
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
@@ -21,138 +21,138 @@ class LedgerError(PodpoolError):
         self.field = field
 
     @property
-    def problem(self) -> Problem:
-        """The error as it travels."""
-        return Problem(error=self.code, message=self.message, field=self.field)
+    def response(self) -> ErrorResponse:
+        """The error as it is sent."""
+        return ErrorResponse(error=self.code, message=self.message, field=self.field)
 
 
 class Invalid(LedgerError):
-    """A field that cannot be meant."""
+    """A field has an invalid value."""
 
     code = "invalid"
     status = 400
 
 
 class NotFound(LedgerError):
-    """No such subnet, container, cluster or path."""
+    """No such subnet, NC, cluster or path."""
 
     code = "not-found"
     status = 404
 
 
 class Unauthorized(LedgerError):
-    """No token, or none that is good."""
+    """No token, or an unknown or revoked one."""
 
     code = "unauthorized"
     status = 401
 
 
 class Forbidden(LedgerError):
-    """A good token, but not for this."""
+    """The token does not permit this call."""
 
     code = "forbidden"
     status = 403
 
 
-class TooLarge(LedgerError):
-    """More bytes than any such call needs."""
+class RequestTooLarge(LedgerError):
+    """The body exceeds the limit of the route."""
 
-    code = "too-large"
+    code = "request-too-large"
     status = 413
 
 
-class TooMany(LedgerError):
-    """Calls come faster, or more at once, than the ledger takes from one caller. Send it again a little later."""
+class TooManyRequests(LedgerError):
+    """The caller's rate or concurrency limit is exceeded. Retry later."""
 
-    code = "too-many"
+    code = "too-many-requests"
     status = 429
 
 
-class WrongMethod(LedgerError):
-    """The path is there, but not for this method."""
+class MethodNotAllowed(LedgerError):
+    """The path does not support this method."""
 
-    code = "wrong-method"
+    code = "method-not-allowed"
     status = 405
 
 
 class Conflict(LedgerError):
-    """It contradicts what is there: a subnet that overlaps another, a container of another node."""
+    """It contradicts the current state: a subnet overlaps another, an NC belongs to another node."""
 
     code = "conflict"
     status = 409
 
 
-class TermEnded(LedgerError):
-    """The caller's term is not the cluster's: there is a newer leader, or the ledger was restored. Open a term."""
+class StaleTerm(LedgerError):
+    """The caller's term has ended: there is a newer leader, or the ledger was restored. Open a new term."""
 
-    code = "term-ended"
+    code = "stale-term"
     status = 409
 
 
-class ListingWanted(LedgerError):
-    """The cluster has not listed its containers since the ledger was restored. Open a term, and list."""
+class InventoryRequired(LedgerError):
+    """The cluster has not sent its inventory since the ledger was restored. Open a term, and send it."""
 
-    code = "listing-wanted"
+    code = "inventory-required"
     status = 409
 
 
 class Superseded(LedgerError):
-    """A later call came before this one, and what this one asked for was not done."""
+    """A later request was processed before this one, which was dropped."""
 
     code = "superseded"
     status = 409
 
 
 class SubnetFull(LedgerError):
-    """Not even a primary is left."""
+    """No address is left, not even for a primary."""
 
     code = "subnet-full"
     status = 409
 
 
-class Draining(LedgerError):
-    """The subnet is being emptied: nothing is granted in it."""
+class SubnetDraining(LedgerError):
+    """The subnet is draining: nothing is granted in it."""
 
-    code = "draining"
+    code = "subnet-draining"
     status = 409
 
 
-class Braked(LedgerError):
-    """Too many nodes of a cluster are lost at once: none is given up before a person has agreed."""
+class BreakerOpen(LedgerError):
+    """Too many nodes of a cluster are gone at once: none is released before an operator confirms."""
 
-    code = "braked"
+    code = "breaker-open"
     status = 409
 
 
-class Frozen(LedgerError):
+class SubnetFrozen(LedgerError):
     """The ledger recovers: nothing is granted in this subnet yet."""
 
-    code = "frozen"
+    code = "subnet-frozen"
     status = 409
 
 
-class TwoOwners(LedgerError):
-    """The container has a part in an alarm; its state is not told before a person has settled it."""
+class OwnershipDisputed(LedgerError):
+    """The NC has an ownership conflict; its state is not returned before an operator resolves it."""
 
-    code = "two-owners"
+    code = "ownership-disputed"
     status = 409
 
 
 class Unavailable(LedgerError):
-    """The database is away, or went away within a commit. Send the call again: it is done once, or shows what is."""
+    """The database is unreachable, or was lost within a commit. Retry: a request is processed once."""
 
     code = "unavailable"
     status = 503
 
 
-def kinds() -> tuple[type[LedgerError], ...]:
-    """List every way in which the ledger refuses."""
+def error_classes() -> tuple[type[LedgerError], ...]:
+    """Return all error classes."""
     return (LedgerError, *LedgerError.__subclasses__())
 
 
-_KINDS = {kind.code: kind for kind in kinds()}
+_BY_CODE = {each.code: each for each in error_classes()}
 
 
-def error_of(problem: Problem) -> LedgerError:
-    """Make the error that a problem tells of."""
-    return _KINDS.get(problem.error, LedgerError)(problem.message, field=problem.field)
+def error_from(response: ErrorResponse) -> LedgerError:
+    """Return the error of a response."""
+    return _BY_CODE.get(response.error, LedgerError)(response.message, field=response.field)

@@ -1,12 +1,12 @@
-"""What is said to the ledger and what it answers, as JSON.
+"""Requests and responses of the ledger, as JSON.
 
-The one call that matters is `ReconcileRequest`: many containers, each with what it wants, which grants it lets go of and what
-its agent reports. It may be lost, repeated, reordered or late: `term` and `number` say which call is newer, and a grant
-is released by its identity, never by its address. `held = (held - released) topped up to wanted`: asking for less
-without naming grants takes nothing away, and a name that is not held (any more) is ignored.
+The central call is `ReconcileRequest`: many network containers (NCs), each with the number of addresses wanted, the
+grants released, and its agent's report. It may be lost, repeated, reordered or late: `term` and `number` order the
+requests, and a grant is released by its ID, never by its address. The result is `held = (held - released), topped up
+to wanted`: wanting less without releasing grants takes nothing away, and an ID that is not held is ignored.
 
-`seen` is the highest revision that the caller has had from the ledger. Books that are older than that were restored:
-then every term ends, and a cluster that opens its next one may be told to send a full `Inventory` first.
+`known_revision` is the highest revision that the caller has received. A database with a lower one was restored: every
+term ends, and a cluster that opens its next term may have to send its `Inventory` first.
 """
 
 from typing import Annotated, Self
@@ -17,15 +17,15 @@ from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 
 SafeInt = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
-"""Beyond that, not every reader of JSON counts right."""
+"""Not every JSON parser reads larger integers exactly."""
 
 
 class LedgerMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that travels; what is as it always is need not be written."""
+    """Base of all messages; defaults are omitted on the wire."""
 
 
 class SubnetName(LedgerMessage, frozen=True, kw_only=True):
-    """A subnet, by the network that it is in and its name there."""
+    """A subnet, by its network and its name there."""
 
     network: str
     name: str
@@ -35,94 +35,94 @@ class SubnetName(LedgerMessage, frozen=True, kw_only=True):
 
 
 class Grant(LedgerMessage, frozen=True, kw_only=True):
-    """One address given to one container; the identity is a UUID that is new each time."""
+    """One address assigned to one NC; the ID is a UUID, new each time."""
 
     id: str
     address: str
 
 
 class DemandReport(LedgerMessage, frozen=True, kw_only=True):
-    """What an agent tells in its annotation."""
+    """The part of an agent's report that the ledger uses."""
 
     demand: int = 0
-    """Addresses that Pods of the node use, let rest, or wait for."""
+    """Addresses that Pods of the node use or wait for, or that cool down on it."""
     waiting: int = 0
-    """Pods that wait although the node's last request was answered short."""
+    """Pods that wait although the node's last request was answered with too few addresses."""
     batch: int = 0
     """The batch that the agent scaled with."""
     version: int = 0
-    """The highest version of its container that the agent accepted."""
+    """The highest version of its NC that the agent accepted."""
 
 
 class ErrorResponse(LedgerMessage, frozen=True, kw_only=True):
-    """Why something was not done: a code for programs, a sentence for people, and the field that is to blame."""
+    """An error: a code for programs, a message for people, and the field at fault."""
 
     error: str
     message: str
     field: str | None = None
 
 
-# The reconcile call
+# Reconcile
 
 
 class ReconcileItem(LedgerMessage, frozen=True, kw_only=True):
-    """One container: what it should have. Without `container` one is opened, or found if it was opened before."""
+    """The desired state of one NC. Without `nc_id` an NC is opened, or found if it was opened before."""
 
     subnet: SubnetName
     node: str
     node_uid: str
-    """Opened by cluster, node, node UID and subnet; a container that is kept takes the UID of its new Node."""
+    """An NC is opened by cluster, node, node UID and subnet; one that is kept takes the UID of its new Node."""
     nc_id: str | None = None
     boot_id: str | None = None
-    """As the agent wrote it; None when it has not, or is a foreign one. What is known is not forgotten by a None."""
+    """As the agent reported it; None from a third-party agent. None does not delete a known one."""
     wanted: int = 0
-    """Secondary addresses; none at all is normal."""
+    """Secondary addresses; may be 0."""
     released: tuple[str, ...] = ()
-    """Grants that the node never uses again."""
+    """IDs of grants that the node will not use again."""
     cooled_seconds: float = 0.0
-    """For how many seconds the most recently used of them has rested; the ledger rests the remainder."""
+    """How long the most recently used of them has cooled down; the ledger adds the remainder."""
     report: DemandReport | None = None
-    """None from a foreign agent: its demand is then bounded from what it wants."""
+    """None from a third-party agent: its demand is inferred from `wanted`."""
     pinned: Scaler | None = None
-    """The scaler that the cluster insists on."""
+    """The scaler that the cluster has pinned."""
     maximum: int = 250
     """The most secondaries that the node may want: for the projection."""
-    gone: bool = False
-    """The node is gone: close the container for good, and free all of it after rest."""
+    node_gone: bool = False
+    """The node is gone: close the NC for good, and free its addresses after the cooldown."""
 
 
 class ReconcileRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/reconcile`: many containers of one cluster."""
+    """`POST /v1/reconcile`: many NCs of one cluster."""
 
     cluster: str
     """The UID of the cluster's kube-system namespace."""
     term: SafeInt
     number: SafeInt
-    """Rises with each call of a term, from 1; one that is not above the last changes nothing and shows what is."""
-    seen: SafeInt = 0
+    """Rises with each request of a term, from 1; one that is not above the last changes nothing."""
+    known_revision: SafeInt = 0
     missing: SafeInt = 0
-    """How many of the cluster's containers have no Node at this moment, those that are gone included: for the brake."""
+    """How many of the cluster's NCs have no Node now, those that are gone included: for the circuit breaker."""
     items: tuple[ReconcileItem, ...] = ()
 
 
 class NetworkContainerState(LedgerMessage, frozen=True, kw_only=True):
-    """What a container has. A status is written from this, and written again when its version differs."""
+    """The addresses of an NC. Its status is written from this, and again when its version differs."""
 
     nc_id: str
     subnet: SubnetName
     version: int
-    """Rises with each change of the set; given by the ledger alone."""
+    """Rises with each change of the addresses; issued by the ledger alone."""
     primary: str = ""
     grants: tuple[Grant, ...] = ()
-    """In the order of their addresses."""
-    short: int = 0
-    """How many fewer secondaries than wanted: the ledger remembers who waits, and since when."""
+    """In order of their addresses."""
+    shortage: int = 0
+    """Secondaries wanted but not granted; the NC keeps its place in the fair queue."""
     closed: bool = False
-    """Given up for good: it has nothing, and never will."""
+    """Closed for good: it holds nothing, and never will again."""
 
 
 class NetworkContainerResult(LedgerMessage, frozen=True, kw_only=True):
-    """What became of one item: its state, or the reason why it was left as it is."""
+    """The result of one item: the state of its NC, or the error that left it unchanged."""
 
     state: NetworkContainerState | None = None
     error: ErrorResponse | None = None
@@ -134,36 +134,36 @@ class ReconcileResponse(LedgerMessage, frozen=True, kw_only=True):
     revision: int
     results: tuple[NetworkContainerResult, ...] = ()
     subnets: tuple["SubnetState", ...] = ()
-    """Each subnet that the items are in."""
+    """The subnets of the items."""
     servable: tuple[str, ...] = ()
-    """The caller's containers in these subnets that are short and would be given something now, first come first."""
+    """The caller's NCs in these subnets that would be granted addresses now, in order of the fair queue."""
     changed: bool = True
-    """False when the number was not above the last: nothing was done, and this is what is."""
+    """False if the number was not above the last: the response is the current state."""
 
 
 # Terms, and recovery after a restore
 
 
 class OpenTermRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/terms`: what each new leader does first."""
+    """`POST /v1/terms`: the first call of each new leader."""
 
     cluster: str
-    known: SafeInt = 0
+    known_term: SafeInt = 0
     """The highest term that the cluster has seen."""
-    seen: SafeInt = 0
+    known_revision: SafeInt = 0
 
 
 class Term(LedgerMessage, frozen=True, kw_only=True):
-    """The caller's term: above any that the cluster has seen. Every earlier one has ended."""
+    """The caller's fencing token: above any term that the cluster has seen. Every earlier term has ended."""
 
     term: int
     revision: int
-    listing_wanted: bool = False
-    """The books may be older than what the cluster has: write to each NNC, read them, and send a `Inventory`."""
+    inventory_required: bool = False
+    """The database may be older than the cluster's state: write to each NNC, read them, and send an `Inventory`."""
 
 
 class InventoryItem(LedgerMessage, frozen=True, kw_only=True):
-    """A container as the cluster's own objects show it."""
+    """An NC as the cluster's objects show it."""
 
     nc_id: str
     subnet: SubnetName
@@ -182,30 +182,30 @@ class InventoryItem(LedgerMessage, frozen=True, kw_only=True):
 
 
 class Inventory(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/listings`: all containers of a cluster, read after a write to each, so that no older one can follow.
+    """`POST /v1/inventory`: all NCs of a cluster, read after a write to each, so that no older state can follow.
 
-    Counts only while the ledger wants it; at other times the books decide, and it changes nothing.
+    It counts only while the ledger requires it; at other times the database decides, and it changes nothing.
     """
 
     cluster: str
     term: SafeInt
-    seen: SafeInt = 0
+    known_revision: SafeInt = 0
     network_containers: tuple[InventoryItem, ...] = ()
 
 
 class OwnershipConflict(LedgerMessage, frozen=True, kw_only=True):
-    """Two lists claim one address: nothing is granted in its subnet until a person has settled it."""
+    """Two inventories claim one address: nothing is granted in its subnet until an operator resolves it."""
 
     subnet: SubnetName
     address: str
     holder: str
-    """The container that has it in the books,"""
+    """The NC that holds it in the database."""
     claimant: str
-    """and the one that lists it too."""
+    """The NC whose inventory claims it too."""
 
 
 class InventoryResponse(LedgerMessage, frozen=True, kw_only=True):
-    """What each listed container has now, in their order; a container in an alarm has an error instead."""
+    """The result of each item, in their order; an NC with an ownership conflict has an error."""
 
     revision: int
     results: tuple[NetworkContainerResult, ...] = ()
@@ -213,14 +213,14 @@ class InventoryResponse(LedgerMessage, frozen=True, kw_only=True):
 
 
 class PendingInventory(LedgerMessage, frozen=True, kw_only=True):
-    """A subnet that grants nothing until a cluster has listed."""
+    """A subnet that grants nothing until a cluster has sent its inventory."""
 
     subnet: SubnetName
     cluster: str
 
 
 class RecoveryStatus(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/recovery`: whom the ledger waits for, and what a person must settle."""
+    """`GET /v1/recovery`: the inventories that are missing, and the conflicts that an operator must resolve."""
 
     revision: int
     pending_inventories: tuple[PendingInventory, ...] = ()
@@ -228,24 +228,24 @@ class RecoveryStatus(LedgerMessage, frozen=True, kw_only=True):
 
 
 class ExcuseRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/recovery/excuse`: a person says that a cluster need not be waited for. It lists when it returns."""
+    """`POST /v1/recovery/excuse`: recover without a cluster's inventory. It sends one when it returns."""
 
     cluster: str
 
 
 class ResolveConflictRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/recovery/settle`: a person says to which of the two an address belongs."""
+    """`POST /v1/recovery/resolve`: assign a disputed address to one of its two owners."""
 
     subnet: SubnetName
     address: str
     nc_id: str
 
 
-# Containers, as the ledger remembers them
+# Network containers
 
 
 class NetworkContainerRecord(LedgerMessage, frozen=True, kw_only=True):
-    """What an NNC can be made again from: the ledger's copy of what the controller last sent, and the state."""
+    """An NC's state and the last request for it: enough to create its NNC again."""
 
     state: NetworkContainerState
     node: str
@@ -259,7 +259,7 @@ class NetworkContainerRecord(LedgerMessage, frozen=True, kw_only=True):
 
 
 class NetworkContainerList(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/containers?cluster=...`: every container of a cluster that is not closed."""
+    """`GET /v1/network-containers?cluster=...`: the open NCs of a cluster."""
 
     revision: int
     network_containers: tuple[NetworkContainerRecord, ...] = ()
@@ -276,9 +276,9 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
     cidr: str
     gateway: str | None = None
     excluded_ranges: tuple[str, ...] = ()
-    """Never given: addresses, `10.0.0.0/28`, or `10.0.0.4-10.0.0.9`."""
+    """Never granted: addresses, `10.0.0.0/28`, or `10.0.0.4-10.0.0.9`."""
     reserved_for_primaries: int = 4
-    """This many free addresses are given as primaries only."""
+    """This many free addresses are granted as primaries only."""
     cooldown: float = 30.0
     cooldown_exhausted: float = 5.0
     """In force while the subnet is exhausted."""
@@ -287,12 +287,12 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
     upper_threshold: int = 90
     lower_threshold: int = 80
     step_up_margin: int = 5
-    """The batch goes up when the higher one leaves this share of the subnet free below `upper_threshold`,"""
+    """The batch rises when the higher one leaves this share of the subnet free below `upper_threshold`,"""
     step_up_hold: float = 60.0
     """for this long."""
 
     def with_settings(self, settings: Settings) -> Self:
-        """Take what a subnet has of them."""
+        """Return the spec with the subnet's part of the settings."""
         return msgspec.structs.replace(
             self,
             reserved_for_primaries=settings.reserved_for_primaries,
@@ -308,31 +308,30 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
 
 
 class SubnetGrowth(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/networks/{network}/subnets/{subnet}/grow`: a CIDR around one that the subnet has, or a further one."""
+    """`POST /v1/networks/{network}/subnets/{subnet}/grow`: a CIDR around one of the subnet's, or an additional one."""
 
     cidr: str
     excluded_ranges: tuple[str, ...] = ()
-    """Of what is new."""
+    """Of the new addresses."""
 
 
 class SubnetState(LedgerMessage, frozen=True, kw_only=True):
-    """A subnet as it is now, with what the ledger decided for it. `GET /v1/networks/{network}/subnets/{subnet}`."""
+    """A subnet now, with the scaling decisions for it. `GET /v1/networks/{network}/subnets/{subnet}`."""
 
     subnet: SubnetName
     revision: int
-    """When its books last changed."""
+    """Of the subnet's last change."""
     timestamp: str
     cidr: str
-    further: tuple[str, ...] = ()
-    """CIDRs that it was given beside the first."""
+    additional_cidrs: tuple[str, ...] = ()
     gateway: str | None = None
     capacity: int
-    """The CIDRs less network and broadcast address (IPv4), gateway, and what is kept back."""
+    """The CIDRs less network and broadcast address (IPv4), gateway, and excluded ranges."""
     reserved: int
-    """Everything that cannot be granted now: primaries, secondaries, resting."""
-    cooling: int = 0
+    """Addresses that cannot be granted now: primaries, secondaries, and those that cool down."""
+    cooling_down: int = 0
     excluded: int = 0
-    """Never given: the gateway, and what a person keeps back. Not part of the capacity."""
+    """Never granted: the gateway and the excluded ranges. Not part of the capacity."""
     reserved_for_primaries: int = 0
     cooldown: float
     """The one in force."""
@@ -340,11 +339,11 @@ class SubnetState(LedgerMessage, frozen=True, kw_only=True):
     """Batch and buffer that nodes scale with now."""
     exhausted: bool = False
     projected: int = 0
-    """What all containers, in all clusters, will hold with this scaler."""
+    """Addresses that all NCs, in all clusters, will hold with this scaler."""
     waiting: int = 0
-    """Addresses that waiting Pods are short of,"""
+    """Addresses that waiting Pods lack."""
     waiting_for_buffer: int = 0
-    """and that buffers are."""
+    """Addresses that buffers lack."""
     frozen: bool = False
     """Nothing is granted: the ledger recovers, or an address has two owners."""
     draining: bool = False
@@ -352,14 +351,14 @@ class SubnetState(LedgerMessage, frozen=True, kw_only=True):
 
 
 class SubnetList(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /v1/subnets`: all of them, by network and name."""
+    """`GET /v1/subnets`: all subnets, by network and name."""
 
     revision: int
     subnets: tuple[SubnetState, ...] = ()
 
 
 class Utilization(LedgerMessage, frozen=True, kw_only=True):
-    """`GET /networks/{network}/subnets/{subnet}/utilization` answers an array of these."""
+    """`GET /networks/{network}/subnets/{subnet}/utilization` returns an array of these."""
 
     timestamp: str
     capacity: int
@@ -367,10 +366,10 @@ class Utilization(LedgerMessage, frozen=True, kw_only=True):
 
 
 class SubnetChange(LedgerMessage, frozen=True, kw_only=True):
-    """An event of `GET /v1/changes?cluster=...`: first each subnet as it is, then whatever changes."""
+    """An event of `GET /v1/changes?cluster=...`: first the state of each subnet, then its changes."""
 
     state: SubnetState
     servable: tuple[str, ...] = ()
-    """The caller's containers that are short and would be given something now."""
+    """The caller's NCs that would be granted addresses now."""
     removed: bool = False
     """The subnet was deleted; the state is its last."""

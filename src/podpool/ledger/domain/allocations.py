@@ -111,9 +111,7 @@ class Allocations:
         self._dirty[number] = None
         return nc if own else self._count_granted(nc, number, 1)
 
-    def release(
-        self, nc: NetworkContainerRow, held: AllocatedAddress, *, cooled_seconds: float
-    ) -> NetworkContainerRow:
+    def release(self, nc: NetworkContainerRow, held: AllocatedAddress, *, cooled_seconds: float) -> NetworkContainerRow:
         """Release an address of an NC; it cools down for the remaining cooldown."""
         number, slot = self.layout.locate(held.address)
         block = self._block(number)
@@ -122,6 +120,14 @@ class Allocations:
         if any(block.owned_by(nc.number)):
             return nc
         return replace(nc, blocks=tuple(each for each in nc.blocks if each != number))
+
+    def close(self, nc: NetworkContainerRow) -> list[AllocatedAddress]:
+        """Release all addresses of an NC, close it and write it; returns the addresses."""
+        held, after = self.held(nc), nc
+        for each in held:
+            after = self.release(after, each, cooled_seconds=0.0)
+        self.save(nc, replace(after.close(), version=nc.version + 1))
+        return held
 
     def cool_down(self, address: int, *, cooled_seconds: float) -> None:
         """Start the cooldown of an address that no NC holds, unless one that ends later is running."""

@@ -43,9 +43,7 @@ class Block:
     def decode(cls, packed: bytes) -> "Block":
         """Unpack what `encode` returned."""
         values = _PACKED.unpack(packed)
-        return cls(
-            list(values[:BLOCK_SIZE]), list(values[BLOCK_SIZE : 2 * BLOCK_SIZE]), list(values[2 * BLOCK_SIZE :])
-        )
+        return cls(list(values[:BLOCK_SIZE]), list(values[BLOCK_SIZE : 2 * BLOCK_SIZE]), list(values[2 * BLOCK_SIZE :]))
 
     def copy(self) -> "Block":
         """Return a copy that can be changed independently."""

@@ -1,62 +1,66 @@
-"""The brake: when too many of a cluster's nodes are lost at once, none is given up before somebody agrees.
+"""The mass-loss circuit breaker: if too many nodes of a cluster are lost at once, none of their NCs is released.
 
-An API server that was emptied, or a tool that deleted the wrong Nodes, looks like a data centre that burned down; but
-the Pods run on, and their addresses must not be given to others.
+An emptied API server, or a tool that deleted the wrong Nodes, looks like the loss of a data centre. But the Pods still
+run, and their addresses must not be granted to others. The breaker closes when an operator confirms the loss, or after
+`hold_seconds`.
 """
 
 import msgspec
 from msgspec.structs import replace
 
 from podpool.core.settings import Settings
-from podpool.ledger.errors import Braked
-from podpool.ledger.messages import Reconcile
+from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import ClusterRow
-from podpool.ledger.domain.repository import Books
+from podpool.ledger.errors import BreakerOpen
+from podpool.ledger.messages import ReconcileRequest
 
 
-class Brake(msgspec.Struct, frozen=True, kw_only=True):
-    """How many are too many, and for how long."""
+class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """When the breaker opens, and for how long."""
 
-    share: int = 30
-    """More than this share of a cluster's containers, in hundredths,"""
-    least: int = 5
-    """and at least so many,"""
-    within: float = Settings().node_gc_delay
-    """within so many seconds,"""
-    holds: float = 86_400.0
-    """wait for so many seconds, or for a person;"""
-    agreed: float = 3_600.0
-    """whose word counts for so many."""
+    max_lost_percent: int = 30
+    """Opens when more than this share of a cluster's NCs is lost,"""
+    min_lost: int = 5
+    """and at least this many,"""
+    window_seconds: float = Settings().node_gc_delay
+    """within this time."""
+    hold_seconds: float = 86_400.0
+    """Closes after this time without a confirmation."""
+    confirmed_seconds: float = 3_600.0
+    """Stays closed for this time after a confirmation."""
 
 
-def heed_losses(books: Books, cluster: ClusterRow, call: Reconcile, *, brake: Brake, wall: float) -> ClusterRow:
-    """Brake if a call makes too many lost ones, or let go after a long time."""
-    gone = sum(item.gone for item in call.items)
+def check_losses(
+    repo: Repository, cluster: ClusterRow, request: ReconcileRequest, *, settings: BreakerSettings, wall: float
+) -> ClusterRow:
+    """Return the cluster with its breaker opened if a request loses too many NCs, or closed after the hold time."""
+    gone = sum(item.node_gone for item in request.items)
     if not gone:
         return cluster
-    losses = tuple(at for at in cluster.losses if wall - at < brake.within)
+    losses = tuple(at for at in cluster.losses if wall - at < settings.window_seconds)
     cluster = replace(cluster, losses=losses)
-    if cluster.agreed_until is not None and wall < cluster.agreed_until:
+    if cluster.loss_confirmed_until is not None and wall < cluster.loss_confirmed_until:
         return cluster
-    if cluster.braked is not None:
-        waited = wall - cluster.braked >= brake.holds
-        return agreed(cluster, brake=brake, wall=wall) if waited else cluster
-    lost = len(losses) + max(gone, call.missing)
-    known = books.container_count(cluster.id) + len(losses)
-    return replace(cluster, braked=wall) if lost >= brake.least and 100 * lost > brake.share * known else cluster
+    if cluster.breaker_open_since is not None:
+        expired = wall - cluster.breaker_open_since >= settings.hold_seconds
+        return confirm(cluster, settings=settings, wall=wall) if expired else cluster
+    lost = len(losses) + max(gone, request.missing)
+    known = repo.nc_count(cluster.id) + len(losses)
+    too_many = lost >= settings.min_lost and 100 * lost > settings.max_lost_percent * known
+    return replace(cluster, breaker_open_since=wall) if too_many else cluster
 
 
-def agreed(cluster: ClusterRow, *, brake: Brake, wall: float) -> ClusterRow:
-    """Let go of the brake, and give up what is lost for a while."""
-    return replace(cluster, braked=None, agreed_until=wall + brake.agreed)
+def confirm(cluster: ClusterRow, *, settings: BreakerSettings, wall: float) -> ClusterRow:
+    """Return the cluster with its breaker closed for a while."""
+    return replace(cluster, breaker_open_since=None, loss_confirmed_until=wall + settings.confirmed_seconds)
 
 
-def refusal(cluster: ClusterRow) -> Braked | None:
-    """Tell why nothing of a cluster is given up, if it is braked."""
-    if cluster.braked is None:
+def breaker_error(cluster: ClusterRow) -> BreakerOpen | None:
+    """Return the error for items with `node_gone`, if the breaker is open."""
+    if cluster.breaker_open_since is None:
         return None
-    return Braked(
-        f"too many nodes of cluster {cluster.id} are gone at once: if they really are,"
-        f" say so with `podpool ledger cluster confirm-loss {cluster.id}`",
-        field="gone",
+    return BreakerOpen(
+        f"too many nodes of cluster {cluster.id} are gone at once, so none is released:"
+        f" if they really are gone, run `podpool ledger cluster confirm-loss {cluster.id}`",
+        field="node_gone",
     )

@@ -1,66 +1,68 @@
-"""What others are shown of the books."""
+"""Conversion of rows into messages."""
 
 import datetime as dt
 from collections.abc import Iterable
 from operator import attrgetter
 
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
 from podpool.ledger.domain.settle import is_frozen
-from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, Grant, SubnetState, Utilization
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
-from podpool.ledger.domain.repository import Repository
+from podpool.ledger.messages import Grant, NetworkContainerRecord, NetworkContainerState, SubnetState, Utilization
 
 
 def timestamp(wall: float) -> str:
-    """Write a moment as RFC 3339 has it."""
+    """Format a time as RFC 3339."""
     return dt.datetime.fromtimestamp(wall, dt.UTC).isoformat(timespec="milliseconds")
 
 
-def nc_state(allocations: Allocations, row: NetworkContainerRow, held: Iterable[AllocatedAddress] | None = None) -> NetworkContainerState:
-    """Show what a container has."""
-    having = sorted(allocations.held(row) if held is None else held, key=attrgetter("address"))
+def nc_state(
+    allocations: Allocations, nc: NetworkContainerRow, held: Iterable[AllocatedAddress] | None = None
+) -> NetworkContainerState:
+    """Return the addresses of an NC."""
+    addresses = sorted(allocations.held(nc) if held is None else held, key=attrgetter("address"))
     return NetworkContainerState(
-        nc_id=row.id,
+        nc_id=nc.id,
         subnet=allocations.subnet.name,
-        version=row.version,
-        primary=next((each.text for each in having if each.primary), ""),
-        grants=tuple([Grant(id=each.id, address=each.text) for each in having if each.id]),
-        short=row.pod_shortage + row.buffer_shortage,
-        closed=row.closed,
+        version=nc.version,
+        primary=next((each.text for each in addresses if each.primary), ""),
+        grants=tuple([Grant(id=each.id, address=each.text) for each in addresses if each.id]),
+        shortage=nc.pod_shortage + nc.buffer_shortage,
+        closed=nc.closed,
     )
 
 
-def nc_record(allocations: Allocations, row: NetworkContainerRow) -> NetworkContainerRecord:
-    """Show what a container has, and what an NNC can be made again from."""
+def nc_record(allocations: Allocations, nc: NetworkContainerRow) -> NetworkContainerRecord:
+    """Return the addresses of an NC and the last request for it."""
     return NetworkContainerRecord(
-        state=nc_state(allocations, row),
-        node=row.node,
-        node_uid=row.node_uid,
-        boot_id=row.boot_id,
-        wanted=row.wanted,
-        released=row.released,
-        cooled_seconds=row.cooled_seconds,
-        report=row.report,
-        pinned=row.pinned,
+        state=nc_state(allocations, nc),
+        node=nc.node,
+        node_uid=nc.node_uid,
+        boot_id=nc.boot_id,
+        wanted=nc.wanted,
+        released=nc.released,
+        cooled_seconds=nc.cooled_seconds,
+        report=nc.report,
+        pinned=nc.pinned,
     )
 
 
 def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetState:
-    """Show a subnet at this moment."""
+    """Return the state of a subnet."""
     now, _ = subnet.time_at(wall)
-    layout, cooling = subnet.layout, subnet.cooling_down(now)
-    cidr, *further = layout.cidrs
+    layout, cooling_down = subnet.layout, subnet.cooling_down(now)
+    cidr, *additional_cidrs = layout.cidrs
     return SubnetState(
         subnet=subnet.name,
         revision=subnet.revision,
         timestamp=timestamp(wall),
         cidr=cidr,
-        further=tuple(further),
+        additional_cidrs=tuple(additional_cidrs),
         gateway=subnet.spec.gateway,
         capacity=layout.capacity,
-        reserved=subnet.held + cooling,
-        cooling=cooling,
+        reserved=subnet.held + cooling_down,
+        cooling_down=cooling_down,
         excluded=layout.excluded,
         reserved_for_primaries=subnet.spec.reserved_for_primaries,
         cooldown=subnet.cooldown,
@@ -75,6 +77,6 @@ def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetS
 
 
 def utilization(subnet: SubnetRow, *, wall: float) -> Utilization:
-    """Show how full a subnet is, from its row alone."""
+    """Return the utilization of a subnet, from its row alone."""
     now, _ = subnet.time_at(wall)
     return Utilization(timestamp=timestamp(wall), capacity=subnet.layout.capacity, reserved=reserved(subnet, now))

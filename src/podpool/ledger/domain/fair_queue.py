@@ -1,62 +1,63 @@
-"""Whose turn it is when a subnet is short.
+"""The fair queue of a subnet that is short of addresses.
 
-Waiting Pods come before buffers; among equals, who came first. Addresses are only given to those who ask, so what
-belongs to somebody who is ahead and not here is set aside, and they are told that they can be served. Somebody who was
-told and does not come lets the turn pass after a while, and then nothing is set aside until they ask again: nobody
-starves, and no address lies idle for one who is gone.
+Waiting Pods come before buffers; among equals the longest waiting NC comes first. Addresses are granted on request
+only, so the share of an NC that is ahead in the queue but not in the request is set aside, and its controller is
+notified. If it does not request its share within `NOTICE_TIMEOUT`, it loses its place and nothing is set aside until
+it requests again: no NC starves, and no address stays idle for one that is gone.
 """
 
 from collections.abc import Iterable
 
 import msgspec
 
-PATIENCE = 30.0
-"""How long something is set aside for one who was told; a controller that lives answers within a second."""
+NOTICE_TIMEOUT = 30.0
+"""Seconds for which addresses are set aside for a notified NC; a running controller answers within a second."""
 
-PASSED = float(1 << 53)
-"""Since when one waits who let the turn pass: after everybody else."""
-
-
-class Ask(msgspec.Struct, frozen=True, kw_only=True):
-    """What one container is short of."""
-
-    container: int
-    need: int = 0
-    """Addresses that waiting Pods of it need,"""
-    need_since: float | None = None
-    wish: int = 0
-    """and those for its buffer."""
-    wish_since: float | None = None
-    here: bool = False
-    """It asks in this very call; others are only told."""
+SKIPPED = float(1 << 53)
+"""In place of the time since which an NC waits, once it has lost its place: after all others."""
 
 
-def shares(asks: Iterable[Ask], free: int) -> dict[int, int]:
-    """Divide what is free among those who ask, or would; whoever gets nothing is not in it."""
-    given: dict[int, int] = {}
-    for container, amount, since, here in _queue(asks):
+class Waiter(msgspec.Struct, frozen=True, kw_only=True):
+    """An NC in the queue, and what it lacks."""
+
+    nc: int
+    pod_shortage: int = 0
+    pod_short_since: float | None = None
+    buffer_shortage: int = 0
+    buffer_short_since: float | None = None
+    requesting: bool = False
+    """It is part of this request; others are only notified."""
+
+
+def fair_shares(waiters: Iterable[Waiter], free: int) -> dict[int, int]:
+    """Divide the free addresses among the waiters; returns the share of each NC that gets any."""
+    shares: dict[int, int] = {}
+    for nc, amount, since, requesting in _queue(waiters):
         share = min(amount, free)
         if share <= 0:
             break
-        given[container] = given.get(container, 0) + share
-        if here or since < PASSED:
+        shares[nc] = shares.get(nc, 0) + share
+        if requesting or since < SKIPPED:
             free -= share
-    return given
+    return shares
 
 
 _Place = tuple[int, int, float, bool]
-"""Container, amount, since when, and whether it is here."""
+"""NC, amount, since when, and whether it is part of this request."""
 
 
-def _queue(asks: Iterable[Ask]) -> list[_Place]:
-    needs: list[_Place] = []
-    wishes: list[_Place] = []
-    passed: list[_Place] = []
-    for ask in asks:
-        for amount, since, line in ((ask.need, ask.need_since, needs), (ask.wish, ask.wish_since, wishes)):
+def _queue(waiters: Iterable[Waiter]) -> list[_Place]:
+    for_pods: list[_Place] = []
+    for_buffers: list[_Place] = []
+    skipped: list[_Place] = []
+    for waiter in waiters:
+        for amount, since, queue in (
+            (waiter.pod_shortage, waiter.pod_short_since, for_pods),
+            (waiter.buffer_shortage, waiter.buffer_short_since, for_buffers),
+        ):
             if amount and since is not None:
-                entry = (ask.container, amount, since, ask.here)
-                (passed if since >= PASSED and not ask.here else line).append(entry)
-    for line in (needs, wishes):
-        line.sort(key=lambda entry: (entry[2], entry[0]))
-    return [*needs, *wishes, *passed]
+                place = (waiter.nc, amount, since, waiter.requesting)
+                (skipped if since >= SKIPPED and not waiter.requesting else queue).append(place)
+    for queue in (for_pods, for_buffers):
+        queue.sort(key=lambda place: (place[2], place[0]))
+    return [*for_pods, *for_buffers, *skipped]

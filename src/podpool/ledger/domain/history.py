@@ -1,7 +1,7 @@
-"""Who held which address when, down to the Pod where its cluster reported it.
+"""The history: which NC held an address when, and which Pod used it, as far as its cluster reported that.
 
-A call logs one event, whatever it moved; what is asked for later is made from events afterwards, a few at a time, so
-that no grant waits for it. A question reads what is still unread first: its answer has everything that was answered.
+A request logs one row of events. The history is indexed from them later, a few at a time, so that no grant waits for
+it. A query indexes the remaining events first: its result includes every change that was answered before.
 """
 
 import datetime as dt
@@ -12,149 +12,149 @@ from msgspec.structs import replace
 
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.ledger.admin_messages import History, PodReport, PodUse, ReportedUse, Tenure
+from podpool.ledger.admin_messages import AddressHistory, AllocationPeriod, PodReport, PodUsage, ReportedPodUsage
 from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import AllocationEvent, AllocationPeriodRow, HistoryQuery, PodUsageRow
 from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.storage.rows import Event, PodRow, Question, TenureRow
-from podpool.ledger.storage.store import Books
 
-MOST_TENURES = 1000
-"""In one answer."""
-MOST_PODS = 5000
+MAX_PERIODS = 1000
+"""In one response."""
+MAX_PODS = 5000
 """In one report."""
 
-_EVENTS = 64
-"""Read in one work: about ten milliseconds, for which callers wait."""
-_TRIMMED = 500
-"""Rows of a kind forgotten in one work."""
-_LONGEST_TEXT = 253
+_EVENTS_PER_TRANSACTION = 64
+"""Indexing takes about ten milliseconds, for which callers wait."""
+_TRIMMED_PER_TRANSACTION = 500
+"""Rows of each kind."""
+_MAX_NAME_LENGTH = 253
 
 
-def read_events(books: Books) -> bool:
-    """Read some events; tell whether there may be more."""
-    rows = books.unread_events(_EVENTS)
+def index_events(repo: Repository) -> bool:
+    """Index some events; returns whether there may be more."""
+    rows = repo.unindexed_events(_EVENTS_PER_TRANSACTION)
     for row in rows:
         for event in row.events:
-            _read(books, event, at=row.at)
+            _index(repo, event, at=row.at)
     if rows:
-        books.mark_read(row.number for row in rows)
-    return len(rows) == _EVENTS
+        repo.mark_indexed(row.number for row in rows)
+    return len(rows) == _EVENTS_PER_TRANSACTION
 
 
-def trim(books: Books, *, before: float) -> bool:
-    """Forget some of what is older; tell whether there may be more."""
-    return books.trim_history(before=before, limit=_TRIMMED) >= _TRIMMED
+def trim(repo: Repository, *, before: float) -> bool:
+    """Delete some history older than a time; returns whether there may be more."""
+    return repo.trim_history(before=before, limit=_TRIMMED_PER_TRANSACTION) >= _TRIMMED_PER_TRANSACTION
 
 
-def take_report(books: Books, report: PodReport) -> int:
-    """Write down which Pods have which addresses; all of it is checked first."""
-    if len(report.pods) > MOST_PODS:
-        raise Invalid(f"{len(report.pods)} Pods are too many for one report: send {MOST_PODS} at once", field="pods")
-    rows = [_pod_row(report.cluster, use) for use in report.pods]
+def record_pods(repo: Repository, report: PodReport) -> int:
+    """Record the addresses of Pods; all of the report is checked first. Returns how many."""
+    if len(report.pods) > MAX_PODS:
+        raise Invalid(f"{len(report.pods)} Pods in one report: send at most {MAX_PODS}", field="pods")
+    rows = [_pod_usage_row(report.cluster, usage) for usage in report.pods]
     for row in rows:
-        books.put_pod(row)
+        repo.put_pod_usage(row)
     return len(rows)
 
 
-def history(books: Books, question: Question, *, kept: float) -> History:
-    """Tell who held an address, or what a node or a Pod held, at some moment of a time; the latest first."""
-    if question.by == "address":
-        question = replace(question, value=_address(question.value, field="address"))
-    rows = [] if question.by == "name" else books.tenures(question)
-    tenures = [_tenure(books, row, begin=question.begin, end=question.end) for row in rows]
-    uses = [ReportedUse(cluster=row.cluster, **_fields(row)) for row in books.reported(question)]
-    return History(kept=kept, tenures=tuple(tenures), uses=tuple(uses))
+def history(repo: Repository, query: HistoryQuery, *, retention: float) -> AddressHistory:
+    """Return the history of an address, a node or a Pod within a time, the latest first."""
+    if query.by == "address":
+        query = replace(query, value=_canonical_address(query.value, field="address"))
+    rows = [] if query.by == "name" else repo.periods(query)
+    periods = [_period(repo, row, begin=query.begin, end=query.end) for row in rows]
+    usages = [ReportedPodUsage(cluster=row.cluster, **_fields(row)) for row in repo.reported_usages(query)]
+    return AddressHistory(retention_seconds=retention, periods=tuple(periods), pod_usages=tuple(usages))
 
 
-def moment(text: str, *, field: str) -> float:
-    """Read a moment: `2026-11-16T02:30:00Z`."""
+def parse_time(text: str, *, field: str) -> float:
+    """Parse a time such as `2026-11-16T02:30:00Z`."""
     try:
         parsed = dt.datetime.fromisoformat(text)
     except ValueError:
-        raise Invalid(f"{text!r} is not a moment: write it as 2026-11-16T02:30:00Z", field=field) from None
+        raise Invalid(f"{text!r} is not a time: write it as 2026-11-16T02:30:00Z", field=field) from None
     if parsed.tzinfo is None:
-        raise Invalid(f"{text!r} does not say in which time zone: write it as 2026-11-16T02:30:00Z", field=field)
+        raise Invalid(f"{text!r} has no time zone: write it as 2026-11-16T02:30:00Z", field=field)
     return parsed.timestamp()
 
 
-def _read(books: Books, event: Event, *, at: float) -> None:
-    container = books.container(event.container)
-    if container is None:  # of a subnet that is no more
+def _index(repo: Repository, event: AllocationEvent, *, at: float) -> None:
+    nc = repo.nc(event.nc_id)
+    if nc is None:  # of a deleted subnet
         return
-    name = books.subnet_at(container.subnet).name
+    name = repo.subnet_by_number(nc.subnet).name
     for address, grant in event.released:
-        for row in books.lasting_tenures(network=name.network, address=address):
-            if (row.container, row.grant) == (container.id, grant):
-                books.end_tenures(until=at, number=row.number)
+        for row in repo.open_periods(network=name.network, address=address):
+            if (row.nc_id, row.grant) == (nc.id, grant):
+                repo.close_periods(until=at, number=row.number)
     for address, grant in event.granted:
-        lasting = books.lasting_tenures(network=name.network, address=address)
-        if any((row.container, row.grant) == (container.id, grant) for row in lasting):
+        open_periods = repo.open_periods(network=name.network, address=address)
+        if any((row.nc_id, row.grant) == (nc.id, grant) for row in open_periods):
             continue
-        for row in lasting:
-            books.end_tenures(until=at, number=row.number)
-        books.begin_tenure(
-            TenureRow(
+        for row in open_periods:
+            repo.close_periods(until=at, number=row.number)
+        repo.open_period(
+            AllocationPeriodRow(
                 network=name.network,
                 subnet=name.name,
                 address=address,
-                cluster=container.cluster,
-                node=container.node,
-                container=container.id,
+                cluster=nc.cluster,
+                node=nc.node,
+                nc_id=nc.id,
                 grant=grant,
                 since=at,
             )
         )
     if event.closed:
-        books.end_tenures(until=at, container=container.id)
+        repo.close_periods(until=at, nc_id=nc.id)
 
 
-def _tenure(books: Books, row: TenureRow, *, begin: float, end: float) -> Tenure:
+def _period(repo: Repository, row: AllocationPeriodRow, *, begin: float, end: float) -> AllocationPeriod:
     first, last = max(begin, row.since), min(end, math.inf if row.until is None else row.until)
-    pods = books.pods(network=row.network, address=row.address, cluster=row.cluster, begin=first, end=last)
-    return Tenure(
+    usages = repo.pod_usages(network=row.network, address=row.address, cluster=row.cluster, begin=first, end=last)
+    return AllocationPeriod(
         subnet=SubnetName(network=row.network, name=row.subnet),
         address=row.address,
         cluster=row.cluster,
         node=row.node,
-        container=row.container,
+        nc_id=row.nc_id,
         grant=row.grant or None,
         since=timestamp(row.since),
         until=None if row.until is None else timestamp(row.until),
-        pods=tuple(PodUse(**_fields(row)) for row in pods),
+        pods=tuple(PodUsage(**_fields(each)) for each in usages),
     )
 
 
-def _fields(row: PodRow) -> dict[str, Any]:
-    fields = {name: getattr(row, name) for name in PodUse.__struct_fields__}
+def _fields(row: PodUsageRow) -> dict[str, Any]:
+    fields = {name: getattr(row, name) for name in PodUsage.__struct_fields__}
     return fields | {"since": timestamp(row.since), "until": None if row.until is None else timestamp(row.until)}
 
 
-def _pod_row(cluster: str, use: PodUse) -> PodRow:
+def _pod_usage_row(cluster: str, usage: PodUsage) -> PodUsageRow:
     for field in ("network", "namespace", "name", "uid"):
-        if not 0 < len(getattr(use, field)) <= _LONGEST_TEXT:
-            raise Invalid(f"a Pod's {field} must have 1 to {_LONGEST_TEXT} letters", field=f"pods.{field}")
-    if len(use.node) > _LONGEST_TEXT:
-        raise Invalid(f"a Node's name has at most {_LONGEST_TEXT} letters", field="pods.node")
-    address = _address(use.address, field="pods.address")
-    since = moment(use.since, field="pods.since")
-    until = None if use.until is None else moment(use.until, field="pods.until")
+        if not 0 < len(getattr(usage, field)) <= _MAX_NAME_LENGTH:
+            raise Invalid(f"a Pod's {field} must have 1 to {_MAX_NAME_LENGTH} characters", field=f"pods.{field}")
+    if len(usage.node) > _MAX_NAME_LENGTH:
+        raise Invalid(f"a Node's name has at most {_MAX_NAME_LENGTH} characters", field="pods.node")
+    address = _canonical_address(usage.address, field="pods.address")
+    since = parse_time(usage.since, field="pods.since")
+    until = None if usage.until is None else parse_time(usage.until, field="pods.until")
     if until is not None and until < since:
-        raise Invalid(f"{use.until} is before {use.since}", field="pods.until")
-    return PodRow(
-        network=use.network,
+        raise Invalid(f"until {usage.until} is before since {usage.since}", field="pods.until")
+    return PodUsageRow(
+        network=usage.network,
         address=address,
         cluster=cluster,
-        uid=use.uid,
-        namespace=use.namespace,
-        name=use.name,
+        uid=usage.uid,
+        namespace=usage.namespace,
+        name=usage.name,
         since=since,
         until=until,
-        node=use.node,
+        node=usage.node,
     )
 
 
-def _address(text: str, *, field: str) -> str:
+def _canonical_address(text: str, *, field: str) -> str:
     try:
         return str(parse_address(text))
     except InvalidInput as error:

@@ -1,48 +1,48 @@
-"""Which addresses of a subnet are not free: who has each, and which rest until when.
+"""The occupancy of a subnet: the owner of each address, and which addresses cool down until when.
 
-Only blocks that were made are read, so an IPv6 /64 costs what was given of it. A cluster is told its own nodes by name;
-of what others have, only that it is taken.
+Only created blocks are read, so an IPv6 /64 costs what was granted of it. A cluster sees the names of its own nodes,
+and only the addresses of others.
 """
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from podpool.ledger.admin_messages import Occupancy, Occupant, CoolingAddress
-from podpool.ledger.domain.convert import timestamp
-from podpool.ledger.domain.subnets import found
-from podpool.ledger.messages import SubnetName
+from podpool.ledger.admin_messages import CoolingAddress, Occupancy, Occupant
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, stamp
+from podpool.ledger.domain.convert import timestamp
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, stamp
+from podpool.ledger.domain.subnets import existing_subnet
+from podpool.ledger.messages import SubnetName
 
-_MOST_BLOCKS = 1024
-"""In one answer: 65,536 addresses."""
+_MAX_BLOCKS = 1024
+"""In one response: 65,536 addresses."""
 
-Owned = dict[int, list[tuple[str, bool]]]
-"""Addresses by the number of their container, and whether each is its primary."""
+_Owned = dict[int, list[tuple[str, bool]]]
+"""Addresses by the number of their NC, and whether each is a primary."""
 
 
 def occupancy(repo: Repository, name: SubnetName, *, cluster: str | None, wall: float) -> Occupancy:
-    """Show a subnet address by address."""
-    row = found(repo, name)
-    containers = repo.ncs_in_subnet(row.number)
-    numbers = _made(row, containers)
-    owned, cooling = _read(repo, row, numbers[:_MOST_BLOCKS], wall=wall)
+    """Return the addresses of a subnet that are not free."""
+    row = existing_subnet(repo, name)
+    ncs = repo.ncs_in_subnet(row.number)
+    numbers = _created_blocks(row, ncs)
+    owned, cooling_down = _read(repo, row, numbers[:_MAX_BLOCKS], wall=wall)
     return Occupancy(
         revision=row.revision,
         cidrs=row.layout.cidrs,
         members=tuple(str(each) for each in row.layout.members.ranges),
-        occupants=tuple(_occupants(containers, owned, cluster)),
-        cooling=tuple(cooling),
-        complete=len(numbers) <= _MOST_BLOCKS,
+        occupants=tuple(_occupants(ncs, owned, cluster)),
+        cooling_down=tuple(cooling_down),
+        complete=len(numbers) <= _MAX_BLOCKS,
     )
 
 
-def _made(row: SubnetRow, containers: Sequence[NetworkContainerRow]) -> list[int]:
-    """List blocks that may hold something: those that were made in their order, and those that a list has named."""
-    numbers = {number for each in containers for number in each.blocks}
+def _created_blocks(row: SubnetRow, ncs: Sequence[NetworkContainerRow]) -> list[int]:
+    """Return the blocks that may exist: those created in their order, and those of an inventory."""
+    numbers = {number for nc in ncs for number in nc.blocks}
     number = row.layout.next_block(0)
-    while number is not None and len(numbers) <= _MOST_BLOCKS:
+    while number is not None and len(numbers) <= _MAX_BLOCKS:
         if row.next_block is not None and number >= row.next_block:
             break
         numbers.add(number)
@@ -50,11 +50,13 @@ def _made(row: SubnetRow, containers: Sequence[NetworkContainerRow]) -> list[int
     return sorted(numbers)
 
 
-def _read(repo: Repository, row: SubnetRow, numbers: Iterable[int], *, wall: float) -> tuple[Owned, list[CoolingAddress]]:
+def _read(
+    repo: Repository, row: SubnetRow, numbers: Iterable[int], *, wall: float
+) -> tuple[_Owned, list[CoolingAddress]]:
     now, clock_offset = row.time_at(wall)
     reusable_stamp = max(row.reusable_stamp, stamp(now - row.cooldown))
-    owned: Owned = defaultdict(list)
-    cooling: list[CoolingAddress] = []
+    owned: _Owned = defaultdict(list)
+    cooling_down: list[CoolingAddress] = []
     for number in numbers:
         block = repo.block(row.number, number)
         if block is None:
@@ -66,19 +68,19 @@ def _read(repo: Repository, row: SubnetRow, numbers: Iterable[int], *, wall: flo
                 owned[owner].append((address, block.grant(slot) == PRIMARY))
             elif reusable_stamp < since < NOT_FREE:
                 until = timestamp(since / 1_000 + row.cooldown - clock_offset)
-                cooling.append(CoolingAddress(address=address, until=until))
-    return owned, cooling
+                cooling_down.append(CoolingAddress(address=address, until=until))
+    return owned, cooling_down
 
 
-def _occupants(containers: Sequence[NetworkContainerRow], owned: Owned, cluster: str | None) -> Iterable[Occupant]:
-    for each in containers:
-        addresses = owned.get(each.number)
+def _occupants(ncs: Sequence[NetworkContainerRow], owned: _Owned, cluster: str | None) -> Iterable[Occupant]:
+    for nc in ncs:
+        addresses = owned.get(nc.number)
         if not addresses:
             continue
-        shown = cluster in (None, each.cluster)
+        visible = cluster in (None, nc.cluster)
         yield Occupant(
-            cluster=each.cluster if shown else "",
-            node=each.node if shown else "",
+            cluster=nc.cluster if visible else "",
+            node=nc.node if visible else "",
             primaries=tuple(address for address, primary in addresses if primary),
             secondaries=tuple(address for address, primary in addresses if not primary),
         )

@@ -1,11 +1,11 @@
-"""The one call: bring many containers to what they should be.
+"""The reconcile call: bring many NCs to their desired state.
 
-What must hold: atomic per container, and one bad item fails alone; `held = (held - released) topped up to wanted`; a
-grant that was not named stays; a version rises with each change of its container's set; a call whose number is not
-above the last changes nothing and shows what is.
+Invariants: it is atomic per NC, and one bad item fails alone; `held = (held - released), topped up to wanted`; a grant
+that is not released stays; a version rises with each change of its NC's addresses; a request whose number is not above
+the last changes nothing and returns the current state.
 
-Calls that come together are settled one after the other, and then each subnet is brought to rest once for all of them:
-nobody sees what is in between, as they share a commit.
+Requests of one group commit are processed one after the other, then each subnet is settled once for all of them. The
+state in between is not visible, as they share a commit.
 """
 
 import random
@@ -14,122 +14,133 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.domain.allocator import Seating
-from podpool.ledger.domain.circuit_breaker import Brake, heed_losses
-from podpool.ledger.domain.fencing import admit_listed
-from podpool.ledger.domain.subnet_transaction import Desk
+from podpool.ledger.domain.allocator import Allocator
+from podpool.ledger.domain.circuit_breaker import BreakerSettings, check_losses
+from podpool.ledger.domain.fencing import check_recovered
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow
+from podpool.ledger.domain.subnet_transaction import SubnetTransaction
 from podpool.ledger.errors import LedgerError, NotFound
-from podpool.ledger.messages import Item, Reconcile, ReconcileAnswer, Result, SubnetName
-from podpool.ledger.storage.rows import ClusterRow, Event
-from podpool.ledger.storage.store import Books
+from podpool.ledger.messages import (
+    NetworkContainerResult,
+    ReconcileItem,
+    ReconcileRequest,
+    ReconcileResponse,
+    SubnetName,
+)
 
 
 def reconcile(
-    books: Books, calls: Sequence[Reconcile], *, wall: float, rng: random.Random, brake: Brake
-) -> list[ReconcileAnswer | LedgerError]:
-    """Do what calls ask for; a refusal of a whole one is returned, so that what it revealed is kept."""
-    admitted = _admit(books, calls, wall=wall)
-    sitting = _Sitting(books, wall=wall, rng=rng, brake=brake)
-    settled = [
-        cluster if isinstance(cluster, LedgerError) else sitting.settle(call, cluster)
-        for call, cluster in zip(calls, admitted, strict=True)
+    repo: Repository, requests: Sequence[ReconcileRequest], *, wall: float, rng: random.Random, breaker: BreakerSettings
+) -> list[ReconcileResponse | LedgerError]:
+    """Process requests; the error of a whole request is returned, not raised: a detected restore must commit."""
+    clusters = _check_terms(repo, requests, wall=wall)
+    batch = _ReconcileBatch(repo, wall=wall, rng=rng, breaker=breaker)
+    processed = [
+        cluster if isinstance(cluster, LedgerError) else batch.process(request, cluster)
+        for request, cluster in zip(requests, clusters, strict=True)
     ]
-    sitting.close()
-    return [each if isinstance(each, LedgerError) else sitting.answer(each) for each in settled]
+    batch.finish()
+    return [each if isinstance(each, LedgerError) else batch.response(each) for each in processed]
 
 
-def _admit(books: Books, calls: Sequence[Reconcile], *, wall: float) -> list[ClusterRow | LedgerError]:
-    """Let callers in, or tell why not; a restore that one of them reveals ends the terms of all."""
-    epoch = books.epoch
-    admitted = [admit_listed(books, call.cluster, term=call.term, seen=call.seen, wall=wall) for call in calls]
-    return admitted if books.epoch == epoch else _admit(books, calls, wall=wall)
+def _check_terms(
+    repo: Repository, requests: Sequence[ReconcileRequest], *, wall: float
+) -> list[ClusterRow | LedgerError]:
+    """Return the cluster of each request, or its error; a restore that one of them reveals ends all terms."""
+    epoch = repo.epoch
+    checked = [
+        check_recovered(repo, each.cluster, term=each.term, known_revision=each.known_revision, wall=wall)
+        for each in requests
+    ]
+    return checked if repo.epoch == epoch else _check_terms(repo, requests, wall=wall)
 
 
-class _Settled(msgspec.Struct, frozen=True):
-    """What a call came to."""
+class _Processed(msgspec.Struct, frozen=True):
+    """A processed request."""
 
-    call: Reconcile
+    request: ReconcileRequest
     new: bool
-    results: Sequence[Result]
-    desks: Sequence[Desk]
-    events: Sequence[Event]
+    results: Sequence[NetworkContainerResult]
+    subnets: Sequence[SubnetTransaction]
+    events: Sequence[AllocationEvent]
 
 
-class _Sitting:
-    """Calls that are decided together: their clusters as they are by now, and a desk for each subnet."""
+class _ReconcileBatch:
+    """Requests that share a commit: the current state of their clusters, and a transaction for each subnet."""
 
-    def __init__(self, books: Books, *, wall: float, rng: random.Random, brake: Brake) -> None:
-        self._books = books
+    def __init__(self, repo: Repository, *, wall: float, rng: random.Random, breaker: BreakerSettings) -> None:
+        self._repo = repo
         self._wall = wall
         self._rng = rng
-        self._brake = brake
+        self._breaker = breaker
         self._clusters: dict[str, ClusterRow] = {}
-        self._desks: dict[SubnetName, Desk | None] = {}
+        self._subnets: dict[SubnetName, SubnetTransaction | None] = {}
 
-    def settle(self, call: Reconcile, cluster: ClusterRow) -> _Settled:
-        """Bring the containers of one call to what they should be."""
-        cluster = self._clusters.get(call.cluster, cluster)
-        new = call.number > cluster.number
+    def process(self, request: ReconcileRequest, cluster: ClusterRow) -> _Processed:
+        """Bring the NCs of one request to their desired state."""
+        cluster = self._clusters.get(request.cluster, cluster)
+        new = request.number > cluster.number
         if new:
-            cluster = replace(cluster, number=call.number)
-            cluster = heed_losses(self._books, cluster, call, brake=self._brake, wall=self._wall)
-        desks: list[Desk] = []
-        events: list[Event] = []
-        results: dict[int, Result] = {}
-        for name, places in _by_subnet(call.items):
-            desk = self._desk(name)
-            if desk is None:
-                results.update(dict.fromkeys(places, _nowhere(name)))
+            cluster = replace(cluster, number=request.number)
+            cluster = check_losses(self._repo, cluster, request, settings=self._breaker, wall=self._wall)
+        subnets: list[SubnetTransaction] = []
+        events: list[AllocationEvent] = []
+        results: dict[int, NetworkContainerResult] = {}
+        for name, indices in _by_subnet(request.items):
+            subnet = self._subnet(name)
+            if subnet is None:
+                results.update(dict.fromkeys(indices, _no_subnet(name)))
                 continue
-            seating = Seating(desk, cluster=cluster, rng=self._rng)
-            items = [call.items[place] for place in places]
-            outcomes = seating.settle(items) if new else seating.show(items)
-            results.update(zip(places, outcomes, strict=True))
-            desks.append(desk)
-            events += seating.events
+            allocator = Allocator(subnet, cluster=cluster, rng=self._rng)
+            items = [request.items[index] for index in indices]
+            outcomes = allocator.reconcile(items) if new else allocator.show(items)
+            results.update(zip(indices, outcomes, strict=True))
+            subnets.append(subnet)
+            events += allocator.events
         if new:
             closed = sum(event.closed for event in events)
             losses = cluster.losses + (self._wall,) * closed
             self._clusters[cluster.id] = replace(cluster, losses=losses) if closed else cluster
-        return _Settled(call, new, [results[place] for place in range(len(call.items))], desks, events)
+        return _Processed(request, new, [results[index] for index in range(len(request.items))], subnets, events)
 
-    def close(self) -> None:
-        """Bring to rest what was changed, and write it."""
+    def finish(self) -> None:
+        """Write the clusters, and settle the subnets."""
         for cluster in self._clusters.values():
-            self._books.put_cluster(cluster)
-        for desk in self._desks.values():
-            if desk is not None:
-                desk.rest()
+            self._repo.put_cluster(cluster)
+        for subnet in self._subnets.values():
+            if subnet is not None:
+                subnet.finish()
 
-    def answer(self, settled: _Settled) -> ReconcileAnswer:
-        """Tell a caller what is, and write down what happened."""
-        call, books, desks = settled.call, self._books, settled.desks
-        if settled.events:
-            kind = f"reconcile {call.term}.{call.number}"
-            books.log(at=self._wall, cluster=call.cluster, kind=kind, events=settled.events)
-        return ReconcileAnswer(
-            revision=books.revision,
-            results=tuple(settled.results),
-            subnets=tuple(desk.state for desk in desks),
-            servable=tuple(id_ for desk in desks for id_ in desk.servable(call.cluster)),
-            changed=settled.new,
+    def response(self, processed: _Processed) -> ReconcileResponse:
+        """Log the events of a request, and return its response."""
+        request, repo, subnets = processed.request, self._repo, processed.subnets
+        if processed.events:
+            kind = f"reconcile {request.term}.{request.number}"
+            repo.log(at=self._wall, cluster=request.cluster, kind=kind, events=processed.events)
+        return ReconcileResponse(
+            revision=repo.revision,
+            results=tuple(processed.results),
+            subnets=tuple(subnet.state for subnet in subnets),
+            servable=tuple(id_ for subnet in subnets for id_ in subnet.servable(request.cluster)),
+            changed=processed.new,
         )
 
-    def _desk(self, name: SubnetName) -> Desk | None:
-        if name not in self._desks:
-            subnet = self._books.subnet(name)
-            self._desks[name] = None if subnet is None else Desk(self._books, subnet, wall=self._wall)
-        return self._desks[name]
+    def _subnet(self, name: SubnetName) -> SubnetTransaction | None:
+        if name not in self._subnets:
+            row = self._repo.subnet(name)
+            self._subnets[name] = None if row is None else SubnetTransaction(self._repo, row, wall=self._wall)
+        return self._subnets[name]
 
 
-def _by_subnet(items: Sequence[Item]) -> list[tuple[SubnetName, list[int]]]:
-    """Sort the places of items by their subnets, which are locked in this order."""
-    places: dict[SubnetName, list[int]] = {}
-    for place, item in enumerate(items):
-        places.setdefault(item.subnet, []).append(place)
-    return sorted(places.items(), key=lambda each: (each[0].network, each[0].name))
+def _by_subnet(items: Sequence[ReconcileItem]) -> list[tuple[SubnetName, list[int]]]:
+    """Return the indices of items by subnet, in the order in which subnets are locked."""
+    indices: dict[SubnetName, list[int]] = {}
+    for index, item in enumerate(items):
+        indices.setdefault(item.subnet, []).append(index)
+    return sorted(indices.items(), key=lambda each: (each[0].network, each[0].name))
 
 
-def _nowhere(name: SubnetName) -> Result:
-    missing = NotFound(f"there is no subnet {name}: create it, or correct the name", field="subnet")
-    return Result(error=missing.problem)
+def _no_subnet(name: SubnetName) -> NetworkContainerResult:
+    error = NotFound(f"there is no subnet {name}: create it, or correct the name", field="subnet")
+    return NetworkContainerResult(error=error.response)

@@ -1,12 +1,11 @@
-"""The ledger itself: each call as a work on the store, with the clock and the randomness that it was given.
+"""The ledger service: each call is a transaction on the store, with the clock and randomness that were passed in.
 
-`start` notices a restore; `run` does what time alone brings about; `stop` ends the streams. Several of these may stand
-on one store. What a person asks for is in `admin`.
+`start` checks for a rollback of the database; `run` runs the timers; `stop` ends the streams. Several services may
+share one store. Administrative calls are in `admin`.
 """
 
 import asyncio
 import itertools
-import logging
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from functools import partial
@@ -19,147 +18,149 @@ from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.circuit_breaker import BreakerSettings
-from podpool.ledger.domain.convert import nc_record, nc_state, subnet_state
-from podpool.ledger.domain.fencing import admit, begin_recovery, open_term
-from podpool.ledger.domain.history import index_events, take_report, trim
+from podpool.ledger.domain.convert import nc_record, subnet_state
+from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
+from podpool.ledger.domain.history import index_events, record_pods, trim
 from podpool.ledger.domain.reconcile import reconcile
-from podpool.ledger.domain.recovery import conflicts, take_listing
-from podpool.ledger.domain.settle import tend
+from podpool.ledger.domain.recovery import apply_inventory, inventory_response
+from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository, Rollback
+from podpool.ledger.domain.settle import settle_due
 from podpool.ledger.domain.subnet_transaction import SubnetTransaction
-from podpool.ledger.domain.subnets import found
+from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.domain.utilization_cache import UtilizationCache
-from podpool.ledger.errors import LedgerError, NotFound, OwnershipDisputed, Unavailable
-from podpool.ledger.domain.repository import BatchTransaction
-from podpool.ledger.domain.rows import NetworkContainerRow
-from podpool.ledger.domain.repository import Repository, LedgerStore
+from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.runtime.clock import Clock
+from podpool.runtime.logging import get_logger
 
 T = TypeVar("T")
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
-_TICK = 1.0
-"""How late the ledger may notice that a rest or a hold is over."""
-_TIDY = 10.0
-"""How often the history is read and trimmed."""
-_HEARTBEAT = 15.0
-"""A stream that is silent for longer is told that it is still there."""
+_TIMER_INTERVAL = 1.0
+"""How late the end of a cooldown or a hold may be processed."""
+_HISTORY_INTERVAL = 10.0
+_HEARTBEAT_INTERVAL = 15.0
+"""A stream without changes sends a heartbeat at this interval."""
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be set for a ledger as a whole."""
+    """Settings of the ledger as a whole, in seconds."""
 
-    brake: BreakerSettings = BreakerSettings()
-    history: float = 30 * 86_400.0
-    """For how many seconds the past is kept."""
-    refresh: float = 0.0
-    """How often utilisation is read from the books, in seconds; 0 reads it each time."""
+    breaker: BreakerSettings = BreakerSettings()
+    history_retention: float = 30 * 86_400.0
+    utilization_refresh: float = 0.0
+    """How often cached utilization is read again; 0 reads it for each request."""
 
 
 class LedgerService:
-    """The authority on subnets, on one store."""
+    """The authority for subnets, on one store."""
 
-    def __init__(self, store: LedgerStore, *, clock: Clock, rng: random.Random, settings: LedgerSettings | None = None) -> None:
+    def __init__(
+        self, store: LedgerStore, *, clock: Clock, rng: random.Random, settings: LedgerSettings | None = None
+    ) -> None:
         self._store = store
         self._clock = clock
         self._rng = rng
-        self._habits = settings or LedgerSettings()
-        self._cache = UtilizationCache(store, clock=clock, rate=self._habits.refresh)
+        self._settings = settings or LedgerSettings()
+        self._utilization = UtilizationCache(store, clock=clock, interval=self._settings.utilization_refresh)
         self._streams: dict[int, asyncio.Event] = {}
-        self._tickets = itertools.count()
+        self._stream_ids = itertools.count()
         self._stopped = False
         self.admin = AdminService(
             store,
             clock=clock,
             rng=rng,
-            brake=self._habits.brake,
-            kept=self._habits.history,
-            deleted=self._cache.forget,
+            breaker=self._settings.breaker,
+            retention=self._settings.history_retention,
+            on_delete=self._utilization.invalidate,
         )
 
     async def start(self) -> None:
-        """Ask the witness whether the books are the last ones; if they are not, recover."""
-        await self._store.begin(
-            lambda repo, restored: begin_recovery(
-                repo, floor=restored.revision, members=restored.members, wall=self._clock.wall()
-            )
-        )
+        """Begin recovery if the database was rolled back."""
+        await self._store.begin(self._recover)
+
+    def _recover(self, repo: Repository, rollback: Rollback) -> None:
+        log.warning("database rollback detected, recovery started", revision=rollback.revision)
+        begin_recovery(repo, floor=rollback.revision, members=rollback.members, wall=self._clock.wall())
 
     async def run(self) -> None:
-        """Do what is due, until cancelled."""
+        """Run the timers until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(_every(_TICK, self.tick))
-            group.create_task(_every(_TIDY, self.tidy))
-            if self._habits.refresh:
-                group.create_task(_every(self._habits.refresh, self._cache.refresh))
+            group.create_task(_run_periodically(_TIMER_INTERVAL, self.run_due_timers))
+            group.create_task(_run_periodically(_HISTORY_INTERVAL, self.maintain_history))
+            refresh = self._settings.utilization_refresh
+            if refresh:
+                group.create_task(_run_periodically(refresh, self._utilization.refresh))
 
     def stop(self) -> None:
-        """End every stream: whoever follows opens another, elsewhere."""
+        """End every stream; clients reconnect to another replica."""
         self._stopped = True
-        for stirred in self._streams.values():
-            stirred.set()
+        for wake_up in self._streams.values():
+            wake_up.set()
 
-    async def tick(self) -> None:
-        """Do what is due now: rests and holds that are over, turns that have passed."""
+    async def run_due_timers(self) -> None:
+        """Settle the subnets whose timer has expired: cooldowns, holds, notices."""
         wall = self._clock.wall()
         for number in await self._store.read(lambda repo: repo.due(wall)):
-            await self._store.write(partial(tend, number=number, wall=wall))
+            await self._store.write(partial(settle_due, number=number, wall=wall))
 
-    async def tidy(self) -> None:
-        """Read what happened into the history, and forget what is too old; a little at a time."""
+    async def maintain_history(self) -> None:
+        """Index new events into the history and delete expired history, a little at a time."""
         while await self._store.write(index_events):
             pass
-        before = self._clock.wall() - self._habits.history
+        before = self._clock.wall() - self._settings.history_retention
         while await self._store.write(lambda repo: trim(repo, before=before)):
             pass
 
-    async def open_term(self, opening: m.OpenTermRequest) -> m.Term:
-        """Give a cluster its next term."""
+    async def open_term(self, request: m.OpenTermRequest) -> m.Term:
+        """Issue a cluster's next term."""
         wall = self._clock.wall()
-        return await self._store.write(lambda repo: open_term(repo, opening, wall=wall))
+        term = await self._store.write(lambda repo: open_term(repo, request, wall=wall))
+        log.info("term opened", cluster=request.cluster, term=term.term, inventory_required=term.inventory_required)
+        return term
 
-    async def reconcile(self, call: m.ReconcileRequest) -> m.ReconcileResponse:
-        """Bring containers to what they should be."""
-        return await self._decide(BatchTransaction(self._reconcile, call))
+    async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
+        """Bring NCs to their desired state."""
+        return await self._write(BatchTransaction(self._reconcile, request))
 
-    def _reconcile(self, repo: Repository, calls: Sequence[m.ReconcileRequest]) -> list[m.ReconcileResponse | LedgerError]:
-        return reconcile(repo, calls, wall=self._clock.wall(), rng=self._rng, brake=self._habits.brake)
+    def _reconcile(
+        self, repo: Repository, requests: Sequence[m.ReconcileRequest]
+    ) -> list[m.ReconcileResponse | LedgerError]:
+        return reconcile(repo, requests, wall=self._clock.wall(), rng=self._rng, breaker=self._settings.breaker)
 
-    async def take_pods(self, report: PodReport) -> PodReportResponse:
-        """Write down which Pods of a cluster have which addresses."""
-        return PodReportResponse(count=await self._store.write(lambda repo: take_report(repo, report)))
+    async def record_pods(self, report: PodReport) -> PodReportResponse:
+        """Record which Pods of a cluster use which addresses."""
+        return PodReportResponse(count=await self._store.write(lambda repo: record_pods(repo, report)))
 
-    async def take_listing(self, listing: m.Inventory) -> m.InventoryResponse:
-        """Take in what a cluster has, if it is wanted."""
+    async def apply_inventory(self, inventory: m.Inventory) -> m.InventoryResponse:
+        """Apply a cluster's inventory, if it is required."""
         wall = self._clock.wall()
 
-        def work(repo: Repository) -> m.InventoryResponse | LedgerError:
-            cluster = admit(repo, listing.cluster, term=listing.term, seen=listing.seen, wall=wall)
+        def transaction(repo: Repository) -> m.InventoryResponse | LedgerError:
+            cluster = check_term(
+                repo, inventory.cluster, term=inventory.term, known_revision=inventory.known_revision, wall=wall
+            )
             if isinstance(cluster, LedgerError):
                 return cluster
             if cluster.epoch < repo.epoch:
-                take_listing(repo, listing, cluster, wall=wall)
-            return _listing_answer(repo, listing, wall=wall)
+                apply_inventory(repo, inventory, cluster, wall=wall)
+            return inventory_response(repo, inventory, wall=wall)
 
-        return await self._decide(work)
+        return await self._write(transaction)
 
-    async def ncs(self, cluster: str) -> m.NetworkContainerList:
-        """Show the open containers of a cluster."""
+    async def network_containers(self, cluster: str) -> m.NetworkContainerList:
+        """Return the open NCs of a cluster."""
         wall = self._clock.wall()
 
-        def work(repo: Repository) -> m.NetworkContainerList:
-            desks = {row.number: Allocations(repo, row, wall=wall) for row in repo.subnets()}
-            records = [nc_record(desks[row.subnet], row) for row in repo.ncs(cluster)]
+        def transaction(repo: Repository) -> m.NetworkContainerList:
+            allocations = {row.number: Allocations(repo, row, wall=wall) for row in repo.subnets()}
+            records = [nc_record(allocations[nc.subnet], nc) for nc in repo.ncs(cluster)]
             return m.NetworkContainerList(revision=repo.revision, network_containers=tuple(records))
 
-        return await self._store.read(work)
-
-    async def create_subnet(self, new: m.SubnetSpec) -> m.SubnetState:
-        """Make a subnet."""
-        return await self.admin.create_subnet(new)
+        return await self._store.read(transaction)
 
     async def subnets(self) -> m.SubnetList:
-        """Show all subnets."""
+        """Return all subnets."""
         wall = self._clock.wall()
         return await self._store.read(
             lambda repo: m.SubnetList(
@@ -169,71 +170,76 @@ class LedgerService:
         )
 
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
-        """Show one subnet."""
+        """Return one subnet."""
         wall = self._clock.wall()
-        return await self._store.read(lambda repo: subnet_state(repo, found(repo, name), wall=wall))
+        return await self._store.read(lambda repo: subnet_state(repo, existing_subnet(repo, name), wall=wall))
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
-        """Show how full a subnet is."""
-        return [await self._cache.get(name)]
+        """Return the utilization of a subnet."""
+        return [await self._utilization.get(name)]
 
     async def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
-        """Follow all subnets for a cluster: each as it is, then as it changes; None now and then, as a sign of life.
+        """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat.
 
-        What changes while somebody is slow is told once, as it then is.
+        Changes that a slow client has not read are merged: it receives the latest state once.
         """
         pending: dict[int, None] = {}
-        stirred = asyncio.Event()
+        wake_up = asyncio.Event()
 
-        def listen(changed: Sequence[int]) -> None:
-            pending.update(dict.fromkeys(changed))
-            stirred.set()
+        def on_change(numbers: Sequence[int]) -> None:
+            pending.update(dict.fromkeys(numbers))
+            wake_up.set()
 
-        leave = self._store.subscribe(listen)
-        ticket = next(self._tickets)
-        self._streams[ticket] = stirred
-        shown: dict[int, m.SubnetChange] = {}
+        unsubscribe = self._store.subscribe(on_change)
+        stream_id = next(self._stream_ids)
+        self._streams[stream_id] = wake_up
+        sent: dict[int, m.SubnetChange] = {}
         try:
-            listen(await self._store.read(lambda repo: [row.number for row in repo.subnets()]))
+            on_change(await self._store.read(lambda repo: [row.number for row in repo.subnets()]))
             while not self._stopped:
-                stirred.clear()
+                wake_up.clear()
                 for number in list(pending):
                     del pending[number]
-                    last = shown.pop(number, None)
                     change = await self._store.read(partial(self._change, number=number, cluster=cluster))
-                    if change is not None:
-                        shown[number] = change
-                    if change is not None and (last is None or _essence(last) != _essence(change)):
-                        yield change
-                    elif change is None and last is not None:
-                        yield msgspec.structs.replace(last, servable=(), removed=True)
+                    update = _update(sent, number, change)
+                    if update is not None:
+                        yield update
                 try:
-                    async with asyncio.timeout(_HEARTBEAT):
-                        await stirred.wait()
+                    async with asyncio.timeout(_HEARTBEAT_INTERVAL):
+                        await wake_up.wait()
                 except TimeoutError:
                     yield None
         finally:
-            leave()
-            del self._streams[ticket]
+            unsubscribe()
+            del self._streams[stream_id]
 
     def _change(self, repo: Repository, number: int, cluster: str) -> m.SubnetChange | None:
-        wall = self._clock.wall()
         try:
             row = repo.subnet_by_number(number)
         except LookupError:  # deleted
             return None
-        desk = SubnetTransaction(repo, row, wall=wall)
-        return m.SubnetChange(state=desk.state, servable=tuple(desk.servable(cluster)))
+        subnet = SubnetTransaction(repo, row, wall=self._clock.wall())
+        return m.SubnetChange(state=subnet.state, servable=tuple(subnet.servable(cluster)))
 
-    async def _decide(self, work: Callable[[Repository], T | LedgerError]) -> T:
-        outcome = await self._store.write(work)
-        if isinstance(outcome, LedgerError):
-            raise outcome
-        return outcome
+    async def _write(self, transaction: Callable[[Repository], T | LedgerError]) -> T:
+        """Run a transaction that may return an error, so that its changes are committed nevertheless."""
+        result = await self._store.write(transaction)
+        if isinstance(result, LedgerError):
+            raise result
+        return result
 
 
-def _essence(change: m.SubnetChange) -> object:
-    """Tell what makes a change worth telling: not every grant, and not the passing of time."""
+def _update(sent: dict[int, m.SubnetChange], number: int, change: m.SubnetChange | None) -> m.SubnetChange | None:
+    """Return the event to send for a subnet, if any; `change` is None once it is deleted."""
+    last = sent.pop(number, None)
+    if change is None:
+        return None if last is None else msgspec.structs.replace(last, servable=(), removed=True)
+    sent[number] = change
+    return change if last is None or _relevant(last) != _relevant(change) else None
+
+
+def _relevant(change: m.SubnetChange) -> object:
+    """Return what makes a change worth an event: not every grant, and not the time."""
     state = change.state
     return (
         state.subnet,
@@ -247,29 +253,10 @@ def _essence(change: m.SubnetChange) -> object:
     )
 
 
-async def _every(seconds: float, act: Callable[[], Awaitable[None]]) -> None:
+async def _run_periodically(seconds: float, job: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await act()
-        except Unavailable as error:  # the database may be back next time
-            _log.warning("what is due must wait: %s", error)
+            await job()
+        except Unavailable as error:  # the next run may find the database again
+            log.warning("database unavailable, periodic job postponed", reason=str(error))
         await asyncio.sleep(seconds)
-
-
-def _listing_answer(repo: Repository, listing: m.Inventory, *, wall: float) -> m.InventoryResponse:
-    disputed = {number for row in repo.conflicts() for number in (row.holder, row.claimant)}
-    found = [repo.nc(each.nc_id) for each in listing.network_containers]
-    ours = [row if row and row.cluster == listing.cluster else None for row in found]
-    own = {row.id for row in ours if row}
-    raised = tuple(each for each in conflicts(repo) if own & {each.holder, each.claimant})
-    results = [_listed(repo, row, disputed, wall=wall) for row in ours]
-    return m.InventoryResponse(revision=repo.revision, results=tuple(results), conflicts=raised)
-
-
-def _listed(repo: Repository, row: NetworkContainerRow | None, disputed: set[int], *, wall: float) -> m.NetworkContainerResult:
-    if row is None:
-        return m.NetworkContainerResult(error=NotFound("the books do not have this container", field="nc_id").problem)
-    if row.number in disputed:
-        return m.NetworkContainerResult(error=OwnershipDisputed(f"container {row.id} has a part in an alarm", field="nc_id").problem)
-    allocations = Allocations(repo, repo.subnet_by_number(row.subnet), wall=wall)
-    return m.NetworkContainerResult(state=nc_state(allocations, row))

@@ -127,7 +127,9 @@ class SubnetLayout(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=4096)
-def subnet_layout(cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], growths: tuple[SubnetGrowth, ...] = ()) -> SubnetLayout:
+def subnet_layout(
+    cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], growths: tuple[SubnetGrowth, ...] = ()
+) -> SubnetLayout:
     """Return the layout of a subnet, from the fields of its spec and its growths."""
     prefixes: tuple[Prefix, ...] = ()
     segments: tuple[Segment, ...] = ()
@@ -136,14 +138,19 @@ def subnet_layout(cidr: str, gateway: str | None, excluded_ranges: tuple[str, ..
         prefixes = _merge(prefixes, each)
     if segments[-1].end > _MAX_BLOCKS:
         raise InvalidInput("cidr", str(prefixes[-1]), "makes the subnet too large: create another subnet")
-    excluded = [_parse_excluded(text, prefixes) for text in (*excluded_ranges, *(text for growth in growths for text in growth.excluded_ranges))]
+    excluded = [
+        _parse_excluded(text, prefixes)
+        for text in (*excluded_ranges, *(text for growth in growths for text in growth.excluded_ranges))
+    ]
     if gateway is not None:
         value = _require_inside(parse_address(gateway, what="gateway"), prefixes).value
         excluded.append(Range(prefixes[0].family, value, value))
     usable = RangeSet.of(map(_usable, prefixes))
     members = usable - RangeSet.of(excluded)
     if not members.size:
-        raise InvalidInput("excluded_ranges", ", ".join(excluded_ranges), f"leaves no address of {prefixes[0]}: exclude less")
+        raise InvalidInput(
+            "excluded_ranges", ", ".join(excluded_ranges), f"leaves no address of {prefixes[0]}: exclude less"
+        )
     return SubnetLayout(
         prefixes=prefixes,
         segments=segments,
@@ -190,10 +197,11 @@ def _parse_cidr(cidr: str) -> Prefix:
 
 
 def _parse_excluded(text: str, prefixes: tuple[Prefix, ...]) -> Range:
-    kept = parse_prefix(text, what="excluded_ranges").range if "/" in text else parse_range(text, what="excluded_ranges")
-    if not any(kept.overlaps(each.range) for each in prefixes):
-        raise InvalidInput("excluded_ranges", text, f"is not in {', '.join(map(str, prefixes))}")
-    return kept
+    what = "excluded_ranges"
+    excluded = parse_prefix(text, what=what).range if "/" in text else parse_range(text, what=what)
+    if not any(excluded.overlaps(each.range) for each in prefixes):
+        raise InvalidInput(what, text, f"is not in {', '.join(map(str, prefixes))}")
+    return excluded
 
 
 def _require_inside(address: Address, prefixes: tuple[Prefix, ...]) -> Address:

@@ -1,4 +1,4 @@
-"""Making, growing, emptying and deleting subnets, and showing who holds them."""
+"""Administration of subnets: create, grow, drain, delete, and show their usage."""
 
 from collections.abc import Sequence
 from itertools import groupby
@@ -12,50 +12,50 @@ from podpool.ledger.admin_messages import ClusterUsage, NetworkSummary, SubnetDe
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import index_events
-from podpool.ledger.domain.scaling_policy import reserved, rungs_of
-from podpool.ledger.domain.settle import finish
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.scaling_policy import reserved, scaler_ladder
+from podpool.ledger.domain.settle import settle
 from podpool.ledger.domain.subnet_layout import subnet_layout
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.messages import SubnetGrowth, SubnetSpec, SubnetName
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
-from podpool.ledger.domain.repository import Repository
+from podpool.ledger.messages import SubnetGrowth, SubnetName, SubnetSpec
 
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
-_LONGEST_NAME = 63
-_LONGEST_COOLDOWN = 86_400.0
+_NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
+_MAX_NAME_LENGTH = 63
+_MAX_COOLDOWN = 86_400.0
 
 
-def found(repo: Repository, name: SubnetName) -> SubnetRow:
-    """Find a subnet that should be there."""
+def existing_subnet(repo: Repository, name: SubnetName) -> SubnetRow:
+    """Return a subnet; raises NotFound if there is none."""
     row = repo.subnet(name)
     if row is None:
         raise NotFound(f"there is no subnet {name}", field="subnet")
     return row
 
 
-def create_subnet(repo: Repository, new: SubnetSpec, *, wall: float) -> SubnetRow:
-    """Make a subnet; the same again is the one that is there."""
+def create_subnet(repo: Repository, spec: SubnetSpec, *, wall: float) -> SubnetRow:
+    """Create a subnet; if it exists with the same spec, return it."""
     try:
-        row = _checked(new)
+        row = _checked(spec)
     except InvalidInput as error:
         raise Invalid(str(error), field=error.what) from None
-    there = repo.subnet(row.name)
-    if there is not None:
-        if there.spec != row.spec:
-            raise Conflict(f"there is a subnet {row.name} already, and it is another", field="name")
-        return there
-    _refuse_overlap(repo, row)
+    existing = repo.subnet(row.name)
+    if existing is not None:
+        if existing.spec != row.spec:
+            raise Conflict(f"subnet {row.name} exists with a different spec", field="name")
+        return existing
+    _reject_overlap(repo, row)
     row = repo.add_subnet(replace(row, revision=repo.advance_revision()))
-    # books that were restored may have lost this very subnet: who has not listed may have something in it
-    pending_inventories = dict.fromkeys(cluster for cluster, _, _ in repo.pending_inventories())
-    repo.require_inventories((cluster, new.network, new.name) for cluster in pending_inventories)
-    repo.log(at=wall, cluster="", kind=f"subnet {row.name} made", events=())
+    # a restored database may have lost this subnet: clusters whose inventory is missing may hold addresses of it
+    pending = dict.fromkeys(cluster for cluster, _, _ in repo.pending_inventories())
+    repo.require_inventories((cluster, spec.network, spec.name) for cluster in pending)
+    repo.log(at=wall, cluster="", kind=f"subnet {row.name} created", events=())
     return row
 
 
 def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, wall: float) -> SubnetRow:
-    """Give a subnet more addresses; the same again changes nothing."""
-    before = found(repo, name)
+    """Add addresses to a subnet; a repeated growth changes nothing."""
+    before = existing_subnet(repo, name)
     if growth in before.growths:
         return before
     row = replace(before, growths=(*before.growths, growth))
@@ -64,41 +64,45 @@ def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, wal
     except InvalidInput as error:
         raise Invalid(str(error), field=error.what) from None
     if (before.layout.members - row.layout.members).size:
-        raise Invalid("keep_back may name only addresses that are new", field="keep_back")
-    _refuse_overlap(repo, row)
-    ends = before.layout.stretches[-1].end
-    allocations = Allocations(repo, replace(row, next_block=ends if row.next_block is None else row.next_block), wall=wall)
+        raise Invalid("excluded_ranges may contain only new addresses", field="excluded_ranges")
+    _reject_overlap(repo, row)
+    first_new = before.layout.segments[-1].end
+    row = replace(row, next_block=first_new if row.next_block is None else row.next_block)
+    allocations = Allocations(repo, row, wall=wall)
     allocations.changed = True
-    for edge in before.layout.edges:  # what was a network or broadcast address may be one in the middle now
+    for edge in before.layout.edges:  # a network or broadcast address may have become usable
         if edge in new:
-            allocations.open_up(edge)
-    finish(allocations, before=before)
+            allocations.include(edge)
+    settle(allocations, before=before)
     repo.log(at=wall, cluster="", kind=f"subnet {name} grown by {growth.cidr}", events=())
     return allocations.subnet
 
 
 def drain_subnet(repo: Repository, name: SubnetName, *, draining: bool, wall: float) -> SubnetRow:
-    """Grant nothing in a subnet any more, or again; idle addresses come back as its nodes let go of them."""
-    before = found(repo, name)
+    """Stop granting in a subnet, or start again; idle addresses return as nodes release them."""
+    before = existing_subnet(repo, name)
     if before.draining == draining:
         return before
     allocations = Allocations(repo, replace(before, draining=draining), wall=wall)
-    finish(allocations, before=before)
-    repo.log(at=wall, cluster="", kind=f"subnet {name} {'drains' if draining else 'reopened'}", events=())
+    settle(allocations, before=before)
+    repo.log(at=wall, cluster="", kind=f"subnet {name} {'draining' if draining else 'reopened'}", events=())
     return allocations.subnet
 
 
 def delete_subnet(repo: Repository, name: SubnetName, *, wall: float) -> None:
-    """Forget a subnet that nobody has anything in, not even resting."""
-    row = found(repo, name)
+    """Delete a subnet without NCs, and without addresses that cool down."""
+    row = existing_subnet(repo, name)
     now, _ = row.time_at(wall)
     if repo.pending_inventories(name):
-        raise Conflict(f"subnet {name} recovers: somebody may have something in it", field="subnet")
-    open_ones, busy = len(repo.ncs_in_subnet(row.number)), reserved(row, now)
-    if open_ones or busy:
-        told = f"subnet {name} is not empty: it has {open_ones} containers, and {busy} addresses are held or rest"
-        raise Conflict(f"{told}; drain it, and wait", field="subnet")
-    while index_events(repo):  # its containers' names are needed for that
+        raise Conflict(f"subnet {name} recovers: wait until all inventories are in", field="subnet")
+    ncs, busy = len(repo.ncs_in_subnet(row.number)), reserved(row, now)
+    if ncs or busy:
+        raise Conflict(
+            f"subnet {name} is not empty: it has {ncs} network containers, and {busy} addresses are held or cool down;"
+            " drain it, and wait",
+            field="subnet",
+        )
+    while index_events(repo):  # the history needs the rows of its NCs
         pass
     repo.advance_revision()
     repo.delete_subnet_row(row)
@@ -106,25 +110,25 @@ def delete_subnet(repo: Repository, name: SubnetName, *, wall: float) -> None:
 
 
 def details(repo: Repository, name: SubnetName, *, cluster: str | None, wall: float) -> SubnetDetails:
-    """Show a subnet with who holds it; to a cluster, only itself."""
-    row = found(repo, name)
+    """Return a subnet with its usage per cluster; for a cluster, only its own."""
+    row = existing_subnet(repo, name)
     allocations = Allocations(repo, row, wall=wall)
-    rows = [each for each in repo.ncs_in_subnet(row.number) if cluster in (None, each.cluster)]
-    by_cluster = groupby(sorted(rows, key=lambda each: (each.cluster, each.number)), key=lambda each: each.cluster)
+    ncs = [each for each in repo.ncs_in_subnet(row.number) if cluster in (None, each.cluster)]
+    by_cluster = groupby(sorted(ncs, key=lambda each: (each.cluster, each.number)), key=lambda each: each.cluster)
     return SubnetDetails(
         state=subnet_state(repo, row, wall=wall),
         spec=row.spec,
         growths=row.growths,
-        holders=tuple(_holder(allocations, id_, list(group)) for id_, group in by_cluster),
+        clusters=tuple(_usage(allocations, id_, list(group)) for id_, group in by_cluster),
     )
 
 
 def networks(repo: Repository, *, wall: float) -> list[NetworkSummary]:
-    """Show the networks that subnets are in."""
-    shown = []
+    """Return the networks of all subnets."""
+    summaries = []
     for name, group in groupby(repo.subnets(), key=lambda row: row.spec.network):
         rows = list(group)
-        shown.append(
+        summaries.append(
             NetworkSummary(
                 name=name,
                 subnets=tuple(row.spec.name for row in rows),
@@ -132,50 +136,50 @@ def networks(repo: Repository, *, wall: float) -> list[NetworkSummary]:
                 reserved=sum(reserved(row, row.time_at(wall)[0]) for row in rows),
             )
         )
-    return shown
+    return summaries
 
 
-def _holder(allocations: Allocations, cluster: str, rows: Sequence[NetworkContainerRow]) -> ClusterUsage:
+def _usage(allocations: Allocations, cluster: str, ncs: Sequence[NetworkContainerRow]) -> ClusterUsage:
     return ClusterUsage(
         cluster=cluster,
-        network_containers=len(rows),
-        held=sum(len(allocations.held(row)) for row in rows),
-        waiting=sum(row.pod_shortage for row in rows),
-        waiting_for_buffer=sum(row.buffer_shortage for row in rows),
+        network_containers=len(ncs),
+        held=sum(len(allocations.held(nc)) for nc in ncs),
+        waiting=sum(nc.pod_shortage for nc in ncs),
+        waiting_for_buffer=sum(nc.buffer_shortage for nc in ncs),
     )
 
 
-def _refuse_overlap(repo: Repository, row: SubnetRow) -> None:
+def _reject_overlap(repo: Repository, row: SubnetRow) -> None:
     for other in repo.subnets(network=row.spec.network):
         theirs = row.layout.overlaps(other.layout) if other.number != row.number else None
         if theirs is not None:
             raise Conflict(f"{row.layout} overlaps {theirs} of subnet {other.name}", field="cidr")
 
 
-def _checked(new: SubnetSpec) -> SubnetRow:
-    """Check every field; a subnet that is made is a good one."""
-    _check_name("network", new.network)
-    _check_name("name", new.name)
+def _checked(spec: SubnetSpec) -> SubnetRow:
+    """Check every field of a spec; returns the row of the new subnet."""
+    _check_name("network", spec.network)
+    _check_name("name", spec.name)
     Settings(
-        batch=new.batch,
-        buffer=new.buffer,
-        upper_threshold=new.upper_threshold,
-        lower_threshold=new.lower_threshold,
-        cooldown=new.cooldown,
-        cooldown_exhausted=new.cooldown_exhausted,
-        reserved_for_primaries=new.reserved_for_primaries,
-        step_up_margin=new.step_up_margin,
-        step_up_hold=new.step_up_hold,
+        batch=spec.batch,
+        buffer=spec.buffer,
+        upper_threshold=spec.upper_threshold,
+        lower_threshold=spec.lower_threshold,
+        cooldown=spec.cooldown,
+        cooldown_exhausted=spec.cooldown_exhausted,
+        reserved_for_primaries=spec.reserved_for_primaries,
+        step_up_margin=spec.step_up_margin,
+        step_up_hold=spec.step_up_hold,
     )
-    if new.cooldown > _LONGEST_COOLDOWN:
-        raise InvalidInput("cooldown", new.cooldown, f"must be at most {show_duration(_LONGEST_COOLDOWN)}")
-    subnet_layout(new.cidr, new.gateway, new.excluded_ranges)
-    row = SubnetRow(number=0, spec=new)
-    return SubnetRow(number=0, spec=new, totals=(0,) * len(rungs_of(row)))
+    if spec.cooldown > _MAX_COOLDOWN:
+        raise InvalidInput("cooldown", spec.cooldown, f"must be at most {show_duration(_MAX_COOLDOWN)}")
+    subnet_layout(spec.cidr, spec.gateway, spec.excluded_ranges)
+    row = SubnetRow(number=0, spec=spec)
+    return replace(row, totals=(0,) * len(scaler_ladder(row)))
 
 
 def _check_name(field: str, text: str) -> None:
-    """Names become Kubernetes names, label values and parts of paths."""
-    if not 0 < len(text) <= _LONGEST_NAME or not set(text) <= _LETTERS or text.strip("-") != text:
-        rule = f"use at most {_LONGEST_NAME} lower-case letters, digits and dashes, no dash at either end"
+    """Check a name: it is used in Kubernetes names, label values and URL paths."""
+    if not 0 < len(text) <= _MAX_NAME_LENGTH or not set(text) <= _NAME_CHARACTERS or text.strip("-") != text:
+        rule = f"use at most {_MAX_NAME_LENGTH} lower-case letters, digits and dashes, no dash at either end"
         raise InvalidInput(field, text, rule)

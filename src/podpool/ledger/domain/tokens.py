@@ -1,8 +1,8 @@
-"""Tokens: who may call, and for whom.
+"""Tokens: authentication of callers, and the cluster that each is bound to.
 
-A token is `podpool_ID_SECRET`. The ID finds its row, whose digest is compared in constant time; the same work is done
-when there is no such row. A cluster's token speaks for one cluster: the one that it was made for, or that it first
-spoke for. It cannot first speak for a cluster that has a token already.
+A token is `podpool_ID_SECRET`. The ID finds its row, whose digest is compared in constant time; a missing row costs
+the same. A cluster's token is bound to one cluster: the one it was created for, or that of its first use. The first
+use cannot bind it to a cluster that has a token already.
 """
 
 import hashlib
@@ -12,101 +12,98 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from podpool.ledger.admin_messages import NewToken, Token
+from podpool.ledger.admin_messages import CreateTokenRequest, TokenInfo
 from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound
-from podpool.ledger.storage.rows import TokenRow
-from podpool.ledger.storage.store import Books
 
-_NOBODY = TokenRow(id="", name="", digest=bytes(32), made=0.0, revoked=True)
-_LONGEST_NAME = 253
+_NO_TOKEN = TokenRow(id="", name="", digest=bytes(32), created_at=0.0, revoked=True)
+_MAX_NAME_LENGTH = 253
 
 
 def new_secret(rng: random.Random) -> str:
-    """Draw a token that nobody has."""
+    """Return a new random token."""
     return f"podpool_{rng.getrandbits(48):012x}_{rng.getrandbits(256):064x}"
 
 
 def identify(rows: Mapping[str, TokenRow], secret: str) -> TokenRow | None:
-    """Find whose token this is, if anybody's."""
-    row = rows.get(_id_of(secret), _NOBODY)
-    good = hmac.compare_digest(_digest(secret), row.digest)
-    return row if good and not row.revoked else None
+    """Return the row of a valid token."""
+    row = rows.get(_id_of(secret), _NO_TOKEN)
+    valid = hmac.compare_digest(_digest(secret), row.digest)
+    return row if valid and not row.revoked else None
 
 
-def create_token(books: Books, new: NewToken, *, secret: str, wall: float) -> Token:
-    """Let somebody call; the secret is told in this answer and never again."""
-    if not 0 < len(new.name) <= _LONGEST_NAME:
-        raise Invalid(f"a token's name must have 1 to {_LONGEST_NAME} letters", field="name")
-    if new.cluster is not None and (new.admin or not new.cluster):
-        raise Invalid("an admin token speaks for no cluster, and a cluster has a UID", field="cluster")
-    if any(row.name == new.name and not row.revoked for row in books.tokens()):
-        raise Conflict(f"there is a token {new.name} already: revoke it, or choose another name", field="name")
+def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, wall: float) -> TokenInfo:
+    """Create a token; the secret is returned this once."""
+    if not 0 < len(request.name) <= _MAX_NAME_LENGTH:
+        raise Invalid(f"the token's name must have 1 to {_MAX_NAME_LENGTH} characters", field="name")
+    if request.cluster is not None and (request.admin or not request.cluster):
+        raise Invalid("an admin token has no cluster, and a cluster's UID is not empty", field="cluster")
+    if any(row.name == request.name and not row.revoked for row in repo.tokens()):
+        raise Conflict(f"token {request.name} exists: revoke it, or choose another name", field="name")
     row = TokenRow(
         id=_id_of(secret),
-        name=new.name,
+        name=request.name,
         digest=_digest(secret),
-        made=wall,
-        admin=new.admin,
-        cluster=new.cluster,
+        created_at=wall,
+        admin=request.admin,
+        cluster=request.cluster,
     )
-    books.advance()
-    books.put_token(row)
-    books.log(at=wall, cluster=new.cluster or "", kind=f"token {new.name} made", events=())
-    return replace(shown(row), secret=secret)
+    _put(repo, row, "created", wall=wall)
+    return replace(token_info(row), secret=secret)
 
 
-def accept_admin(books: Books, secret: str, *, wall: float) -> None:
-    """Let the admin token that lies beside the books call, whatever the books say of it."""
-    row = books.token(_id_of(secret))
+def accept_admin(repo: Repository, secret: str, *, wall: float) -> None:
+    """Make the admin token beside the database valid, whatever the database says about it."""
+    id_ = _id_of(secret)
+    row = repo.token(id_)
     if row is None or row.revoked or row.digest != _digest(secret):
-        books.advance()
-        made = TokenRow(
-            id=_id_of(secret), name=f"admin-{_id_of(secret)}", digest=_digest(secret), made=wall, admin=True
-        )
-        books.put_token(made)
-        books.log(at=wall, cluster="", kind=f"token {made.name} accepted", events=())
+        admin = TokenRow(id=id_, name=f"admin-{id_}", digest=_digest(secret), created_at=wall, admin=True)
+        _put(repo, admin, "accepted", wall=wall)
 
 
-def revoke_token(books: Books, name: str, *, wall: float) -> Token:
-    """Let somebody call no longer."""
-    row = next((each for each in books.tokens() if name in (each.name, each.id) and not each.revoked), None)
+def revoke_token(repo: Repository, name: str, *, wall: float) -> TokenInfo:
+    """Revoke a token, by its name or ID."""
+    row = next((each for each in repo.tokens() if name in (each.name, each.id) and not each.revoked), None)
     if row is None:
-        raise NotFound(f"there is no token {name} that is not revoked", field="token")
-    ended = replace(row, revoked=True)
-    books.advance()
-    books.put_token(ended)
-    books.log(at=wall, cluster=row.cluster or "", kind=f"token {row.name} revoked", events=())
-    return shown(ended)
+        raise NotFound(f"there is no valid token {name}", field="token")
+    revoked = replace(row, revoked=True)
+    _put(repo, revoked, "revoked", wall=wall)
+    return token_info(revoked)
 
 
-def bind_token(books: Books, id_: str, cluster: str, *, wall: float) -> TokenRow:
-    """Let a token speak for a cluster from its first use on."""
-    row = books.token(id_) or _NOBODY
+def bind_token(repo: Repository, id_: str, cluster: str, *, wall: float) -> TokenRow:
+    """Bind a token to a cluster on its first use."""
+    row = repo.token(id_) or _NO_TOKEN
     if row.cluster == cluster:
         return row
-    others = [each.name for each in books.tokens() if each.cluster == cluster and not each.revoked]
+    others = [each.name for each in repo.tokens() if each.cluster == cluster and not each.revoked]
     if row.cluster is not None or row.revoked or row.admin or others:
         raise Forbidden(
-            f"token {row.name} may not speak for cluster {cluster}: ask for one that was made for it", field="cluster"
+            f"token {row.name} cannot be bound to cluster {cluster}: create one for this cluster", field="cluster"
         )
     bound = replace(row, cluster=cluster)
-    books.advance()
-    books.put_token(bound)
-    books.log(at=wall, cluster=cluster, kind=f"token {row.name} bound", events=())
+    _put(repo, bound, "bound", wall=wall)
     return bound
 
 
-def shown(row: TokenRow) -> Token:
-    """Show a token without its secret."""
-    return Token(
+def token_info(row: TokenRow) -> TokenInfo:
+    """Return a token without its secret."""
+    return TokenInfo(
         id=row.id,
         name=row.name,
-        made=timestamp(row.made),
+        created_at=timestamp(row.created_at),
         admin=row.admin,
         cluster=row.cluster,
         revoked=row.revoked,
     )
+
+
+def _put(repo: Repository, row: TokenRow, change: str, *, wall: float) -> None:
+    repo.advance_revision()
+    repo.put_token(row)
+    repo.log(at=wall, cluster=row.cluster or "", kind=f"token {row.name} {change}", events=())
 
 
 def _id_of(secret: str) -> str:

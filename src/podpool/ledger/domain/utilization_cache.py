@@ -1,58 +1,58 @@
-"""How full each subnet is, as it was read last: asked for again and again by many, read from the books by one.
+"""A pull-through cache of subnet utilization.
 
-A subnet that somebody has asked for is read again at a set rate, whoever asks, until nobody has asked for long. So what
-is cached costs the database nothing; it is as old as the rate at most, or as the last time that the books were there.
+A subnet that was requested is read again at a fixed interval, until it was not requested for `_EXPIRY`. So requests
+cost the database nothing; a value is at most as old as the interval, or as the last time the database was reachable.
 """
 
 import msgspec
 
 from podpool.ledger.domain.convert import utilization
-from podpool.ledger.domain.subnets import found
+from podpool.ledger.domain.repository import LedgerStore, Repository
+from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.messages import SubnetName, Utilization
-from podpool.ledger.storage.store import Books, Store
 from podpool.runtime.clock import Clock
 
-_FORGET = 600.0
-"""Seconds after which a subnet that nobody asks for is not read any more."""
+_EXPIRY = 600.0
+"""Seconds after the last request in which a subnet is refreshed."""
 
 
 class _Entry(msgspec.Struct, frozen=True):
-    """What was read, and when somebody last asked for it."""
+    """A cached value, and when it was last requested."""
 
     utilization: Utilization
-    asked: float
+    requested_at: float
 
 
 class UtilizationCache:
-    """Pulled through when it is first asked for; with a rate of 0 it is read each time."""
+    """Filled by the first request; with an interval of 0 every request reads the database."""
 
-    def __init__(self, store: Store, *, clock: Clock, rate: float) -> None:
+    def __init__(self, store: LedgerStore, *, clock: Clock, interval: float) -> None:
         self._store = store
         self._clock = clock
-        self._rate = rate
+        self._interval = interval
         self._entries: dict[SubnetName, _Entry] = {}
 
     async def get(self, name: SubnetName) -> Utilization:
-        """Tell how full a subnet is."""
-        known = self._entries.get(name)
-        read = known.utilization if known else await self._store.read(lambda books: self._read(books, name))
-        if self._rate:
-            self._entries[name] = _Entry(read, self._clock.boot())
-        return read
+        """Return the utilization of a subnet."""
+        cached = self._entries.get(name)
+        value = cached.utilization if cached else await self._store.read(lambda repo: self._read(repo, name))
+        if self._interval:
+            self._entries[name] = _Entry(value, self._clock.boot())
+        return value
 
-    def forget(self, name: SubnetName) -> None:
-        """Read a subnet again when it is asked for."""
+    def invalidate(self, name: SubnetName) -> None:
+        """Drop a subnet from the cache."""
         self._entries.pop(name, None)
 
     async def refresh(self) -> None:
-        """Read every subnet that somebody has asked for of late, in one go."""
-        since = self._clock.boot() - _FORGET
-        wanted = {name: entry.asked for name, entry in self._entries.items() if entry.asked > since}
+        """Read every recently requested subnet again, in one transaction."""
+        since = self._clock.boot() - _EXPIRY
+        recent = {name: each.requested_at for name, each in self._entries.items() if each.requested_at > since}
         wall = self._clock.wall()
-        rows = await self._store.read(lambda books: books.subnets()) if wanted else []
+        rows = await self._store.read(lambda repo: repo.subnets()) if recent else []
         self._entries = {
-            row.name: _Entry(utilization(row, wall=wall), wanted[row.name]) for row in rows if row.name in wanted
+            row.name: _Entry(utilization(row, wall=wall), recent[row.name]) for row in rows if row.name in recent
         }
 
-    def _read(self, books: Books, name: SubnetName) -> Utilization:
-        return utilization(found(books, name), wall=self._clock.wall())
+    def _read(self, repo: Repository, name: SubnetName) -> Utilization:
+        return utilization(existing_subnet(repo, name), wall=self._clock.wall())

@@ -1,4 +1,4 @@
-"""Is an item, or a listed container, something that can be meant? Each complaint names its field."""
+"""Validation of reconcile and inventory items. Each error names its field."""
 
 import re
 
@@ -8,24 +8,26 @@ from podpool.core.settings import Settings
 from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import DemandReport, InventoryItem, ReconcileItem
 
-MOST_WANTED = 1 << 16
-LONGEST_NAME = 253
-MOST_RESTED = 1e9
-MOST_VERSION = 1 << 53
-"""Beyond this, not every reader of JSON counts right."""
+MAX_WANTED = 1 << 16
+MAX_NAME_LENGTH = 253
+MAX_COOLED_SECONDS = 1e9
+MAX_VERSION = 1 << 53
+"""Not every JSON parser reads larger integers exactly."""
 
 _UUID = re.compile("[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def check(item: ReconcileItem | InventoryItem) -> None:
-    """Check what an item says about its node and its agent."""
+def check_item(item: ReconcileItem | InventoryItem) -> None:
+    """Check the fields about the node and its agent."""
     for field, text in (("node", item.node), ("node_uid", item.node_uid)):
-        if not 0 < len(text) <= LONGEST_NAME:
-            raise Invalid(f"{field} has {len(text)} letters: must be from 1 to {LONGEST_NAME}", field=field)
-    if not 0 <= item.wanted <= MOST_WANTED:
-        raise Invalid(f"wanted {item.wanted}: must be from 0 to {MOST_WANTED}", field="wanted")
-    if not 0 <= item.cooled_seconds <= MOST_RESTED:
-        raise Invalid(f"rested {item.cooled_seconds}: must be from 0 to {MOST_RESTED:g} seconds", field="rested")
+        if not 0 < len(text) <= MAX_NAME_LENGTH:
+            raise Invalid(f"{field} has {len(text)} characters: must be from 1 to {MAX_NAME_LENGTH}", field=field)
+    if not 0 <= item.wanted <= MAX_WANTED:
+        raise Invalid(f"wanted {item.wanted}: must be from 0 to {MAX_WANTED}", field="wanted")
+    if not 0 <= item.cooled_seconds <= MAX_COOLED_SECONDS:
+        raise Invalid(
+            f"cooled_seconds {item.cooled_seconds}: must be from 0 to {MAX_COOLED_SECONDS:g}", field="cooled_seconds"
+        )
     if item.maximum < 1:
         raise Invalid(f"maximum {item.maximum}: must be at least 1", field="maximum")
     if item.pinned is not None:
@@ -34,8 +36,8 @@ def check(item: ReconcileItem | InventoryItem) -> None:
         _check_report(item.report)
 
 
-def grant_bytes(text: str, *, field: str = "grants") -> bytes:
-    """Read the identity of a grant, or of a container."""
+def parse_uuid(text: str, *, field: str = "grants") -> bytes:
+    """Parse the ID of a grant or an NC."""
     if not _UUID.fullmatch(text):
         raise Invalid(f"{quoted(text)} is not a UUID in lower case", field=field)
     return bytes.fromhex(text.replace("-", ""))
@@ -51,5 +53,5 @@ def _check_scaler(scaler: Scaler) -> None:
 def _check_report(report: DemandReport) -> None:
     for field in ("demand", "waiting", "batch", "version"):
         value = getattr(report, field)
-        if not 0 <= value <= MOST_VERSION:
-            raise Invalid(f"report {field} {value}: must be from 0 to {MOST_VERSION}", field=f"report.{field}")
+        if not 0 <= value <= MAX_VERSION:
+            raise Invalid(f"report {field} {value}: must be from 0 to {MAX_VERSION}", field=f"report.{field}")

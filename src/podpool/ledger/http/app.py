@@ -1,30 +1,30 @@
-"""The whole service as the world meets it: description, metrics, guard, and behind them the ledger."""
+"""The ledger's HTTP application: OpenAPI, metrics, authentication and request handling, in this order."""
 
 import os
 import random
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput
-from podpool.ledger.domain.service import Ledger
+from podpool.ledger.domain.repository import LedgerStore
+from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.domain.tokens import new_secret
-from podpool.ledger.http.auth import Guard
-from podpool.ledger.http.handler import Service
-from podpool.ledger.http.limits import Limits
-from podpool.ledger.http.metrics import Metered
-from podpool.ledger.http.openapi import Described
-from podpool.ledger.storage.store import Store
+from podpool.ledger.http.auth import AuthMiddleware
+from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.http.metrics import MetricsMiddleware
+from podpool.ledger.http.openapi import OpenAPIMiddleware
+from podpool.ledger.http.rate_limit import RateLimits
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Handler
 
 
-def front(ledger: Ledger, store: Store, *, clock: Clock, limits: Limits | None = None) -> Handler:
-    """Put the layers together."""
-    guarded = Guard(Service(ledger), ledger.administration, clock=clock, limits=limits)
-    return Described(Metered(guarded, ledger, store))
+def build_app(ledger: LedgerService, store: LedgerStore, *, clock: Clock, limits: RateLimits | None = None) -> Handler:
+    """Return the handler with all its middleware."""
+    authenticated = AuthMiddleware(LedgerHandler(ledger), ledger.admin, clock=clock, limits=limits)
+    return OpenAPIMiddleware(MetricsMiddleware(authenticated, ledger, store))
 
 
 def admin_token(path: Path, *, rng: random.Random) -> str:
-    """Read the admin token, or write a new one that nobody else may read."""
+    """Return the admin token in a file; a missing file is created with a new token, readable by its owner only."""
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -32,7 +32,7 @@ def admin_token(path: Path, *, rng: random.Random) -> str:
         secret = path.read_text().strip()
         if not secret:
             raise InvalidInput(
-                "--admin-token-file", str(path), "is empty: remove it, and a new one is written"
+                "--admin-token-file", str(path), "is empty: remove it, and a new token is created"
             ) from None
         return secret
     secret = new_secret(rng)

@@ -1,128 +1,127 @@
-"""Who may make which call: a layer before the service, so that the simulator can run with or without it.
+"""Authentication and authorization: middleware, so that the simulator can run with or without it.
 
-What must hold: a cluster speaks for itself alone, and sees nothing of another's. Whatever a call says of a cluster, in
-its body or its query, must be the cluster of the caller's token; where a call may leave it out, the guard puts it in.
-A person with an admin token manages, and speaks for no cluster.
+Invariant: a cluster acts for itself only, and sees nothing of another. The cluster in the body or the query of a
+request must be that of the caller's token; where it is optional, the middleware adds it. An admin token manages the
+ledger, and acts for no cluster.
 
-Tokens are read together and kept for a moment, so a revoked one is good for that long at another replica.
+All tokens are read together and cached for `_TOKEN_CACHE_SECONDS`; another replica accepts a revoked one that long.
 """
 
 from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from podpool.ledger.domain.admin import Administration
+from podpool.ledger.domain.admin import AdminService
+from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.domain.tokens import identify
-from podpool.ledger.domain.validation import LONGEST_NAME
+from podpool.ledger.domain.validation import MAX_NAME_LENGTH
 from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized
-from podpool.ledger.http.handler import refuse
-from podpool.ledger.http.limits import Gate, Limits
-from podpool.ledger.http.routes import Access, Route, find
-from podpool.ledger.storage.rows import TokenRow
+from podpool.ledger.http.handler import error_response
+from podpool.ledger.http.rate_limit import RateLimiter, RateLimits
+from podpool.ledger.http.routes import Access, Route, find_route
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Handler, Request, Response
 
-_KEPT = 2.0
-"""Seconds for which tokens are believed without being read again."""
+_TOKEN_CACHE_SECONDS = 2.0
 
 
-class _Speaker(msgspec.Struct, frozen=True):
-    """The one field of a body that the guard reads."""
+class _ClusterField(msgspec.Struct, frozen=True):
+    """The one field of a body that is read here."""
 
     cluster: str
 
 
-class Guard:
-    """A `Handler` before another."""
+class AuthMiddleware:
+    """Passes authorized requests to the next handler, within their rate limits."""
 
     def __init__(
-        self, handler: Handler, administration: Administration, *, clock: Clock, limits: Limits | None = None
+        self, handler: Handler, admin: AdminService, *, clock: Clock, limits: RateLimits | None = None
     ) -> None:
         self._handler = handler
-        self._administration = administration
+        self._admin = admin
         self._clock = clock
-        self._gate = Gate(limits or Limits(), clock=clock)
+        self._limiter = RateLimiter(limits or RateLimits(), clock=clock)
         self._rows: dict[str, TokenRow] = {}
         self._read_at = float("-inf")
 
     async def __call__(self, request: Request) -> Response:
-        """Let a request through, or refuse it."""
+        """Authorize and handle a request."""
         try:
-            route, _ = find(request.method, request.path)
-            if route.access is Access.OPEN:
+            route, _ = find_route(request.method, request.path)
+            if route.access is Access.PUBLIC:
                 return await self._handler(request)
-            caller = await self._caller(request)
-            self._gate.enter(caller.id)
+            caller = await self._authenticate(request)
+            self._limiter.enter(caller.id)
             try:
-                response = await self._handler(await self._admitted(route, caller, request))
+                response = await self._handler(await self._authorize(route, caller, request))
             except BaseException:
-                self._gate.leave(caller.id)
+                self._limiter.leave(caller.id)
                 raise
         except LedgerError as error:
-            return refuse(error)
+            return error_response(error)
         if route.access is Access.ADMIN and route.method != "GET":
-            self._read_at = float("-inf")  # it may have been about tokens
+            self._read_at = float("-inf")  # it may have changed tokens
         return Response(
-            response.status, headers=response.headers, stream=response.stream, close=self._leaving(caller, response)
+            response.status, headers=response.headers, stream=response.stream, close=self._on_close(caller, response)
         )
 
-    async def _caller(self, request: Request) -> TokenRow:
+    async def _authenticate(self, request: Request) -> TokenRow:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":
             secret = ""
         caller = identify(await self._tokens(), secret.strip())
-        if caller is None:  # it may be a new one, so all are read again; so many times in a second
-            self._gate.knock()
+        if caller is None:  # it may be a new token: read all again, within the rate limit
+            self._limiter.count_unauthenticated()
             self._read_at = float("-inf")
             caller = identify(await self._tokens(), secret.strip())
         if caller is not None:
             return caller
-        raise Unauthorized("there is no good token in the request: send `Authorization: Bearer` and yours")
+        raise Unauthorized("the request has no valid token: send it as `Authorization: Bearer TOKEN`")
 
     async def _tokens(self) -> dict[str, TokenRow]:
         now = self._clock.boot()
-        if now - self._read_at >= _KEPT:
-            self._rows = {row.id: row for row in await self._administration.token_rows()}
+        if now - self._read_at >= _TOKEN_CACHE_SECONDS:
+            self._rows = {row.id: row for row in await self._admin.token_rows()}
             self._read_at = now
         return self._rows
 
-    async def _admitted(self, route: Route, caller: TokenRow, request: Request) -> Request:
-        """Check that a caller may make this call, and limit it to what is the caller's own."""
+    async def _authorize(self, route: Route, caller: TokenRow, request: Request) -> Request:
+        """Check that a caller may make this call; returns the request, limited to the caller's cluster."""
         if caller.admin:
             if route.access is Access.CLUSTER:
-                raise Forbidden(f"an admin token speaks for no cluster: {route.path} is for clusters' tokens")
+                raise Forbidden(f"{request.method} {route.path} needs the token of a cluster, not an admin token")
             return request
         if route.access is Access.ADMIN:
             raise Forbidden(f"{request.method} {route.path} needs an admin token")
-        if route.access is Access.READER:
+        if route.access is Access.AUTHENTICATED:
             return request
-        named = _speaker(request) if route.access is Access.CLUSTER else request.query.get("cluster")
-        if named is None and "cluster" in route.optional:
-            named = caller.cluster
-        if not named or len(named) > LONGEST_NAME or "\0" in named:
-            raise Invalid("the call does not say for which cluster it is, by its UID", field="cluster")
-        if named != caller.cluster:
-            await self._bind(caller, named)
+        cluster = _body_cluster(request) if route.access is Access.CLUSTER else request.query.get("cluster")
+        if cluster is None and "cluster" in route.optional:
+            cluster = caller.cluster
+        if not cluster or len(cluster) > MAX_NAME_LENGTH or "\0" in cluster:
+            raise Invalid("the request lacks the UID of its cluster", field="cluster")
+        if cluster != caller.cluster:
+            await self._bind(caller, cluster)
         if route.access is Access.CLUSTER:
             return request
-        return msgspec.structs.replace(request, query={**request.query, "cluster": named})
+        return msgspec.structs.replace(request, query={**request.query, "cluster": cluster})
 
     async def _bind(self, caller: TokenRow, cluster: str) -> None:
-        """Take the first cluster that a token speaks for as its own; refuse any other."""
+        """Bind a token to the cluster of its first request; reject any other."""
         if caller.cluster is not None:
-            raise Forbidden(f"token {caller.name} does not speak for cluster {cluster}", field="cluster")
-        self._rows[caller.id] = await self._administration.bind_token(caller.id, cluster)
+            raise Forbidden(f"token {caller.name} is not bound to cluster {cluster}", field="cluster")
+        self._rows[caller.id] = await self._admin.bind_token(caller.id, cluster)
 
-    def _leaving(self, caller: TokenRow, response: Response) -> Callable[[], Awaitable[None]]:
+    def _on_close(self, caller: TokenRow, response: Response) -> Callable[[], Awaitable[None]]:
         async def close() -> None:
-            self._gate.leave(caller.id)
+            self._limiter.leave(caller.id)
             await response.close()
 
         return close
 
 
-def _speaker(request: Request) -> str:
+def _body_cluster(request: Request) -> str:
     try:
-        return msgspec.json.decode(request.body, type=_Speaker).cluster
+        return msgspec.json.decode(request.body, type=_ClusterField).cluster
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"the body does not say for which cluster it is: {error}", field="cluster") from None
+        raise Invalid(f"the body lacks the UID of its cluster: {error}", field="cluster") from None

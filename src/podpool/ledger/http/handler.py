@@ -1,95 +1,97 @@
-"""The ledger over HTTP: a handler for whatever carries requests. Who may call is decided before, by a `Guard`.
+"""Handles HTTP requests to the ledger, whatever carries them. Authorization happens before, in `auth`.
 
-An error is JSON: a code for programs, a sentence for people, and the field that is to blame.
+An error is JSON: a code for programs, a message for people, and the field at fault.
 """
 
-import logging
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 import msgspec
 
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.errors import Invalid, LedgerError, TooLarge
-from podpool.ledger.http.routes import Route, find
-from podpool.ledger.messages import Change
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.errors import Invalid, LedgerError, RequestTooLarge
+from podpool.ledger.http.routes import Route, find_route
+from podpool.ledger.messages import SubnetChange
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Request, Response
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 _JSON = {"content-type": "application/json"}
 _EVENTS = {"content-type": "text/event-stream", "cache-control": "no-store"}
-_AT = re.compile(r" - at `\$?\.?(.*)`")
-"""Where msgspec says that a message is wrong."""
+_FIELD_PATH = re.compile(r" - at `\$?\.?(.*)`")
+"""The path of the field in msgspec's error messages."""
 
 
-class Service:
-    """A `Handler` for one ledger."""
+class LedgerHandler:
+    """Calls the ledger service."""
 
-    def __init__(self, ledger: Ledger) -> None:
+    def __init__(self, ledger: LedgerService) -> None:
         self._ledger = ledger
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a request, whatever it is."""
+        """Return the response to a request, or an error."""
         try:
-            return await self._answer(request)
+            return await self._handle(request)
         except LedgerError as error:
-            return refuse(error)
-        except Exception:  # noqa: BLE001  a caller gets an answer, and the log the reason
-            _log.exception("%s %s failed", request.method, request.path)
-            return refuse(LedgerError("the ledger failed, and its log says why: nobody knows whether it was done"))
+            return error_response(error)
+        except Exception:
+            log.exception("request failed", method=request.method, path=request.path)
+            return error_response(
+                LedgerError("internal error, see the ledger's log; the request may have been processed")
+            )
 
-    async def _answer(self, request: Request) -> Response:
-        route, parameters = find(request.method, request.path)
-        _refuse_nul(request)
-        parameters |= _asked(route, request.query)
-        if len(request.body) > route.most:
-            raise TooLarge(f"{len(request.body)} bytes are more than the {route.most} that {route.path} takes")
-        message = _decode(request.body, route.takes) if route.takes else None
-        answer = route.answer(self._ledger, parameters, message)
+    async def _handle(self, request: Request) -> Response:
+        route, parameters = find_route(request.method, request.path)
+        _reject_nul(request)
+        parameters |= _checked_query(route, request.query)
+        if len(request.body) > route.max_body:
+            raise RequestTooLarge(f"the body has {len(request.body)} bytes: {route.path} accepts {route.max_body}")
+        message = _decode(request.body, route.request) if route.request else None
+        result = route.handler(self._ledger, parameters, message)
         if route.stream:
-            stream = _events(answer)
+            stream = _events(result)
             return Response(200, headers=_EVENTS, stream=stream, close=stream.aclose)
-        return Response(200, msgspec.json.encode(await answer), headers=_JSON)
+        return Response(200, msgspec.json.encode(await result), headers=_JSON)
 
 
-def refuse(error: LedgerError) -> Response:
-    """Answer with an error."""
+def error_response(error: LedgerError) -> Response:
+    """Return the response for an error."""
     headers = _JSON | ({"www-authenticate": "Bearer"} if error.status == 401 else {})
-    return Response(error.status, msgspec.json.encode(error.problem), headers=headers)
+    return Response(error.status, msgspec.json.encode(error.response), headers=headers)
 
 
-async def _events(changes: AsyncGenerator[Change | None, None]) -> AsyncGenerator[bytes, None]:
+async def _events(changes: AsyncGenerator[SubnetChange | None, None]) -> AsyncGenerator[bytes, None]:
     try:
         async for change in changes:
-            yield b": still here\n\n" if change is None else b"data: " + msgspec.json.encode(change) + b"\n\n"
+            yield b": heartbeat\n\n" if change is None else b"data: " + msgspec.json.encode(change) + b"\n\n"
     finally:
         await changes.aclose()
 
 
-def _asked(route: Route, query: Mapping[str, str]) -> dict[str, str]:
+def _checked_query(route: Route, query: Mapping[str, str]) -> dict[str, str]:
     for name in route.query:
         if not query.get(name):
             raise Invalid(f"the query lacks {name}", field=name)
     for name, value in query.items():
         if name not in route.query and name not in route.optional:
-            raise Invalid(f"{route.path} knows no {name} in its query", field=name)
+            raise Invalid(f"{route.path} has no query parameter {name}", field=name)
         if not value:
-            raise Invalid(f"{name} is empty in the query: leave it out", field=name)
+            raise Invalid(f"the query parameter {name} is empty: omit it", field=name)
     return dict(query)
 
 
-def _refuse_nul(request: Request) -> None:
-    """Refuse a character that no name has, and that PostgreSQL has no place for."""
+def _reject_nul(request: Request) -> None:
+    """Reject the NUL character, which no name contains and PostgreSQL cannot store."""
     if any("\0" in text for text in (request.path, *request.query.values())) or rb"\u0000" in request.body:
-        raise Invalid("the request has a character of code 0, which nothing here is named with")
+        raise Invalid("the request contains a NUL character")
 
 
-def _decode(body: bytes, kind: Any) -> object:  # noqa: ANN401  whatever the table says
+def _decode(body: bytes, type_: Any) -> object:  # noqa: ANN401  any type of the route table
     try:
-        return msgspec.json.decode(body, type=kind)
+        return msgspec.json.decode(body, type=type_)
     except msgspec.ValidationError as error:
-        where = _AT.search(str(error))
+        where = _FIELD_PATH.search(str(error))
         raise Invalid(str(error), field=where[1] if where else None) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise Invalid(f"the body is not JSON: {error}") from None
+        raise Invalid(f"the body is not valid JSON: {error}") from None

@@ -1,6 +1,6 @@
-"""The description of the interface, made from the table of calls and from the structs that travel.
+"""The OpenAPI document, generated from the route table and the message structs.
 
-`/openapi.json` is for programs; `/` is the same for people, on one page that asks no other host for anything.
+`/openapi.json` is for programs; `/` is the same for people, on one page without resources of other hosts.
 """
 
 import html
@@ -10,19 +10,19 @@ from typing import Any
 import msgspec
 
 from podpool import __version__
-from podpool.ledger.errors import LedgerError, kinds
+from podpool.ledger.errors import LedgerError, error_classes
 from podpool.ledger.http.routes import ROUTES, Access, Route
-from podpool.ledger.messages import Problem
+from podpool.ledger.messages import ErrorResponse
 from podpool.runtime.transport import Handler, Request, Response
 
-DESCRIPTION, PAGE = "/openapi.json", "/"
+DOCUMENT_PATH, PAGE_PATH = "/openapi.json", "/"
 
 _REF = "#/components/schemas/{name}"
 
 
-def describe() -> dict[str, Any]:
-    """Describe every call, as OpenAPI 3.1 has it."""
-    types = [Problem, *(kind for route in ROUTES for kind in (route.takes, route.gives) if kind is not None)]
+def openapi_document() -> dict[str, Any]:
+    """Return the OpenAPI 3.1 document of all routes."""
+    types = [ErrorResponse, *(each for route in ROUTES for each in (route.request, route.response) if each is not None)]
     schemas, components = msgspec.json.schema_components(types, ref_template=_REF)
     schema_of = dict(zip(map(str, types), schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
@@ -33,7 +33,7 @@ def describe() -> dict[str, Any]:
         "info": {
             "title": "podpool ledger",
             "version": __version__,
-            "description": "The authority on subnets: who holds which address.",
+            "description": "The authority for subnets: which network container holds which address.",
         },
         "paths": paths,
         "components": {
@@ -43,20 +43,20 @@ def describe() -> dict[str, Any]:
     }
 
 
-class Described:
-    """A `Handler` before another, with the description and its page."""
+class OpenAPIMiddleware:
+    """Serves the document and its page, and passes other requests on."""
 
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
-        document = describe()
+        document = openapi_document()
         page = _page(document).encode()
         self._files = {
-            DESCRIPTION: (msgspec.json.encode(document), "application/json"),
-            PAGE: (page, "text/html; charset=utf-8"),
+            DOCUMENT_PATH: (msgspec.json.encode(document), "application/json"),
+            PAGE_PATH: (page, "text/html; charset=utf-8"),
         }
 
     async def __call__(self, request: Request) -> Response:
-        """Show the description, or pass a request on."""
+        """Return the document or its page, or pass the request on."""
         file = self._files.get(request.path) if request.method == "GET" else None
         if file is None:
             return await self._handler(request)
@@ -64,91 +64,96 @@ class Described:
 
 
 def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
-    inside = re.findall(r"{(\w+)}", route.path)
+    path_parameters = re.findall(r"{(\w+)}", route.path)
     media = "text/event-stream" if route.stream else "application/json"
-    answer = {"description": "Done", "content": {media: {"schema": schema_of[str(route.gives)]}}}
-    described: dict[str, Any] = {
+    success = {"description": "Success", "content": {media: {"schema": schema_of[str(route.response)]}}}
+    operation: dict[str, Any] = {
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()} {route.path}").strip("_"),
-        "summary": route.sentence,
-        "description": f"For {route.access.value}.",
+        "summary": route.summary,
+        "description": f"Access: {route.access.value}.",
         "parameters": [
-            *(_parameter(name, "path", required=True) for name in inside),
+            *(_parameter(name, "path", required=True) for name in path_parameters),
             *(_parameter(name, "query", required=True) for name in route.query),
             *(_parameter(name, "query", required=False) for name in route.optional),
         ],
-        "responses": {"200": answer, **_refusals(route, schema_of[str(Problem)])},
+        "responses": {"200": success, **_error_responses(route, schema_of[str(ErrorResponse)])},
     }
-    if route.takes is not None:
-        content = {"application/json": {"schema": schema_of[str(route.takes)]}}
-        described["requestBody"] = {"required": True, "content": content}
-    if route.access is not Access.OPEN:
-        described["security"] = [{"token": []}]
-    return described
+    if route.request is not None:
+        content = {"application/json": {"schema": schema_of[str(route.request)]}}
+        operation["requestBody"] = {"required": True, "content": content}
+    if route.access is not Access.PUBLIC:
+        operation["security"] = [{"token": []}]
+    return operation
 
 
-def _parameter(name: str, place: str, *, required: bool) -> dict[str, Any]:
-    return {"name": name, "in": place, "required": required, "schema": {"type": "string", "minLength": 1}}
+def _parameter(name: str, location: str, *, required: bool) -> dict[str, Any]:
+    return {"name": name, "in": location, "required": required, "schema": {"type": "string", "minLength": 1}}
 
 
-def _refusals(route: Route, problem: Any) -> dict[str, Any]:  # noqa: ANN401  a schema
-    """List the ways in which a call may be refused, each with the codes that it may carry."""
-    never = {401, 403, 429} if route.access is Access.OPEN else set()
+def _error_responses(route: Route, error_schema: Any) -> dict[str, Any]:  # noqa: ANN401  a schema
+    """Return the error responses of a route by status, each with its codes."""
+    excluded = {401, 403, 429} if route.access is Access.PUBLIC else set()
     by_status: dict[int, list[type[LedgerError]]] = {}
-    for kind in kinds():
-        if kind.status not in never:
-            by_status.setdefault(kind.status, []).append(kind)
-    content = {"application/json": {"schema": problem}}
+    for error in error_classes():
+        if error.status not in excluded:
+            by_status.setdefault(error.status, []).append(error)
+    content = {"application/json": {"schema": error_schema}}
     return {
-        str(status): {"description": "; ".join(f"`{kind.code}`: {kind.__doc__}" for kind in found), "content": content}
+        str(status): {
+            "description": "; ".join(f"`{error.code}`: {error.__doc__}" for error in found),
+            "content": content,
+        }
         for status, found in sorted(by_status.items())
     }
 
 
 def _page(document: dict[str, Any]) -> str:
-    """Write the description for people."""
-    calls = "".join(
-        f"<h3 id='{told['operationId']}'><code>{method.upper()} {html.escape(path)}</code></h3>"
-        f"<p>{html.escape(told['summary'])}. {html.escape(told['description'])}</p>{_fields(told)}"
+    """Return the document as an HTML page."""
+    routes = "".join(
+        f"<h3 id='{operation['operationId']}'><code>{method.upper()} {html.escape(path)}</code></h3>"
+        f"<p>{html.escape(operation['summary'])}. {html.escape(operation['description'])}</p>{_fields(operation)}"
         for path, operations in document["paths"].items()
-        for method, told in operations.items()
+        for method, operation in operations.items()
     )
     structs = "".join(
         f"<h3 id='{name}'>{name}</h3><p>{html.escape(schema.get('description', ''))}</p>"
-        f"<table>{''.join(_row(field, kind, schema) for field, kind in schema.get('properties', {}).items())}</table>"
+        f"<table>{''.join(_row(field, each, schema) for field, each in schema.get('properties', {}).items())}</table>"
         for name, schema in sorted(document["components"]["schemas"].items())
     )
     info = document["info"]
     return (
         "<!doctype html><html lang=en><meta charset=utf-8><meta name=viewport content='width=device-width'>"
         f"<title>{info['title']}</title><style>{_STYLE}</style><h1>{info['title']} {info['version']}</h1>"
-        f"<p>{info['description']} For programs: <a href={DESCRIPTION}>{DESCRIPTION}</a>.</p>"
-        f"<h2>Calls</h2>{calls}<h2>Structs</h2>{structs}</html>"
+        f"<p>{info['description']} OpenAPI document: <a href={DOCUMENT_PATH}>{DOCUMENT_PATH}</a>.</p>"
+        f"<h2>Routes</h2>{routes}<h2>Structs</h2>{structs}</html>"
     )
 
 
-def _fields(told: dict[str, Any]) -> str:
-    rows = [(each["name"], f"in the {each['in']}", not each["required"]) for each in told["parameters"]]
-    takes = told.get("requestBody", {}).get("content", {}).values()
-    parts = [f"<li><code>{name}</code> {place}{' (may be left out)' * spare}</li>" for name, place, spare in rows]
-    parts += [f"<li>takes {_kind(each['schema'])}</li>" for each in takes]
-    parts += [f"<li>gives {_kind(each['schema'])}</li>" for each in told["responses"]["200"]["content"].values()]
+def _fields(operation: dict[str, Any]) -> str:
+    rows = [(each["name"], f"in the {each['in']}", not each["required"]) for each in operation["parameters"]]
+    requests = operation.get("requestBody", {}).get("content", {}).values()
+    parts = [f"<li><code>{name}</code> {location}{' (optional)' * optional}</li>" for name, location, optional in rows]
+    parts += [f"<li>request: {_type_name(each['schema'])}</li>" for each in requests]
+    parts += [
+        f"<li>response: {_type_name(each['schema'])}</li>" for each in operation["responses"]["200"]["content"].values()
+    ]
     return f"<ul>{''.join(parts)}</ul>"
 
 
-def _row(field: str, kind: dict[str, Any], schema: dict[str, Any]) -> str:
-    default = "" if field in schema.get("required", ()) else f"else {html.escape(repr(kind.get('default')))}"
-    return f"<tr><td><code>{field}</code><td>{_kind(kind)}<td>{default}</tr>"
+def _row(field: str, field_schema: dict[str, Any], schema: dict[str, Any]) -> str:
+    default = "" if field in schema.get("required", ()) else f"default {html.escape(repr(field_schema.get('default')))}"
+    return f"<tr><td><code>{field}</code><td>{_type_name(field_schema)}<td>{default}</tr>"
 
 
-def _kind(schema: dict[str, Any]) -> str:
-    """Name a type, with a link to it."""
+def _type_name(schema: dict[str, Any]) -> str:
+    """Return the name of a type, with a link to it."""
     if "$ref" in schema:
         name = schema["$ref"].rpartition("/")[2]
         return f"<a href='#{name}'>{name}</a>"
     if "anyOf" in schema:
-        return " or ".join(map(_kind, schema["anyOf"]))
+        return " or ".join(map(_type_name, schema["anyOf"]))
     if "items" in schema:
-        return f"list of {_kind(schema['items'])}" if schema["items"] else "list"
+        return f"list of {_type_name(schema['items'])}" if schema["items"] else "list"
     return html.escape(str(schema.get("type", "anything")))
 
 

@@ -1,6 +1,6 @@
-"""Every call of the ledger in one table: where it is, what it takes and gives, who may make it, and who answers.
+"""The route table: path, request, response, permission and handler of every call of the ledger.
 
-The table is all that the service, the guard, the metrics and the description of the interface know of the calls.
+Request handling, authorization, metrics, the OpenAPI document and the reference are all derived from this table.
 """
 
 import enum
@@ -10,13 +10,13 @@ from typing import Any, Literal
 
 import msgspec
 
-from podpool.ledger import admin_messages as f
+from podpool.ledger import admin_messages as am
 from podpool.ledger import messages as m
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.errors import NotFound, WrongMethod
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.errors import MethodNotAllowed, NotFound
 
-Answer = Callable[[Ledger, Mapping[str, str], Any], Any]
-"""Gives something to be awaited, or the events of a stream."""
+RouteHandler = Callable[[LedgerService, Mapping[str, str], Any], Any]
+"""Called with the service, the parameters and the decoded body; returns an awaitable, or the events of a stream."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -26,11 +26,11 @@ _SUBNET = "/v1/networks/{network}/subnets/{subnet}"
 class Access(enum.Enum):
     """Who may make a call."""
 
-    OPEN = "anybody"
-    READER = "whoever has a token"
-    SELF = "a cluster sees itself, and a person everybody"
-    CLUSTER = "a cluster, for itself"
-    ADMIN = "a person with an admin token"
+    PUBLIC = "no token required"
+    AUTHENTICATED = "any token"
+    OWN_CLUSTER = "a cluster's token, which sees only its own cluster, or an admin token"
+    CLUSTER = "a cluster's token"
+    ADMIN = "an admin token"
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,24 +39,23 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     method: str
     path: str
     """Parts in braces are parameters."""
-    sentence: str
-    """What it does, for people."""
+    summary: str
     query: tuple[str, ...] = ()
-    """Parameters that must be in the query,"""
+    """Required query parameters."""
     optional: tuple[str, ...] = ()
-    """and those that may be."""
-    takes: Any = None
-    gives: Any
+    """Optional query parameters."""
+    request: Any = None
+    response: Any
     access: Access = Access.ADMIN
     stream: bool = False
-    """Answered with server-sent events."""
-    most: int = 64 * _KIB
-    """Bytes of a body."""
-    answer: Answer
+    """The response is a stream of server-sent events."""
+    max_body: int = 64 * _KIB
+    """Bytes."""
+    handler: RouteHandler
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """What its paths look like."""
+        """A regular expression for its paths."""
         return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", self.path))
 
 
@@ -64,298 +63,298 @@ def _subnet(parameters: Mapping[str, str]) -> m.SubnetName:
     return m.SubnetName(network=parameters["network"], name=parameters["subnet"])
 
 
-async def _fine(_ledger: Ledger, _parameters: Mapping[str, str], _message: object) -> object:
+async def _healthz(_ledger: LedgerService, _parameters: Mapping[str, str], _message: object) -> object:
     return {"status": "ok"}
 
 
-async def _ready(ledger: Ledger, _parameters: Mapping[str, str], _message: object) -> object:
-    await ledger.subnets()  # the store answers
+async def _readyz(ledger: LedgerService, _parameters: Mapping[str, str], _message: object) -> object:
+    await ledger.subnets()  # fails if the database does not answer
     return {"status": "ok"}
 
 
-def _past(by: Literal["address", "node", "name"]) -> Answer:
-    def answer(ledger: Ledger, parameters: Mapping[str, str], _message: object) -> Awaitable[f.History]:
-        named = {name: parameters.get(name) for name in ("namespace", "cluster", "at", "limit")}
-        return ledger.administration.history(by, parameters[by], **named)
+def _history(by: Literal["address", "node", "name"]) -> RouteHandler:
+    def handler(ledger: LedgerService, parameters: Mapping[str, str], _message: object) -> Awaitable[am.AddressHistory]:
+        options = {name: parameters.get(name) for name in ("namespace", "cluster", "at", "limit")}
+        return ledger.admin.history(by, parameters[by], **options)
 
-    return answer
+    return handler
 
 
 ROUTES: tuple[Route, ...] = (
     Route(
         method="POST",
         path="/v1/reconcile",
-        sentence="Bring many containers to what they should be",
-        takes=m.Reconcile,
-        gives=m.ReconcileAnswer,
+        summary="Bring many network containers to their desired state",
+        request=m.ReconcileRequest,
+        response=m.ReconcileResponse,
         access=Access.CLUSTER,
-        most=16 * _MIB,
-        answer=lambda ledger, _, message: ledger.reconcile(message),
+        max_body=16 * _MIB,
+        handler=lambda ledger, _, message: ledger.reconcile(message),
     ),
     Route(
         method="POST",
         path="/v1/terms",
-        sentence="Open a term: what each new leader of a cluster does first",
-        takes=m.OpenTerm,
-        gives=m.Term,
+        summary="Open a term; the first call of each new leader of a cluster",
+        request=m.OpenTermRequest,
+        response=m.Term,
         access=Access.CLUSTER,
-        answer=lambda ledger, _, message: ledger.open_term(message),
+        handler=lambda ledger, _, message: ledger.open_term(message),
     ),
     Route(
         method="POST",
-        path="/v1/listings",
-        sentence="List all containers of a cluster, after the ledger was restored",
-        takes=m.Listing,
-        gives=m.ListingAnswer,
+        path="/v1/inventory",
+        summary="Send the inventory of a cluster after the ledger was restored",
+        request=m.Inventory,
+        response=m.InventoryResponse,
         access=Access.CLUSTER,
-        most=64 * _MIB,
-        answer=lambda ledger, _, message: ledger.take_listing(message),
+        max_body=64 * _MIB,
+        handler=lambda ledger, _, message: ledger.apply_inventory(message),
     ),
     Route(
         method="POST",
         path="/v1/pods",
-        sentence="Report which Pods have, or had, which addresses",
-        takes=f.PodReport,
-        gives=f.Taken,
+        summary="Report the addresses that Pods use or used",
+        request=am.PodReport,
+        response=am.PodReportResponse,
         access=Access.CLUSTER,
-        most=4 * _MIB,
-        answer=lambda ledger, _, message: ledger.take_pods(message),
+        max_body=4 * _MIB,
+        handler=lambda ledger, _, message: ledger.record_pods(message),
     ),
     Route(
         method="GET",
-        path="/v1/containers",
-        sentence="Show the open containers of a cluster",
+        path="/v1/network-containers",
+        summary="List the open network containers of a cluster",
         query=("cluster",),
-        gives=m.Containers,
-        access=Access.SELF,
-        answer=lambda ledger, parameters, _: ledger.containers(parameters["cluster"]),
+        response=m.NetworkContainerList,
+        access=Access.OWN_CLUSTER,
+        handler=lambda ledger, parameters, _: ledger.network_containers(parameters["cluster"]),
     ),
     Route(
         method="GET",
         path="/v1/changes",
-        sentence="Follow all subnets: each as it is, then as it changes, with whose turn it is",
+        summary="Stream the state of all subnets and their changes, with the network containers that can be served",
         query=("cluster",),
-        gives=m.Change,
-        access=Access.SELF,
+        response=m.SubnetChange,
+        access=Access.OWN_CLUSTER,
         stream=True,
-        answer=lambda ledger, parameters, _: ledger.changes(parameters["cluster"]),
+        handler=lambda ledger, parameters, _: ledger.changes(parameters["cluster"]),
     ),
     Route(
         method="GET",
         path="/networks/{network}/subnets/{subnet}/utilization",
-        sentence="Tell how full a subnet is, from a cache",
+        summary="Show the utilization of a subnet, from a cache",
         optional=("api-version",),  # callers of DNC send it
-        gives=list[m.Utilization],
-        access=Access.READER,
-        answer=lambda ledger, parameters, _: ledger.utilization(_subnet(parameters)),
+        response=list[m.Utilization],
+        access=Access.AUTHENTICATED,
+        handler=lambda ledger, parameters, _: ledger.utilization(_subnet(parameters)),
     ),
     Route(
         method="GET",
         path="/v1/networks",
-        sentence="Show all networks",
-        gives=f.Networks,
-        access=Access.READER,
-        answer=lambda ledger, *_: ledger.administration.networks(),
+        summary="List all networks",
+        response=am.NetworkList,
+        access=Access.AUTHENTICATED,
+        handler=lambda ledger, *_: ledger.admin.networks(),
     ),
     Route(
         method="GET",
         path="/v1/subnets",
-        sentence="Show all subnets",
-        gives=m.Subnets,
-        access=Access.READER,
-        answer=lambda ledger, *_: ledger.subnets(),
+        summary="List all subnets",
+        response=m.SubnetList,
+        access=Access.AUTHENTICATED,
+        handler=lambda ledger, *_: ledger.subnets(),
     ),
     Route(
         method="POST",
         path="/v1/subnets",
-        sentence="Make a subnet; the same again is the one that is there",
-        takes=m.NewSubnet,
-        gives=m.SubnetState,
-        answer=lambda ledger, _, message: ledger.administration.create_subnet(message),
+        summary="Create a subnet; if it exists with the same spec, return it",
+        request=m.SubnetSpec,
+        response=m.SubnetState,
+        handler=lambda ledger, _, message: ledger.admin.create_subnet(message),
     ),
     Route(
         method="GET",
         path=_SUBNET,
-        sentence="Show a subnet",
-        gives=m.SubnetState,
-        access=Access.READER,
-        answer=lambda ledger, parameters, _: ledger.subnet(_subnet(parameters)),
+        summary="Show a subnet",
+        response=m.SubnetState,
+        access=Access.AUTHENTICATED,
+        handler=lambda ledger, parameters, _: ledger.subnet(_subnet(parameters)),
     ),
     Route(
         method="DELETE",
         path=_SUBNET,
-        sentence="Forget a subnet that is empty",
-        gives=f.Deleted,
-        answer=lambda ledger, parameters, _: ledger.administration.delete(_subnet(parameters)),
+        summary="Delete an empty subnet",
+        response=am.DeletedSubnet,
+        handler=lambda ledger, parameters, _: ledger.admin.delete(_subnet(parameters)),
     ),
     Route(
         method="GET",
         path=f"{_SUBNET}/details",
-        sentence="Show a subnet as it was made, what it was given since, and who holds it",
+        summary="Show the spec, the growths and the usage per cluster of a subnet",
         optional=("cluster",),
-        gives=f.SubnetDetails,
-        access=Access.SELF,
-        answer=lambda ledger, parameters, _: ledger.administration.details(
+        response=am.SubnetDetails,
+        access=Access.OWN_CLUSTER,
+        handler=lambda ledger, parameters, _: ledger.admin.details(
             _subnet(parameters), cluster=parameters.get("cluster")
         ),
     ),
     Route(
         method="GET",
         path=f"{_SUBNET}/addresses",
-        sentence="Show every address of a subnet that is not free: who has it, or until when it rests",
+        summary="List the addresses of a subnet that are not free, with their owner or the end of their cooldown",
         optional=("cluster",),
-        gives=f.Occupancy,
-        access=Access.SELF,
-        answer=lambda ledger, parameters, _: ledger.administration.occupancy(
+        response=am.Occupancy,
+        access=Access.OWN_CLUSTER,
+        handler=lambda ledger, parameters, _: ledger.admin.occupancy(
             _subnet(parameters), cluster=parameters.get("cluster")
         ),
     ),
     Route(
         method="POST",
         path=f"{_SUBNET}/grow",
-        sentence="Give a subnet a larger CIDR, or a further one",
-        takes=m.Growth,
-        gives=m.SubnetState,
-        answer=lambda ledger, parameters, message: ledger.administration.grow(_subnet(parameters), message),
+        summary="Give a subnet a larger or an additional CIDR",
+        request=m.SubnetGrowth,
+        response=m.SubnetState,
+        handler=lambda ledger, parameters, message: ledger.admin.grow(_subnet(parameters), message),
     ),
     Route(
         method="POST",
         path=f"{_SUBNET}/drain",
-        sentence="Grant nothing in a subnet any more",
-        gives=m.SubnetState,
-        answer=lambda ledger, parameters, _: ledger.administration.drain(_subnet(parameters), draining=True),
+        summary="Stop granting addresses of a subnet",
+        response=m.SubnetState,
+        handler=lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=True),
     ),
     Route(
         method="POST",
         path=f"{_SUBNET}/reopen",
-        sentence="Grant in a subnet again",
-        gives=m.SubnetState,
-        answer=lambda ledger, parameters, _: ledger.administration.drain(_subnet(parameters), draining=False),
+        summary="Grant addresses of a drained subnet again",
+        response=m.SubnetState,
+        handler=lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=False),
     ),
     Route(
         method="GET",
         path="/v1/history/addresses/{address}",
-        sentence="Tell who held an address, down to the Pod: at a moment, or ever",
+        summary="Show which nodes and Pods held an address, at one time or ever",
         optional=("at", "cluster", "limit"),
-        gives=f.History,
-        access=Access.SELF,
-        answer=_past("address"),
+        response=am.AddressHistory,
+        access=Access.OWN_CLUSTER,
+        handler=_history("address"),
     ),
     Route(
         method="GET",
         path="/v1/history/nodes/{node}",
-        sentence="Tell what a node held: at a moment, or ever",
+        summary="Show which addresses a node held, at one time or ever",
         optional=("at", "cluster", "limit"),
-        gives=f.History,
-        access=Access.SELF,
-        answer=_past("node"),
+        response=am.AddressHistory,
+        access=Access.OWN_CLUSTER,
+        handler=_history("node"),
     ),
     Route(
         method="GET",
         path="/v1/history/pods/{name}",
-        sentence="Tell which addresses a Pod had, also one that is gone: at a moment, or ever",
+        summary="Show which addresses a Pod used, also a deleted one, at one time or ever",
         optional=("namespace", "at", "cluster", "limit"),
-        gives=f.History,
-        access=Access.SELF,
-        answer=_past("name"),
+        response=am.AddressHistory,
+        access=Access.OWN_CLUSTER,
+        handler=_history("name"),
     ),
     Route(
         method="GET",
         path="/v1/recovery",
-        sentence="Show whom the ledger waits for after a restore, and which addresses have two owners",
-        gives=m.Recovery,
-        answer=lambda ledger, *_: ledger.administration.recovery(),
+        summary="Show the inventories that are missing after a restore, and the ownership conflicts",
+        response=m.RecoveryStatus,
+        handler=lambda ledger, *_: ledger.admin.recovery(),
     ),
     Route(
         method="POST",
         path="/v1/recovery/excuse",
-        sentence="Wait for a cluster's list no longer",
-        takes=m.Excuse,
-        gives=m.Recovery,
-        answer=lambda ledger, _, message: ledger.administration.excuse(message),
+        summary="Recover without the inventory of a cluster",
+        request=m.ExcuseRequest,
+        response=m.RecoveryStatus,
+        handler=lambda ledger, _, message: ledger.admin.excuse(message),
     ),
     Route(
         method="POST",
-        path="/v1/recovery/settle",
-        sentence="Give an address with two owners to one of them",
-        takes=m.Settle,
-        gives=m.Recovery,
-        answer=lambda ledger, _, message: ledger.administration.settle(message),
+        path="/v1/recovery/resolve",
+        summary="Assign an address with two owners to one of them",
+        request=m.ResolveConflictRequest,
+        response=m.RecoveryStatus,
+        handler=lambda ledger, _, message: ledger.admin.resolve_conflict(message),
     ),
     Route(
         method="GET",
         path="/v1/clusters",
-        sentence="Show all clusters",
-        gives=f.Clusters,
-        answer=lambda ledger, *_: ledger.administration.clusters(),
+        summary="List all clusters",
+        response=am.ClusterList,
+        handler=lambda ledger, *_: ledger.admin.clusters(),
     ),
     Route(
         method="POST",
         path="/v1/clusters/{cluster}/confirm-loss",
-        sentence="Agree that the nodes which a cluster lost are lost",
-        gives=f.Clusters,
-        answer=lambda ledger, parameters, _: ledger.administration.confirm_loss(parameters["cluster"]),
+        summary="Confirm the loss of a cluster's nodes, which closes its circuit breaker",
+        response=am.ClusterList,
+        handler=lambda ledger, parameters, _: ledger.admin.confirm_loss(parameters["cluster"]),
     ),
     Route(
         method="POST",
         path="/v1/clusters/{cluster}/retire",
-        sentence="Take back what a destroyed cluster held",
-        gives=f.Retired,
-        answer=lambda ledger, parameters, _: ledger.administration.retire(parameters["cluster"]),
+        summary="Release everything that a destroyed cluster held",
+        response=am.RetiredCluster,
+        handler=lambda ledger, parameters, _: ledger.admin.retire(parameters["cluster"]),
     ),
     Route(
         method="GET",
         path="/v1/tokens",
-        sentence="Show all tokens",
-        gives=f.Tokens,
-        answer=lambda ledger, *_: ledger.administration.tokens(),
+        summary="List all tokens",
+        response=am.TokenList,
+        handler=lambda ledger, *_: ledger.admin.tokens(),
     ),
     Route(
         method="POST",
         path="/v1/tokens",
-        sentence="Make a token; its secret is told once",
-        takes=f.NewToken,
-        gives=f.Token,
-        answer=lambda ledger, _, message: ledger.administration.create_token(message),
+        summary="Create a token; its secret is returned only now",
+        request=am.CreateTokenRequest,
+        response=am.TokenInfo,
+        handler=lambda ledger, _, message: ledger.admin.create_token(message),
     ),
     Route(
         method="DELETE",
         path="/v1/tokens/{token}",
-        sentence="Revoke a token, by its name or id",
-        gives=f.Token,
-        answer=lambda ledger, parameters, _: ledger.administration.revoke_token(parameters["token"]),
+        summary="Revoke a token, by its name or ID",
+        response=am.TokenInfo,
+        handler=lambda ledger, parameters, _: ledger.admin.revoke_token(parameters["token"]),
     ),
     Route(
         method="GET",
         path="/healthz",
-        sentence="Tell that the process lives",
-        gives=dict[str, str],
-        access=Access.OPEN,
-        answer=_fine,
+        summary="Check that the process runs",
+        response=dict[str, str],
+        access=Access.PUBLIC,
+        handler=_healthz,
     ),
     Route(
         method="GET",
         path="/readyz",
-        sentence="Tell that the books can be read",
-        gives=dict[str, str],
-        access=Access.OPEN,
-        answer=_ready,
+        summary="Check that the database can be read",
+        response=dict[str, str],
+        access=Access.PUBLIC,
+        handler=_readyz,
     ),
 )
 _PATTERNS = [(route, route.pattern) for route in ROUTES if "{" in route.path]
-_PLAIN = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
+_FIXED = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
 
 
-def find(method: str, path: str) -> tuple[Route, dict[str, str]]:
-    """Find a call, and what its path says."""
-    plain = _PLAIN.get((method, path))
-    if plain is not None:
-        return plain, {}
+def find_route(method: str, path: str) -> tuple[Route, dict[str, str]]:
+    """Return the route of a request, and the parameters in its path."""
+    fixed = _FIXED.get((method, path))
+    if fixed is not None:
+        return fixed, {}
     found = [(route, match) for route, pattern in _PATTERNS if (match := pattern.fullmatch(path))]
     for route, match in found:
         if route.method == method:
             return route, match.groupdict()
-    others = sorted({route.method for route, _ in found} | {verb for verb, there in _PLAIN if there == path})
+    others = sorted({route.method for route, _ in found} | {verb for verb, there in _FIXED if there == path})
     if others:
-        raise WrongMethod(f"{path} is for {' and '.join(others)}, not {method}", field="method")
-    raise NotFound(f"there is nothing at {path}", field="path")
+        raise MethodNotAllowed(f"{path} supports {' and '.join(others)}, not {method}", field="method")
+    raise NotFound(f"there is no route {path}", field="path")
