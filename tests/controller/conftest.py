@@ -1,4 +1,4 @@
-"""The controller is tested on pocket and on a real API server, with the ledger's books in each database."""
+"""The controller is tested on the lite and on a real API server, with the ledger on each database."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.harness import Place
+from tests.controller.controller_env import ControllerEnvs
 from tests.kube.clusters import Cluster
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from parts.postgres import Postgres
 
 PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
-BOOKS = (pytest.mark.real, pytest.mark.xdist_group("postgres"))
+POSTGRES = (pytest.mark.real, pytest.mark.xdist_group("postgres"))
 TEMPLATE = "controller_template"
 
 _number = itertools.count(1)
@@ -25,31 +25,31 @@ _number = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def migrated(started_postgres: Postgres) -> Postgres:
-    """A PostgreSQL that has empty books to copy: to make their tables takes longer."""
+    """PostgreSQL with a migrated template database: copying it is faster than migrating."""
     started_postgres.psql(f"CREATE DATABASE {TEMPLATE}")
-    Place.prepare(started_postgres.url(TEMPLATE))
+    ControllerEnvs.prepare(started_postgres.url(TEMPLATE))
     return started_postgres
 
 
 @pytest.fixture(
     params=[
-        "pocket-sqlite",
-        pytest.param("pocket-postgres", marks=BOOKS),
+        "lite-sqlite",
+        pytest.param("lite-postgres", marks=POSTGRES),
         pytest.param("real-sqlite", marks=PLANE),
         pytest.param("real-postgres", marks=PLANE),
     ]
 )
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
-    """Each pair of an API server and a database."""
+def envs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerEnvs]:
+    """Environments on each pair of an API server and a database."""
     server, _, database = request.param.partition("-")
     cluster = Cluster(request.getfixturevalue("control_plane") if server == "real" else None)
     if database == "sqlite":
-        yield Place(cluster, f"sqlite://{tmp_path / 'ledger.db'}")
+        yield ControllerEnvs(cluster, f"sqlite://{tmp_path / 'ledger.db'}")
         return
     postgres: Postgres = request.getfixturevalue("migrated")
     name = f"controller{next(_number)}"
     postgres.psql(f"CREATE DATABASE {name} TEMPLATE {TEMPLATE}")
     try:
-        yield Place(cluster, postgres.url(name))
+        yield ControllerEnvs(cluster, postgres.url(name))
     finally:
         postgres.psql(f"DROP DATABASE {name} WITH (FORCE)")

@@ -1,4 +1,4 @@
-"""Whose container is whose, when a Node's past is in doubt."""
+"""Which NC belongs to a Node whose identity is uncertain."""
 
 from typing import Any
 
@@ -8,62 +8,64 @@ import pytest
 from podpool.api.azure import AGENT_ANNOTATION, AgentReport, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import speaks_of
+from podpool.controller.convert import report_is_about
 from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, SubnetName
 
 SUBNET = SubnetName(network="vnet", name="pods")
 
 
-def books(**boots: str) -> AllocationCache:
-    """Containers of the same Node, each with the boot id that it was last told."""
-    made = AllocationCache()
-    made.load(
+def cache(**boot_ids: str) -> AllocationCache:
+    """NCs of the same Node, each with its last reported boot ID."""
+    filled = AllocationCache()
+    filled.load(
         tuple(
             NetworkContainerRecord(
-                state=NetworkContainerState(container=container, subnet=SUBNET, version=1),
+                state=NetworkContainerState(nc_id=nc, subnet=SUBNET, version=1),
                 node="n1",
                 node_uid="u1",
-                boot_id=boot or None,
+                boot_id=boot_id or None,
             )
-            for container, boot in boots.items()
+            for nc, boot_id in boot_ids.items()
         )
     )
-    return made
+    return filled
 
 
 def node(boot_id: str) -> Node:
     return msgspec.convert({"metadata": {"name": "n1", "uid": "u1"}, "status": {"nodeInfo": {"bootID": boot_id}}}, Node)
 
 
-def config(shows: str, **report: Any) -> NodeNetworkConfig:  # noqa: ANN401  a report's own
-    told = msgspec.json.encode(AgentReport(**report)).decode()
-    meta = {"name": "n1", "annotations": {AGENT_ANNOTATION: told}}
-    status = {"networkContainers": [{"id": shows}] if shows else []}
+def nnc(in_status: str, **report: Any) -> NodeNetworkConfig:  # noqa: ANN401  fields of AgentReport
+    annotation = msgspec.json.encode(AgentReport(**report)).decode()
+    meta = {"name": "n1", "annotations": {AGENT_ANNOTATION: annotation}}
+    status = {"networkContainers": [{"id": in_status}] if in_status else []}
     return msgspec.convert({"metadata": meta, "status": status}, NodeNetworkConfig)
 
 
 @pytest.mark.parametrize(
-    ("boot", "shown", "found"),
+    ("boot_id", "current", "expected"),
     [
-        pytest.param("b2", config("c1", boot_id="b2", container="c2"), "c2", id="its machine claims another"),
-        pytest.param("b2", config("c1", boot_id="b1", container="c2"), "c1", id="words of another boot claim nothing"),
-        pytest.param("b2", config("c1", boot_id="b2", container="c9"), "c1", id="it claims one that is closed"),
-        pytest.param("b9", config("c2", boot_id="b1"), "c2", id="a new boot: what its NNC shows"),
-        pytest.param("b9", None, "c1", id="nothing known but the UID"),
+        pytest.param("b2", nnc("c1", boot_id="b2", network_container="c2"), "c2", id="claim of another NC"),
+        pytest.param("b2", nnc("c1", boot_id="b1", network_container="c2"), "c1", id="claim of another boot"),
+        pytest.param("b2", nnc("c1", boot_id="b2", network_container="c9"), "c1", id="claim of a closed NC"),
+        pytest.param("b9", nnc("c2", boot_id="b1"), "c2", id="new boot: NC in the status"),
+        pytest.param("b9", None, "c1", id="only the UID is known"),
     ],
 )
-def test_a_claim_of_this_very_boot_comes_first(boot: str, shown: NodeNetworkConfig | None, found: str | None) -> None:
-    record = books(c1="b1", c2="").of_node(node(boot), shown)
-    assert found == (record.state.container if record else None)
+def test_a_claim_of_the_current_boot_comes_first(
+    boot_id: str, current: NodeNetworkConfig | None, expected: str | None
+) -> None:
+    record = cache(c1="b1", c2="").for_node(node(boot_id), current)
+    assert expected == (record.state.nc_id if record else None)
 
 
-def test_the_boot_id_comes_before_what_an_nnc_shows() -> None:
-    record = books(c1="b1", c2="b2").of_node(node("b2"), config("c1", boot_id="b1"))
+def test_the_boot_id_comes_before_the_status() -> None:
+    record = cache(c1="b1", c2="b2").for_node(node("b2"), nnc("c1", boot_id="b1"))
     assert record is not None
-    assert "c2" == record.state.container
+    assert "c2" == record.state.nc_id
 
 
-def test_words_are_about_the_container_that_they_name_else_about_the_one_that_is_shown() -> None:
-    named, unnamed = config("c1", container="c2"), config("c1")
-    assert [False, True] == [speaks_of(named, each) for each in ("c1", "c2")]
-    assert [True, False] == [speaks_of(unnamed, each) for each in ("c1", "c2")]
+def test_a_report_is_about_the_nc_it_names_else_about_the_one_in_the_status() -> None:
+    named, unnamed = nnc("c1", network_container="c2"), nnc("c1")
+    assert [False, True] == [report_is_about(named, each) for each in ("c1", "c2")]
+    assert [True, False] == [report_is_about(unnamed, each) for each in ("c1", "c2")]

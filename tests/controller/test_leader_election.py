@@ -1,4 +1,4 @@
-"""Several controllers, one leader; and what each tells of itself."""
+"""Replicas, one leader; health and metrics."""
 
 import asyncio
 
@@ -11,44 +11,44 @@ from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime import process
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request
-from tests.controller.harness import Place, Site
+from tests.controller.controller_env import ControllerEnv, ControllerEnvs
 from tests.kube.clusters import pocket
 from tests.kube.loops import in_loop
 
 
-async def holder(site: Site) -> str:
-    lease = await site.client.get(LEASES, "podpool-controller", namespace=site.namespace)
+async def holder(env: ControllerEnv) -> str:
+    lease = await env.client.get(LEASES, "podpool-controller", namespace=env.namespace)
     return lease.spec.holder_identity or ""
 
 
 class TestReplicas:
     @in_loop
-    async def test_one_leads_and_the_next_goes_on(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            first = site.start()
-            await site.joined("n1")
-            before = await site.granted("n1", 15)
-            leader = await holder(site)
-            site.start()
+    async def test_one_replica_leads_and_the_next_takes_over(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            first = env.start()
+            await env.join("n1")
+            before = await env.request_and_wait("n1", 15)
+            leader = await holder(env)
+            env.start()
             await asyncio.sleep(0.3)
-            assert leader == await holder(site)
-            await site.stop(first)  # it gives the Lease back
-            await site.join("n2")
-            await site.served("n2")
-            assert leader != await holder(site)
-            assert before == await site.container("n1")
-            after = await site.granted("n1", 31)
+            assert leader == await holder(env)
+            await env.stop(first)  # it releases the Lease
+            await env.create_node("n2")
+            await env.wait_nc("n2")
+            assert leader != await holder(env)
+            assert before == await env.nc("n1")
+            after = await env.request_and_wait("n1", 31)
             assert after.version > before.version
 
     @in_loop
-    async def test_a_restart_in_the_middle_is_finished(self, place: Place) -> None:
-        """Killed after each of its first writes: an NNC without status, a container without an NNC."""
-        async with place.site() as site:
-            await site.subnet()
+    async def test_the_next_leader_completes_what_a_killed_one_began(self, envs: ControllerEnvs) -> None:
+        """Killed after each of its first writes: an NNC without a status, an NC without an NNC."""
+        async with envs.create() as env:
+            await env.create_subnet()
             for writes in range(1, 7):
                 name = f"n{writes}"
-                await site.join(name)
+                await env.create_node(name)
                 left = writes
                 stopped = asyncio.Event()
 
@@ -60,25 +60,25 @@ class TestReplicas:
                             stopped.set()
                             await asyncio.Event().wait()
 
-                site.road.before = count
-                controller = site.start()
+                env.transport.before = count
+                controller = env.start()
                 await asyncio.wait_for(stopped.wait(), 30)
-                site.road.before = _at_once
-                await site.stop(controller)
-            site.start()
+                env.transport.before = _no_delay
+                await env.stop(controller)
+            env.start()
             for writes in range(1, 7):
-                await site.served(f"n{writes}")
-            held = [each.containers for each in (await site.details()).holders]
+                await env.wait_nc(f"n{writes}")
+            held = [each.network_containers for each in (await env.details()).clusters]
             assert [6] == held
 
 
-async def _at_once(_: Request) -> None:
+async def _no_delay(_: Request) -> None:
     return
 
 
 @in_loop
-async def test_who_does_not_lead_writes_nothing() -> None:
-    """A leader that was paused goes on with what it was doing, before it hears that another leads."""
+async def test_a_replica_that_is_not_the_leader_cannot_write() -> None:
+    """A paused leader resumes its work before it learns that another replica leads."""
     api = pocket()
 
     def refuse() -> None:
@@ -92,47 +92,47 @@ async def test_who_does_not_lead_writes_nothing() -> None:
 
 class TestHealth:
     @in_loop
-    async def test_it_is_ready_when_it_has_seen_the_cluster_and_counts_its_work(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            controller = site.start()
+    async def test_readiness_and_metrics(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            controller = env.start()
             handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
             assert controller.not_ready()
             async with serving(handler, host="127.0.0.1", port=0) as port:
                 transport = HttpTransport(f"http://127.0.0.1:{port}")
                 try:
-                    await site.joined("n1")
-                    answers = [
+                    await env.join("n1")
+                    responses = [
                         await transport.send(Request(method="GET", path=path))
                         for path in ("/healthz", "/readyz", "/metrics")
                     ]
-                    assert [200, 200, 200] == [each.status for each in answers]
-                    page = (await answers[2].read()).decode()
+                    assert [200, 200, 200] == [each.status for each in responses]
+                    page = (await responses[2].read()).decode()
                 finally:
                     await transport.close()
             for line in (
                 'podpool_controller_reconcile_seconds_count{controller="nodes"}',
                 'podpool_controller_reconcile_errors_total{controller="nodes"}',
-                'podpool_controller_queue_waiting{controller="nodes"} 0.0',
+                'podpool_controller_queue_depth{controller="nodes"} 0.0',
                 'podpool_controller_subnet_batch{subnet="pods"} 16.0',
                 'podpool_controller_subnet_exhausted{subnet="pods"} 0.0',
                 'podpool_controller_subnet_nodes_waiting{subnet="pods"} 0.0',
-                "podpool_controller_leading 1.0",
-                "podpool_controller_ledger_away_seconds 0.0",
+                "podpool_controller_leader 1.0",
+                "podpool_controller_ledger_unreachable_seconds 0.0",
             ):
                 assert line in page
 
     @in_loop
-    async def test_who_waits_is_counted(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet("10.0.0.0/28", reserved_for_primaries=0)
-            controller = site.start()
-            await site.joined("n1", "n2")
-            await site.request("n1", 50)
-            await site.holding("n1", 12)
+    async def test_waiting_nodes_are_counted(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet("10.0.0.0/28", reserved_for_primaries=0)
+            controller = env.start()
+            await env.join("n1", "n2")
+            await env.request("n1", 50)
+            await env.wait_assigned("n1", 12)
             page = controller.render_metrics().decode()
             assert 'podpool_controller_subnet_nodes_waiting{subnet="pods"} 1.0' in page
             (longest,) = [
-                line for line in page.splitlines() if line.startswith("podpool_controller_subnet_longest_wait{")
+                line for line in page.splitlines() if line.startswith("podpool_controller_subnet_longest_wait_seconds{")
             ]
             assert float(longest.rpartition(" ")[2]) > 0

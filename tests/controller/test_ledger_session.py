@@ -1,4 +1,4 @@
-"""Calls of one term."""
+"""Calls to the ledger within one term."""
 
 import asyncio
 import random
@@ -8,20 +8,20 @@ import msgspec
 import pytest
 
 from podpool.controller.ledger_health import LedgerHealth
-from podpool.controller.ledger_session import AGAIN, LeaderTerm, LedgerSession
+from podpool.controller.ledger_session import RELOAD_BACKOFF_BASE, LeaderTerm, LedgerSession
 from podpool.core.scaling import Scaler
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import SubnetFull, StaleTerm
+from podpool.ledger.errors import StaleTerm, SubnetFull
 from podpool.ledger.messages import (
-    NetworkContainerRecord,
+    ErrorResponse,
     NetworkContainerList,
+    NetworkContainerRecord,
+    NetworkContainerResult,
     NetworkContainerState,
     ReconcileItem,
-    ErrorResponse,
     ReconcileRequest,
     ReconcileResponse,
-    NetworkContainerResult,
     SubnetName,
     SubnetState,
 )
@@ -39,53 +39,57 @@ STATE = SubnetState(
     scaler=Scaler(16, 50),
 )
 RECORD = NetworkContainerRecord(
-    state=NetworkContainerState(container="opened-unheard", subnet=SUBNET, version=1), node="n1", node_uid="n1"
+    state=NetworkContainerState(nc_id="opened-by-a-lost-call", subnet=SUBNET, version=1), node="n1", node_uid="n1"
 )
 
 
-class Ledger:
-    """Answers reconcile calls as a test tells it to, and remembers them."""
+class FakeLedger:
+    """Responds as the test sets it, and records the calls."""
 
     def __init__(self) -> None:
         self.calls: list[ReconcileRequest] = []
-        self.told: list[tuple[NetworkContainerRecord, ...]] = []
-        self.answer: Callable[[ReconcileRequest], Response] = self.granted
+        self.reloads: list[tuple[NetworkContainerRecord, ...]] = []
+        self.respond: Callable[[ReconcileRequest], Response] = self.grant
 
     async def send(self, request: Request) -> Response:
         if request.method == "GET":
-            return Response(200, msgspec.json.encode(NetworkContainerList(revision=1, containers=(RECORD,))))
+            return Response(200, msgspec.json.encode(NetworkContainerList(revision=1, network_containers=(RECORD,))))
         self.calls.append(msgspec.json.decode(request.body, type=ReconcileRequest))
-        return self.answer(self.calls[-1])
+        return self.respond(self.calls[-1])
 
-    def granted(self, call: ReconcileRequest) -> Response:
+    def grant(self, call: ReconcileRequest) -> Response:
         results = tuple(
             NetworkContainerResult(error=ErrorResponse(error="subnet-full", message="full"))
-            if item.node == "unlucky"
-            else NetworkContainerResult(state=NetworkContainerState(container=item.node, subnet=SUBNET, version=1))
+            if item.node == "rejected"
+            else NetworkContainerResult(state=NetworkContainerState(nc_id=item.node, subnet=SUBNET, version=1))
             for item in call.items
         )
-        answer = ReconcileResponse(revision=len(self.calls) + 40, results=results, subnets=(STATE,))
-        return Response(200, msgspec.json.encode(answer))
+        response = ReconcileResponse(revision=len(self.calls) + 40, results=results, subnets=(STATE,))
+        return Response(200, msgspec.json.encode(response))
 
 
 def item(node: str) -> ReconcileItem:
     return ReconcileItem(subnet=SUBNET, node=node, node_uid=node)
 
 
-def run(story: Callable[[LedgerSession, Ledger], Awaitable[None]]) -> tuple[Ledger, LedgerSession]:
-    ledger = Ledger()
+def lose(_: ReconcileRequest) -> Response:
+    raise Unreachable("the ledger", "lost")
+
+
+def run(scenario: Callable[[LedgerSession, FakeLedger], Awaitable[None]]) -> tuple[FakeLedger, LedgerSession]:
+    ledger = FakeLedger()
     session = LedgerSession(
         LedgerClient(ledger),
         LeaderTerm("cluster", 3, 5),
-        hear=lambda _: None,
-        load=ledger.told.append,
-        presence=LedgerHealth(),
-        rng=random.Random(1),  # noqa: S311  the same each time
+        on_response=lambda _: None,
+        on_reload=ledger.reloads.append,
+        health=LedgerHealth(),
+        rng=random.Random(1),  # noqa: S311  seeded
     )
 
     async def both() -> None:
         sending = asyncio.ensure_future(session.run())
-        await story(session, ledger)
+        await scenario(session, ledger)
         sending.cancel()
         await asyncio.wait([sending])
         if not sending.cancelled() and sending.exception():
@@ -95,80 +99,74 @@ def run(story: Callable[[LedgerSession, Ledger], Awaitable[None]]) -> tuple[Ledg
     return ledger, session
 
 
-def test_all_containers_of_a_moment_are_one_call() -> None:
-    async def story(session: LedgerSession, _: Ledger) -> None:
+def test_concurrent_requests_are_sent_in_one_call() -> None:
+    async def scenario(session: LedgerSession, _: FakeLedger) -> None:
         outcomes = await asyncio.gather(*(session.reconcile(item(f"n{number}")) for number in range(100)))
-        assert [f"n{number}" for number in range(100)] == [each.container for each in outcomes]
+        assert [f"n{number}" for number in range(100)] == [each.nc_id for each in outcomes]
 
-    ledger, session = run(story)
-    assert [(3, 1, 5, 100)] == [(call.term, call.number, call.seen, len(call.items)) for call in ledger.calls]
+    ledger, session = run(scenario)
+    assert [(3, 1, 5, 100)] == [(call.term, call.number, call.known_revision, len(call.items)) for call in ledger.calls]
     assert 41 == session.seen
 
 
-def test_one_bad_item_fails_alone() -> None:
-    async def story(session: LedgerSession, _: Ledger) -> None:
-        good, bad = await asyncio.gather(
-            session.reconcile(item("lucky")), session.reconcile(item("unlucky")), return_exceptions=True
+def test_one_rejected_request_fails_alone() -> None:
+    async def scenario(session: LedgerSession, _: FakeLedger) -> None:
+        accepted, rejected = await asyncio.gather(
+            session.reconcile(item("accepted")), session.reconcile(item("rejected")), return_exceptions=True
         )
-        assert isinstance(bad, SubnetFull)
-        assert not isinstance(good, BaseException)
+        assert isinstance(rejected, SubnetFull)
+        assert not isinstance(accepted, BaseException)
 
-    run(story)
+    run(scenario)
 
 
-def test_a_lost_answer_fails_and_the_books_are_read_anew_once_it_is_outdated() -> None:
-    async def story(session: LedgerSession, ledger: Ledger) -> None:
-        def lost(_: ReconcileRequest) -> Response:
-            raise Unreachable("the ledger", "lost")
-
-        ledger.answer = lost
+def test_after_a_lost_response_an_empty_call_outdates_it_and_the_ncs_are_reloaded() -> None:
+    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+        ledger.respond = lose
         with pytest.raises(Unreachable):
             await session.reconcile(item("n1"))
-        ledger.answer = ledger.granted
+        ledger.respond = ledger.grant
         await session.reconcile(item("n1"))
 
-    ledger, _ = run(story)
+    ledger, _ = run(scenario)
     assert [(1, 1), (2, 0), (3, 1)] == [(call.number, len(call.items)) for call in ledger.calls]
-    assert [(RECORD,)] == ledger.told
+    assert [(RECORD,)] == ledger.reloads
 
 
-def test_books_that_cannot_be_read_are_asked_for_again_although_nobody_calls() -> None:
-    async def story(session: LedgerSession, ledger: Ledger) -> None:
-        def lost(_: ReconcileRequest) -> Response:
-            raise Unreachable("the ledger", "lost")
+def test_a_failed_reload_is_retried_without_requests() -> None:
+    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+        ledger.respond = lose
+        session.reload()
+        await asyncio.sleep(2 * RELOAD_BACKOFF_BASE)
+        assert not ledger.reloads
+        ledger.respond = ledger.grant
+        await asyncio.sleep(2 * RELOAD_BACKOFF_BASE)
 
-        ledger.answer = lost
-        session.doubt()
-        await asyncio.sleep(2 * AGAIN)
-        assert not ledger.told
-        ledger.answer = ledger.granted
-        await asyncio.sleep(2 * AGAIN)
-
-    ledger, _ = run(story)
-    assert [(RECORD,)] == ledger.told
+    ledger, _ = run(scenario)
+    assert [(RECORD,)] == ledger.reloads
 
 
-def test_a_cluster_in_which_nothing_happens_hears_that_its_term_has_ended() -> None:
-    """A restored ledger waits for its list."""
+def test_an_idle_session_learns_that_its_term_has_ended() -> None:
+    """A restored ledger waits for the cluster's inventory."""
 
-    async def story(session: LedgerSession, ledger: Ledger) -> None:
-        problem = ErrorResponse(error="term-ended", message="the ledger was restored")
-        ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
-        session.doubt()
+    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+        error = ErrorResponse(error=StaleTerm.code, message="the ledger was restored")
+        ledger.respond = lambda _: Response(409, msgspec.json.encode(error))
+        session.reload()
         await asyncio.sleep(1)
         assert [()] == [call.items for call in ledger.calls]
 
     with pytest.raises(StaleTerm, match="restored"):
-        run(story)
+        run(scenario)
 
 
-def test_a_term_that_ended_ends_the_session() -> None:
-    async def story(session: LedgerSession, ledger: Ledger) -> None:
-        problem = ErrorResponse(error="term-ended", message="there is a newer leader")
-        ledger.answer = lambda _: Response(409, msgspec.json.encode(problem))
+def test_a_stale_term_ends_the_session() -> None:
+    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+        error = ErrorResponse(error=StaleTerm.code, message="there is a newer leader")
+        ledger.respond = lambda _: Response(409, msgspec.json.encode(error))
         with pytest.raises(StaleTerm):
             await session.reconcile(item("n1"))
         await asyncio.sleep(1)
 
     with pytest.raises(StaleTerm, match="newer leader"):
-        run(story)
+        run(scenario)

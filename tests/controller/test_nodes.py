@@ -1,4 +1,4 @@
-"""From a Node to its NNC: made whole, kept whole, and made again."""
+"""A Node and its NNC: created, repaired, and created again."""
 
 import asyncio
 import uuid
@@ -7,29 +7,29 @@ from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.controller.settings import SUBNET_LABEL
 from podpool.kube.errors import ApiNotFound
-from tests.controller.harness import Place, Site, until
+from tests.controller.controller_env import ControllerEnv, ControllerEnvs, until
 from tests.kube.loops import in_loop
 
 
-async def gone(site: Site, name: str) -> None:
-    """Delete a Node, and its NNC as the garbage collector does."""
-    await site.client.delete(NODES, name)
+async def delete_node(env: ControllerEnv, name: str) -> None:
+    """Delete a Node, and its NNC as Kubernetes' garbage collector does."""
+    await env.client.delete(NODES, name)
     try:
-        await site.client.delete(NODE_NETWORK_CONFIGS, name, namespace=site.namespace)
+        await env.client.delete(NODE_NETWORK_CONFIGS, name, namespace=env.namespace)
     except ApiNotFound:
         return
 
 
 class TestJoining:
     @in_loop
-    async def test_a_new_node_has_all_that_an_agent_needs_and_no_secondaries(self, place: Place) -> None:
-        """Also what the CNS of Azure needs before it serves: reference, id, primary, address space, four values."""
-        async with place.site() as site:
-            await site.subnet(gateway="10.0.0.1")
-            site.start()
-            node = await site.join("n1")
-            shown = await site.served("n1")
-            config = await site.config("n1")
+    async def test_a_new_node_has_all_that_an_agent_needs_and_no_secondaries(self, envs: ControllerEnvs) -> None:
+        """Including what Azure's CNS needs: owner reference, ID, primary, address space, all values of the scaler."""
+        async with envs.create() as env:
+            await env.create_subnet(gateway="10.0.0.1")
+            env.start()
+            node = await env.create_node("n1")
+            shown = await env.wait_nc("n1")
+            config = await env.nnc("n1")
             assert config
             assert 0 == config.spec.requested
             assert [FINALIZER] == list(config.metadata.finalizers)
@@ -60,221 +60,225 @@ class TestJoining:
             assert (0, "Updated", "NCUpdateSuccess") == (config.status.assigned, config.status.status, shown.status)
 
     @in_loop
-    async def test_it_costs_two_calls_for_each_node(self, place: Place) -> None:
-        """One to make the NNC, one for its status; and few calls to the ledger for all of them."""
-        async with place.site() as site:
-            await site.subnet("10.0.0.0/16")
-            site.start()
-            await until(site.shown, "the subnet is told")
+    async def test_a_new_node_costs_two_calls(self, envs: ControllerEnvs) -> None:
+        """One to create the NNC, and one to write its status."""
+        async with envs.create() as env:
+            await env.create_subnet("10.0.0.0/16")
+            env.start()
+            await until(env.cluster_subnet, "the subnet is published")
             names = [f"n{number}" for number in range(30)]
-            site.road.sent.clear()
-            await asyncio.gather(*map(site.join, names))
-            await until(lambda: _all_served(site, len(names)), "everybody has a container")
-            ours = [each for each in site.road.sent if "nodenetworkconfigs" in each.path]
-            made = [each for each in ours if each.method == "POST"]
-            told = [each for each in ours if each.method == "PATCH"]
-            assert (30, 30) == (len(made), len(told))
+            env.transport.sent.clear()
+            await asyncio.gather(*map(env.create_node, names))
+            await until(lambda: _all_served(env, len(names)), "every node has an NC")
+            ours = [each for each in env.transport.sent if "nodenetworkconfigs" in each.path]
+            created = [each for each in ours if each.method == "POST"]
+            patched = [each for each in ours if each.method == "PATCH"]
+            assert (30, 30) == (len(created), len(patched))
             assert [] == [each for each in ours if each.method == "GET" and each.path.endswith(tuple(names))]
             assert [] == [
-                each for each in site.road.sent if each.method == "GET" and each.path.startswith("/api/v1/nodes/")
+                each for each in env.transport.sent if each.method == "GET" and each.path.startswith("/api/v1/nodes/")
             ]
 
     @in_loop
-    async def test_a_subnet_without_secondaries_left_still_starts_a_new_node(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet("10.0.0.0/28", reserved_for_primaries=2)
-            site.start()
-            await site.joined("n1")
-            await site.request("n1", 100)
-            await site.holding("n1", 14 - 1 - 2)  # less its primary, and what is kept
-            await site.joined("n2")
-            second = await site.container("n2")
+    async def test_a_new_node_starts_although_no_secondaries_are_left(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet("10.0.0.0/28", reserved_for_primaries=2)
+            env.start()
+            await env.join("n1")
+            await env.request("n1", 100)
+            await env.wait_assigned("n1", 14 - 1 - 2)  # less its primary, and those reserved for primaries
+            await env.join("n2")
+            second = await env.nc("n2")
             assert second
             assert () == second.ip_assignments
 
     @in_loop
-    async def test_it_follows_the_exhaustion_state_which_is_told_first(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet("10.0.0.0/28", reserved_for_primaries=1)
-            controller = site.start()
-            await site.joined("n1")
-            await site.granted("n1", 12)
-            await until(lambda: _exhausted(site), "the subnet is exhausted")
-            await site.stop(controller)
-            await site.forget_subnet()
-            await site.join("n2")
-            site.road.sent.clear()
-            site.start()
-            await site.served("n2")
-            writes = [each.path for each in site.road.sent if each.method == "PATCH" and each.path.endswith("/status")]
+    async def test_the_subnet_is_published_before_the_first_nnc(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet("10.0.0.0/28", reserved_for_primaries=1)
+            controller = env.start()
+            await env.join("n1")
+            await env.request_and_wait("n1", 12)
+            await until(lambda: _exhausted(env), "the subnet is exhausted")
+            await env.stop(controller)
+            await env.delete_subnet_objects()
+            await env.create_node("n2")
+            env.transport.sent.clear()
+            env.start()
+            await env.wait_nc("n2")
+            writes = [
+                each.path for each in env.transport.sent if each.method == "PATCH" and each.path.endswith("/status")
+            ]
             kinds = [path.split("/")[-3] for path in writes]
             assert ["clustersubnets", "clustersubnetstates", "nodenetworkconfigs"] == list(dict.fromkeys(kinds))
-            assert await _exhausted(site)
+            assert await _exhausted(env)
 
 
-async def _all_served(site: Site, count: int) -> bool:
-    found = (await site.client.list(NODE_NETWORK_CONFIGS, namespace=site.namespace)).items
+async def _all_served(env: ControllerEnv, count: int) -> bool:
+    found = (await env.client.list(NODE_NETWORK_CONFIGS, namespace=env.namespace)).items
     return count == sum(bool(config.status.network_containers) for config in found)
 
 
-async def _exhausted(site: Site) -> bool:
-    shown = await site.shown()
+async def _exhausted(env: ControllerEnv) -> bool:
+    shown = await env.cluster_subnet()
     return bool(shown and shown.status.exhausted)
 
 
 class TestSubnets:
     @in_loop
-    async def test_a_label_says_which_one_else_it_is_the_default(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            await site.subnet("10.1.0.0/24", network="other", name="special")
-            site.start()
-            await site.join("n1")
-            await site.join("n2", podpool_io__subnet="other.special")
-            places = [await site.served(each) for each in ("n1", "n2")]
-            assert [("vnet", "pods"), ("other", "special")] == [(each.vnet_id, each.subnet_name) for each in places]
-            await until(lambda: site.shown("special"), "the other subnet is told")
+    async def test_the_label_selects_the_subnet_else_it_is_the_default(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            await env.create_subnet("10.1.0.0/24", network="other", name="special")
+            env.start()
+            await env.create_node("n1")
+            await env.create_node("n2", podpool_io__subnet="other.special")
+            ncs = [await env.wait_nc(each) for each in ("n1", "n2")]
+            assert [("vnet", "pods"), ("other", "special")] == [(each.vnet_id, each.subnet_name) for each in ncs]
+            await until(lambda: env.cluster_subnet("special"), "the other subnet is published")
 
     @in_loop
-    async def test_a_label_that_says_nothing_is_told_and_the_default_is_taken(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            site.start()
-            await site.join("n1", podpool_io__subnet="nonsense")
-            shown = await site.served("n1")
+    async def test_an_invalid_label_is_reported_and_the_default_is_used(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            env.start()
+            await env.create_node("n1", podpool_io__subnet="nonsense")
+            shown = await env.wait_nc("n1")
             assert "pods" == shown.subnet_name
-            (told,) = await until(lambda: site.events("SubnetLabel"), "it is told")
-            assert SUBNET_LABEL in told.note
-            assert "n1" == told.regarding.name
+            (event,) = await until(lambda: env.events("InvalidSubnetLabel"), "the Event is recorded")
+            assert SUBNET_LABEL in event.note
+            assert "n1" == event.regarding.name
 
     @in_loop
-    async def test_a_subnet_that_the_ledger_does_not_have_is_told_until_it_has(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            site.start()
-            await site.join("n1", podpool_io__subnet="vnet.later")
-            await site.joined("n2")
-            (told,) = await until(lambda: site.events("AddressesRefused"), "it is told")
-            assert "there is no subnet vnet.later" in told.note
-            await site.subnet("10.1.0.0/24", name="later")
-            await site.served("n1")
+    async def test_a_subnet_that_does_not_exist_is_reported_until_it_does(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            env.start()
+            await env.create_node("n1", podpool_io__subnet="vnet.later")
+            await env.join("n2")
+            (event,) = await until(lambda: env.events("AllocationFailed"), "the Event is recorded")
+            assert "there is no subnet vnet.later" in event.note
+            await env.create_subnet("10.1.0.0/24", name="later")
+            await env.wait_nc("n1")
 
     @in_loop
-    async def test_two_networks_with_one_subnet_name_are_refused(self, place: Place) -> None:
-        async with place.site() as site:
-            await site.subnet()
-            await site.subnet("10.1.0.0/24", network="other")
-            site.start()
-            await site.joined("n1")
-            await site.join("n2", podpool_io__subnet="other.pods")
-            (told,) = await until(lambda: site.events("AddressesRefused"), "it is told")
-            assert "subnet other.pods has the name of subnet vnet.pods" in told.note
-            assert await site.config("n2") is None
+    async def test_two_subnets_of_the_same_name_are_rejected(self, envs: ControllerEnvs) -> None:
+        async with envs.create() as env:
+            await env.create_subnet()
+            await env.create_subnet("10.1.0.0/24", network="other")
+            env.start()
+            await env.join("n1")
+            await env.create_node("n2", podpool_io__subnet="other.pods")
+            (event,) = await until(lambda: env.events("AllocationFailed"), "the Event is recorded")
+            assert "subnet other.pods has the same name as subnet vnet.pods" in event.note
+            assert await env.nnc("n2") is None
 
 
-class TestHealing:
+class TestRepair:
     @in_loop
-    async def test_a_status_that_was_removed_or_changed_is_written_again(self, place: Place) -> None:
-        async with place.running("n1") as site:
-            before = await site.granted("n1", 15)
-            config = await site.config("n1")
+    async def test_a_removed_or_changed_status_is_written_again(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
+            before = await env.request_and_wait("n1", 15)
+            config = await env.nnc("n1")
             assert config
             for broken in (
                 {"networkContainers": None, "assignedIPCount": None, "scaler": None},
                 {"networkContainers": [{"id": before.id, "version": before.version, "ipAssignments": []}]},
             ):
-                await site.client.merge_patch(
-                    NODE_NETWORK_CONFIGS, "n1", {"status": broken}, namespace=site.namespace, subresource="status"
+                await env.client.merge_patch(
+                    NODE_NETWORK_CONFIGS, "n1", {"status": broken}, namespace=env.namespace, subresource="status"
                 )
-                assert before == await site.holding("n1", 15)
+                assert before == await env.wait_assigned("n1", 15)
 
     @in_loop
-    async def test_a_finalizer_that_was_removed_is_put_back(self, place: Place) -> None:
-        async with place.running("n1") as site:
-            foreign = {"metadata": {"finalizers": ["example.com/other"]}}
-            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", foreign, namespace=site.namespace)
+    async def test_a_removed_finalizer_is_restored(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
+            patch = {"metadata": {"finalizers": ["example.com/other"]}}
+            await env.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", patch, namespace=env.namespace)
 
             async def back() -> bool:
-                config = await site.config("n1")
+                config = await env.nnc("n1")
                 return bool(config and {"example.com/other", FINALIZER} == set(config.metadata.finalizers))
 
-            await until(back, "both are there")
-            assert await until(lambda: site.events("Mended", site.namespace), "it is told")
-            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=site.namespace)
-            await until(lambda: _finalized(site), "ours is there")
+            await until(back, "both finalizers are set")
+            assert await until(lambda: env.events("Repaired", env.namespace), "the Event is recorded")
+            await env.client.merge_patch(
+                NODE_NETWORK_CONFIGS, "n1", {"metadata": {"finalizers": None}}, namespace=env.namespace
+            )
+            await until(lambda: _finalized(env), "the finalizer is set")
 
     @in_loop
-    async def test_a_deleted_nnc_is_made_again_with_what_it_had(self, place: Place) -> None:
-        async with place.running("n1") as site:
-            before = await site.granted("n1", 15, demand=3)
-            first = await site.config("n1")
+    async def test_a_deleted_nnc_is_created_again_with_its_contents(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
+            before = await env.request_and_wait("n1", 15, demand=3)
+            first = await env.nnc("n1")
             assert first
-            await site.client.delete(NODE_NETWORK_CONFIGS, "n1", namespace=site.namespace)
+            await env.client.delete(NODE_NETWORK_CONFIGS, "n1", namespace=env.namespace)
 
             async def again() -> bool:
-                config = await site.config("n1")
+                config = await env.nnc("n1")
                 return bool(config and config.metadata.uid != first.metadata.uid and config.status.network_containers)
 
-            await until(again, "there is another")
-            config = await site.config("n1")
+            await until(again, "it is created again")
+            config = await env.nnc("n1")
             assert config
             assert (before, 15) == (config.status.network_containers[0], config.spec.requested)
             assert config.metadata.annotations == first.metadata.annotations
 
     @in_loop
-    async def test_an_nnc_of_nobody_is_made_anew_for_its_node(self, place: Place) -> None:
-        async with place.running("n1") as site:
-            before = await site.granted("n1", 15)
+    async def test_an_nnc_without_an_owner_is_replaced(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
+            before = await env.request_and_wait("n1", 15)
             orphaned = {"metadata": {"ownerReferences": None}}
-            await site.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=site.namespace)
-            assert before == await site.belongs("n1")
+            await env.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=env.namespace)
+            assert before == await env.wait_owned("n1")
 
     @in_loop
-    async def test_the_node_s_own_address_is_followed(self, place: Place) -> None:
-        async with place.running("n1") as site:
+    async def test_the_address_of_the_node_is_followed(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
             moved = {"status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.9"}]}}
-            await site.client.merge_patch(NODES, "n1", moved, subresource="status")
+            await env.client.merge_patch(NODES, "n1", moved, subresource="status")
 
-            async def told() -> bool:
-                shown = await site.container("n1")
+            async def written() -> bool:
+                shown = await env.nc("n1")
                 return bool(shown and "192.168.0.9" == shown.node_ip)
 
-            await until(told, "the new address is told")
+            await until(written, "the new address is written")
 
 
-async def _finalized(site: Site) -> bool:
-    config = await site.config("n1")
+async def _finalized(env: ControllerEnv) -> bool:
+    config = await env.nnc("n1")
     return bool(config and [FINALIZER] == list(config.metadata.finalizers))
 
 
-class TestComingBack:
+class TestReRegistration:
     @in_loop
-    async def test_the_machine_that_it_was_keeps_its_container(self, place: Place) -> None:
+    async def test_the_same_machine_keeps_its_nc(self, envs: ControllerEnvs) -> None:
         """Deleted and registered again, its Pods still running."""
-        async with place.running("n1") as site:
-            before = await site.granted("n1", 15, demand=9)
-            await gone(site, "n1")
-            node = await site.join("n1")
-            assert before == await site.belongs("n1", node.metadata.uid)
+        async with envs.running("n1") as env:
+            before = await env.request_and_wait("n1", 15, demand=9)
+            await delete_node(env, "n1")
+            node = await env.create_node("n1")
+            assert before == await env.wait_owned("n1", node.metadata.uid)
 
     @in_loop
-    async def test_another_machine_of_the_name_inherits_nothing(self, place: Place) -> None:
-        async with place.running("n1") as site:
-            before = await site.granted("n1", 15, demand=9)
-            await gone(site, "n1")
-            await site.join("n1", boot="another")
+    async def test_another_machine_of_the_same_name_gets_a_new_nc(self, envs: ControllerEnvs) -> None:
+        async with envs.running("n1") as env:
+            before = await env.request_and_wait("n1", 15, demand=9)
+            await delete_node(env, "n1")
+            await env.create_node("n1", boot="another")
 
             async def other() -> bool:
-                shown = await site.container("n1")
+                shown = await env.nc("n1")
                 return bool(shown and shown.id != before.id)
 
-            await until(other, "it has a container of its own")
-            shown = await site.container("n1")
+            await until(other, "it has its own NC")
+            shown = await env.nc("n1")
             assert shown
             assert () == shown.ip_assignments
 
             async def closed() -> bool:
-                held = (await site.details()).holders
-                return 1 == sum(each.containers for each in held)
+                held = (await env.details()).clusters
+                return 1 == sum(each.network_containers for each in held)
 
-            await until(closed, "the old container is given up")
+            await until(closed, "the former NC is released")

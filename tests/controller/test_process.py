@@ -1,4 +1,4 @@
-"""The controller as a process of its own: told to end, it does so in good order."""
+"""The controller as a process."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
 
 PODPOOL = Path(sys.executable).parent / "podpool"
-PATIENCE = 60.0
+TIMEOUT = 60.0
 
 
 async def _leads(store: ObjectStore) -> None:
@@ -29,20 +29,20 @@ def _holder(store: ObjectStore) -> str | None:
     return str(lease["spec"]["holderIdentity"]) if lease else None
 
 
-def test_a_leader_that_is_told_to_end_gives_its_lead_back_and_exits_with_0(tmp_path: Path) -> None:
-    store = ObjectStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  names alone
+def test_sigterm_releases_the_lease_and_exits_with_0(tmp_path: Path) -> None:
+    store = ObjectStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  only for names
     for manifest in crd_manifests():
         store.create(CRDS, manifest)
 
-    async def story() -> tuple[int, str | None]:
+    async def scenario() -> tuple[int, str | None]:
         async with serving(ResourceHandler(store), host="127.0.0.1", port=0) as port:
             config = tmp_path / "kubeconfig"
             config.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
-            words = ("controller", "run", "--ledger", "none", "--listen", "127.0.0.1:0", "--kubeconfig", config)
-            process = await asyncio.create_subprocess_exec(*dying_with_us(), PODPOOL, *words)
-            async with asyncio.timeout(PATIENCE):
+            args = ("controller", "run", "--ledger", "none", "--listen", "127.0.0.1:0", "--kubeconfig", config)
+            process = await asyncio.create_subprocess_exec(*dying_with_us(), PODPOOL, *args)
+            async with asyncio.timeout(TIMEOUT):
                 await _leads(store)
                 process.terminate()
                 return await process.wait(), _holder(store)
 
-    assert (0, "") == asyncio.run(story())
+    assert (0, "") == asyncio.run(scenario())

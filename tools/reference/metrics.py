@@ -13,16 +13,16 @@ from msgspec import inspect as types
 from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from podpool.agent.metrics import Meters, Picture
-from podpool.controller.metrics import ControllerSnapshot, Metrics
+from podpool.agent.metrics import AgentMetrics, MetricsSnapshot
+from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.kube.workqueue import Requeue, WorkQueue
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.http.app import front
+from podpool.ledger.http.app import build_app
 from podpool.ledger.messages import SubnetSpec
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request, Response
-from tools.reference.words import code, table
+from tools.reference.markdown import code, table
 
 _HISTOGRAM = ("_bucket", "_sum", "_count")
 
@@ -62,10 +62,10 @@ async def measures() -> dict[str, list[Measure]]:
 
 
 async def _ledger() -> str:
-    store, clock = InlineStore(), SystemClock()
+    store, clock = InlineSqliteStore(), SystemClock()
     ledger = LedgerService(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
-    await ledger.administration.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
-    handler = front(ledger, store, clock=clock)
+    await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+    handler = build_app(ledger, store, clock=clock)
     await handler(Request(method="GET", path="/readyz"))
     page = await (await handler(Request(method="GET", path="/metrics"))).read()
     await store.close()
@@ -73,18 +73,18 @@ async def _ledger() -> str:
 
 
 async def _controller() -> str:
-    metrics = Metrics()
+    metrics = ControllerMetrics()
 
     async def nothing(_key: str) -> Requeue | None:
         return None
 
-    await metrics.timed("nodes", nothing)("n1")
-    metrics.mended.labels("nnc")
-    return metrics.page(example(types.type_info(ControllerSnapshot))).decode()
+    await metrics.measured("nodes", nothing)("n1")
+    metrics.orphans.labels("nnc")
+    return metrics.render(example(types.type_info(ControllerSnapshot))).decode()
 
 
 async def _agent() -> str:
-    picture = example(types.type_info(Picture))
+    picture = example(types.type_info(MetricsSnapshot))
 
     async def deaf(_frame: bytes) -> bytes:
         return b"\0"
@@ -92,8 +92,8 @@ async def _agent() -> str:
     async def nobody(_request: Request) -> Response:
         return Response(404, b"")
 
-    meters = Meters(deaf, lambda: picture)
-    response = await meters.page(nobody)(Request(method="GET", path="/metrics"))
+    metrics = AgentMetrics(deaf, lambda: picture)
+    response = await metrics.page(nobody)(Request(method="GET", path="/metrics"))
     return (await response.read()).decode()
 
 

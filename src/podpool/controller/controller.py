@@ -21,7 +21,7 @@ from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import SliceInformers
 from podpool.core.errors import PodpoolError
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.discovery import cluster_uid
 from podpool.kube.events import EventRecorder
@@ -34,7 +34,7 @@ from podpool.runtime.entropy import new_uuid
 from podpool.runtime.logging import get_logger
 
 LEASE = "podpool-controller"
-BACKOFF, MAX_BACKOFF = 0.2, 30.0
+BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
 
 log = get_logger(__name__)
 
@@ -141,17 +141,16 @@ class Controller:
             clock=self._clock,
             rng=self._rng,
         )
-        failures = 0
+        backoff = self._new_backoff()
         while True:
             self._slices = SliceController(deps)
             try:
                 await self._slices.run()
             except* PodpoolError as errors:
-                failures += 1
                 log.warning("slice controller failed, restarting", error=errors.exceptions[0])
             finally:
                 self._slices = None
-            await asyncio.sleep(self._backoff(failures))
+            await backoff.wait()
 
     async def _run_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
         deps = ControllerDeps(
@@ -167,24 +166,23 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             condition = LedgerConditionWriter(kube, self._health, self._informers.subnets, clock=self._clock)
             group.create_task(condition.run())
-            failures = 0
+            backoff = self._new_backoff()
             while True:
                 try:
                     await self._run_term(deps)
                 except* (StaleTerm, InventoryRequired) as errors:
-                    failures = 0
+                    backoff.reset()
                     log.warning("ledger term ended, opening a new one", error=errors.exceptions[0])
                 except* PodpoolError as errors:
-                    failures += 1
                     log.warning("leader session failed, retrying", error=errors.exceptions[0])
                 finally:
                     self._allocations = None
-                await asyncio.sleep(self._backoff(failures + 1))
+                await backoff.wait()
 
     async def _run_term(self, deps: ControllerDeps) -> None:
         term = await self._open_term(deps)
         allocations = AllocationCache()
-        allocations.load((await self._health.call(deps.ledger.ncs(self._cluster))).network_containers)
+        allocations.load((await self._health.call(deps.ledger.network_containers(self._cluster))).network_containers)
         self._allocations = AllocationController(deps, self._health, allocations, term)
         try:
             await self._allocations.run()
@@ -210,5 +208,5 @@ class Controller:
                 )
         return term
 
-    def _backoff(self, failures: int) -> float:
-        return backoff_delay(failures, rng=self._rng, base=BACKOFF, maximum=MAX_BACKOFF)
+    def _new_backoff(self) -> Backoff:
+        return Backoff(rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)

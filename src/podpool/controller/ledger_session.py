@@ -15,7 +15,7 @@ from collections.abc import Callable
 import msgspec
 
 from podpool.controller.ledger_health import LedgerHealth
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import InventoryRequired, LedgerError, StaleTerm, error_from
 from podpool.ledger.messages import (
@@ -31,7 +31,7 @@ BATCH_DELAY = 0.01
 """Seconds for which a call waits for more requests: a node storm becomes few calls."""
 BATCH_SIZE = 500
 """Requests in one call at the most."""
-RELOAD_BACKOFF, RELOAD_MAX_BACKOFF = 1.0, 10.0
+RELOAD_BACKOFF_BASE, RELOAD_BACKOFF_MAX = 1.0, 10.0
 """Seconds before a failed reload is retried."""
 
 _Pending = list[tuple[ReconcileItem, asyncio.Future[NetworkContainerState]]]
@@ -66,8 +66,7 @@ class LedgerSession:
         self._on_response = on_response
         self._on_reload = on_reload
         self._health = health
-        self._rng = rng
-        self._failures = 0
+        self._backoff = Backoff(rng=rng, base=RELOAD_BACKOFF_BASE, maximum=RELOAD_BACKOFF_MAX)
         self._reload_needed = False
         self._number = 0
         self._pending: _Pending = []
@@ -91,12 +90,9 @@ class LedgerSession:
             await self._wake.wait()
             await asyncio.sleep(BATCH_DELAY)
             if self._reload_needed and not await self._reload():
-                self._failures += 1
-                await asyncio.sleep(
-                    backoff_delay(self._failures, rng=self._rng, base=RELOAD_BACKOFF, maximum=RELOAD_MAX_BACKOFF)
-                )
+                await self._backoff.wait()
                 continue
-            self._failures = 0
+            self._backoff.reset()
             batch, self._pending = self._pending[:BATCH_SIZE], self._pending[BATCH_SIZE:]
             if not self._pending:
                 self._wake.clear()
@@ -118,7 +114,7 @@ class LedgerSession:
     async def _reload(self) -> bool:
         try:
             await self._call(())
-            self._on_reload((await self._health.call(self._ledger.ncs(self._term.cluster))).network_containers)
+            self._on_reload((await self._health.call(self._ledger.network_containers(self._term.cluster))).network_containers)
         except (StaleTerm, InventoryRequired):
             raise
         except (Unreachable, LedgerError):

@@ -49,7 +49,7 @@ async def send_inventory(
     inventory = Inventory(
         cluster=term.cluster, term=term.term, known_revision=term.seen, network_containers=tuple(items)
     )
-    return await ledger.send_listing(inventory)
+    return await ledger.send_inventory(inventory)
 
 
 class _InventoryRequest:

@@ -18,7 +18,7 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.informer import Applied, Deleted, Informer, Replaced
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import Invalid, LedgerError
@@ -32,7 +32,7 @@ BATCH_SIZE = 1000
 MAX_PENDING = 100_000
 """Addresses that are kept while the ledger is unreachable; beyond that the oldest are dropped."""
 CALL_TIMEOUT = 15.0
-BACKOFF, MAX_BACKOFF = 1.0, 60.0
+BACKOFF_BASE, BACKOFF_MAX = 1.0, 60.0
 
 log = get_logger(__name__)
 
@@ -141,10 +141,12 @@ class PodUsageReporter:
             self._wake.set()
 
     async def _send(self) -> None:
-        failures = 0
+        backoff = Backoff(rng=self._deps.rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
+        delay = BATCH_DELAY
         while True:
             await self._wake.wait()
-            await asyncio.sleep(BATCH_DELAY if not failures else self._backoff(failures))
+            await asyncio.sleep(delay)
+            delay = BATCH_DELAY
             batch = dict(list(self._pending.items())[:BATCH_SIZE])
             for key in batch:
                 del self._pending[key]
@@ -155,17 +157,14 @@ class PodUsageReporter:
                 log.warning("ledger rejected Pod addresses, dropped from the history", count=len(batch), error=error)
                 self._deps.metrics.pod_addresses_dropped.inc(len(batch))
             except (Unreachable, LedgerError, TimeoutError) as error:
-                failures += 1
+                delay = backoff.fail()
                 log.info("cannot report Pod addresses, retrying", count=len(batch), error=error)
                 self._pending = batch | self._pending
             else:
-                failures = 0
+                backoff.reset()
                 self._deps.metrics.pod_addresses.inc(len(batch))
             if not self._pending:
                 self._wake.clear()
-
-    def _backoff(self, failures: int) -> float:
-        return backoff_delay(failures, rng=self._deps.rng, base=BACKOFF, maximum=MAX_BACKOFF)
 
     def _now(self) -> str:
         return rfc3339(self._deps.clock.wall())

@@ -1,4 +1,4 @@
-"""Slices are tested on pocket in virtual time, and on a real API server."""
+"""Slices are tested on the lite API server in virtual time, and on a real one."""
 
 from __future__ import annotations
 
@@ -6,28 +6,28 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.controller.slices.harness import SlicePlace
+from tests.controller.slices.slice_env import SliceEnvs
 from tests.kube.clusters import Cluster
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from typing import Any
 
-    from tests.controller.slices.harness import SliceSite
+    from tests.controller.slices.slice_env import SliceEnv
 
-    Story = Callable[[SliceSite], Coroutine[Any, Any, None]]
+    Scenario = Callable[[SliceEnv], Coroutine[Any, Any, None]]
 
 PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
 
 
-@pytest.fixture(params=["pocket", pytest.param("real", marks=PLANE)])
-def slice_place(request: pytest.FixtureRequest) -> SlicePlace:
-    """Each API server."""
+@pytest.fixture(params=["lite", pytest.param("real", marks=PLANE)])
+def slice_envs(request: pytest.FixtureRequest) -> SliceEnvs:
+    """Environments on each API server."""
     real = request.param == "real"
-    return SlicePlace(Cluster(request.getfixturevalue("control_plane") if real else None), real=real)
+    return SliceEnvs(Cluster(request.getfixturevalue("control_plane") if real else None), real=real)
 
 
 @pytest.fixture
-def tell(slice_place: SlicePlace) -> Callable[[Story], None]:
-    """Tell a story on it."""
-    return slice_place.play
+def run_scenario(slice_envs: SliceEnvs) -> Callable[[Scenario], None]:
+    """Run a scenario in a new environment."""
+    return slice_envs.run

@@ -1,4 +1,4 @@
-"""The page for users of slices is true: its commands are run as they are written."""
+"""The commands in docs/slices.md are run as they are written."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
-    """With a Node that is called one, on a cluster that has Multus: from the definition to a Pod's address."""
+    """On a cluster with Multus and a Node named one."""
     with within_reach(control_plane, namespaces, tmp_path):
         admin = control_plane.admin
         for node in admin.get("/api/v1/nodes")["items"]:
@@ -25,9 +25,9 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
         if multus_crd_manifest()["metadata"]["name"] not in known:
             admin.post(CRDS.path(), multus_crd_manifest())
         commands = commands_of("docs/slices.md")
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
-    assert 0 == told.returncode, told.stdout
-    assert '{"nodeName":"one","sliceRange":"10.60.0.0/24"}' in told.stdout
-    assert "ippool.whereabouts.cni.cncf.io/red-one-10.60.0.0-24" in told.stdout
-    assert '"address":"10.60.0.1/16"' in told.stdout
-    assert "forbidden" not in told.stdout.lower()
+        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
+    assert 0 == result.returncode, result.stdout
+    assert '{"nodeName":"one","sliceRange":"10.60.0.0/24"}' in result.stdout
+    assert "ippool.whereabouts.cni.cncf.io/red-one-10.60.0.0-24" in result.stdout
+    assert '"address":"10.60.0.1/16"' in result.stdout
+    assert "forbidden" not in result.stdout.lower()

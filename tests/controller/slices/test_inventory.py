@@ -1,4 +1,4 @@
-"""Who uses what is asked for before anything new is given: when a lead begins, and when a Lease is gone."""
+"""The slice inventory: no assignment before agents have reported, at leader start and after a Lease is lost."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -19,299 +19,303 @@ from podpool.api.whereabouts import (
     SliceReport,
 )
 from podpool.core.settings import Settings
-from tests.controller.slices.harness import SliceSite
+from tests.controller.slices.slice_env import SliceEnv
 
-Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
+RunScenario = Callable[[Callable[[SliceEnv], Coroutine[Any, Any, None]]], None]
 
 
-async def asked(site: SliceSite, node: str, *, before: str = "") -> str:
-    """Wait until a node is asked, and not what it was asked before; gives the question."""
+async def requested(env: SliceEnv, node: str, *, before: str = "") -> str:
+    """Wait for a new inventory request on a node, and return its ID."""
 
-    async def question() -> str:
-        found = (await site.client.get(NODES, node)).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
+    async def request_id() -> str:
+        found = (await env.client.get(NODES, node)).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
         return "" if found == before else found
 
-    return await site.until(question, f"{node} is asked")
+    return await env.until(request_id, f"{node} is asked")
 
 
-async def answer(site: SliceSite, node: str, question: str, *lost: str) -> None:
-    """Have a node's agent answer."""
+async def report(env: SliceEnv, node: str, request_id: str, *lost: str) -> None:
+    """Write a slice report as the node's agent does."""
     slices = tuple(LostSlice(network="red", range="10.1.0.0/24", slice=each) for each in lost)
-    told = msgspec.json.encode(SliceReport(inventory=question, lost=slices)).decode()
-    await site.client.merge_patch(NODES, node, {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: told}}})
+    annotation = msgspec.json.encode(SliceReport(inventory=request_id, lost=slices)).decode()
+    await env.client.merge_patch(NODES, node, {"metadata": {"annotations": {SLICE_REPORT_ANNOTATION: annotation}}})
 
 
-async def sign(site: SliceSite, name: str, signature: str) -> None:
-    """Have an agent sign a Lease."""
-    await site.take(name)
-    note = {"metadata": {"annotations": {SIGNATURE_ANNOTATION: signature}}}
-    await site.client.merge_patch(LEASES, name, note, namespace=site.namespace)
+async def acknowledge(env: SliceEnv, name: str, acknowledgement: str) -> None:
+    """Acknowledge a Lease as an agent does."""
+    await env.take(name)
+    note = {"metadata": {"annotations": {SIGNATURE_ANNOTATION: acknowledgement}}}
+    await env.client.merge_patch(LEASES, name, note, namespace=env.namespace)
 
 
-async def agreed(site: SliceSite, name: str, signature: str) -> None:
-    """Wait until a signature is agreed to."""
+async def confirmed(env: SliceEnv, name: str, acknowledgement: str) -> None:
+    """Wait until an acknowledgement is confirmed."""
 
-    async def is_agreed() -> bool:
-        lease = await site.lease(name)
-        return lease is not None and lease.metadata.annotations.get(GRANTED_ANNOTATION) == signature
+    async def is_confirmed() -> bool:
+        lease = await env.lease(name)
+        return lease is not None and lease.metadata.annotations.get(GRANTED_ANNOTATION) == acknowledgement
 
-    await site.until(is_agreed, f"{signature} is agreed to")
+    await env.until(is_confirmed, f"{acknowledgement} is confirmed")
 
 
-async def uid(site: SliceSite, name: str) -> str:
-    lease = await site.lease(name)
+async def uid(env: SliceEnv, name: str) -> str:
+    lease = await env.lease(name)
     return lease.metadata.uid if lease else ""
 
 
-async def attach(site: SliceSite) -> None:
-    await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
+async def attach(env: SliceEnv) -> None:
+    await env.create_nad("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
 
 
-class TestALeadBegins:
-    def test_nodes_without_a_slice_are_heard_first(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await attach(site)
+class TestLeaderStart:
+    def test_nodes_without_a_slice_report_first(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await attach(env)
             for name in ("n1", "n2"):
-                await site.join(name)
-            site.start(common=Settings())
-            questions = {name: await asked(site, name) for name in ("n1", "n2")}
-            assert 1 == len(set(questions.values()))
-            await answer(site, "n1", questions["n1"])
-            assert [] == await site.leases()
-            await answer(site, "n2", questions["n2"], "10.1.0.0/26")
-            await site.comes("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
+                await env.create_node(name)
+            env.start(common=Settings())
+            requests = {name: await requested(env, name) for name in ("n1", "n2")}
+            assert 1 == len(set(requests.values()))
+            await report(env, "n1", requests["n1"])
+            assert [] == await env.leases()
+            await report(env, "n2", requests["n2"], "10.1.0.0/26")
+            await env.wait_slices("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_but_not_for_ever(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await attach(site)
-            await site.join("n1")
-            site.start()
-            await site.comes("red-n1-10.1.0.0-26")
+    def test_the_wait_is_limited(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await attach(env)
+            await env.create_node("n1")
+            env.start()
+            await env.wait_slices("red-n1-10.1.0.0-26")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_who_has_its_slice_is_not_asked(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            controller = site.start()
-            await attach(site)
-            await site.join("n1")
-            await site.take("red-n1-10.1.0.0-26")
-            await site.stop(controller)
-            before = await site.client.get(NODES, "n1")
-            await site.join("n2")
-            site.start(common=Settings())
-            await answer(site, "n2", await asked(site, "n2"))
-            await site.until(lambda: site.lease("red-n2-10.1.0.64-26"), "the next is served")
-            assert before == await site.client.get(NODES, "n1")
+    def test_nodes_with_a_slice_are_not_asked(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            controller = env.start()
+            await attach(env)
+            await env.create_node("n1")
+            await env.take("red-n1-10.1.0.0-26")
+            await env.stop(controller)
+            before = await env.client.get(NODES, "n1")
+            await env.create_node("n2")
+            env.start(common=Settings())
+            await report(env, "n2", await requested(env, "n2"))
+            await env.until(lambda: env.lease("red-n2-10.1.0.64-26"), "the other node gets a slice")
+            assert before == await env.client.get(NODES, "n1")
 
-        tell(story)
+        run_scenario(scenario)
 
 
-class TestALeaseIsGone:
-    def test_its_node_gets_its_slice_again_and_nobody_anything_else_before_all_have_answered(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            name = await site.taken()
-            before = (await site.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
-            await site.remove("leases", name)
-            question = await asked(site, "n1", before=before)
-            await site.join("n2")
-            assert question == await asked(site, "n2")
-            await answer(site, "n2", question)
-            await answer(site, "n1", "an older one", "10.1.0.0/26")
-            await sign(site, name, "mine")
-            await agreed(site, name, "mine")
-            assert [name] == await site.leases()
-            await answer(site, "n1", question)
-            await site.comes(name, "red-n2-10.1.0.64-26")
+class TestLostLease:
+    def test_its_node_gets_the_slice_again_and_nothing_else_is_assigned_before_all_reported(
+        self, run_scenario: RunScenario
+    ) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            name = await env.take_first_slice()
+            before = (await env.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
+            await env.delete("leases", name)
+            request = await requested(env, "n1", before=before)
+            await env.create_node("n2")
+            assert request == await requested(env, "n2")
+            await report(env, "n2", request)
+            await report(env, "n1", "an older request", "10.1.0.0/26")
+            await acknowledge(env, name, "mine")
+            await confirmed(env, name, "mine")
+            assert [name] == await env.leases()
+            await report(env, "n1", request)
+            await env.wait_slices(name, "red-n2-10.1.0.64-26")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_nor_is_a_lease_replaced_that_was_handed_back_which_may_be_another_by_now(self, tell: Tell) -> None:
-        """A restored server counts its versions anew: one that was seen empty may be signed at the same version."""
+    def test_a_returned_lease_is_not_replaced_before_all_reported(self, run_scenario: RunScenario) -> None:
+        """A restored API server reuses versions: a Lease seen without a holder may have one at the same version."""
 
-        async def story(site: SliceSite) -> None:
-            name, other = await site.taken(), "red-n2-10.1.0.64-26"
-            await site.join("n2")
-            await site.take(other)
-            asked_before = (await site.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
-            await site.remove("leases", other)
-            question = await asked(site, "n1", before=asked_before)
-            handed_back = await site.lease(name)
-            await site.hand_back(name)
+        async def scenario(env: SliceEnv) -> None:
+            name, other = await env.take_first_slice(), "red-n2-10.1.0.64-26"
+            await env.create_node("n2")
+            await env.take(other)
+            before = (await env.client.get(NODES, "n1")).metadata.annotations.get(SLICE_INVENTORY_ANNOTATION, "")
+            await env.delete("leases", other)
+            request = await requested(env, "n1", before=before)
+            returned = await env.lease(name)
+            await env.return_slice(name)
             await asyncio.sleep(1.0)
-            assert handed_back
-            assert handed_back.metadata.uid == await uid(site, name)
+            assert returned
+            assert returned.metadata.uid == await uid(env, name)
             for node in ("n1", "n2"):
-                await answer(site, node, question)
+                await report(env, node, request)
 
             async def is_replaced() -> bool:
-                return await uid(site, name) not in ("", handed_back.metadata.uid)
+                return await uid(env, name) not in ("", returned.metadata.uid)
 
-            await site.until(is_replaced, "it is offered anew")
+            await env.until(is_replaced, "it is assigned again")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_what_an_agent_lost_stays_its_own_until_it_says_otherwise(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            site.start()
-            await site.attach("red", network_name="red", range="10.1.0.0/26", node_slice_size="/26")
-            await site.join("n1")
-            await answer(site, "n1", "", "10.1.0.0/26")
-            await site.comes("red-n1-10.1.0.0-26")
-            await site.leave("n1")
-            await site.join("n2")
-            await site.comes("red-n2-10.1.0.0-26")  # after the gone time
-            (freed,) = await site.told("SlicesFreed")
-            assert "n1" == freed.regarding.name
+    def test_a_reported_slice_belongs_to_its_node_until_that_is_gone(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            env.start()
+            await env.create_nad("red", network_name="red", range="10.1.0.0/26", node_slice_size="/26")
+            await env.create_node("n1")
+            await report(env, "n1", "", "10.1.0.0/26")
+            await env.wait_slices("red-n1-10.1.0.0-26")
+            await env.delete_node("n1")
+            await env.create_node("n2")
+            await env.wait_slices("red-n2-10.1.0.0-26")  # after node_gc_delay
+            (event,) = await env.wait_events("SlicesReleased")
+            assert "n1" == event.regarding.name
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_who_is_registered_again_is_asked_what_it_told_before(self, tell: Tell) -> None:
-        """The word on the Node before counts until its agent has spoken on this one."""
+    def test_a_node_that_is_registered_again_is_asked_again(self, run_scenario: RunScenario) -> None:
+        """The report on the former Node counts until the agent reports on the new one."""
 
-        async def story(site: SliceSite) -> None:
-            name = await site.taken()
-            node = await site.client.get(NODES, "n1")
-            await answer(site, "n1", "", "10.1.0.64/26")
+        async def scenario(env: SliceEnv) -> None:
+            name = await env.take_first_slice()
+            node = await env.client.get(NODES, "n1")
+            await report(env, "n1", "", "10.1.0.64/26")
             other = "red-n1-10.1.0.64-26"
-            await site.comes(name, other)
-            await site.leave("n1")
-            await site.join("n1", boot=node.boot_id)
-            await answer(site, "n1", await asked(site, "n1"))
-            await site.comes(name)
+            await env.wait_slices(name, other)
+            await env.delete_node("n1")
+            await env.create_node("n1", boot=node.boot_id)
+            await report(env, "n1", await requested(env, "n1"))
+            await env.wait_slices(name)
 
-        tell(story)
+        run_scenario(scenario)
 
 
-class TestSignatures:
-    def test_each_is_agreed_to_anew(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            site.start()
-            await attach(site)
-            await site.join("n1")
-            for signature in ("first", "second"):
-                await sign(site, "red-n1-10.1.0.0-26", signature)
-                await agreed(site, "red-n1-10.1.0.0-26", signature)
+class TestConfirmation:
+    def test_each_is_confirmed_to_anew(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            env.start()
+            await attach(env)
+            await env.create_node("n1")
+            for acknowledgement in ("first", "second"):
+                await acknowledge(env, "red-n1-10.1.0.0-26", acknowledgement)
+                await confirmed(env, "red-n1-10.1.0.0-26", acknowledgement)
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_what_its_own_agent_lost_does_not_stand_in_its_way(self, tell: Tell) -> None:
-        """A journal is damaged that has seen another size: its agent goes by what is left of it, and signs anew."""
+    def test_what_the_same_agent_reports_as_lost_does_not_block(self, run_scenario: RunScenario) -> None:
+        """A damaged journal has slices of two sizes: the agent reports one as lost and acknowledges the other again."""
 
-        async def story(site: SliceSite) -> None:
-            name, other = await site.taken(), "red-n1-10.1.0.0-27"
-            await site.use(name, "1", "default/web-0")
-            await answer(site, "n1", "", "10.1.0.0/27")
-            await site.until(lambda: site.lease(other), "what was lost is offered")
-            await sign(site, name, "mine")
-            await agreed(site, name, "mine")
+        async def scenario(env: SliceEnv) -> None:
+            name, other = await env.take_first_slice(), "red-n1-10.1.0.0-27"
+            await env.allocate(name, "1", "default/web-0")
+            await report(env, "n1", "", "10.1.0.0/27")
+            await env.until(lambda: env.lease(other), "the reported slice is assigned")
+            await acknowledge(env, name, "mine")
+            await confirmed(env, name, "mine")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_nor_does_what_it_has_when_it_is_to_hand_back_what_it_lost(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            name, other = await site.taken(), "red-n1-10.1.0.0-27"
-            await sign(site, name, "mine")
-            await agreed(site, name, "mine")
-            await answer(site, "n1", "", "10.1.0.0/27")
-            assert await site.asked_back(other)
-            await sign(site, other, "of the past")
-            await agreed(site, other, "of the past")
+    def test_what_the_same_agent_holds_does_not_block_a_slice_to_be_returned(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            name, other = await env.take_first_slice(), "red-n1-10.1.0.0-27"
+            await acknowledge(env, name, "mine")
+            await confirmed(env, name, "mine")
+            await report(env, "n1", "", "10.1.0.0/27")
+            assert await env.wait_return_requested(other)
+            await acknowledge(env, other, "former")
+            await confirmed(env, other, "former")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_who_has_only_signed_gives_way_to_who_uses_it(self, tell: Tell) -> None:
-        """An old offer is shown by a restored copy, and its node has signed it; another's Pods have its addresses."""
+    def test_an_unconfirmed_slice_yields_to_one_in_use(self, run_scenario: RunScenario) -> None:
+        """A restored API server shows an old Lease, which its node acknowledges; Pods of another use it."""
 
-        async def story(site: SliceSite) -> None:
-            controller = site.start()
-            await attach(site)
-            await site.join("n1")
+        async def scenario(env: SliceEnv) -> None:
+            controller = env.start()
+            await attach(env)
+            await env.create_node("n1")
             old = "red-n1-10.1.0.0-26"
-            await site.until(lambda: site.lease(old), "it is offered")
-            await site.stop(controller)
-            await sign(site, old, "mine")
-            await site.join("n2")
-            await answer(site, "n2", "", "10.1.0.0/26")
-            site.start()
-            assert "no NetworkAttachmentDefinition asks for it any more" == await site.asked_back(old)
-            lease = await site.lease(old)
+            await env.until(lambda: env.lease(old), "it is assigned")
+            await env.stop(controller)
+            await acknowledge(env, old, "mine")
+            await env.create_node("n2")
+            await report(env, "n2", "", "10.1.0.0/26")
+            env.start()
+            assert "no NetworkAttachmentDefinition uses it any more" == await env.wait_return_requested(old)
+            lease = await env.lease(old)
             assert lease
             assert GRANTED_ANNOTATION not in lease.metadata.annotations
-            await site.hand_back(old)
-            await site.comes("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
+            await env.return_slice(old)
+            await env.wait_slices("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
 
-        tell(story)
+        run_scenario(scenario)
 
 
-class TestClaims:
-    def test_a_pool_without_a_lease_disputes_nothing(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            name = await site.taken()
-            other = await site.join("n2")
-            await site.until(lambda: site.lease("red-n2-10.1.0.64-26"), "the other has its own")
+class TestOwnership:
+    def test_a_pool_without_a_lease_is_no_conflict(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            name = await env.take_first_slice()
+            other = await env.create_node("n2")
+            await env.until(lambda: env.lease("red-n2-10.1.0.64-26"), "the other has its own slice")
             notes = {"podpool.io/node": "n2", "podpool.io/network": "red", "podpool.io/range": "10.1.0.0/24"}
             meta = {"labels": {"podpool.io/node-uid": other.metadata.uid}, "annotations": notes}
-            await site.pool_of_all("10.1.0.0/26", name="red-n2-10.1.0.0-26", **meta)
-            await site.comes(name, "red-n2-10.1.0.64-26")
-            assert [] == await site.events("SliceDisputed")
+            await env.create_pool("10.1.0.0/26", name="red-n2-10.1.0.0-26", **meta)
+            await env.wait_slices(name, "red-n2-10.1.0.64-26")
+            assert [] == await env.events("SliceConflict")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_a_pool_with_addresses_that_its_node_uses_under_another_name_is_not_offered(self, tell: Tell) -> None:
-        """A leader made it before it knew what a restored copy shows; nobody could ever take it."""
+    def test_a_pool_that_overlaps_a_slice_in_use_of_the_same_node_gets_no_lease(
+        self, run_scenario: RunScenario
+    ) -> None:
+        """A leader created it before it knew what a restored API server shows."""
 
-        async def story(site: SliceSite) -> None:
-            controller = site.start()
-            await attach(site)
-            node, old, fits = await site.join("n1"), "red-n1-10.1.0.0-26", "red-n1-10.1.0.0-25"
-            await site.take(old)
-            await site.use(old, "1", "p")
-            await site.stop(controller)
-            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/25")
+        async def scenario(env: SliceEnv) -> None:
+            controller = env.start()
+            await attach(env)
+            node, old, fits = await env.create_node("n1"), "red-n1-10.1.0.0-26", "red-n1-10.1.0.0-25"
+            await env.take(old)
+            await env.allocate(old, "1", "p")
+            await env.stop(controller)
+            await env.create_nad("red", network_name="red", range="10.1.0.0/24", node_slice_size="/25")
             notes = {"podpool.io/node": "n1", "podpool.io/network": "red", "podpool.io/range": "10.1.0.0/24"}
             meta = {"labels": {"podpool.io/node-uid": node.metadata.uid}, "annotations": notes}
-            await site.pool_of_all("10.1.0.0/25", name=fits, **meta)
-            site.start()
-            assert "10.1.0.0/24 is cut into slices of /25 now" == await site.asked_back(old)
-            await site.comes(old)
-            await site.hand_back(old)
-            await site.comes(fits)
+            await env.create_pool("10.1.0.0/25", name=fits, **meta)
+            env.start()
+            assert "10.1.0.0/24 is now divided into slices of /25" == await env.wait_return_requested(old)
+            await env.wait_slices(old)
+            await env.return_slice(old)
+            await env.wait_slices(fits)
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_a_pool_of_a_node_that_is_gone_counts_from_the_first_look_on(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await site.pool_of_all("10.1.0.0/26", name="red-n9-10.1.0.0-26")
-            await site.use("red-n9-10.1.0.0-26", "1", "p")
-            await site.bind("p", "n9")
-            await attach(site)
-            await site.join("n1")
-            site.start()
-            await site.until(lambda: site.lease("red-n1-10.1.0.64-26"), "another slice is offered")
+    def test_a_pool_of_a_deleted_node_counts_from_the_start(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await env.create_pool("10.1.0.0/26", name="red-n9-10.1.0.0-26")
+            await env.allocate("red-n9-10.1.0.0-26", "1", "p")
+            await env.create_pod("p", "n9")
+            await attach(env)
+            await env.create_node("n1")
+            env.start()
+            await env.until(lambda: env.lease("red-n1-10.1.0.64-26"), "another slice is assigned")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_a_pool_tells_the_boot_of_a_lease_that_is_gone(self, tell: Tell) -> None:
-        """A leader died after it had deleted the Lease of a Node that then came back, in the same boot."""
+    def test_the_boot_id_of_a_deleted_lease_is_read_from_the_pool(self, run_scenario: RunScenario) -> None:
+        """A leader was killed after it deleted the Lease of a Node that was then registered again in the same boot."""
 
-        async def story(site: SliceSite) -> None:
-            name = await site.taken()
-            await site.use(name, "1", "p")
+        async def scenario(env: SliceEnv) -> None:
+            name = await env.take_first_slice()
+            await env.allocate(name, "1", "p")
             note = {"metadata": {"annotations": {BOOT_ANNOTATION: "boot-of-n1"}}}
-            await site.client.merge_patch(IP_POOLS, name, note, namespace=site.namespace)
-            await site.leave("n1")
-            await site.remove("leases", name)
-            node = await site.join("n1")
-            await answer(site, "n1", await asked(site, "n1"))
+            await env.client.merge_patch(IP_POOLS, name, note, namespace=env.namespace)
+            await env.delete_node("n1")
+            await env.delete("leases", name)
+            node = await env.create_node("n1")
+            await report(env, "n1", await requested(env, "n1"))
 
             async def owned() -> bool:
-                lease = await site.lease(name)
+                lease = await env.lease(name)
                 return lease is not None and lease.metadata.labels[NODE_UID_LABEL] == node.metadata.uid
 
-            await site.until(owned, "it is the new Node's")
-            assert [name] == await site.pools()
+            await env.until(owned, "it belongs to the new Node")
+            assert [name] == await env.pools()
 
-        tell(story)
+        run_scenario(scenario)

@@ -1,4 +1,4 @@
-"""Many nodes at once, a leader that dies at any write, and how much all of it costs the API server."""
+"""Many nodes at once, a leader that is killed at any write, and the number of writes."""
 
 import asyncio
 import re
@@ -13,124 +13,124 @@ from podpool.api.whereabouts import BOOT_ANNOTATION, IP_POOLS, NODE_ANNOTATION, 
 from podpool.controller.controller import Controller
 from podpool.core.settings import Settings
 from podpool.runtime.transport import Request
-from tests.controller.slices.harness import SliceSite
+from tests.controller.slices.slice_env import SliceEnv
 
-Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
+RunScenario = Callable[[Callable[[SliceEnv], Coroutine[Any, Any, None]]], None]
 
 NODES, NETWORKS = 64, 10
 
 
-async def at_once(_: Request) -> None:
-    """Hold up nothing."""
+async def no_delay(_: Request) -> None:
+    """Do not delay requests."""
 
 
-async def owners(site: SliceSite) -> dict[str, str]:
-    """Tell who has which slice by the IPPools; none may be two nodes'."""
+async def owners(env: SliceEnv) -> dict[str, str]:
+    """Return the owner of each slice by the IPPools; no slice may have two."""
     found: dict[str, str] = {}
-    for pool in (await site.client.list(IP_POOLS, namespace=site.namespace, labels=NODE_UID_LABEL)).items:
+    for pool in (await env.client.list(IP_POOLS, namespace=env.namespace, labels=NODE_UID_LABEL)).items:
         network = pool.metadata.annotations["podpool.io/network"]
         key, node = f"{network} {pool.spec.range}", pool.metadata.annotations[NODE_ANNOTATION]
         assert found.setdefault(key, node) == node
     return found
 
 
-def decisions(controller: Controller) -> int:
-    """Count how often a network's table was made."""
-    told = re.search(rb'reconcile_seconds_count\{controller="networks"\} ([0-9.]+)', controller.render_metrics())
-    assert told
-    return int(float(told[1]))
+def assignments(controller: Controller) -> int:
+    """Return how often networks were assigned."""
+    match = re.search(rb'reconcile_seconds_count\{controller="networks"\} ([0-9.]+)', controller.render_metrics())
+    assert match
+    return int(float(match[1]))
 
 
 class TestStorms:
-    def test_a_few_writes_for_each_node_and_network(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
+    def test_a_few_writes_for_each_node_and_network(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
             for number in range(NETWORKS):
                 size = {"range": f"10.{number}.0.0/16", "node_slice_size": "/24"}
-                await site.attach(f"net-{number}", network_name=f"net-{number}", **size)
-            controller = site.start(common=Settings())
-            await site.until(lambda: site.table(f"net-{NETWORKS - 1}"), "the tables are there")
-            site.road.sent.clear()
-            await asyncio.gather(*(site.join(f"n{number:02}") for number in range(NODES)))
+                await env.create_nad(f"net-{number}", network_name=f"net-{number}", **size)
+            controller = env.start(common=Settings())
+            await env.until(lambda: env.slice_pool(f"net-{NETWORKS - 1}"), "the NodeSlicePools exist")
+            env.transport.sent.clear()
+            await asyncio.gather(*(env.create_node(f"n{number:02}") for number in range(NODES)))
 
-            async def offered() -> bool:
-                return len(await site.leases()) == NODES * NETWORKS
+            async def assigned() -> bool:
+                return len(await env.leases()) == NODES * NETWORKS
 
-            await site.until(offered, "all is offered")
-            self._few(site, {"POST ippools", "POST leases", "PATCH nodeslicepools"})
-            assert NODES * NETWORKS == len(await owners(site))
-            await self._quiet(site)
-            site.road.sent.clear()
-            await asyncio.gather(*(site.leave(f"n{number:02}") for number in range(NODES)))
-            await site.comes()
-            self._few(site, {"DELETE ippools", "DELETE leases", "PATCH nodeslicepools"})
-            await site.stop(controller)
+            await env.until(assigned, "all slices are assigned")
+            self._few(env, {"POST ippools", "POST leases", "PATCH nodeslicepools"})
+            assert NODES * NETWORKS == len(await owners(env))
+            await self._quiet(env)
+            env.transport.sent.clear()
+            await asyncio.gather(*(env.delete_node(f"n{number:02}") for number in range(NODES)))
+            await env.wait_slices()
+            self._few(env, {"DELETE ippools", "DELETE leases", "PATCH nodeslicepools"})
+            await env.stop(controller)
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_what_a_table_foresaw_has_it_not_made_anew(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            controller = site.start()
-            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
+    def test_an_expected_change_causes_no_new_assignment(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            controller = env.start()
+            await env.create_nad("red", network_name="red", range="10.1.0.0/24", node_slice_size="/26")
             for number in range(3):
-                await site.join(f"n{number}")
+                await env.create_node(f"n{number}")
             names = [f"red-n{number}-10.1.0.{64 * number}-26" for number in range(3)]
-            await site.comes(*names)
-            await self._quiet(site)
-            before = decisions(controller)
+            await env.wait_slices(*names)
+            await self._quiet(env)
+            before = assignments(controller)
             for name in names:
-                await site.take(name)
-            await self._quiet(site)
-            assert before == decisions(controller)
-            await site.leave("n1")
-            await site.comes(names[0], names[2])
-            assert before < decisions(controller)
+                await env.take(name)
+            await self._quiet(env)
+            assert before == assignments(controller)
+            await env.delete_node("n1")
+            await env.wait_slices(names[0], names[2])
+            assert before < assignments(controller)
 
-        tell(story)
+        run_scenario(scenario)
 
-    def _few(self, site: SliceSite, expected: set[str]) -> None:
-        """See that it took two writes for each node and network, and a few more for tables and what was tried again."""
-        assert site.written.keys() <= expected
-        assert 2 * NODES * NETWORKS <= sum(site.written.values()) <= 2.5 * NODES * NETWORKS
+    def _few(self, env: SliceEnv, expected: set[str]) -> None:
+        """Check for two writes per node and network, and a few more for NodeSlicePools and retries."""
+        assert env.writes.keys() <= expected
+        assert 2 * NODES * NETWORKS <= sum(env.writes.values()) <= 2.5 * NODES * NETWORKS
 
-    async def _quiet(self, site: SliceSite) -> None:
-        """See that nothing is written when nothing happens."""
+    async def _quiet(self, env: SliceEnv) -> None:
+        """Check that nothing is written in a steady state."""
         await asyncio.sleep(2.0)
-        site.road.sent.clear()
+        env.transport.sent.clear()
         await asyncio.sleep(2.0)
-        assert {} == site.written
+        assert {} == env.writes
 
 
 class TestCrashes:
-    @pytest.mark.parametrize("taken", [True, False], ids=["taken", "offered"])
-    def test_a_leader_may_die_at_every_write(self, tell: Tell, taken: bool) -> None:
-        """It is killed before its first write, before its second, and so on; whoever leads next goes on."""
+    @pytest.mark.parametrize("taken", [True, False], ids=["taken", "assigned"])
+    def test_a_leader_may_be_killed_at_any_write(self, run_scenario: RunScenario, taken: bool) -> None:
+        """It is killed before its first write, before its second, and so on; the next leader continues."""
 
-        async def story(site: SliceSite) -> None:
-            await site.attach("red", network_name="red", range="10.1.0.0/24", node_slice_size="/28")
+        async def scenario(env: SliceEnv) -> None:
+            await env.create_nad("red", network_name="red", range="10.1.0.0/24", node_slice_size="/28")
             for writes in range(1, 8):
-                await site.join(f"n{writes}")
-                await self._killed_after(site, writes)
+                await env.create_node(f"n{writes}")
+                await self._killed_after(env, writes)
                 if taken:
-                    await self._take_all(site)
-                before = await owners(site)
+                    await self._take_all(env)
+                before = await owners(env)
                 if writes == 4:
-                    await site.leave("n2")
-                assert before.items() <= (await owners(site)).items()
-            site.start()
+                    await env.delete_node("n2")
+                assert before.items() <= (await owners(env)).items()
+            env.start()
 
             async def settled() -> bool:
                 living = {f"n{writes}" for writes in range(1, 8)} - {"n2"}
-                found = await owners(site)
-                one_each = living == set(found.values()) and len(found) == len(living) == len(await site.leases())
-                return one_each and await site.slices("red") == {
+                found = await owners(env)
+                one_each = living == set(found.values()) and len(found) == len(living) == len(await env.leases())
+                return one_each and await env.slices("red") == {
                     node: key.partition(" ")[2] for key, node in found.items()
                 }
 
-            await site.until(settled, "everybody has one slice, and the table says which")
+            await env.until(settled, "every node has one slice, which the NodeSlicePool shows")
 
-        tell(story)
+        run_scenario(scenario)
 
-    async def _killed_after(self, site: SliceSite, writes: int) -> None:
+    async def _killed_after(self, env: SliceEnv, writes: int) -> None:
         left, stopped = writes, asyncio.Event()
 
         async def count(request: Request) -> None:
@@ -141,23 +141,23 @@ class TestCrashes:
                     stopped.set()
                     await asyncio.Event().wait()
 
-        site.road.before = count
-        controller = site.start()
+        env.transport.before = count
+        controller = env.start()
         with suppress(TimeoutError):  # then it has nothing more to write
             await asyncio.wait_for(stopped.wait(), 2.0)
-        site.road.before = at_once
-        await site.stop(controller)
+        env.transport.before = no_delay
+        await env.stop(controller)
 
-    async def _take_all(self, site: SliceSite) -> None:
-        for lease in (await site.client.list(LEASES, namespace=site.namespace, labels=NODE_UID_LABEL)).items:
+    async def _take_all(self, env: SliceEnv) -> None:
+        for lease in (await env.client.list(LEASES, namespace=env.namespace, labels=NODE_UID_LABEL)).items:
             meta = lease.metadata
             node = meta.annotations[NODE_ANNOTATION]
-            await site.client.merge_patch(
+            await env.client.merge_patch(
                 LEASES,
                 meta.name,
                 {
                     "spec": {"holderIdentity": f"{node}/{meta.labels[NODE_UID_LABEL]}"},
                     "metadata": {"annotations": {BOOT_ANNOTATION: f"boot-of-{node}"}},
                 },
-                namespace=site.namespace,
+                namespace=env.namespace,
             )

@@ -1,4 +1,4 @@
-"""Entries and reservations that are left behind by Pods, and those that only seem to be."""
+"""Orphan GC of allocations and reservations in shared pools."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
@@ -7,127 +7,129 @@ from typing import Any
 import pytest
 
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
-from podpool.controller.slices import orphan_gc as sweep
+from podpool.controller.slices import orphan_gc
+from podpool.core import two_observations
 from podpool.runtime.transport import Request
-from podpool.whereabouts import orphan_gc
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch
-from tests.controller.slices.harness import SliceSite
+from tests.controller.slices.slice_env import SliceEnv
 
-Tell = Callable[[Callable[[SliceSite], Coroutine[Any, Any, None]]], None]
+RunScenario = Callable[[Callable[[SliceEnv], Coroutine[Any, Any, None]]], None]
 
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A minute is a second and a half: on a real API server it is waited for."""
-    for module in (sweep, orphan_gc):
-        monkeypatch.setattr(module, "APART", 1.5)
+    """A minute is a second and a half, because on a real API server the test waits for it."""
+    monkeypatch.setattr(orphan_gc, "OBSERVATION_INTERVAL", 1.5)
+    monkeypatch.setattr(two_observations.TwoObservations.__init__, "__defaults__", (1.5,))
 
 
-async def entries(site: SliceSite, name: str) -> list[str]:
-    pool = await site.pool(name)
+async def entries(env: SliceEnv, name: str) -> list[str]:
+    pool = await env.pool(name)
     return sorted(pool.spec.allocations) if pool else []
 
 
-async def given_again(site: SliceSite) -> None:
-    """A Pod is gone in both looks, but its address has been given again before the patch arrives."""
-    await site.pool_of_all("10.1.0.0/24", name="10.1.0.0-24")
-    await site.use("10.1.0.0-24", "1", "gone")
+async def reallocated(env: SliceEnv) -> None:
+    """A Pod is absent in both snapshots, but its address is allocated again before the patch arrives."""
+    await env.create_pool("10.1.0.0/24", name="10.1.0.0-24")
+    await env.allocate("10.1.0.0-24", "1", "gone")
     patched = asyncio.Event()
 
-    async def give_again(request: Request) -> None:
+    async def reallocate(request: Request) -> None:
         if request.method == "PATCH" and "ippools" in request.path and not patched.is_set():
             patched.set()
-            await site.use("10.1.0.0-24", "1", "lives")
+            await env.allocate("10.1.0.0-24", "1", "lives")
 
-    site.road.before = give_again
-    await site.bind("lives", "n1")
-    site.start()
+    env.transport.before = reallocate
+    await env.create_pod("lives", "n1")
+    env.start()
     await asyncio.wait_for(patched.wait(), 60)
     await asyncio.sleep(1.0)
-    assert ["1"] == await entries(site, "10.1.0.0-24")
+    assert ["1"] == await entries(env, "10.1.0.0-24")
 
 
 def untested(changes: Iterable[AllocationChange]) -> list[dict[str, Any]]:
-    """Write a patch that fits whatever entry is there."""
+    """Return a patch without tests of the allocation."""
     return [each for each in allocation_patch(changes) if each["op"] != "test"]
 
 
 class TestSharedPools:
-    def test_entries_and_reservations_of_pods_that_are_gone_are_released(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await site.pool_of_all("10.1.0.0/24", name="10.1.0.0-24")
+    def test_allocations_and_reservations_of_deleted_pods_are_released(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await env.create_pool("10.1.0.0/24", name="10.1.0.0-24")
             for key, pod in (("1", "lives"), ("2", "gone"), ("3", "gone-too")):
-                await site.use("10.1.0.0-24", key, pod)
-            await site.reserve("10.1.0.1", "lives")
-            await site.reserve("10.1.0.2", "gone")
-            await site.bind("lives", "n1")
-            controller = site.start()
+                await env.allocate("10.1.0.0-24", key, pod)
+            await env.create_reservation("10.1.0.1", "lives")
+            await env.create_reservation("10.1.0.2", "gone")
+            await env.create_pod("lives", "n1")
+            controller = env.start()
 
-            async def swept() -> bool:
-                return ["1"] == await entries(site, "10.1.0.0-24") and await site.reservations() == ["10.1.0.1"]
+            async def released() -> bool:
+                return ["1"] == await entries(env, "10.1.0.0-24") and await env.reservations() == ["10.1.0.1"]
 
-            await site.until(swept, "what is left behind is released")
-            (told,) = await site.told("Released")
-            assert "2 addresses of Pods that are gone are free again" == told.note
+            await env.until(released, "the orphans are released")
+            (event,) = await env.wait_events("OrphansReleased")
+            assert "released 2 addresses of deleted or finished Pods" == event.note
             page = controller.render_metrics().decode()
-            assert 'podpool_controller_garbage_mended_total{kind="entry"} 2.0' in page
-            assert 'podpool_controller_garbage_mended_total{kind="reservation"} 1.0' in page
+            assert 'podpool_controller_orphans_released_total{kind="allocation"} 2.0' in page
+            assert 'podpool_controller_orphans_released_total{kind="reservation"} 1.0' in page
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_an_entry_that_is_anothers_by_now_stays(self, tell: Tell) -> None:
-        tell(given_again)
+    def test_an_allocation_that_has_changed_is_kept(self, run_scenario: RunScenario) -> None:
+        run_scenario(reallocated)
 
-    def test_a_release_that_tests_nothing_would_take_it(self, tell: Tell, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_release_without_a_test_would_remove_it(
+        self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """The test above can fail."""
-        monkeypatch.setattr(sweep, "allocation_patch", untested)
+        monkeypatch.setattr(orphan_gc, "allocation_patch", untested)
         with pytest.raises(AssertionError):
-            tell(given_again)
+            run_scenario(reallocated)
 
-    def test_the_pool_of_a_nodes_slice_is_judged_by_its_agent_alone(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await site.taken()
-            await site.use("red-n1-10.1.0.0-26", "1", "nobody-sees-it")
-            await site.pool_of_all("10.2.0.0/24", name="10.2.0.0-24")
-            await site.use("10.2.0.0-24", "1", "gone")
+    def test_allocations_in_slices_are_left_to_the_agent(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await env.take_first_slice()
+            await env.allocate("red-n1-10.1.0.0-26", "1", "unseen")
+            await env.create_pool("10.2.0.0/24", name="10.2.0.0-24")
+            await env.allocate("10.2.0.0-24", "1", "gone")
 
-            async def swept() -> bool:
-                return [] == await entries(site, "10.2.0.0-24")
+            async def released() -> bool:
+                return [] == await entries(env, "10.2.0.0-24")
 
-            await site.until(swept, "the shared one is swept")
-            assert ["1"] == await entries(site, "red-n1-10.1.0.0-26")
+            await env.until(released, "the orphan in the shared pool is released")
+            assert ["1"] == await entries(env, "red-n1-10.1.0.0-26")
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_where_nothing_is_shared_no_pods_are_listed(self, tell: Tell) -> None:
-        async def story(site: SliceSite) -> None:
-            await site.taken()
-            site.road.sent.clear()
+    def test_without_shared_pools_no_pods_are_listed(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            await env.take_first_slice()
+            env.transport.sent.clear()
             await asyncio.sleep(4.0)
-            assert [] == [each.path for each in site.road.sent if each.path.endswith("/pods") and not each.body]
+            assert [] == [each.path for each in env.transport.sent if each.path.endswith("/pods") and not each.body]
 
-        tell(story)
+        run_scenario(scenario)
 
-    def test_what_nobody_can_judge_is_no_reason_to_look_again_and_again(self, tell: Tell) -> None:
-        """Entries and reservations that name no Pod, entries that are none, and pools of no range."""
+    def test_invalid_allocations_cause_no_quorum_reads(self, run_scenario: RunScenario) -> None:
+        """Allocations and reservations without a Pod, invalid allocations, and pools with an invalid range."""
 
-        async def story(site: SliceSite) -> None:
+        async def scenario(env: SliceEnv) -> None:
             for name, range_ in (("10.1.0.0-24", "10.1.0.0/24"), ("10.1.0.0-64", "10.1.0.0/64")):
-                await site.pool_of_all(range_, name=name)
-            await site.use("10.1.0.0-64", "1", "gone")
-            await site.use("10.1.0.0-24", "300", "gone")
-            nobodys: dict[str, Any] = {
-                "spec": {"allocations": {"1": {"id": "x", "podref": "nobody", "ifname": "net1"}}}
+                await env.create_pool(range_, name=name)
+            await env.allocate("10.1.0.0-64", "1", "gone")
+            await env.allocate("10.1.0.0-24", "300", "gone")
+            without_pod: dict[str, Any] = {
+                "spec": {"allocations": {"1": {"id": "x", "podref": "none", "ifname": "net1"}}}
             }
-            await site.client.merge_patch(IP_POOLS, "10.1.0.0-24", nobodys, namespace=site.namespace)
-            meta = {"name": "10.1.0.1", "namespace": site.namespace}
-            await site.client.create(IP_RESERVATIONS, {"metadata": meta, "spec": {"podref": "nobody"}})
-            site.start()
+            await env.client.merge_patch(IP_POOLS, "10.1.0.0-24", without_pod, namespace=env.namespace)
+            meta = {"name": "10.1.0.1", "namespace": env.namespace}
+            await env.client.create(IP_RESERVATIONS, {"metadata": meta, "spec": {"podref": "none"}})
+            env.start()
             await asyncio.sleep(3.0)
-            site.road.sent.clear()
+            env.transport.sent.clear()
             await asyncio.sleep(6.0)
-            quorum = [each for each in site.road.sent if "resourceVersion" not in each.query and not each.body]
+            quorum = [each for each in env.transport.sent if "resourceVersion" not in each.query and not each.body]
             assert [] == [each.path for each in quorum if each.path.endswith(("/ippools", "/pods"))]
-            assert ["1", "300"] == await entries(site, "10.1.0.0-24")
+            assert ["1", "300"] == await entries(env, "10.1.0.0-24")
 
-        tell(story)
+        run_scenario(scenario)

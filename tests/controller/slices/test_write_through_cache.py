@@ -1,4 +1,4 @@
-"""What a leader wrote, beside what its watches show."""
+"""The overlay of a leader's own writes over the informer cache."""
 
 import asyncio
 import random
@@ -6,42 +6,41 @@ from typing import TYPE_CHECKING, cast
 
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import ObjectMeta
-from podpool.kube.expectations import WATCH_DELAY
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
-from tests.kube.loops import play
+from podpool.kube.expectations import WATCH_DELAY
+from tests.kube.loops import in_virtual_time
 
 if TYPE_CHECKING:
     from podpool.kube.client import KubeClient
 
 
-class Told(TrackedInformer[Lease]):
-    """A mirror that has come as far as a test says."""
+class FakeInformer(TrackedInformer[Lease]):
+    """An informer whose watch has reached the version that the test sets."""
 
     version = 1
 
     @property
-    def seen(self) -> int:
+    def resource_version(self) -> int:
         return self.version
 
 
-def test_what_the_watch_never_showed_is_known_until_it_has_come_as_far_and_then_told_to_be_gone() -> None:
-    """A server was restored, and has come further than it was by the time that it is listed again."""
-
-    async def story() -> None:
-        nobody = cast("KubeClient", None)
-        mirror = Told(nobody, LEASES, settings=ControllerSettings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
-        changed: list[Lease | None] = []
-        latest = WriteThroughCache(mirror, changed=lambda name: changed.append(latest.get(name)))
-        lease = Lease(metadata=ObjectMeta(name="one", namespace="here", uid="u", resource_version="223"))
-        latest.note(lease)
-        mirror.version = 215
-        await asyncio.sleep(WATCH_DELAY + 1.0)
-        assert [lease, lease] == changed
-        mirror.version = 230
-        await asyncio.sleep(WATCH_DELAY)
-        assert [lease, lease, None] == changed
-        await asyncio.sleep(3 * WATCH_DELAY)
-        assert 3 == len(changed)
-
-    play(story())
+@in_virtual_time
+async def test_a_write_that_the_watch_never_shows_counts_until_the_watch_has_passed_its_version() -> None:
+    """The API server was restored, and has passed the version by the time that it is listed again."""
+    client = cast("KubeClient", None)
+    informer = FakeInformer(client, LEASES, settings=ControllerSettings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
+    changes: list[Lease | None] = []
+    cache: WriteThroughCache[Lease] = WriteThroughCache(
+        informer, on_change=lambda name: changes.append(cache.get(name))
+    )
+    lease = Lease(metadata=ObjectMeta(name="one", namespace="here", uid="u", resource_version="223"))
+    cache.put(lease)
+    informer.version = 215
+    await asyncio.sleep(WATCH_DELAY + 1.0)
+    assert [lease, lease] == changes
+    informer.version = 230
+    await asyncio.sleep(WATCH_DELAY)
+    assert [lease, lease, None] == changes
+    await asyncio.sleep(3 * WATCH_DELAY)
+    assert 3 == len(changes)

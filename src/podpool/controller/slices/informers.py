@@ -10,15 +10,15 @@ from typing import Generic
 import msgspec
 
 from podpool.api.builtin import LEASES
-from podpool.api.meta import Kind, T
+from podpool.api.meta import Kind, T, version_number
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.discovery import wait_until_served
+from podpool.kube.errors import ApiNotFound
 from podpool.kube.expectations import WATCH_DELAY
 from podpool.kube.informer import Informer
-from podpool.runtime.transport import Unreachable
 
 CRD_POLL_INTERVAL = 60.0
 """Seconds between two checks whether Multus' CRD is installed."""
@@ -59,7 +59,7 @@ class TrackedInformer(Generic[T]):
     @property
     def resource_version(self) -> int:
         """The newest resourceVersion that the watch has shown."""
-        return _number(self._informer.resource_version)
+        return version_number(self._informer.resource_version)
 
     def _on_restored(self, _seen: int, _found: int) -> None:
         self.restores += 1
@@ -80,6 +80,7 @@ class SliceInformers:
         self.slice_pools = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=namespace)
         self._informers = (nads, self.pools, self.leases, self.slice_pools)
         self._kube = kube
+        self._rng = rng
 
     @property
     def restores(self) -> int:
@@ -92,22 +93,10 @@ class SliceInformers:
 
     async def run(self) -> None:
         """Follow the objects until cancelled, once Multus' CRD is installed."""
-        await self._wait_for_crd()
+        await wait_until_served(self._kube, NETWORK_ATTACHMENTS, rng=self._rng, interval=CRD_POLL_INTERVAL)
         async with asyncio.TaskGroup() as group:
             for informer in self._informers:
                 group.create_task(informer.run())
-
-    async def _wait_for_crd(self) -> None:
-        """Wait for Multus' CRD; other errors are left to the informers."""
-        while True:
-            try:
-                await self._kube.list(NETWORK_ATTACHMENTS, cached=True)
-            except ApiNotFound:
-                await asyncio.sleep(CRD_POLL_INTERVAL)
-            except (ApiError, Unreachable):
-                return
-            else:
-                return
 
     async def synced(self) -> None:
         """Wait until every cache has been filled; without Multus' CRD this never returns."""
@@ -220,8 +209,4 @@ class WriteThroughCache(Generic[T]):
             expired = asyncio.get_running_loop().time() >= written.expires
             return expired or cached is None or cached.metadata.uid != written.uid
         version = written.object.metadata.resource_version
-        return self._informer.resource_version >= _number(version) if version else cached is not None
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
+        return self._informer.resource_version >= version_number(version) if version else cached is not None

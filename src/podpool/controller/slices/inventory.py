@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from podpool.api.builtin import NODES, Node
+from podpool.api.meta import version_number
 from podpool.api.whereabouts import SLICE_INVENTORY_ANNOTATION, slice_report
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
@@ -86,7 +87,7 @@ class SliceInventory:
 
     def on_node(self, node: Node) -> None:
         """Store an agent's report. A slice that its latest report does not list any more is not in use."""
-        report, version = slice_report(node), _number(node.metadata.resource_version)
+        report, version = slice_report(node), version_number(node.metadata.resource_version)
         if report is None and self._ownership.has_report_of_former_node(node):
             self._unreported.add(node.metadata.name)
             self.wake()
@@ -167,7 +168,3 @@ class SliceInventory:
 def _has_replied(node: Node, request_id: str) -> bool:
     report = slice_report(node)
     return report is not None and report.inventory == request_id
-
-
-def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0

@@ -137,7 +137,7 @@ class SliceNodeGC:
         if current is None or current.node_uid != owned.node_uid or not await self._is_deleted(current):
             return False
         lease = self._ownership.leases.get(owned.name)
-        if await self._reconciler.delete(current, confirm=partial(self._is_deleted, current)):
+        if await self._reconciler.delete(current, still_due=partial(self._is_deleted, current)):
             self._ownership.drop_reported(owned.name)
             return True
         if lease is not None:

@@ -1,10 +1,10 @@
-"""Reconciles the slice tables of one network: assigns slices to nodes, publishes them as NodeSlicePools, offers them.
+"""Reconciles the slice tables of one network: assigns slices to nodes and publishes them as NodeSlicePools.
 
 Invariants:
 - An assignment is made from the current ownership. Nothing is begun for a slice once it is assigned to another node.
 - What a node may be using is read from the ownership, never from an assignment: that only says who gets what is free
   and who waits, the longest waiting first. A new leader reads the latter from the NodeSlicePool.
-- A NodeSlicePool is written before its slices are offered, so that the next leader continues with the same ones. Before
+- A NodeSlicePool is written before its Leases are created, so that the next leader continues with the same ones. Before
   that, shared pools are sealed: slices with addresses in use from those are not assigned.
 
 A slice that an assignment expected does not cause a new assignment. Otherwise each of thousands of nodes that join
@@ -83,7 +83,7 @@ class NodeSlicePoolReconciler:
         return owned.network not in self._conflicting and self._is_assigned(owned.network, owned.held_slice(None))
 
     async def reconcile(self, network: str) -> bool:
-        """Assign the slices of a network, publish and offer them. Returns False if ownership changed meanwhile."""
+        """Assign the slices of a network and publish them. Returns False if ownership changed meanwhile."""
         plan, tables = self._planner.plan, self._tables(network)
         names = {table.key: [name for name, key in plan.slice_pools.items() if key == table.key] for table in tables}
         await self._seal.seal(network, self._sliced_ranges(network))

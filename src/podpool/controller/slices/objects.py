@@ -40,7 +40,7 @@ class DesiredSlice(msgspec.Struct, frozen=True, kw_only=True):
     return_reason: str = ""
     """Why the node is asked to return it; empty if it is not."""
     conflicting: bool = False
-    """Another node may use addresses of it: it is not offered to a node that does not hold it."""
+    """Another node may use addresses of it: it is not assigned to a node that does not hold it."""
 
     @property
     def name(self) -> str:
@@ -76,7 +76,7 @@ def build_pool(desired: DesiredSlice, *, namespace: str) -> IPPool:
 
 
 def build_lease(desired: DesiredSlice, *, namespace: str) -> Lease:
-    """Return the Lease that offers a slice: it has no holder."""
+    """Return the Lease that assigns a slice: it has no holder."""
     meta = ObjectMeta(
         name=desired.identifier.lease,
         namespace=namespace,

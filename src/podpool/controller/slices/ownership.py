@@ -36,25 +36,25 @@ class LeaseState(Enum):
 
     | from | to | by |
     |---|---|---|
-    | ABSENT | OFFERED | the controller creates the Lease |
-    | OFFERED | SIGNED | the agent sets holder, boot ID and signature; it assigns no address yet |
-    | SIGNED | AGREED | the controller copies the signature; the agent assigns addresses |
-    | AGREED | SIGNED | the agent signs again |
-    | SIGNED, AGREED | RETURNED | the agent clears the holder, and never takes this Lease again |
-    | OFFERED, RETURNED | ABSENT | the controller deletes the Lease |
-    | SIGNED, AGREED | ABSENT | node GC deletes the Lease |
+    | ABSENT | ASSIGNED | the controller creates the Lease |
+    | ASSIGNED | ACKNOWLEDGED | the agent sets holder, boot ID and acknowledgement ID; it uses no address yet |
+    | ACKNOWLEDGED | CONFIRMED | the controller confirms the acknowledgement ID; the agent uses the slice |
+    | CONFIRMED | ACKNOWLEDGED | the agent acknowledges with a new ID |
+    | ACKNOWLEDGED, CONFIRMED | RETURNED | the agent clears the holder, and never takes this Lease again |
+    | ASSIGNED, RETURNED | ABSENT | the controller deletes the Lease |
+    | ACKNOWLEDGED, CONFIRMED | ABSENT | node GC deletes the Lease |
     """
 
     ABSENT = "absent"
-    OFFERED = "offered"
-    SIGNED = "signed"
-    AGREED = "agreed"
+    ASSIGNED = "assigned"
+    ACKNOWLEDGED = "acknowledged"
+    CONFIRMED = "confirmed"
     RETURNED = "returned"
 
     @property
     def has_holder(self) -> bool:
         """Whether an agent holds the Lease."""
-        return self in {LeaseState.SIGNED, LeaseState.AGREED}
+        return self in {LeaseState.ACKNOWLEDGED, LeaseState.CONFIRMED}
 
 
 class OwnedSlice(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,7 +72,8 @@ class OwnedSlice(msgspec.Struct, frozen=True, kw_only=True):
     has_pool: bool = False
     lease_uid: str = ""
     lease_state: LeaseState = LeaseState.ABSENT
-    signature: str = ""
+    acknowledgement: str = ""
+    """The ID with which the agent acknowledged the Lease."""
     has_allocations: bool = False
     """Its IPPool has allocations."""
     reported: bool = False
@@ -87,13 +88,13 @@ class OwnedSlice(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_use(self) -> bool:
-        """Whether a node may use addresses of it; with a signed Lease that is not agreed it does not."""
+        """Whether a node may use addresses of it; with a Lease that is not confirmed it does not."""
         return self.shown_in_use or self.reported
 
     @property
     def shown_in_use(self) -> bool:
         """Whether IPPool or Lease show that a node may use addresses of it."""
-        return self.has_allocations or self.lease_state is LeaseState.AGREED
+        return self.has_allocations or self.lease_state is LeaseState.CONFIRMED
 
     @property
     def rank(self) -> tuple[bool, bool, bool]:
@@ -226,7 +227,7 @@ def without_conflicts(slices: Iterable[OwnedSlice]) -> list[OwnedSlice]:
 def _precedes(one: OwnedSlice, other: OwnedSlice) -> bool:
     """Return whether one of two overlapping slices excludes the other.
 
-    Of two slices of one node the one in use does: the other is agreed to only after that is returned.
+    Of two slices of one node the one in use does: the other is confirmed only after that is returned.
     """
     if (one.node, one.node_uid) == (other.node, other.node_uid):
         return one.shown_in_use
@@ -263,7 +264,7 @@ def _read_objects(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None
     one = pool or lease
     if one is None:
         return None
-    annotations, signed = one.metadata.annotations, lease.metadata.annotations if lease else {}
+    annotations, lease_annotations = one.metadata.annotations, lease.metadata.annotations if lease else {}
     try:
         slice_ = parse_prefix(pool.spec.range if pool else annotations.get(SLICE_ANNOTATION, ""))
         whole = parse_prefix(annotations.get(RANGE_ANNOTATION, str(slice_)))
@@ -276,11 +277,11 @@ def _read_objects(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None
         slice=slice_,
         node=annotations[NODE_ANNOTATION],
         node_uid=one.metadata.labels[NODE_UID_LABEL],
-        boot_id=signed.get(BOOT_ANNOTATION, annotations.get(BOOT_ANNOTATION, "")),
+        boot_id=lease_annotations.get(BOOT_ANNOTATION, annotations.get(BOOT_ANNOTATION, "")),
         has_pool=pool is not None,
         lease_uid=lease.metadata.uid if lease else "",
         lease_state=_lease_state(lease),
-        signature=signed.get(SIGNATURE_ANNOTATION, ""),
+        acknowledgement=lease_annotations.get(SIGNATURE_ANNOTATION, ""),
         has_allocations=bool(pool and pool.spec.allocations),
         return_reason=annotations.get(RETURN_ANNOTATION, "") if pool else "",
     )
@@ -291,9 +292,9 @@ def _lease_state(lease: Lease | None) -> LeaseState:
         return LeaseState.ABSENT
     annotations = lease.metadata.annotations
     if lease.spec.holder_identity:
-        agreed = annotations.get(SIGNATURE_ANNOTATION, "") == annotations.get(GRANTED_ANNOTATION, "")
-        return LeaseState.AGREED if agreed else LeaseState.SIGNED
-    return LeaseState.RETURNED if BOOT_ANNOTATION in annotations else LeaseState.OFFERED
+        confirmed = annotations.get(SIGNATURE_ANNOTATION, "") == annotations.get(GRANTED_ANNOTATION, "")
+        return LeaseState.CONFIRMED if confirmed else LeaseState.ACKNOWLEDGED
+    return LeaseState.RETURNED if BOOT_ANNOTATION in annotations else LeaseState.ASSIGNED
 
 
 def _is_labelled(obj: KubeObject) -> bool:

@@ -1,6 +1,6 @@
 """Seals IPPools of shared ranges that are divided into slices, after `node_slice_size` was added to a NAD.
 
-Invariant: from before the first slice of a range is offered until the last one is returned, nothing new is allocated
+Invariant: from before the first slice of a range is assigned until the last one is returned, nothing new is allocated
 from the range through a shared pool. Pods keep what they have from it, and no assigned slice contains such an address.
 So the pool of the whole range exists with a seal, even if it was never used, and every other pool of the network that
 overlaps it is sealed too. An agent allocates nothing from a sealed pool. An agent that read the pool before it was

@@ -2,8 +2,7 @@
 
 Invariants:
 - The IPPool exists before its Lease, and the slice counts as owned from before the IPPool is requested.
-- Nothing is offered, and no signature agreed to, before the slice inventory is complete. What an agent reports to have
-  is offered to it at once.
+- No Lease is created or confirmed before the slice inventory is complete, except for what an agent reports to have.
 - A Lease with a holder is not deleted: the agent is asked to return the slice, and it is deleted after that.
 - Objects are deleted at the UID and resourceVersion that were decided on.
 """
@@ -107,20 +106,20 @@ class SliceReconciler:
         await self._patch_metadata(desired)
         if owned.is_held or self._may_assign():
             await self._create(desired)
-        await self._agree(desired)
+        await self._confirm(desired)
         return None
 
-    async def _agree(self, desired: DesiredSlice) -> None:
-        """Agree to the agent's signature, unless another node may use the addresses, or they are to be returned."""
+    async def _confirm(self, desired: DesiredSlice) -> None:
+        """Confirm the agent's acknowledgement, unless another node may use the addresses."""
         owned, lease = self._ownership.get(desired.name), self._ownership.leases.get(desired.name)
-        if owned is None or lease is None or owned.lease_state is not LeaseState.SIGNED:
+        if owned is None or lease is None or owned.lease_state is not LeaseState.ACKNOWLEDGED:
             return
         known = owned.reported or self._may_assign()
         returning = bool(desired.return_reason)
         current = returning or self._find_desired(owned.name) == desired
         if known and current and not desired.conflicting and not self._is_blocked(owned, returning=returning):
-            agreed = {GRANTED_ANNOTATION: owned.signature}
-            self._ownership.leases.put(await self._patch(LEASES, lease, {}, agreed))
+            confirmed = {GRANTED_ANNOTATION: owned.acknowledgement}
+            self._ownership.leases.put(await self._patch(LEASES, lease, {}, confirmed))
 
     def _is_blocked(self, owned: OwnedSlice, *, returning: bool) -> bool:
         """Return whether its addresses may be in use under another name: of its own node, or if returning, of any.
@@ -137,7 +136,7 @@ class SliceReconciler:
         )
 
     async def _create(self, desired: DesiredSlice) -> None:
-        """Create the IPPool, and then the Lease that offers it; nothing for a conflicting slice."""
+        """Create the IPPool, and then the Lease that assigns it; nothing for a conflicting slice."""
         if desired.conflicting:
             return
         pools, name = self._ownership.pools, desired.name
@@ -232,11 +231,11 @@ class SliceReconciler:
         if self._may_assign():
             await self.delete(owned)
 
-    async def delete(self, owned: OwnedSlice, *, confirm: Callable[[], Awaitable[bool]] | None = None) -> bool:
-        """Delete the Lease, so that no agent takes it any more, and if still confirmed then the IPPool."""
+    async def delete(self, owned: OwnedSlice, *, still_due: Callable[[], Awaitable[bool]] | None = None) -> bool:
+        """Delete the Lease, so that no agent takes it any more, and if it is still due the IPPool."""
         pool = self._ownership.pools.get(owned.name)
         await self._delete(self._ownership.leases, self._ownership.leases.get(owned.name))
-        if confirm is not None and not await confirm():
+        if still_due is not None and not await still_due():
             return False
         await self._delete(self._ownership.pools, pool)
         return True

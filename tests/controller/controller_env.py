@@ -1,4 +1,4 @@
-"""A cluster with its ledger beside it, as a controller finds them: objects over the wire, the ledger over HTTP."""
+"""The controller's test environment: an API server, a ledger over HTTP, and what kubelets, agents and operators do."""
 
 import asyncio
 import itertools
@@ -32,8 +32,8 @@ from podpool.kube.errors import ApiNotFound
 from podpool.ledger.admin_messages import CreateTokenRequest, SubnetDetails
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.http.app import front
-from podpool.ledger.http.limits import RateLimits
+from podpool.ledger.http.app import build_app
+from podpool.ledger.http.rate_limit import RateLimits
 from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
@@ -41,22 +41,22 @@ from podpool.runtime.http import HttpTransport, serving
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.roads import Road
 
-PATIENCE = 30.0
-"""Seconds with a broken program; a good one needs a part of one."""
-BRISK = Settings(utilization_poll=0.2, fence=0.5, confirmation_interval=0.2, clock_error=0.1, node_gc_delay=1.0)
-UNHURRIED = RateLimits(rate=1e9, burst=1e9, strangers=1e9)
+TIMEOUT = 30.0
+"""Seconds until a wait fails; a passing test needs a fraction of one."""
+FAST_SETTINGS = Settings(utilization_poll=0.2, fence=0.5, confirmation_interval=0.2, clock_error=0.1, node_gc_delay=1.0)
+UNLIMITED = RateLimits(rate=1e9, burst=1e9, unauthenticated=1e9)
 SUBNET = SubnetName(network="vnet", name="pods")
 NODE_INFO = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
 NODE_INFO += ["machineID", "operatingSystem", "osImage", "systemUUID"]
 
 R = TypeVar("R")
 
-_LEFT: tuple[Kind[Any], ...] = (NODES, EVENTS, PODS, NETWORK_ATTACHMENTS)
+_CLUSTER_SCOPED: tuple[Kind[Any], ...] = (NODES, EVENTS, PODS, NETWORK_ATTACHMENTS)
 _seeds = itertools.count(1)
 
 
-class Place:
-    """An API server, and a database for the ledger."""
+class ControllerEnvs:
+    """Creates environments on one API server and one ledger database."""
 
     def __init__(self, cluster: Cluster, database: str) -> None:
         self._cluster = cluster
@@ -64,7 +64,7 @@ class Place:
 
     @staticmethod
     def prepare(database: str) -> None:
-        """Make the tables of a ledger."""
+        """Create the ledger's tables."""
 
         async def work() -> None:
             await (await parse_database(database).open(rng=random.SystemRandom())).close()
@@ -72,26 +72,26 @@ class Place:
         asyncio.run(work())
 
     @asynccontextmanager
-    async def site(self) -> AsyncIterator["Site"]:
-        """Open it, with no Node in it."""
+    async def create(self) -> AsyncIterator["ControllerEnv"]:
+        """Create an environment without Nodes."""
         async with AsyncExitStack() as stack:
             guest = await stack.enter_async_context(self._cluster.guest())
             await clear(guest.client)
-            yield await stack.enter_async_context(_beside(guest, self._database))
+            yield await stack.enter_async_context(_with_ledger(guest, self._database))
 
     @asynccontextmanager
-    async def running(self, *nodes: str) -> AsyncIterator["Site"]:
-        """Open it with a wide subnet, a controller, and nodes that have joined."""
-        async with self.site() as site:
-            await site.subnet()
-            site.start()
-            await site.joined(*nodes)
-            yield site
+    async def running(self, *nodes: str) -> AsyncIterator["ControllerEnv"]:
+        """Create an environment with a subnet, a controller, and nodes that have joined."""
+        async with self.create() as env:
+            await env.create_subnet()
+            env.start()
+            await env.join(*nodes)
+            yield env
 
 
 async def clear(client: KubeClient) -> None:
-    """Remove what other tests have left outside of their namespaces, and what says something about Nodes."""
-    for kind in _LEFT:
+    """Delete cluster-scoped objects and those about Nodes that other tests left."""
+    for kind in _CLUSTER_SCOPED:
         try:
             left = (await client.list(kind)).items
         except ApiNotFound:  # the kind itself
@@ -101,23 +101,23 @@ async def clear(client: KubeClient) -> None:
 
 
 @asynccontextmanager
-async def _beside(guest: Guest, database: str) -> AsyncIterator["Site"]:
+async def _with_ledger(guest: Guest, database: str) -> AsyncIterator["ControllerEnv"]:
     clock = SystemClock()
     store = await parse_database(database).open(rng=random.SystemRandom())
     try:
         ledger = LedgerService(store, clock=clock, rng=random.SystemRandom())
         await ledger.start()
         secrets = [
-            (await ledger.administration.create_token(CreateTokenRequest(name=name, admin=name == "admin"))).secret or ""
+            (await ledger.admin.create_token(CreateTokenRequest(name=name, admin=name == "admin"))).secret or ""
             for name in ("admin", "cluster")
         ]
-        async with serving(front(ledger, store, clock=clock, limits=UNHURRIED), host="127.0.0.1", port=0) as port:
+        async with serving(build_app(ledger, store, clock=clock, limits=UNLIMITED), host="127.0.0.1", port=0) as port:
             working = asyncio.ensure_future(ledger.run())
-            site = Site(guest, f"http://127.0.0.1:{port}", *secrets)
+            env = ControllerEnv(guest, f"http://127.0.0.1:{port}", *secrets)
             try:
-                yield site
+                yield env
             finally:
-                await site.close()
+                await env.close()
                 ledger.stop()
                 working.cancel()
                 await asyncio.wait([working])
@@ -125,18 +125,18 @@ async def _beside(guest: Guest, database: str) -> AsyncIterator["Site"]:
         await store.close()
 
 
-class Site:
-    """Who stands in for kubelets, agents and people."""
+class ControllerEnv:
+    """Plays the parts of kubelets, agents and operators."""
 
     def __init__(self, guest: Guest, url: str, admin: str, token: str) -> None:
         self.client = guest.client
-        self.road = guest.road
+        self.transport = guest.road
         self.namespace = guest.namespace
         self._token = token
         self._transports = [HttpTransport(url), HttpTransport(url)]
         self.ledger = LedgerClient(self._transports[0], token=admin)
-        self.calls = Road(self._transports[1])
-        """What the controllers call the ledger with."""
+        self.ledger_transport = Road(self._transports[1])
+        """The controllers' transport to the ledger."""
         self._running: dict[Controller, asyncio.Task[None]] = {}
 
     async def close(self) -> None:
@@ -147,11 +147,11 @@ class Site:
 
     # Controllers
 
-    def start(self, *, common: Settings = BRISK, **settings: Any) -> Controller:  # noqa: ANN401  of ControllerSettings
+    def start(self, *, common: Settings = FAST_SETTINGS, **settings: Any) -> Controller:  # noqa: ANN401  of ControllerSettings
         """Start a controller."""
         controller = Controller(
-            KubeClient(self.road),
-            LedgerClient(self.calls, token=self._token),
+            KubeClient(self.transport),
+            LedgerClient(self.ledger_transport, token=self._token),
             settings=ControllerSettings(
                 subnet=SUBNET,
                 namespace=self.namespace,
@@ -160,118 +160,124 @@ class Site:
                 **settings,
             ),
             clock=SystemClock(),
-            rng=random.Random(next(_seeds)),  # noqa: S311  the same each time
+            rng=random.Random(next(_seeds)),  # noqa: S311  seeded
         )
         self._running[controller] = asyncio.ensure_future(controller.run())
         return controller
 
     async def stop(self, controller: Controller) -> None:
-        """End a controller as a signal does."""
-        await ended(self._running.pop(controller))
+        """Stop a controller as a signal does."""
+        await cancel(self._running.pop(controller))
 
     # The ledger
 
-    async def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = SUBNET.name, **settings: Any) -> SubnetState:  # noqa: ANN401  as NewSubnet has them
-        """Make a subnet in which nothing rests for long."""
+    async def create_subnet(
+        self,
+        cidr: str = "10.0.0.0/24",
+        *,
+        name: str = SUBNET.name,
+        **settings: Any,  # noqa: ANN401  fields of SubnetSpec
+    ) -> SubnetState:
+        """Create a subnet without cooldown."""
         usual: dict[str, Any] = {"network": SUBNET.network, "cooldown": 0.0, "cooldown_exhausted": 0.0}
         return await self.ledger.create_subnet(SubnetSpec(**usual | {"cidr": cidr, "name": name} | settings))
 
     async def details(self) -> SubnetDetails:
-        """Who holds what."""
+        """Return the subnet's details."""
         return await self.ledger.details(SUBNET)
 
     async def override(self, **scaler: float) -> None:
-        """Have a person insist on a scaler, or, with nothing, no longer."""
+        """Set spec.scaler of the ClusterSubnet; without arguments remove it."""
         spec = {"scaler": {"batch": None, "buffer": None} | scaler}
         await self.client.merge_patch(CLUSTER_SUBNETS, SUBNET.name, {"spec": spec}, namespace=self.namespace)
 
-    async def forget_subnet(self) -> None:
-        """Have a person delete what is told of the subnet."""
+    async def delete_subnet_objects(self) -> None:
+        """Delete ClusterSubnet and ClusterSubnetState."""
         await self.client.delete(CLUSTER_SUBNETS, SUBNET.name, namespace=self.namespace)
         await self.client.delete(CLUSTER_SUBNET_STATES, SUBNET.name, namespace=self.namespace)
 
-    async def cluster(self) -> str:
-        """The name under which the ledger knows the cluster."""
+    async def cluster_id(self) -> str:
+        """Return the cluster's ID in the ledger."""
         return (await self.ledger.clusters()).clusters[0].id
 
     # Kubelets and agents
 
-    async def join(self, name: str, *, boot: str = "", **labels: str) -> Node:
-        """Have a kubelet register its Node."""
+    async def create_node(self, name: str, *, boot: str = "", **labels: str) -> Node:
+        """Register a Node as a kubelet does."""
         tags = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
-        told = dict.fromkeys(NODE_INFO, "none") | {"bootID": boot or f"boot-of-{name}"}
-        status = {"nodeInfo": told, "addresses": [{"type": "InternalIP", "address": "192.168.0.7"}]}
+        info = dict.fromkeys(NODE_INFO, "none") | {"bootID": boot or f"boot-of-{name}"}
+        status = {"nodeInfo": info, "addresses": [{"type": "InternalIP", "address": "192.168.0.7"}]}
         return await self.client.create(NODES, {"metadata": {"name": name, "labels": tags}, "status": status})
 
-    async def request(self, name: str, wanted: int, *, names: tuple[str, ...] = (), **report: Any) -> None:  # noqa: ANN401  as AgentReport has them
-        """Have a node's agent ask."""
-        shown = await self.container(name)
-        told = AgentReport(network_container=shown.id if shown else "", boot_id=f"boot-of-{name}", **report)
+    async def request(self, name: str, wanted: int, *, released: tuple[str, ...] = (), **report: Any) -> None:  # noqa: ANN401  as AgentReport has them
+        """Write a request as the node's agent does."""
+        nc = await self.nc(name)
+        annotation = AgentReport(network_container=nc.id if nc else "", boot_id=f"boot-of-{name}", **report)
         await self.client.merge_patch(
             NODE_NETWORK_CONFIGS,
             name,
             {
-                "metadata": {"annotations": {AGENT_ANNOTATION: msgspec.json.encode(told).decode()}},
-                "spec": {"requestedIPCount": wanted, "ipsNotInUse": list(names)},
+                "metadata": {"annotations": {AGENT_ANNOTATION: msgspec.json.encode(annotation).decode()}},
+                "spec": {"requestedIPCount": wanted, "ipsNotInUse": list(released)},
             },
             namespace=self.namespace,
         )
 
-    async def joined(self, *names: str) -> None:
-        """Have nodes join, and wait until each can serve."""
-        await asyncio.gather(*map(self.join, names))
+    async def join(self, *names: str) -> None:
+        """Register Nodes, and wait until each has an NC."""
+        await asyncio.gather(*map(self.create_node, names))
         for name in names:
-            await self.served(name)
+            await self.wait_nc(name)
 
-    async def served(self, name: str) -> NetworkContainer:
-        """Wait until a node has a container."""
-        return await until(partial(self.container, name), f"{name} has its container")
+    async def wait_nc(self, name: str) -> NetworkContainer:
+        """Wait until a node has an NC."""
+        return await until(partial(self.nc, name), f"{name} has an NC")
 
-    async def granted(self, name: str, wanted: int, **report: Any) -> NetworkContainer:  # noqa: ANN401  as AgentReport has them
-        """Have a node ask, and wait until it was given all of it."""
+    async def request_and_wait(self, name: str, wanted: int, **report: Any) -> NetworkContainer:  # noqa: ANN401  as AgentReport has them
+        """Write a request, and wait until it is granted."""
         await self.request(name, wanted, **report)
-        return await self.holding(name, wanted)
+        return await self.wait_assigned(name, wanted)
 
-    async def holding(self, name: str, count: int) -> NetworkContainer:
-        """Wait until a node's status shows so many addresses."""
+    async def wait_assigned(self, name: str, count: int) -> NetworkContainer:
+        """Wait until a node's status has so many addresses."""
 
         async def held() -> NetworkContainer | None:
-            shown = await self.container(name)
+            shown = await self.nc(name)
             return shown if shown and len(shown.ip_assignments) == count else None
 
         return await until(held, f"{name} holds {count}")
 
-    # What is there
+    # Objects
 
-    async def config(self, name: str) -> NodeNetworkConfig | None:
+    async def nnc(self, name: str) -> NodeNetworkConfig | None:
         return await self._find(NODE_NETWORK_CONFIGS, name)
 
-    async def container(self, name: str) -> NetworkContainer | None:
-        config = await self.config(name)
+    async def nc(self, name: str) -> NetworkContainer | None:
+        config = await self.nnc(name)
         return config.status.network_containers[0] if config and config.status.network_containers else None
 
-    async def shown(self, name: str = SUBNET.name) -> ClusterSubnet | None:
-        """A ClusterSubnet that has been filled in."""
+    async def cluster_subnet(self, name: str = SUBNET.name) -> ClusterSubnet | None:
+        """Return a ClusterSubnet once its status is written."""
         found = await self._find(CLUSTER_SUBNETS, name)
         return found if found and found.status.exhausted is not None else None
 
-    async def state(self, name: str = SUBNET.name) -> ClusterSubnetState | None:
+    async def cluster_subnet_state(self, name: str = SUBNET.name) -> ClusterSubnetState | None:
         return await self._find(CLUSTER_SUBNET_STATES, name)
 
     async def events(self, reason: str, namespace: str = "default") -> list[Event]:
         found = (await self.client.list(EVENTS, namespace=namespace)).items
         return [event for event in found if event.reason == reason]
 
-    async def belongs(self, name: str, owner: str = "") -> NetworkContainer:
-        """Wait until a node's NNC has an owner, this one if told, and a container; gives that."""
+    async def wait_owned(self, name: str, owner: str = "") -> NetworkContainer:
+        """Wait until a node's NNC has an owner (this one if given) and an NC, and return the NC."""
 
         async def owned() -> NetworkContainer | None:
-            config = await self.config(name)
+            config = await self.nnc(name)
             owners = [each.uid for each in config.metadata.owner_references] if config else []
             good = owners == [owner] if owner else bool(owners)
             return config.status.network_containers[0] if config and good and config.status.network_containers else None
 
-        return await until(owned, f"{name} has an NNC of its own")
+        return await until(owned, f"{name} owns its NNC")
 
     async def _find(self, kind: Kind[T], name: str) -> T | None:
         try:
@@ -280,19 +286,19 @@ class Site:
             return None
 
 
-async def ended(task: "asyncio.Task[None]") -> None:
-    """End a task as a signal does; raises what it failed with."""
+async def cancel(task: "asyncio.Task[None]") -> None:
+    """Cancel a task; raises what it failed with."""
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
         task.result()
 
 
-async def until(holds: Callable[[], Awaitable[R | None]], what: str) -> R:
-    """Wait until something is so; gives it."""
+async def until(condition: Callable[[], Awaitable[R | None]], what: str) -> R:
+    """Poll until the condition returns something, and return that."""
     loop = asyncio.get_running_loop()
-    end = loop.time() + PATIENCE
-    while not (found := await holds()):
-        assert loop.time() < end, f"waited {PATIENCE:g} s in vain until {what}"
+    end = loop.time() + TIMEOUT
+    while not (found := await condition()):
+        assert loop.time() < end, f"waited {TIMEOUT:g} s until {what}"
         await asyncio.sleep(0.02)
     return found

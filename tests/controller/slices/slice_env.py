@@ -1,6 +1,6 @@
-"""A cluster with Whereabouts' kinds and a controller that has no ledger; kubelets, agents and people are played.
+"""The slice controller's test environment: an API server with Whereabouts' CRDs, and a controller without a ledger.
 
-On pocket time is virtual; on a real API server it is real, and the durations are short.
+On the lite API server time is virtual; on a real one it is real, and the settings are short.
 """
 
 import asyncio
@@ -35,54 +35,54 @@ from podpool.kube.errors import ApiNotFound
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.machine import MachineClock
 from podpool.runtime.clock import Clock, SystemClock
-from tests.controller.harness import BRISK, NODE_INFO, clear, ended
+from tests.controller.controller_env import FAST_SETTINGS, NODE_INFO, cancel, clear
 from tests.kube.clusters import Cluster, Guest
 from tests.kube.loops import play
 
-PATIENCE = 120.0
-"""Seconds with a broken program; a good one on a busy machine needs a part of that."""
+TIMEOUT = 120.0
+"""Seconds until a wait fails."""
 R = TypeVar("R")
 
 _seeds = itertools.count(1)
 
 
-class SlicePlace:
-    """An API server."""
+class SliceEnvs:
+    """Creates environments on one API server."""
 
     def __init__(self, cluster: Cluster, *, real: bool) -> None:
         self._cluster = cluster
         self._real = real
 
-    def play(self, story: Callable[["SliceSite"], Coroutine[Any, Any, None]]) -> None:
-        """Tell a story in a cluster that is empty in the beginning."""
+    def run(self, scenario: Callable[["SliceEnv"], Coroutine[Any, Any, None]]) -> None:
+        """Run a scenario in an empty cluster."""
         if self._real:
-            asyncio.run(self._told(story, SystemClock()))
+            asyncio.run(self._run(scenario, SystemClock()))
             return
         loop = VirtualLoop()
-        play(self._told(story, MachineClock(loop)), loop)
+        play(self._run(scenario, MachineClock(loop)), loop)
 
-    async def _told(self, story: Callable[["SliceSite"], Coroutine[Any, Any, None]], clock: Clock) -> None:
-        async with self._site(clock) as site:
-            await story(site)
+    async def _run(self, scenario: Callable[["SliceEnv"], Coroutine[Any, Any, None]], clock: Clock) -> None:
+        async with self._create(clock) as env:
+            await scenario(env)
 
     @asynccontextmanager
-    async def _site(self, clock: Clock) -> AsyncIterator["SliceSite"]:
+    async def _create(self, clock: Clock) -> AsyncIterator["SliceEnv"]:
         async with self._cluster.guest() as guest:
             await install_crds(guest.client, [multus_crd_manifest()])
-            site = SliceSite(guest, clock)
+            env = SliceEnv(guest, clock)
             await clear(guest.client)
             try:
-                yield site
+                yield env
             finally:
-                await site.close()
+                await env.close()
 
 
-class SliceSite:
-    """Who stands in for kubelets, agents and people."""
+class SliceEnv:
+    """Plays the parts of kubelets, agents and operators."""
 
     def __init__(self, guest: Guest, clock: Clock) -> None:
         self.client = guest.client
-        self.road = guest.road
+        self.transport = guest.road
         self.namespace = guest.namespace
         self._clock = clock
         self._running: dict[Controller, asyncio.Task[None]] = {}
@@ -91,10 +91,10 @@ class SliceSite:
         for controller in tuple(self._running):
             await self.stop(controller)
 
-    def start(self, *, common: Settings = BRISK, flat_file: bytes | None = None) -> Controller:
+    def start(self, *, common: Settings = FAST_SETTINGS, flat_file: bytes | None = None) -> Controller:
         """Start a controller."""
         controller = Controller(
-            KubeClient(self.road),
+            KubeClient(self.transport),
             None,
             settings=ControllerSettings(
                 namespace=self.namespace,
@@ -103,20 +103,20 @@ class SliceSite:
                 common=common,
             ),
             clock=self._clock,
-            rng=random.Random(next(_seeds)),  # noqa: S311  the same each time
+            rng=random.Random(next(_seeds)),  # noqa: S311  seeded
         )
         self._running[controller] = asyncio.ensure_future(controller.run())
         return controller
 
     async def stop(self, controller: Controller) -> None:
-        """End a controller as a signal does."""
-        await ended(self._running.pop(controller))
+        """Stop a controller as a signal does."""
+        await cancel(self._running.pop(controller))
 
     @property
-    def written(self) -> dict[str, int]:
-        """Count the writes so far by method and kind, but for the leader's Lease and Events."""
+    def writes(self) -> dict[str, int]:
+        """Return the number of writes by method and kind, without the leader's Lease and Events."""
         counted: dict[str, int] = {}
-        for request in self.road.sent:
+        for request in self.transport.sent:
             words = request.path.split("/")
             if request.method == "GET" or "podpool-controller" in words or "events" in words:
                 continue
@@ -125,10 +125,10 @@ class SliceSite:
                 counted[key] = counted.get(key, 0) + 1
         return counted
 
-    # People
+    # Operators
 
-    async def attach(self, name: str, *, namespace: str = "", top: str = "mynet", **ipam: object) -> None:
-        """Have somebody define a network, or define it anew."""
+    async def create_nad(self, name: str, *, namespace: str = "", top: str = "mynet", **ipam: object) -> None:
+        """Create or replace a NAD."""
         text = json.dumps(
             {"cniVersion": "0.3.1", "name": top, "type": "macvlan", "ipam": {"type": "whereabouts", **ipam}}
         )
@@ -139,33 +139,33 @@ class SliceSite:
             meta = {"name": name, "namespace": namespace}
             await self.client.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": text}})
 
-    async def detach(self, name: str) -> None:
-        """Have somebody delete a network."""
+    async def delete_nad(self, name: str) -> None:
+        """Delete a NAD."""
         await self.client.delete(NETWORK_ATTACHMENTS, name, namespace=self.namespace)
 
     # Kubelets and agents
 
-    async def join(self, name: str, *, boot: str = "") -> Node:
-        """Have a kubelet register its Node."""
+    async def create_node(self, name: str, *, boot: str = "") -> Node:
+        """Register a Node as a kubelet does."""
         status = {"nodeInfo": dict.fromkeys(NODE_INFO, "none") | {"bootID": boot or f"boot-of-{name}"}}
         return await self.client.create(NODES, {"metadata": {"name": name}, "status": status})
 
-    async def leave(self, name: str) -> None:
-        """Have somebody delete a Node."""
+    async def delete_node(self, name: str) -> None:
+        """Delete a Node."""
         await self.client.delete(NODES, name)
 
-    async def bind(self, name: str, node: str) -> None:
-        """Have a Pod run on a node."""
+    async def create_pod(self, name: str, node: str) -> None:
+        """Create a Pod that is bound to a node."""
         spec = {"nodeName": node, "containers": [{"name": "main", "image": "none"}]}
         await self.client.create(PODS, {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec})
 
-    async def unbind(self, name: str) -> None:
-        """Have a Pod be gone."""
+    async def delete_pod(self, name: str) -> None:
+        """Delete a Pod."""
         await self.client.delete(PODS, name, namespace=self.namespace, grace_seconds=0)
 
     async def take(self, name: str, *, boot: str = "") -> IPPool:
-        """Have a node's agent take the slice that it is offered; gives the IPPool."""
-        await self.until(lambda: self.lease(name), f"{name} is offered")
+        """Take an assigned slice as the node's agent does, and return the IPPool."""
+        await self.until(lambda: self.lease(name), f"{name} is assigned")
         lease, pool = await self.lease(name), await self.pool(name)
         assert lease is not None
         assert pool is not None
@@ -183,42 +183,44 @@ class SliceSite:
         )
         return pool
 
-    async def taken(self, range_: str = "10.1.0.0/24") -> str:
-        """Start a controller, define the network red, have n1 join and take its slice, a /26; gives its name."""
+    async def take_first_slice(self, range_: str = "10.1.0.0/24") -> str:
+        """Start a controller, create the NAD red and the node n1, take its slice, a /26, and return its name."""
         self.start()
-        await self.attach("red", network_name="red", range=range_, node_slice_size="/26")
-        await self.join("n1")
+        await self.create_nad("red", network_name="red", range=range_, node_slice_size="/26")
+        await self.create_node("n1")
         await self.take("red-n1-10.1.0.0-26")
         return "red-n1-10.1.0.0-26"
 
-    async def use(self, name: str, key: str, pod: str) -> None:
-        """Have an agent write who has an address."""
+    async def allocate(self, name: str, key: str, pod: str) -> None:
+        """Write an allocation as an agent does."""
         entry = {"id": f"cid-{pod}", "podref": f"{self.namespace}/{pod}", "ifname": "net1"}
         await self.client.merge_patch(IP_POOLS, name, {"spec": {"allocations": {key: entry}}}, namespace=self.namespace)
 
-    async def hand_back(self, name: str) -> None:
-        """Have an agent hand a slice back."""
+    async def return_slice(self, name: str) -> None:
+        """Return a slice as an agent does."""
         pool = await self.pool(name)
         assert pool is not None
         empty: dict[str, None] = dict.fromkeys(pool.spec.allocations)
         await self.client.merge_patch(IP_POOLS, name, {"spec": {"allocations": empty}}, namespace=self.namespace)
         await self.client.merge_patch(LEASES, name, {"spec": {"holderIdentity": None}}, namespace=self.namespace)
 
-    async def pool_of_all(self, range_: str, *, name: str, **others: object) -> None:
-        """Have plugins without slices share a range, or somebody write a pool with whatever metadata."""
+    async def create_pool(self, range_: str, *, name: str, **others: object) -> None:
+        """Create an IPPool as a plugin without slices does, or with any metadata."""
         meta = {"name": name, "namespace": self.namespace, **others}
         await self.client.create(IP_POOLS, {"metadata": meta, "spec": {"range": range_, "allocations": {}}})
 
-    async def remove(self, plural: str, name: str) -> None:
-        """Have somebody delete an object."""
+    async def delete(self, plural: str, name: str) -> None:
+        """Delete an object."""
         await self.client.delete(_KINDS[plural], name, namespace=self.namespace)
 
-    async def reserve(self, name: str, pod: str) -> None:
-        """Have a plugin reserve an address in all ranges."""
+    async def create_reservation(self, name: str, pod: str) -> None:
+        """Create a reservation as a plugin does."""
         spec = {"podref": f"{self.namespace}/{pod}", "ifname": "net1"}
-        await self.client.create(IP_RESERVATIONS, {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec})
+        await self.client.create(
+            IP_RESERVATIONS, {"metadata": {"name": name, "namespace": self.namespace}, "spec": spec}
+        )
 
-    # What is there
+    # Objects
 
     async def pool(self, name: str) -> IPPool | None:
         return await self._find(IP_POOLS, name)
@@ -226,23 +228,23 @@ class SliceSite:
     async def lease(self, name: str) -> Lease | None:
         return await self._find(LEASES, name)
 
-    async def table(self, name: str) -> NodeSlicePool | None:
+    async def slice_pool(self, name: str) -> NodeSlicePool | None:
         return await self._find(NODE_SLICE_POOLS, name)
 
     async def slices(self, name: str) -> dict[str, str]:
-        """Who has which slice, as a NodeSlicePool shows it."""
-        table = await self.table(name)
+        """Return the slices by node as a NodeSlicePool shows them."""
+        table = await self.slice_pool(name)
         return (
             {each.node_name: each.slice_range for each in table.status.allocations if each.node_name} if table else {}
         )
 
     async def pools(self) -> list[str]:
-        """The names of all IPPools that give addresses, of which each that is a node's must have a Lease."""
+        """Return the names of all IPPools that are not sealed."""
         found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
         return sorted(each.metadata.name for each in found if SEALED_ANNOTATION not in each.metadata.annotations)
 
-    async def shut(self) -> list[str]:
-        """The names of the IPPools of whole ranges that give none, because those are cut."""
+    async def sealed_pools(self) -> list[str]:
+        """Return the names of sealed IPPools."""
         found = (await self.client.list(IP_POOLS, namespace=self.namespace)).items
         return sorted(each.metadata.name for each in found if SEALED_ANNOTATION in each.metadata.annotations)
 
@@ -257,38 +259,38 @@ class SliceSite:
     async def events(self, reason: str) -> list[Event]:
         return [event for event in (await self.client.list(EVENTS)).items if event.reason == reason]
 
-    async def comes(self, *names: str) -> None:
-        """Wait until these slices and no others are offered."""
+    async def wait_slices(self, *names: str) -> None:
+        """Wait until exactly these slices have an IPPool and a Lease."""
 
         async def there() -> bool:
             return sorted(names) == await self.pools() == await self.leases()
 
-        await self.until(there, f"{', '.join(names)} are what there is")
+        await self.until(there, f"{', '.join(names)} are the only slices")
 
-    async def asked_back(self, name: str) -> str:
-        """Wait until a slice is asked back; gives why."""
+    async def wait_return_requested(self, name: str) -> str:
+        """Wait until a node is asked to return a slice, and return the reason."""
 
         async def why() -> str:
             pool = await self.pool(name)
             return pool.metadata.annotations.get("podpool.io/return", "") if pool else ""
 
-        return await self.until(why, f"{name} is asked back")
+        return await self.until(why, f"the return of {name} is requested")
 
-    async def told(self, reason: str, count: int = 1) -> list[Event]:
-        """Wait for Events."""
+    async def wait_events(self, reason: str, count: int = 1) -> list[Event]:
+        """Wait for Events of a reason."""
 
         async def enough() -> list[Event]:
             found = await self.events(reason)
             return found if len(found) >= count else []
 
-        return await self.until(enough, f"{reason} is told")
+        return await self.until(enough, f"an Event {reason} is recorded")
 
-    async def until(self, holds: Callable[[], Awaitable[R | None]], what: str) -> R:
-        """Wait until something is so; gives it."""
+    async def until(self, condition: Callable[[], Awaitable[R | None]], what: str) -> R:
+        """Poll until the condition returns something, and return that."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + PATIENCE
-        while not (found := await holds()):
-            assert loop.time() < end, f"waited {PATIENCE:g} s in vain until {what}: {await self.pools()}"
+        end = loop.time() + TIMEOUT
+        while not (found := await condition()):
+            assert loop.time() < end, f"waited {TIMEOUT:g} s until {what}: {await self.pools()}"
             await asyncio.sleep(0.05)
         return found
 
