@@ -3,24 +3,22 @@
 import asyncio
 import struct
 
-import pytest
-
 from podpool.agent import records as r
 from podpool.agent.journal import Journal, read_journal
-from podpool.agent.secondary import shared_range_log
-from podpool.agent.secondary.shared_range_log import Lending, Lendings
-from podpool.agent.state import Book
+from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
+from podpool.agent.state import AGENT_JOURNAL, AgentState, read_agent_journal
 from podpool.api.azure import IPAssignment, NetworkContainer
+from podpool.cni.protocol import Attachment
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
-from tests.golden.files import matches_json, matches_lines, matches_text, on_the_wire, read_text
+from tests.golden.files import matches_json, matches_lines, on_the_wire, read_text
 from tests.golden.samples import sample, samples
 
 HEAD = struct.Struct("!III")
-OWNER = r.Owner(container_id="sandbox-1", ifname="eth0")
-OTHER = r.Owner(container_id="sandbox-2", ifname="net1")
-TENANT = r.Tenant(owner=OTHER, podref="default/web", network="wide")
-CONTAINER = NetworkContainer(
+ATTACHMENT = Attachment(container_id="sandbox-1", ifname="eth0")
+OTHER = Attachment(container_id="sandbox-2", ifname="net1")
+HOLDER = r.SliceHolder(attachment=OTHER, podref="default/web", network="wide")
+NC = NetworkContainer(
     id="container-1",
     primary_ip="10.0.0.4",
     subnet_name="pods",
@@ -30,35 +28,38 @@ CONTAINER = NetworkContainer(
     status="NCUpdateSuccess",
     ip_assignments=tuple(IPAssignment(name=f"grant-{each}", ip=f"10.0.0.{each}") for each in range(11, 16)),
 )
-SLOTS = tuple(r.Slot(lease="lease-1", address=f"10.9.0.{each}") for each in (1, 2, 3))
-TAKEN = r.SliceTaken(
+ADDRESSES = tuple(r.SliceAddress(lease="lease-1", address=f"10.9.0.{each}") for each in (1, 2, 3))
+ACQUIRED = r.SliceAcquired(
     lease="lease-1", name="wide-node-1", network="wide", range="10.9.0.0/16", slice="10.9.0.0/28", at=4.0
 )
 HISTORY: tuple[r.AnyRecord, ...] = (
     r.Started(boot_id="boot-1", boot=1.0, wall=1_000_001.0),
-    r.Adopted(container="container-1"),
-    r.Confirmed(boot=2.0, wall=1_000_002.0),
-    r.Confirmed(boot=2.5, wall=1_000_002.5, node_only=True),
-    r.Accepted(container=CONTAINER, at=3.0),
-    r.Programmed(versions={"container-1": 3}),
+    r.NCAdopted(nc="container-1"),
+    r.NodeConfirmed(boot=2.0, wall=1_000_002.0),
+    r.NodeConfirmed(boot=2.5, wall=1_000_002.5, node_only=True),
+    r.NCAccepted(nc=NC, at=3.0),
+    r.NCProgrammed(versions={"container-1": 3}),
     r.Assigned(
-        grant="grant-11", owner=OWNER, pod=r.PodName(namespace="default", name="web", uid="uid-1"), network="podpool"
+        grant="grant-11",
+        attachment=ATTACHMENT,
+        pod=r.PodIdentity(namespace="default", name="web", uid="uid-1"),
+        network="podpool",
     ),
-    r.Assigned(grant="grant-12", owner=OTHER),
-    r.Released(grant="grant-12", at=5.0),
-    r.Named(grants=("grant-13",), version=3, boot_id="boot-1"),
-    TAKEN,
-    r.SliceSigned(lease="lease-1"),
-    r.SliceGiven(tenant=TENANT, slots=SLOTS),
-    r.SliceReturned(slots=SLOTS[1:], at=6.0),
-    r.SliceSettled(slots=SLOTS[2:]),
-    r.SliceRanged(lease="lease-1", range="10.9.0.0/17"),
+    r.Assigned(grant="grant-12", attachment=OTHER),
+    r.Unassigned(grant="grant-12", at=5.0),
+    r.ReleasePending(grants=("grant-13",), version=3, boot_id="boot-1"),
+    ACQUIRED,
+    r.SliceAcknowledged(lease="lease-1"),
+    r.SliceAssigned(holder=HOLDER, addresses=ADDRESSES),
+    r.SliceUnassigned(addresses=ADDRESSES[1:], at=6.0),
+    r.SliceCooledDown(addresses=ADDRESSES[2:]),
+    r.SliceRangeChanged(lease="lease-1", range="10.9.0.0/17"),
 )
-"""What a node with a container and a slice goes through."""
+"""The history of a node with an NC and a slice."""
 
 
 def readable(content: bytes) -> list[str]:
-    """Write each frame as a line: length, checksum of the length, checksum of the payload, payload."""
+    """Return each frame as a line: length, checksum of the length, checksum of the payload, payload."""
     lines, at = [], 0
     while at < len(content):
         head = content[at : at + HEAD.size]
@@ -69,7 +70,7 @@ def readable(content: bytes) -> list[str]:
 
 
 def packed(text: str) -> bytes:
-    """Read what `readable` wrote."""
+    """Parse what `readable` returned."""
     heads = [line.split(" ", 3) for line in text.splitlines()]
     return b"".join(bytes.fromhex("".join(parts[:3])) + parts[3].encode() for parts in heads)
 
@@ -89,61 +90,51 @@ def test_every_record_is_written_and_read() -> None:
     """One record of each type, with every field."""
     every = samples(r.AnyRecord)
     disk = MemoryDisk()
-    journal = Journal(disk)
+    journal = Journal(disk, AGENT_JOURNAL)
     for each in every:
         journal.append(each)
     written(disk, "journal/records")
-    found = read_journal(disk_of("journal/records", "segment.00000001"))
+    found = read_agent_journal(disk_of("journal/records", "segment.00000001"))
     assert (tuple(every), 0, False) == (found.records, found.torn, found.damaged)
 
 
 def test_a_compacted_journal_is_written_and_read() -> None:
     """A snapshot with every field, and a record after it."""
     disk = MemoryDisk()
-    journal = Journal(disk)
+    journal = Journal(disk, AGENT_JOURNAL)
     journal.append(sample(r.Started))
     asyncio.run(journal.compact(sample(r.Snapshot)))
     journal.append(sample(r.Stopped))
     written(disk, "journal/compacted")
-    found = read_journal(disk_of("journal/compacted", "snapshot", "segment.00000002"))
+    found = read_agent_journal(disk_of("journal/compacted", "snapshot", "segment.00000002"))
     assert (sample(r.Snapshot), sample(r.Stopped)) == found.records
     assert (2, 0, False) == (found.segment, found.torn, found.damaged)
 
 
 def test_a_history_is_read_to_the_same_state() -> None:
     disk = MemoryDisk()
-    journal = Journal(disk)
+    journal = Journal(disk, AGENT_JOURNAL)
     for each in HISTORY:
         journal.append(each)
     written(disk, "journal/history")
     clock = SetClock()
     clock.pass_time(10.0)
-    book = Book(disk_of("journal/history", "segment.00000001"), clock, fence_limit=60.0, underlay=True)
-    found = book.open(boot_id="boot-1")
+    state = AgentState(disk_of("journal/history", "segment.00000001"), clock, fence_limit=60.0, underlay=True)
+    found = state.open(boot_id="boot-1")
     assert (HISTORY, 0, False) == (found.records, found.torn, found.damaged)
-    matches_json("journal/history/state.json", on_the_wire(book.snapshot()))
+    matches_json("journal/history/state.json", on_the_wire(state.snapshot()))
 
 
-def test_addresses_of_shared_ranges_are_written_and_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file of lines, and the file that follows it when it has become long."""
+def test_records_of_shared_ranges_are_written_and_read() -> None:
+    """One record of each type with every field, and a compacted journal."""
+    every = samples(AnySharedRangeRecord)
     disk = MemoryDisk()
-    kept, ended = (
-        sample(Lending),
-        Lending(sandbox=OTHER, podref="", network="", network_name="", ranges=(), reserved=False),
-    )
-    lendings = Lendings(disk, tell=pytest.fail)
-    lendings.keep(kept)
-    lendings.keep(ended)
-    lendings.end(OTHER)
-    lendings.keep(Lending(sandbox=OWNER, podref="", network="", network_name="", ranges=(), reserved=False))
-    lendings.end(OWNER)
-    first = disk.written["shared-ranges.000001"].decode()
-    matches_text("journal/shared-ranges.000001", first)
-    monkeypatch.setattr(shared_range_log, "LONG", 1)
-    asyncio.run(lendings.sync())
-    assert ["shared-ranges.000002"] == disk.names()
-    matches_text("journal/shared-ranges.000002", disk.written["shared-ranges.000002"].decode())
-    for name in ("shared-ranges.000001", "shared-ranges.000002"):
-        found = MemoryDisk()
-        found.written[name] = read_text(f"journal/{name}").encode()
-        assert {kept.sandbox: kept} == Lendings(found, tell=pytest.fail).all
+    journal = Journal(disk, SHARED_RANGE_JOURNAL)
+    for each in every:
+        journal.append(each)
+    written(disk, "journal/shared-ranges")
+    found = read_journal(disk_of("journal/shared-ranges", "shared-ranges.segment.00000001"), SHARED_RANGE_JOURNAL)
+    assert (tuple(every), 0, False) == (found.records, found.torn, found.damaged)
+    asyncio.run(journal.compact(sample(SharedRangeSnapshot)))
+    assert ["shared-ranges.snapshot"] == disk.names()
+    written(disk, "journal/shared-ranges")
