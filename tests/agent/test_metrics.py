@@ -76,7 +76,7 @@ async def test_waiting_fence_journal_and_watches_have_gauges(env: NodeEnv) -> No
     samples = await read(agent)
     assert 1.0 == samples["podpool_agent_fenced"]
     assert samples["podpool_agent_fence_age_seconds"] > Settings().fence
-    for watch in ("pods", "node", "networkconfig", "subnet"):
+    for watch in ("pods", "node", "nnc", "subnet"):
         assert samples[f"podpool_agent_watch_lag_seconds {watch}"] > 60.0
 
 
@@ -85,7 +85,7 @@ async def test_a_working_watch_lags_a_minute_at_most(env: NodeEnv) -> None:
     agent = await env.start()
     await asyncio.sleep(1000.0)
     samples = await read(agent)
-    for watch in ("pods", "node", "networkconfig", "subnet"):
+    for watch in ("pods", "node", "nnc", "subnet"):
         assert samples[f"podpool_agent_watch_lag_seconds {watch}"] <= 61.0
 
 

@@ -243,7 +243,9 @@ def _pod(request: PluginRequest) -> PodIdentity:
 
 def _secondary_result(wanted: AddressRequest, addresses: tuple[Address, ...], version: str) -> PluginResponse:
     """Return the result for addresses of ranges, with routes and DNS of the configuration."""
-    given = wanted.config.interface_addresses(addresses)
-    ips = [IPConfig(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in given]
+    assigned = wanted.config.interface_addresses(addresses)
+    ips = [
+        IPConfig(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in assigned
+    ]
     extras = ResultExtras(routes=wanted.config.routes, dns=msgspec.to_builtins(wanted.config.dns))
     return add_result(ips, version, extras=extras)

@@ -15,7 +15,7 @@ RETRY_INTERVAL = 5.0
 
 
 class DiskRetry:
-    """Knows whether the last journal write failed."""
+    """Retries work, and has the error of the last journal write."""
 
     def __init__(self, deps: AgentDeps, state: AgentState) -> None:
         self._log = deps.log

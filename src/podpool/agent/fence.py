@@ -3,7 +3,7 @@
 Node GC may give a node's addresses to others after the node GC delay. So an agent stops assigning before that, when its
 last confirmation is older than the fence time. A confirmation counts from when its reads were sent, on whichever clock
 has advanced more since: the boot clock does not advance while a machine is suspended from outside, the wall clock may
-be set. A restart in the same boot goes on counting; a reboot starts fenced.
+be set. A restart in the same boot continues to count; a reboot starts fenced.
 """
 
 from podpool.agent.pool import Pool

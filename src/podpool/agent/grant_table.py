@@ -9,7 +9,7 @@
 | PendingProgramming | not programmed by the underlay | when the underlay has programmed it |
 
 Stored are only Available for a grant that was never used, CoolingDown for one that was used, Assigned and
-PendingRelease. Time and underlay decide the rest: for `Pool.state_of` a used grant that has cooled down is Available,
+PendingRelease. Time and underlay decide the others: for `Pool.state_of` a used grant that has cooled down is Available,
 and a free grant that is not programmed is PendingProgramming.
 """
 
@@ -61,7 +61,7 @@ TRANSITIONS: Mapping[GrantState, frozenset[GrantState]] = {
 
 
 class InvalidTransition(PodpoolError):
-    """A record asks for a change that the state machine of a grant does not have."""
+    """A record makes a transition that the table does not have."""
 
     def __init__(self, grant: str, state: GrantState | None, to: GrantState) -> None:
         now = state.value if state else "not in the pool"
@@ -154,7 +154,7 @@ class GrantTable:
         return removed
 
     def assume_used(self, *, at: float, grants: Iterable[str] | None = None) -> None:
-        """Let free grants cool down from `at`: the named ones, or all, then with those pending release."""
+        """Let these used grants cool down from `at`; without `grants`, all free ones and those pending release."""
         if grants is not None:
             for grant in [each for each in grants if each in self.used]:
                 self.used[grant] = self.used.pop(grant).assume_used(at=at)
@@ -164,7 +164,7 @@ class GrantTable:
         self.pending_release = by_id(grant.assume_used(at=at) for grant in self.pending_release.values())
 
     def restart_clock(self, *, at: float) -> None:
-        """Count from now on: the clock of a new boot cannot say how long an address has cooled down before."""
+        """Start all cooldowns at `at`: the clock of a new boot does not have the time before it."""
         self.unused = by_id(msgspec.structs.replace(grant, since=at) for grant in self.unused.values())
         self.used = by_id(grant.assume_used(at=at) for grant in self.used.values())
         pending = self.pending_release.values()

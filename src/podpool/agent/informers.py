@@ -39,7 +39,7 @@ class AgentInformers:
         received = {
             "pods": self.pods.last_contact,
             "node": self.node.last_contact,
-            "networkconfig": self.nnc.last_contact,
+            "nnc": self.nnc.last_contact,
             "subnet": self.subnet.last_contact,
             **others,
         }

@@ -1,7 +1,7 @@
 """The identity and inventory part of the agent's report: its own NC and, on request, the grants it holds.
 
 An API server restored from an older copy shows less than the agent holds, or another node's NC; if the ledger was
-restored too, only the agent knows. The controller asks with a number in an annotation; the reply is in the agent's.
+restored too, only the agent has it. The controller asks with a number in an annotation; the reply is in the agent's.
 """
 
 import msgspec

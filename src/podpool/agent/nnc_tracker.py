@@ -2,7 +2,7 @@
 
 A watch may be late, so an older resourceVersion is ignored; a quorum read is accepted, unless something newer was seen
 while it was in flight. Which NC is this node's is decided by quorum reads alone (`node_confirmation`). A grant in
-`ipsNotInUse` is released for good, whoever wrote it there: no Pod gets it again.
+`ipsNotInUse` is released for good, also if a third party wrote it there: no Pod gets it again.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ ANSWER_TIMEOUT = 1.0
 
 
 class NNCTracker:
-    """The NNC as far as the agent knows it."""
+    """The newest NNC that the agent has seen."""
 
     def __init__(self, deps: AgentDeps, state: AgentState) -> None:
         self.newest: NodeNetworkConfig | None = None

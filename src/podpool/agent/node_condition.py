@@ -1,8 +1,8 @@
 """Node condition, Event and optional taint while Pods of the node wait for addresses that the subnet does not have.
 
 What must hold: all of it is removed when the shortage is over, also what an earlier agent left; a node that was never
-short writes nothing. The shortage is over when no Pod has waited for the hold time, so that a shortage that comes and
-goes does not write each time.
+short writes nothing. The shortage is over when no Pod has waited for the hold time, so that a
+recurring shortage does not write each time.
 """
 
 import asyncio

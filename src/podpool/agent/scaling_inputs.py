@@ -15,7 +15,7 @@ from podpool.api.azure import AgentReport, NodeNetworkConfig
 
 
 class InputCollector:
-    """Reads pool, NNC, Pods and subnet when asked."""
+    """Reads pool, NNC, Pods and subnet on demand."""
 
     def __init__(
         self,

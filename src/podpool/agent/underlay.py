@@ -1,6 +1,6 @@
 """The underlay: a cloud host that programs routes before an address works.
 
-Another component tells the host about addresses; the agent polls it while an NC is newer than what is programmed. No
+Another component configures the host; the agent polls it while an NC is newer than what is programmed. No
 address is assigned before (PendingProgramming). This is not stored per grant: it follows from the NC version that first
 listed the grant and the version that the underlay has programmed.
 """
