@@ -19,7 +19,7 @@ class ScriptedServer:
         self._responses = iter(responses)
         self.client = KubeClient(self)
 
-    async def send(self, request: Request) -> Response:
+    async def send(self, request: Request) -> Response:  # noqa: ARG002  the interface
         response = next(self._responses)
         if response is None:
             raise Unreachable("the API server", "connection refused")

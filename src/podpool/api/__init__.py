@@ -1,5 +1,5 @@
-"""The Kubernetes objects that podpool reads and writes, as slim frozen structs: unknown fields are skipped when read.
+"""Kubernetes objects that podpool reads and writes, as frozen structs; CRDs, RBAC and admission policies.
 
-Nothing here is ever written back whole: writes are patches of the fields that are ours, so what we do not know
-survives.
+Unknown fields are skipped when an object is read. Objects are not written back whole: writes are patches of the fields
+that podpool owns, so that unknown fields survive.
 """

@@ -1,11 +1,11 @@
-"""Policies of the API server that hold an agent to its own node, whatever its roles say.
+"""ValidatingAdmissionPolicies that restrict an agent to its own node, whatever its roles allow.
 
-What must hold: with a node's token only that node's objects are written, and of those only what an agent has to write.
-The node is the one that the API server put into the token when it bound it to a Pod or a Node; a token that names none
-writes nothing. One more holds the controller to what it may write on a Node.
+Invariant: a node's token writes only that node's objects, and of those only the fields that an agent owns. The node is
+the one in the token's claims, bound to a Pod or a Node; a token without one writes nothing. One more policy restricts
+what the controller writes on a Node.
 
-Whose an IPPool or a Lease is tells an annotation, which only the controller can write. One without it belongs to all:
-to write it takes a right of its own.
+The owner of an IPPool or slice Lease is in an annotation that only the controller writes. Without it the object is
+shared, and writing it needs a permission of its own.
 """
 
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ from podpool.api.whereabouts import (
 
 Manifest = dict[str, Any]
 Rules = Mapping[str, str]
-"""Sentences by what must hold; a sentence goes on after 'the agent of node N'."""
+"""Messages by CEL expression; a message follows 'the agent of node N'."""
 
 _GROUP = "admissionregistration.k8s.io"
 _NODE_NAME = "authentication.kubernetes.io/node-name"
@@ -34,24 +34,24 @@ _SET_BY_SERVER = ("resourceVersion", "generation", "managedFields")
 
 
 def admission_manifests() -> list[Manifest]:
-    """Make the policies, each with the binding that puts it in force."""
+    """Return the policies and their bindings."""
     pools = [
-        _pools(IP_POOLS, unchanged=["range"], notes=[BOOT_ANNOTATION]),
-        _pools(LEASES, notes=[BOOT_ANNOTATION, SIGNATURE_ANNOTATION]),
+        _pool_policy(IP_POOLS, unchanged=["range"], annotations=[BOOT_ANNOTATION]),
+        _pool_policy(LEASES, annotations=[BOOT_ANNOTATION, SIGNATURE_ANNOTATION]),
     ]
-    made = [_configs(), *pools, _nodes(), _events(), _questions()]
+    made = [_nnc_policy(), *pools, _node_policy(), _event_policy(), _controller_node_policy()]
     return [*made, *(_binding(each["metadata"]["name"]) for each in made)]
 
 
-def _configs() -> Manifest:
-    annotations = _same("metadata.annotations", but=[AGENT_ANNOTATION])
+def _nnc_policy() -> Manifest:
+    annotations = _unchanged("metadata.annotations", but=[AGENT_ANNOTATION])
     return _policy(
         NODE_NETWORK_CONFIGS,
         {
-            "request.operation == 'UPDATE'": "may neither make nor delete a NodeNetworkConfig",
+            "request.operation == 'UPDATE'": "may neither create nor delete a NodeNetworkConfig",
             "variables.before.metadata.name == variables.node": "may only write its own NodeNetworkConfig",
             "!has(request.subResource) || request.subResource == ''": "may not write a NodeNetworkConfig's status",
-            _on_update(_same("metadata", but=[*_SET_BY_SERVER, "annotations"]), annotations): (
+            _on_update(_unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]), annotations): (
                 f"may only write a NodeNetworkConfig's spec and its annotation {AGENT_ANNOTATION}"
             ),
         },
@@ -59,46 +59,51 @@ def _configs() -> Manifest:
     )
 
 
-def _pools(kind: Kind[Any], *, unchanged: Sequence[str] = (), notes: Sequence[str] = ()) -> Manifest:
+def _pool_policy(kind: Kind[Any], *, unchanged: Sequence[str] = (), annotations: Sequence[str] = ()) -> Manifest:
     owner = f"variables.before.metadata.?annotations[?'{NODE_ANNOTATION}'].orValue('')"
     shared = (
         f"authorizer.group('{kind.group}').resource('{kind.plural}').namespace(request.namespace)"
         f".name(variables.before.metadata.name).check('{SHARE_VERB}').allowed()"
     )
     kept = [f"object.spec.{each} == oldObject.spec.{each}" for each in unchanged]
-    meta = [_same("metadata", but=[*_SET_BY_SERVER, "annotations"]), _same("metadata.annotations", but=notes)]
-    besides = f", but for {', '.join(notes)}" if notes else ""
+    meta = [
+        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
+        _unchanged("metadata.annotations", but=annotations),
+    ]
+    exceptions = f" except {', '.join(annotations)}" if annotations else ""
     return _policy(
         kind,
         {
             "request.operation != 'DELETE'": f"may not delete any {kind.kind}",
             f"variables.owner == '' ? {shared} : variables.owner == variables.node && request.operation == 'UPDATE'": (
-                f"may only write what is its own: the annotation {NODE_ANNOTATION} of this {kind.kind} does not name it"
+                f"may only write its own {kind.kind}s: the annotation {NODE_ANNOTATION} does not name its node"
             ),
             _on_update(*meta, *kept): (
-                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}{besides}"
+                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}{exceptions}"
             ),
         },
         variables={"owner": owner},
     )
 
 
-def _nodes() -> Manifest:
-    conditions = _same_list("status.conditions", f"each.type != '{SHORT_CONDITION}'")
-    taints = _same_list("spec.taints", f"each.key != '{SHORT_TAINT}'")
-    mild = f"object.spec.?taints.orValue([]).all(each, each.key != '{SHORT_TAINT}' || each.effect == 'NoSchedule')"
+def _node_policy() -> Manifest:
+    conditions = _unchanged_list("status.conditions", f"each.type != '{SHORT_CONDITION}'")
+    taints = _unchanged_list("spec.taints", f"each.key != '{SHORT_TAINT}'")
+    no_schedule = (
+        f"object.spec.?taints.orValue([]).all(each, each.key != '{SHORT_TAINT}' || each.effect == 'NoSchedule')"
+    )
     parts = [
-        _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _same("metadata.annotations", but=[SLICE_REPORT_ANNOTATION]),
-        _same("spec", but=["taints"]),
-        _same("status", but=["conditions"]),
+        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
+        _unchanged("metadata.annotations", but=[SLICE_REPORT_ANNOTATION]),
+        _unchanged("spec", but=["taints"]),
+        _unchanged("status", but=["conditions"]),
     ]
     return _policy(
         NODES,
         {
-            "request.operation == 'UPDATE'": "may neither make nor delete a Node",
+            "request.operation == 'UPDATE'": "may neither create nor delete a Node",
             "variables.before.metadata.name == variables.node": "may only write its own Node",
-            _on_update(*parts, conditions, taints, mild): (
+            _on_update(*parts, conditions, taints, no_schedule): (
                 f"may only write its Node's condition {SHORT_CONDITION}, its NoSchedule taint {SHORT_TAINT}"
                 f" and its annotation {SLICE_REPORT_ANNOTATION}"
             ),
@@ -107,32 +112,32 @@ def _nodes() -> Manifest:
     )
 
 
-def _questions() -> Manifest:
-    """Hold the controller to its questions, which are all that it has to write on a Node."""
+def _controller_node_policy() -> Manifest:
+    """Restrict the controller to the slice inventory annotation of Nodes."""
     parts = [
-        _same("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _same("metadata.annotations", but=[SLICE_INVENTORY_ANNOTATION]),
-        _same("spec", but=[]),
+        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
+        _unchanged("metadata.annotations", but=[SLICE_INVENTORY_ANNOTATION]),
+        _unchanged("spec", but=[]),
     ]
     rules = {_on_update(*parts): f"may only write a Node's annotation {SLICE_INVENTORY_ANNOTATION}"}
     return _policy(NODES, rules, account=CONTROLLER)
 
 
-def _events() -> Manifest:
+def _event_policy() -> Manifest:
     own = f"each.reportingController == '{AGENT}' && each.reportingInstance == variables.node"
     return _policy(
         EVENTS,
         {
             "request.operation != 'DELETE'": "may not delete any Event",
             f"[variables.before, object == null ? variables.before : object].all(each, {own})": (
-                "may only write Events that say they are from it"
+                "may only write Events with itself as reportingInstance"
             ),
         },
     )
 
 
-def _same(path: str, *, but: Sequence[str]) -> str:
-    """Say that a part of the object is as it was, except for some of its fields."""
+def _unchanged(path: str, *, but: Sequence[str]) -> str:
+    """Return CEL: a part of the object is unchanged, except for some of its fields."""
     names = ", ".join(f"'{each}'" for each in but)
     new, old = (f"dyn({root}.?{path.replace('.', '.?')}.orValue({{}}))" for root in ("object", "oldObject"))
     return (
@@ -141,8 +146,8 @@ def _same(path: str, *, but: Sequence[str]) -> str:
     )
 
 
-def _same_list(path: str, kept: str) -> str:
-    """Say that a list is as it was, as far as its entries are others' business."""
+def _unchanged_list(path: str, kept: str) -> str:
+    """Return CEL: the entries of a list that match `kept` are unchanged."""
     new, old = (f"{root}.?{path.replace('.', '.?')}.orValue([])" for root in ("object", "oldObject"))
     return f"{new}.filter(each, {kept}) == {old}.filter(each, {kept})"
 
@@ -159,16 +164,16 @@ def _policy(
     variables: Mapping[str, str] | None = None,
     account: str = AGENT,
 ) -> Manifest:
-    named = {
+    cel_variables = {
         "node": f"request.userInfo.?extra[?'{_NODE_NAME}'][?0].orValue('')",
         "before": "oldObject == null ? object : oldObject",
         **(variables or {}),
     }
     resources = [kind.plural, f"{kind.plural}/status"] if status else [kind.plural]
     who = "'the agent of node ' + variables.node + '" if account == AGENT else "'the controller"
-    nameless = {
+    without_node = {
         "expression": "variables.node != ''",
-        "message": "the agent's token names no node: it must be bound to a Pod on one, or to a Node",
+        "message": "the agent's token names no node: bind it to a Pod or to a Node",
         "reason": "Forbidden",
     }
     return {
@@ -193,25 +198,25 @@ def _policy(
                     "expression": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{account}'",
                 }
             ],
-            "variables": [{"name": name, "expression": expression} for name, expression in named.items()],
+            "variables": [{"name": name, "expression": expression} for name, expression in cel_variables.items()],
             "validations": [
-                *([nameless] if account == AGENT else []),
+                *([without_node] if account == AGENT else []),
                 *(
                     {
                         "expression": rule,
-                        "messageExpression": f"{who} {_quoted(sentence)}'",
-                        "message": f"{account} {sentence}",
+                        "messageExpression": f"{who} {_quoted(message)}'",
+                        "message": f"{account} {message}",
                         "reason": "Forbidden",
                     }
-                    for rule, sentence in rules.items()
+                    for rule, message in rules.items()
                 ),
             ],
         },
     }
 
 
-def _quoted(sentence: str) -> str:
-    return sentence.replace("'", "\\'")
+def _quoted(message: str) -> str:
+    return message.replace("'", "\\'")
 
 
 def _binding(name: str) -> Manifest:

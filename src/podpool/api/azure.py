@@ -1,7 +1,7 @@
-"""The objects of `acn.azure.com`: a node's request and what it was given, and the state of a subnet.
+"""Objects of `acn.azure.com`: NodeNetworkConfig (NNC), ClusterSubnet and ClusterSubnetState.
 
-The wire names are Azure's to the letter, their misspelling too, so that either side can be exchanged for theirs.
-The agent writes an NNC's spec and its own annotation; the controller writes everything else.
+The wire names are Azure's, including a misspelling, so that either side can be replaced by Azure's component. The agent
+writes an NNC's spec and its own annotation; the controller writes everything else.
 """
 
 from decimal import Decimal
@@ -11,90 +11,90 @@ import msgspec
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 AGENT_ANNOTATION = "podpool.io/agent"
-"""On an NNC: what its agent reports."""
+"""On an NNC: the agent's report, as JSON (`AgentReport`)."""
 INVENTORY_ANNOTATION = "podpool.io/inventory"
-"""Asks an agent for what it holds: the number of the listing, which the agent answers with its own report."""
+"""On an NNC: the number of the current inventory; the agent replies with that number in its report."""
 CLOSED_ANNOTATION = "podpool.io/closed"
-"""Tells an agent that the container which it takes for its own is closed: it goes on with the one that is shown."""
+"""On an NNC: the ID of a closed NC; an agent that still uses it switches to the NC in the status."""
 FINALIZER = "podpool.io/ledger"
-"""On an NNC: keeps it until the ledger knows what becomes of its container."""
+"""On an NNC: delays its deletion until its NC is recorded in the ledger."""
 
 
 class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What the agent tells in its annotation, in the same patch as the spec: JSON."""
+    """Report of the agent, in the annotation that it patches together with the spec."""
 
     demand: int = 0
-    """Addresses that Pods of the node use, let rest, or wait for."""
+    """Addresses that are assigned, cooling down, or missing for scheduled Pods."""
     waiting: int = 0
-    """Pods that wait although a status answered the node's last request short."""
+    """Pods that wait after a status granted less than the node's last request."""
     batch: int = 0
-    """The batch that the agent scaled with."""
+    """The batch of the agent's last request."""
     cooled_seconds: float = msgspec.field(name="cooledSeconds", default=0.0)
-    """For how long the most recently used of the named grants has rested."""
+    """Seconds for which the most recently used grant pending release has cooled down."""
     boot_id: str = msgspec.field(name="bootID", default="")
-    """The boot of the machine, as its kubelet reports it."""
+    """The machine's boot ID, as its kubelet reports it."""
     version: int = 0
-    """The highest container version that the agent accepted."""
+    """The highest NC version that the agent accepted."""
     network_container: str = msgspec.field(name="networkContainer", default="")
-    """The container that the agent takes for its own: all of this is about that one."""
+    """ID of the NC that the agent uses; the report is about this NC."""
     inventory: int = 0
-    """The last listing that the agent has answered,"""
+    """Number of the last inventory that the agent replied to."""
     known: "NetworkContainer | None" = None
-    """and, where the NNC shows less than that, its container as it knows it, without what it has let go of."""
+    """The agent's NC less released grants, if the NNC shows less than the agent holds."""
 
 
 class NetworkConfigSpec(ApiStruct, frozen=True, kw_only=True):
-    """What the agent asks for."""
+    """Request of the agent."""
 
     requested: int = msgspec.field(name="requestedIPCount", default=0)
-    """How many secondary addresses the node should have."""
+    """Requested number of secondary addresses."""
     pending_release: tuple[str, ...] = msgspec.field(name="ipsNotInUse", default=())
-    """The names (UUIDs) of grants that the node never uses again."""
+    """IDs of the grants pending release: the node does not use them again."""
     availability_zone: int | None = None
     """Azure's; kept, not used."""
 
 
 class NodeScaler(ApiStruct, frozen=True, kw_only=True):
-    """Batch and thresholds for agents that know no ClusterSubnet. All four are always written."""
+    """Batch and thresholds for agents that do not read ClusterSubnets. All four are always written."""
 
     batch_size: int = 0
     """The batch."""
     release_threshold_percent: int = 0
-    """From this share of a batch on, free addresses are given back, a batch at a time."""
+    """Free addresses, in percent of the batch, from which a batch is released."""
     request_threshold_percent: int = 0
-    """Below this share of a batch, more is asked for."""
+    """Free addresses, in percent of the batch, below which a batch is requested."""
     max_ip_count: int = msgspec.field(name="maxIPCount", default=0)
-    """The most addresses of a node."""
+    """Maximum addresses of a node."""
 
 
 class IPAssignment(ApiStruct, frozen=True, kw_only=True):
-    """A grant: the name is its identity, new each time."""
+    """A grant."""
 
     name: str = ""
-    """Its identity, a UUID."""
+    """ID of the grant, a UUID that is new each time."""
     ip: str = ""
     """The address."""
 
 
 class NetworkContainer(ApiStruct, frozen=True, kw_only=True):
-    """What a node was given: one primary address, and the grants for its Pods."""
+    """Network container (NC): a node's addresses on one subnet, one primary and the grants for Pods."""
 
     id: str = ""
-    """The container's identity, given by the ledger."""
+    """ID of the NC, issued by the ledger."""
     assignment_mode: str = "dynamic"
-    """How addresses come: on request, or all at once."""
+    """`dynamic`: addresses are granted on request; `static`: all at once."""
     type: str = "vnet"
-    """Azure's word for the kind of network."""
+    """Azure's type of network."""
     primary_ip: str = msgspec.field(name="primaryIP", default="")
-    """The address that comes with the container and is not for Pods."""
+    """The primary address, not assigned to Pods."""
     primary_ip_v6: str = msgspec.field(name="primaryIPV6", default="")
-    """The same, of the other family."""
+    """The same for IPv6."""
     subnet_name: str = ""
-    """The subnet: its ClusterSubnet has this name."""
+    """Name of the subnet and of its ClusterSubnet."""
     subnet_id: str = msgspec.field(name="subnetID", default="")
     """Azure's; shown in the agent's metrics."""
     vnet_id: str = msgspec.field(name="vnetID", default="")
-    """The network that the subnet is in."""
+    """Network of the subnet."""
     resource_group_id: str = msgspec.field(name="resourceGroupID", default="")
     """Azure's; shown in the agent's metrics."""
     subscription_id: str = msgspec.field(name="subcriptionID", default="")  # spelled so on the wire
@@ -102,36 +102,36 @@ class NetworkContainer(ApiStruct, frozen=True, kw_only=True):
     ip_assignments: tuple[IPAssignment, ...] = ()
     """The grants for Pods."""
     default_gateway: str = ""
-    """What Pods route through."""
+    """Default gateway of Pods."""
     default_gateway_v6: str = msgspec.field(name="defaultGatewayV6", default="")
-    """The same, of the other family."""
+    """The same for IPv6."""
     mac_address: str = ""
     """Azure's; kept, not used."""
     subnet_address_space: str = ""
-    """The CIDR whose length is the mask of a Pod's address."""
+    """CIDR whose prefix length is used for Pod addresses."""
     subnet_address_space_v6: str = msgspec.field(name="subnetAddressSpaceV6", default="")
-    """The same, of the other family."""
+    """The same for IPv6."""
     version: int = 0
-    """Rises with each change; given by the ledger. An agent ignores a lower one than it has accepted."""
+    """Version of the NC's state, issued by the ledger; agents ignore versions below the highest accepted."""
     node_ip: str = msgspec.field(name="nodeIP", default="")
-    """The Node's own address."""
+    """Address of the Node."""
     status: str = ""
-    """How the last change ended, as `NCUpdateSuccess`; the schema has the words."""
+    """Result of the last change, such as `NCUpdateSuccess`."""
 
 
 class NetworkConfigStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the controller answers."""
+    """Assignment by the controller."""
 
     assigned: int = msgspec.field(name="assignedIPCount", default=0)
-    """How many secondary addresses the node has."""
+    """Number of secondary addresses of the node."""
     scaler: NodeScaler = NodeScaler()
     status: str = ""
-    """Whether the node has what it asked for."""
+    """Whether the request is fulfilled: Updating, Updated or Error."""
     network_containers: tuple[NetworkContainer, ...] = ()
 
 
 class NodeNetworkConfig(KubeObject, frozen=True, kw_only=True):
-    """A node's request and what it was given; named like its Node, in kube-system."""
+    """A node's request and assignment; named like its Node, in kube-system."""
 
     spec: NetworkConfigSpec = NetworkConfigSpec()
     status: NetworkConfigStatus = NetworkConfigStatus()
@@ -141,62 +141,62 @@ _REPORT = msgspec.json.Decoder(AgentReport)
 
 
 def agent_report(config: NodeNetworkConfig) -> AgentReport | None:
-    """Read what the agent tells; None from a foreign agent, or when it cannot be read."""
-    told = config.metadata.annotations.get(AGENT_ANNOTATION)
-    if told is None:
+    """Return the agent's report; None for a third-party agent or if it cannot be decoded."""
+    text = config.metadata.annotations.get(AGENT_ANNOTATION)
+    if text is None:
         return None
     try:
-        return _REPORT.decode(told)
+        return _REPORT.decode(text)
     except msgspec.DecodeError:
         return None
 
 
 class SubnetExhaustion(ApiStruct, frozen=True, kw_only=True):
-    """Whether a subnet is short. Both fields are always written."""
+    """Exhaustion of a subnet. Both fields are always written."""
 
     exhausted: bool | None = None
-    """Whether the subnet is short."""
+    """Whether the subnet is exhausted."""
     timestamp: str | None = None
-    """When this was last told."""
+    """When this was last written."""
 
 
 class ClusterSubnetState(KubeObject, frozen=True, kw_only=True):
-    """The state of a subnet as agents of the first phase read it; named like the subnet."""
+    """Exhaustion of a subnet, for agents that do not read ClusterSubnets; named like the subnet."""
 
     status: SubnetExhaustion = SubnetExhaustion()
 
 
 class SubnetScaler(ApiStruct, frozen=True, kw_only=True):
-    """Batch and buffer; the buffer is exactly what was written, never a float."""
+    """Batch and buffer; the buffer is an exact decimal, never a float."""
 
     batch: int | None = None
-    """Addresses move in multiples of it."""
+    """Nodes request addresses in multiples of it."""
     buffer: Decimal | None = None
-    """The share of a batch that a node keeps free."""
+    """Minimum free addresses of a node, as a share of the batch."""
 
 
 class ClusterSubnetSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a person overrides at run time."""
+    """Overrides by an operator."""
 
     scaler: SubnetScaler = SubnetScaler()
 
 
 class ClusterSubnetStatus(ApiStruct, frozen=True, kw_only=True):
-    """What the controller tells the agents."""
+    """Exhaustion and scaler, for the agents."""
 
     exhausted: bool | None = None
-    """Whether the subnet is short."""
+    """Whether the subnet is exhausted."""
     timestamp: str | None = None
     """When exhaustion or scaler last changed."""
     scaler: SubnetScaler = SubnetScaler()
     message: str = ""
-    """Why a person's scaler was refused."""
+    """Why the scaler in spec was rejected."""
     conditions: tuple[Condition, ...] = ()
     """`LedgerReachable`: whether the controller reaches the ledger."""
 
 
 class ClusterSubnet(KubeObject, frozen=True, kw_only=True):
-    """A subnet as agents read it: scaler and exhaustion; named like the subnet."""
+    """Scaler and exhaustion of a subnet; named like the subnet."""
 
     spec: ClusterSubnetSpec = ClusterSubnetSpec()
     status: ClusterSubnetStatus = ClusterSubnetStatus()

@@ -1,4 +1,4 @@
-"""Objects of Kubernetes itself, as far as we look at them."""
+"""Built-in Kubernetes kinds, with the used fields."""
 
 import msgspec
 
@@ -6,61 +6,61 @@ from podpool.api.meta import ApiStruct, KeyedObject, Kind, KubeObject, ObjectIde
 
 FINISHED = frozenset({"Succeeded", "Failed"})
 SHORT_CONDITION = "PodAddressesShort"
-"""The condition of a Node whose subnet cannot give what its Pods need,"""
+"""Condition of a Node whose subnet cannot grant what its Pods need."""
 SHORT_TAINT = "podpool.io/addresses-short"
-"""and the taint that keeps further Pods away from it."""
+"""Taint that keeps further Pods off such a Node."""
 
 
 class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
-    """What the kubelet tells of its machine."""
+    """The machine, as reported by the kubelet."""
 
     boot_id: str = msgspec.field(name="bootID", default="")
 
 
 class NodeAddress(ApiStruct, frozen=True, kw_only=True):
-    """One address of a node."""
+    """One address of a Node."""
 
     type: str
     address: str
 
 
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
-    """The status that we use."""
+    """The used status."""
 
     node_info: NodeSystemInfo = NodeSystemInfo()
     addresses: tuple[NodeAddress, ...] = ()
 
 
 class Node(KubeObject, frozen=True, kw_only=True):
-    """A machine of the cluster."""
+    """A Node."""
 
     status: NodeStatus = NodeStatus()
 
     @property
     def boot_id(self) -> str:
-        """The boot that its kubelet reports; empty before the first report."""
+        """Boot ID that its kubelet reports; empty before the first report."""
         return self.status.node_info.boot_id
 
     @property
     def internal_address(self) -> str:
-        """Its own address in the cluster's network; empty when none is told."""
+        """InternalIP of the Node; empty if it has none."""
         return next((each.address for each in self.status.addresses if each.type == "InternalIP"), "")
 
 
 class PodAnnotations(ApiStruct, frozen=True, kw_only=True):
-    """The annotations that we use."""
+    """The used annotations."""
 
     mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
 
 
 class PodMeta(ObjectIdentity, frozen=True, kw_only=True):
-    """The metadata that we use: of all kinds this one is cached most often, so it holds no more."""
+    """The used metadata; as small as possible, because Pods are the most numerous cached objects."""
 
     annotations: PodAnnotations = PodAnnotations()
 
 
 class PodSpec(ApiStruct, frozen=True, kw_only=True):
-    """The spec that we use."""
+    """The used spec."""
 
     node_name: str = ""
     host_network: bool = False
@@ -73,7 +73,7 @@ class PodIP(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
-    """The status that we use."""
+    """The used status."""
 
     phase: str = ""
     pod_ips: tuple[PodIP, ...] = msgspec.field(name="podIPs", default=())
@@ -87,37 +87,37 @@ class Pod(KeyedObject, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
     @property
-    def mirrored(self) -> bool:
-        """Tell whether it is the picture of a Pod that the kubelet started by itself: the runtime's UID is another."""
+    def is_mirror(self) -> bool:
+        """Whether it is the mirror Pod of a static Pod, which has another UID in the runtime."""
         return self.metadata.annotations.mirror is not None
 
     @property
     def needs_address(self) -> bool:
-        """Tell whether it counts as demand: not on the host's network, and not finished."""
+        """Whether it counts as demand: not on the host network, and not finished."""
         return not self.spec.host_network and self.status.phase not in FINISHED
 
 
 class NetworkAnnotations(ApiStruct, frozen=True, kw_only=True):
-    """What Multus tells of a Pod's networks."""
+    """Annotations of Multus."""
 
     status: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/network-status", default=None)
     wanted: str | None = msgspec.field(name="k8s.v1.cni.cncf.io/networks", default=None)
 
 
 class AddressedMeta(ObjectIdentity, frozen=True, kw_only=True):
-    """The metadata of a Pod that tells where it is reached."""
+    """Metadata of an `AddressedPod`."""
 
     annotations: NetworkAnnotations = NetworkAnnotations()
 
 
 class AddressedStatus(PodStatus, frozen=True, kw_only=True):
-    """The status of one."""
+    """Status of an `AddressedPod`."""
 
     start_time: str | None = None
 
 
 class AddressedPod(KeyedObject, frozen=True, kw_only=True):
-    """A Pod as far as its addresses go: for whoever keeps a record of them."""
+    """A Pod with its addresses, for the history of addresses."""
 
     metadata: AddressedMeta = AddressedMeta()
     spec: PodSpec = PodSpec()
@@ -125,7 +125,7 @@ class AddressedPod(KeyedObject, frozen=True, kw_only=True):
 
 
 class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
-    """Who holds a lease, and until when."""
+    """Holder and times of a Lease."""
 
     holder_identity: str | None = None
     lease_duration_seconds: int | None = None
@@ -135,17 +135,17 @@ class LeaseSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class Lease(KubeObject, frozen=True, kw_only=True):
-    """A lease."""
+    """A coordination Lease."""
 
     spec: LeaseSpec = LeaseSpec()
 
 
 class Namespace(KubeObject, frozen=True, kw_only=True):
-    """A namespace; the UID of kube-system is the cluster's own."""
+    """A namespace; the UID of kube-system is the cluster ID."""
 
 
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
-    """Which object is meant."""
+    """Reference to an object."""
 
     api_version: str = ""
     kind: str = ""
@@ -155,14 +155,14 @@ class ObjectReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class EventSeries(ApiStruct, frozen=True, kw_only=True):
-    """How often it happened, and when last."""
+    """Count and last time of a repeated Event."""
 
     count: int = 0
     last_observed_time: str | None = None
 
 
 class Event(KubeObject, frozen=True, kw_only=True):
-    """Something that happened to an object, for people to read."""
+    """An Event."""
 
     event_time: str | None = None
     reporting_controller: str = ""

@@ -1,8 +1,7 @@
-"""From a struct to the OpenAPI schema of its kind.
+"""OpenAPI schema of a kind, generated from its struct.
 
-A schema refuses what is wrong and keeps what it does not know, so that an object of another version, or of another
-project's components, comes through whole. What a struct cannot say (a limit, a default that the server fills in, a rule
-between two fields) stands in the tables below, by the struct's name.
+Schemas keep unknown fields, so that objects of other versions and projects are stored whole. What a struct cannot
+express (limits, server-side defaults, rules between fields) is in the tables below, by the struct's name.
 """
 
 from collections.abc import Mapping
@@ -24,7 +23,7 @@ _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("NetworkContainer", "assignmentMode"): {"default": "dynamic", "enum": ["dynamic", "static"]},
     ("NetworkContainer", "type"): {"default": "vnet"},
     ("NetworkContainer", "version"): {"default": 0, **_COUNT},
-    # an agent that cannot read one address refuses the whole object
+    # an agent that cannot parse one address rejects the whole object
     ("NetworkContainer", "primaryIP"): _ADDRESS_OR_CIDR,
     ("NetworkContainer", "primaryIPV6"): _ADDRESS_OR_CIDR,
     ("NetworkContainer", "subnetAddressSpace"): _CIDR_OR_NOTHING,
@@ -58,7 +57,7 @@ _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("SliceAllocation", "sliceRange"): _CIDR,
 }
 _REQUIRED: Mapping[str, list[str]] = {
-    # both are always written, as those who read the first phase's object expect
+    # both are always written, as readers of ClusterSubnetState expect
     "SubnetExhaustion": ["exhausted", "timestamp"],
     "IPPoolSpec": ["allocations", "range"],
     "Allocation": ["id", "podref"],
@@ -71,19 +70,19 @@ _REQUIRED: Mapping[str, list[str]] = {
 _RULES: Mapping[str, list[Mapping[str, str]]] = {
     "NodeScaler": [
         {
-            # a zero is one that was not set
+            # zero means unset
             "rule": "!has(self.requestThresholdPercent) || !has(self.releaseThresholdPercent)"
             " || self.requestThresholdPercent == 0 || self.releaseThresholdPercent == 0"
             " || self.releaseThresholdPercent > self.requestThresholdPercent",
-            "message": "the thresholds are the wrong way round: a node that gives back at releaseThresholdPercent must "
-            "not ask for more below requestThresholdPercent",
+            "message": "releaseThresholdPercent must be above requestThresholdPercent: else a node would release "
+            "addresses and request them again",
         }
     ],
 }
 
 
 def schema(struct: type[msgspec.Struct]) -> Schema:
-    """Describe a struct: its fields by their names on the wire; other fields are kept."""
+    """Return the schema of a struct, by wire names; unknown fields are kept."""
     name = struct.__name__
     made: Schema = {
         "type": "object",
@@ -100,7 +99,7 @@ def schema(struct: type[msgspec.Struct]) -> Schema:
 
 def _field(struct: str, field: msgspec.structs.FieldInfo) -> Schema:
     if field.encode_name == "metadata":
-        return {"type": "object"}  # the server's own business
+        return {"type": "object"}  # validated by the server
     shape = _shape(inspect.type_info(field.type))
     return shape | dict(_MORE.get((struct, field.encode_name), {}))
 

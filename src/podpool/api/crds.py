@@ -1,7 +1,6 @@
-"""The definitions of our kinds: names, columns and subresources as their own worlds have them, schemas from structs.
+"""CustomResourceDefinitions: names, columns and subresources as upstream, schemas from structs.
 
-Azure's kinds have a status of their own; those of Whereabouts have none, and no columns upstream: the columns here are
-for whoever looks.
+Azure's kinds have a status subresource, those of Whereabouts have none. Upstream, Whereabouts' kinds have no columns.
 """
 
 from collections.abc import Sequence
@@ -17,13 +16,13 @@ Manifest = dict[str, Any]
 
 
 class CrdStatus(ApiStruct, frozen=True, kw_only=True):
-    """Whether a definition is in force."""
+    """Status of a CRD."""
 
     conditions: tuple[Condition, ...] | None = None
 
 
 class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
-    """A definition of a kind, as far as we look at it after it was written."""
+    """A CRD, with the fields that are read."""
 
     status: CrdStatus = CrdStatus()
 
@@ -44,7 +43,7 @@ CRDS = Kind(
 
 
 def crd_manifests() -> list[Manifest]:
-    """Make the definitions of all our kinds."""
+    """Return the CRDs of all kinds that podpool writes."""
     return [
         _manifest(
             NODE_NETWORK_CONFIGS,
@@ -54,13 +53,13 @@ def crd_manifests() -> list[Manifest]:
                 _column("Requested IPs", ".spec.requestedIPCount", kind="integer", wide=True),
                 _column("Availability Zone", ".spec.availabilityZone", wide=True),
                 _column("Allocated IPs", ".status.assignedIPCount", kind="integer"),
-                _container_column("Subnet", "subnetName"),
-                _container_column("Subnet CIDR", "subnetAddressSpace"),
-                _container_column("Subnet CIDR v6", "subnetAddressSpaceV6"),
-                _container_column("NC ID", "id"),
-                _container_column("NC Mode", "assignmentMode", wide=False),
-                _container_column("NC Type", "type"),
-                _container_column("NC Version", "version", kind="integer", wide=False),
+                _nc_column("Subnet", "subnetName"),
+                _nc_column("Subnet CIDR", "subnetAddressSpace"),
+                _nc_column("Subnet CIDR v6", "subnetAddressSpaceV6"),
+                _nc_column("NC ID", "id"),
+                _nc_column("NC Mode", "assignmentMode", wide=False),
+                _nc_column("NC Type", "type"),
+                _nc_column("NC Version", "version", kind="integer", wide=False),
             ],
         ),
         _manifest(
@@ -83,7 +82,9 @@ def crd_manifests() -> list[Manifest]:
             ],
         ),
         _manifest(IP_POOLS, columns=[_column("Range", ".spec.range"), _AGE]),
-        _manifest(IP_RESERVATIONS, columns=[_column("Pod", ".spec.podref"), _column("Interface", ".spec.ifname"), _AGE]),
+        _manifest(
+            IP_RESERVATIONS, columns=[_column("Pod", ".spec.podref"), _column("Interface", ".spec.ifname"), _AGE]
+        ),
         _manifest(
             NODE_SLICE_POOLS,
             columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
@@ -92,7 +93,7 @@ def crd_manifests() -> list[Manifest]:
 
 
 def multus_crd_manifest() -> Manifest:
-    """Make the definition that comes with Multus, for where there is none."""
+    """Return the CRD of Multus, for clusters without it."""
     return _manifest(NETWORK_ATTACHMENTS, columns=[], short=["net-attach-def"])
 
 
@@ -129,7 +130,7 @@ def _column(name: str, path: str, *, kind: str = "string", wide: bool = False) -
     return {"name": name, "type": kind, "jsonPath": path, "priority": int(wide)}
 
 
-def _container_column(name: str, field: str, *, kind: str = "string", wide: bool = True) -> Manifest:
+def _nc_column(name: str, field: str, *, kind: str = "string", wide: bool = True) -> Manifest:
     return _column(name, f".status.networkContainers[*].{field}", kind=kind, wide=wide)
 
 

@@ -1,4 +1,4 @@
-"""What all Kubernetes objects have in common, and where each kind is found."""
+"""Object metadata, conditions, and the address of a kind in the API."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -8,11 +8,11 @@ import msgspec
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
-    """A part of an object: camel case on the wire, and nothing written that is not set."""
+    """Base of all structs: camel case on the wire, unset fields omitted."""
 
 
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
-    """Who an object belongs to."""
+    """Owner of an object."""
 
     api_version: str
     kind: str
@@ -23,7 +23,7 @@ class OwnerReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectIdentity(ApiStruct, frozen=True, kw_only=True):
-    """The metadata that tells which object it is, and in which state."""
+    """Metadata that identifies an object and its version."""
 
     name: str = ""
     namespace: str = ""
@@ -33,7 +33,7 @@ class ObjectIdentity(ApiStruct, frozen=True, kw_only=True):
 
 
 class ObjectMeta(ObjectIdentity, frozen=True, kw_only=True):
-    """The metadata that we use."""
+    """The used metadata."""
 
     generation: int = 0
     labels: Mapping[str, str] = {}
@@ -54,38 +54,38 @@ def is_older(resource_version: str, than: str) -> bool:
 
 
 def rfc3339(wall: float) -> str:
-    """Write seconds of the epoch as objects tell the time."""
+    """Return a wall-clock time as Kubernetes writes it."""
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 class Condition(ApiStruct, frozen=True, kw_only=True):
-    """One thing that is so, or is not: `status` is True, False or Unknown."""
+    """A status condition."""
 
     type: str = ""
-    """What it is about."""
+    """Name of the condition."""
     status: str = ""
     """True, False or Unknown."""
     reason: str = ""
-    """Why, in a word."""
+    """CamelCase reason."""
     message: str = ""
-    """Why, in a sentence."""
+    """Explanation for people."""
     last_transition_time: str | None = None
-    """Since when."""
+    """When `status` last changed."""
 
 
 class KeyedObject(ApiStruct, frozen=True, kw_only=True):
-    """Any object, as far as it can be told from others: all that a cache needs to know."""
+    """An object with identity only: what a cache needs."""
 
     metadata: ObjectIdentity = ObjectIdentity()
 
     @property
     def key(self) -> str:
-        """Its name among its kind: `namespace/name`, or the name alone."""
+        """`namespace/name`, or the name alone for cluster-scoped objects."""
         return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
 
 
 class KubeObject(KeyedObject, frozen=True, kw_only=True):
-    """Any object, as far as its metadata goes."""
+    """An object with metadata."""
 
     api_version: str = ""
     kind: str = ""
@@ -96,7 +96,7 @@ T = TypeVar("T", bound=KeyedObject)
 
 
 class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Where a kind is found, and what it is read into."""
+    """A kind: its API group, version and plural, and the struct it is decoded into."""
 
     group: str
     version: str
@@ -107,11 +107,11 @@ class Kind(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
 
     @property
     def api_version(self) -> str:
-        """The group and version as objects carry them."""
+        """`apiVersion` of its objects."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     def path(self, *, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """Find an object, its subresource, or all of the kind; without a namespace those of every namespace."""
+        """Return the URL path of an object, its subresource, or of all objects in one namespace or in all."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
         inside = f"/namespaces/{namespace}" if self.namespaced and namespace else ""
         return (

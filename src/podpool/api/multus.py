@@ -1,13 +1,13 @@
-"""The object of `k8s.cni.cncf.io` in which Multus keeps a network's CNI configuration. We only read it."""
+"""NetworkAttachmentDefinition (NAD) of `k8s.cni.cncf.io`, in which Multus keeps a CNI configuration; only read."""
 
 from podpool.api.meta import ApiStruct, Kind, KubeObject
 
 
 class NetworkAttachmentSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is to be configured."""
+    """Spec of a NAD."""
 
     config: str = ""
-    """A CNI configuration, or a list of them, as JSON."""
+    """CNI configuration or configuration list, as JSON."""
 
 
 class NetworkAttachmentDefinition(KubeObject, frozen=True, kw_only=True):

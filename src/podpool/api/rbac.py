@@ -1,7 +1,7 @@
-"""What each component may do: its account, and the smallest roles with which it works.
+"""RBAC manifests: the ServiceAccount and least-privilege roles of each component.
 
-RBAC knows verbs and kinds, not which node asks: what an agent may write beyond that is for `admission` to narrow down.
-What it may read is what stands here. The rights for shared ranges are apart: there any node writes what all nodes use.
+RBAC does not distinguish nodes: `admission` restricts the writes of an agent to its own node; reads are restricted only
+here. The permissions for shared ranges are separate, because there every node writes the same objects.
 """
 
 from collections.abc import Sequence
@@ -18,9 +18,9 @@ CONTROLLER = "podpool-controller"
 DASHBOARD = "podpool-dashboard"
 SHARED_RANGES = "podpool-agent-shared-ranges"
 SHARE_VERB = "share"
-"""A verb of our own: to write pools that belong to no node. The policies ask for it."""
+"""Custom verb, checked by the admission policies: write IPPools that belong to no node."""
 SHARED_LEASE = "whereabouts"
-"""The Lease that Whereabouts' plugins take before they write any pool."""
+"""The Lease that Whereabouts' plugins acquire before they write an IPPool."""
 
 _RBAC = "rbac.authorization.k8s.io"
 _LEASES = "coordination.k8s.io"
@@ -28,38 +28,40 @@ _READ = ("get", "list", "watch")
 
 
 def rbac_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
-    """Make the accounts of all components with their rights; `pools` is where Whereabouts' objects live."""
+    """Return accounts and roles of all components; `pools` is the namespace of Whereabouts' objects."""
     return [
-        *_component(CONTROLLER, pools, _controller_everywhere(), _controller_at_home(), _controller_at_pools()),
-        *_component(AGENT, pools, _agent_everywhere(), _agent_at_home(), _agent_at_pools()),
+        *_component(
+            CONTROLLER, pools, _controller_cluster_rules(), _controller_namespace_rules(), _controller_pool_rules()
+        ),
+        *_component(AGENT, pools, _agent_cluster_rules(), _agent_namespace_rules(), _agent_pool_rules()),
         _account(DASHBOARD),
-        *_granted(DASHBOARD, DASHBOARD, _dashboard_everywhere()),
+        *_role(DASHBOARD, DASHBOARD, _dashboard_cluster_rules()),
     ]
 
 
 def shared_range_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
-    """Make what agents need beyond that where Pods of all nodes share a range, as classic Whereabouts has it."""
+    """Return the additional role of agents for shared ranges."""
     rules = [
         _rule(WHEREABOUTS, "ippools", "create", SHARE_VERB),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "create", "delete"),
         _rule(_LEASES, "leases", "create"),
         _rule(_LEASES, "leases", SHARE_VERB, names=[SHARED_LEASE]),
     ]
-    return _granted(SHARED_RANGES, AGENT, rules, namespace=pools)
+    return _role(SHARED_RANGES, AGENT, rules, namespace=pools)
 
 
-def _controller_everywhere() -> list[Manifest]:
+def _controller_cluster_rules() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ, "patch"),  # to ask their agents after the API server was restored
-        _rule("", "nodes/finalizers", "update"),  # to own what keeps a Node's deletion waiting, where that is checked
+        _rule("", "nodes", *_READ, "patch"),  # the slice inventory question
+        _rule("", "nodes/finalizers", "update"),  # to set blockOwnerDeletion, where that is checked
         _rule("", "pods", *_READ),
-        _rule("", "namespaces", "get", names=[NAMESPACE]),  # its UID is the cluster's
+        _rule("", "namespaces", "get", names=[NAMESPACE]),  # its UID is the cluster ID
         _rule("k8s.cni.cncf.io", "network-attachment-definitions", *_READ),
         _rule("events.k8s.io", "events", "create", "patch"),
     ]
 
 
-def _controller_at_home() -> list[Manifest]:
+def _controller_namespace_rules() -> list[Manifest]:
     return [
         _rule(ACN, "nodenetworkconfigs", *_READ, "create", "patch", "delete"),
         _rule(ACN, "nodenetworkconfigs/status", "patch"),
@@ -70,37 +72,37 @@ def _controller_at_home() -> list[Manifest]:
     ]
 
 
-def _controller_at_pools() -> list[Manifest]:
+def _controller_pool_rules() -> list[Manifest]:
     return [
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ, "create", "patch", "delete"),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "delete"),
         _rule(
             _LEASES, "leases", *_READ, "create", "patch", "delete"
-        ),  # to label one for a Node that is registered anew
+        ),  # patch: the label of a Node that registered again
     ]
 
 
-def _agent_everywhere() -> list[Manifest]:
+def _agent_cluster_rules() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ, "patch"),  # the taint, and what became of slices
+        _rule("", "nodes", *_READ, "patch"),  # the taint and the slice report
         _rule("", "nodes/status", "patch"),  # the condition
         _rule("", "pods", *_READ),
         _rule("events.k8s.io", "events", "create", "patch"),
     ]
 
 
-def _agent_at_home() -> list[Manifest]:
+def _agent_namespace_rules() -> list[Manifest]:
     return [
         _rule(ACN, "nodenetworkconfigs", *_READ, "patch"),
         _rule(ACN, ["clustersubnets", "clustersubnetstates"], *_READ),
     ]
 
 
-def _agent_at_pools() -> list[Manifest]:
+def _agent_pool_rules() -> list[Manifest]:
     return [_rule(WHEREABOUTS, "ippools", *_READ, "patch"), _rule(_LEASES, "leases", *_READ, "patch")]
 
 
-def _dashboard_everywhere() -> list[Manifest]:
+def _dashboard_cluster_rules() -> list[Manifest]:
     return [
         _rule("", ["nodes", "pods"], *_READ),
         _rule("", "namespaces", "get", names=[NAMESPACE]),
@@ -111,13 +113,13 @@ def _dashboard_everywhere() -> list[Manifest]:
 
 
 def _component(
-    name: str, pools: str, everywhere: Sequence[Manifest], at_home: Sequence[Manifest], at_pools: Sequence[Manifest]
+    name: str, pools: str, cluster: Sequence[Manifest], namespace: Sequence[Manifest], pool: Sequence[Manifest]
 ) -> list[Manifest]:
     return [
         _account(name),
-        *_granted(name, name, everywhere),
-        *_granted(name, name, at_home, namespace=NAMESPACE),
-        *_granted(f"{name}-pools", name, at_pools, namespace=pools),
+        *_role(name, name, cluster),
+        *_role(name, name, namespace, namespace=NAMESPACE),
+        *_role(f"{name}-pools", name, pool, namespace=pools),
     ]
 
 
@@ -125,8 +127,8 @@ def _account(name: str) -> Manifest:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": NAMESPACE}}
 
 
-def _granted(role: str, account: str, rules: Sequence[Manifest], *, namespace: str | None = None) -> list[Manifest]:
-    """Make a role and bind it to an account, in a namespace or, without one, everywhere."""
+def _role(role: str, account: str, rules: Sequence[Manifest], *, namespace: str | None = None) -> list[Manifest]:
+    """Return a role and its binding, in a namespace or cluster-wide."""
     kind = "Role" if namespace else "ClusterRole"
     meta = {"name": role} | ({"namespace": namespace} if namespace else {})
     return [

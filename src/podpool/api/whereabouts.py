@@ -1,7 +1,7 @@
-"""The objects of `whereabouts.cni.cncf.io`: the pools of a range or of a node's slice, and who has which slice.
+"""Objects of `whereabouts.cni.cncf.io`: IPPool, OverlappingRangeIPReservation and NodeSlicePool.
 
-As its plugins and controllers write them: no status of their own, so that a NodeSlicePool's is a field like any other.
-Fields that their schema demands are always written.
+They have no status subresource, so the status of a NodeSlicePool is an ordinary field. Fields that the upstream schema
+requires are always written.
 """
 
 from collections.abc import Mapping
@@ -11,109 +11,109 @@ import msgspec
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 NODE_ANNOTATION = "podpool.io/node"
-"""On an IPPool and a Lease: the node whose they are. Its agent may write them, and no other's."""
+"""On an IPPool and a slice Lease: the node that owns them. Only its agent may write them."""
 NODE_UID_LABEL = "podpool.io/node-uid"
-"""On an IPPool and a Lease: the UID of that Node, for the agent's watch."""
+"""On an IPPool and a slice Lease: the UID of that Node, for the agent's watch."""
 BOOT_ANNOTATION = "podpool.io/boot-id"
-"""On a Lease and an IPPool: the boot of the machine whose agent took them, written by that agent."""
+"""On a slice Lease and an IPPool: the boot ID of the agent that took them, written by it."""
 SIGNATURE_ANNOTATION = "podpool.io/signature"
-"""On a Lease: drawn by the agent that takes it, new each time,"""
+"""On a slice Lease: a random word written by the agent that takes it, new each time."""
 GRANTED_ANNOTATION = "podpool.io/granted"
-"""and the signature that the controller has agreed to: nothing is given before."""
+"""On a slice Lease: the signature that the controller granted; the agent assigns nothing before."""
 RETURN_ANNOTATION = "podpool.io/return"
-"""On an IPPool: its node is to give nothing more of it, and to hand it back when nothing is in use; says why."""
+"""On an IPPool: the reason why its node must assign nothing more and return the slice when it is unused."""
 SEALED_ANNOTATION = "podpool.io/sealed"
-"""On an IPPool that all nodes share: its range is cut into slices, it gives no new address; a word of the leader's."""
+"""On a shared IPPool: it assigns no new address, because its range is divided into slices; a word of the leader."""
 SHARED_POOLS_SELECTOR = f"!{NODE_UID_LABEL}"
-"""Selects the IPPools that are no node's own, of which there are as many as nodes."""
+"""Label selector of the shared IPPools, which are few; those of slices are as many as nodes."""
 SLICE_ANNOTATION = "podpool.io/slice"
-"""On a Lease: the slice that it is about, as the IPPool's range has it."""
+"""On a slice Lease: the slice, as in the range of its IPPool."""
 WAITING_ANNOTATION = "podpool.io/waiting"
-"""On a NodeSlicePool: the nodes for which there is no slice, longest waiting first."""
+"""On a NodeSlicePool: the nodes without a slice, longest waiting first."""
 SLICE_INVENTORY_ANNOTATION = "podpool.io/slice-inventory"
-"""On a Node: the controller's question, a word that is new each time, to which the agent tells what it has lost;"""
+"""On a Node: the controller's slice inventory question, a random word; the agent replies with its lost slices."""
 SLICE_REPORT_ANNOTATION = "podpool.io/slice-report"
-"""and what the agent tells, as JSON: a `SliceReport`."""
+"""On a Node: the agent's reply, as JSON (`SliceReport`)."""
 
 
 class Allocation(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Who has an address."""
+    """Holder of an address."""
 
     id: str = ""
-    """The container's."""
+    """ID of the container (sandbox)."""
     podref: str = ""
-    """The Pod's namespace and name, as `namespace/name`."""
+    """The Pod, as `namespace/name`."""
     ifname: str = ""
-    """The interface in the Pod."""
+    """Interface in the Pod."""
 
 
 class IPPoolSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """A range and who has what of it."""
+    """A range and the holders of its addresses."""
 
     range: str = ""
-    """The range, or the node's slice of it."""
+    """The range, or a node's slice of it."""
     allocations: Mapping[str, Allocation] = {}
-    """By the address' distance from the start of the range, in decimal."""
+    """Holders by the offset of the address in the range, in decimal."""
 
 
 class IPPool(KubeObject, frozen=True, kw_only=True):
-    """The addresses of a range, or of a node's slice of it."""
+    """The allocations of a range or of a node's slice."""
 
     spec: IPPoolSpec = IPPoolSpec()
 
 
 class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
-    """Who has the address that the object is named after."""
+    """Holder of the address that the object is named after."""
 
     podref: str = ""
-    """The Pod's namespace and name, as `namespace/name`."""
+    """The Pod, as `namespace/name`."""
     ifname: str = ""
-    """The interface in the Pod."""
+    """Interface in the Pod."""
     containerid: str = ""
-    """The container's."""
+    """ID of the container (sandbox)."""
 
 
 class OverlappingRangeIPReservation(KubeObject, frozen=True, kw_only=True):
-    """An address that is taken in every range that has it."""
+    """An address that is allocated in every range that contains it."""
 
     spec: ReservationSpec = ReservationSpec()
 
 
 class NodeSlicePoolSpec(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """A range, and how large a slice of it each node gets."""
+    """A range and the size of its slices."""
 
     range: str = ""
     """The whole range."""
     slice_size: str = ""
-    """The length of a slice's prefix, as `/24`."""
+    """Prefix length of a slice, as `/24`."""
 
 
 class SliceAllocation(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """A slice and whose it is; nobody's has no name."""
+    """A slice and its node."""
 
     node_name: str = ""
-    """The node; empty for a slice that is free."""
+    """The node; empty if the slice is free."""
     slice_range: str = ""
     """The slice."""
 
 
 class NodeSlicePoolStatus(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
-    """Who has which slice."""
+    """The slice of each node."""
 
     allocations: tuple[SliceAllocation, ...] = ()
     conditions: tuple[Condition, ...] | msgspec.UnsetType = msgspec.UNSET
-    """`SlicesShort`: whether nodes wait for a slice."""
+    """`InsufficientSlices`: whether nodes wait for a slice."""
 
 
 class NodeSlicePool(KubeObject, frozen=True, kw_only=True):
-    """A network's range, divided among the nodes."""
+    """A network's range, divided into slices of nodes."""
 
     spec: NodeSlicePoolSpec = NodeSlicePoolSpec()
     status: NodeSlicePoolStatus = NodeSlicePoolStatus()
 
 
 class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
-    """A slice whose Lease is gone although nobody handed it back, and of which Pods have addresses."""
+    """A slice that Pods use although its Lease was deleted without being returned."""
 
     network: str = ""
     range: str
@@ -121,10 +121,10 @@ class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
 
 
 class SliceReport(ApiStruct, frozen=True, kw_only=True):
-    """What an agent tells of its slices, on its Node."""
+    """Slice report of an agent."""
 
     inventory: str = ""
-    """The question that it answers."""
+    """The inventory question to which it replies."""
     lost: tuple[LostSlice, ...] = ()
 
 
@@ -132,7 +132,7 @@ _REPORT = msgspec.json.Decoder(SliceReport)
 
 
 def slice_report(node: KubeObject) -> SliceReport | None:
-    """Read what a Node's agent tells; None when it has told nothing, or it cannot be read."""
+    """Return the slice report of a Node's agent; None if there is none or it cannot be decoded."""
     try:
         return _REPORT.decode(node.metadata.annotations.get(SLICE_REPORT_ANNOTATION, ""))
     except msgspec.DecodeError:

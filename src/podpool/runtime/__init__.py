@@ -1,4 +1,4 @@
-"""What every process stands on: clock, disk, transport and randomness, each as a small protocol handed in from outside.
+"""Clock, disk, transport and randomness as small protocols, and HTTP, health, logging and process on top.
 
-The same code runs on a node, many times in one process, and in the simulator, where all of these are made up.
+They are passed in, so that the same code runs on a node, many times in one process, and in the simulator.
 """

@@ -1,7 +1,7 @@
-"""Time, as a machine has it.
+"""Clocks of a machine.
 
-Waiting is asyncio's business, and asyncio's loop has its own time, which the simulator replaces. What is here is for
-what outlives a process or a boot: rest, fence, and the moments that are written down.
+Waiting uses the time of the asyncio loop, which the simulator replaces. These clocks are for what outlives a process or
+a boot: cooldowns, fences and timestamps.
 """
 
 import time
@@ -12,19 +12,19 @@ class Clock(Protocol):
     """The clocks of one machine."""
 
     def boot(self) -> float:
-        """Seconds since this boot; counts while the machine sleeps, and never goes back."""
+        """Return the seconds since boot, which also count while the machine sleeps and never go back."""
 
     def wall(self) -> float:
-        """Seconds since 1970; may be set, forwards and backwards."""
+        """Return the seconds since 1970; the clock may be set, forwards and backwards."""
 
 
 class SystemClock:
     """The clocks of this machine."""
 
     def boot(self) -> float:
-        """Read CLOCK_BOOTTIME."""
+        """Return CLOCK_BOOTTIME."""
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
     def wall(self) -> float:
-        """Read the wall clock."""
+        """Return the wall clock."""
         return time.time()

@@ -1,7 +1,7 @@
-"""Files of one directory, as far as a journal needs them.
+"""Files of one directory, as a journal needs them.
 
-What is appended survives the death of the process once `append` has returned, and the death of the machine once `sync`
-has. `replace` is all or nothing, and synced. Names are plain file names.
+Appended data survives a crash of the process once `append` has returned, and of the machine once `sync` has. `replace`
+is atomic and synced. Names are plain file names.
 """
 
 import asyncio
@@ -14,29 +14,29 @@ class Disk(Protocol):
     """One directory."""
 
     def read(self, name: str) -> bytes | None:
-        """Read a file as it is; None when there is none."""
+        """Return the contents of a file; None if it does not exist."""
 
     def append(self, name: str, data: bytes) -> None:
-        """Write at the end of a file, which is made if need be."""
+        """Append to a file; create it if needed."""
 
     async def sync(self, name: str) -> None:
-        """Bring what was written to the platter."""
+        """Flush a file to the device."""
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file off."""
+        """Truncate a file."""
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Write a file anew, atomically and synced."""
+        """Replace a file, atomically and synced."""
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
+        """Remove a file if it exists."""
 
     def names(self) -> list[str]:
-        """List the files, in order."""
+        """Return the names of all files, sorted."""
 
 
 class LocalDisk:
-    """A directory of this machine; made if need be, readable by its owner alone."""
+    """A directory of this machine; created if needed, readable only by its owner."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -44,63 +44,63 @@ class LocalDisk:
         self._open: dict[str, int] = {}
 
     def read(self, name: str) -> bytes | None:
-        """Read a file as it is; None when there is none."""
+        """Return the contents of a file; None if it does not exist."""
         try:
             return (self.root / name).read_bytes()
         except FileNotFoundError:
             return None
 
     def append(self, name: str, data: bytes) -> None:
-        """Write at the end of a file; a short write is carried on."""
+        """Append to a file; continue after a short write."""
         descriptor = self._descriptor(name)
         while data:
             data = data[os.write(descriptor, data) :]
 
     async def sync(self, name: str) -> None:
-        """Sync the file in a thread: a slow disk must not hold up an ADD."""
+        """Flush the file in a thread: a slow disk must not delay an ADD."""
         await asyncio.to_thread(os.fdatasync, self._descriptor(name))
 
     def truncate(self, name: str, size: int) -> None:
-        """Cut a file off."""
+        """Truncate a file."""
         os.ftruncate(self._descriptor(name), size)
 
     async def replace(self, name: str, data: bytes) -> None:
-        """Write beside the file, sync, rename over it, and sync the directory."""
+        """Write a temporary file, sync, rename it, and sync the directory."""
         await asyncio.to_thread(self._replace, name, data)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it is there."""
-        self._forget(name)
+        """Remove a file if it exists."""
+        self._close(name)
         (self.root / name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """List the files, in order."""
+        """Return the names of all files, sorted."""
         return sorted(each.name for each in self.root.iterdir() if each.is_file() and not each.name.startswith("."))
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close all open files."""
         for name in list(self._open):
-            self._forget(name)
+            self._close(name)
 
     def _descriptor(self, name: str) -> int:
         if name not in self._open:
             path = self.root / name
-            fresh = not path.exists()
+            new = not path.exists()
             self._open[name] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            if fresh:
+            if new:
                 self._sync_root()
         return self._open[name]
 
     def _replace(self, name: str, data: bytes) -> None:
-        beside = self.root / f".{name}.new"
+        temporary = self.root / f".{name}.new"
         try:
-            _write_synced(beside, data)
+            _write_synced(temporary, data)
         except OSError:
-            beside.unlink(missing_ok=True)  # half a file would fill a disk that is full already
+            temporary.unlink(missing_ok=True)  # a partial file would occupy a full disk
             raise
-        beside.rename(self.root / name)
+        temporary.rename(self.root / name)
         self._sync_root()
-        self._forget(name)
+        self._close(name)
 
     def _sync_root(self) -> None:
         descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY)
@@ -109,7 +109,7 @@ class LocalDisk:
         finally:
             os.close(descriptor)
 
-    def _forget(self, name: str) -> None:
+    def _close(self, name: str) -> None:
         descriptor = self._open.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)

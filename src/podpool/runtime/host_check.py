@@ -1,4 +1,4 @@
-"""By which names a server on loopback is called: a foreign name that leads there is some web site's trick."""
+"""Host header check of loopback servers, against DNS rebinding: any other name is an attack by a web page."""
 
 import re
 
@@ -9,10 +9,10 @@ _PORT = re.compile(r":[0-9]+\Z")
 
 
 def allowed_hosts(host: str) -> frozenset[str]:
-    """Tell by which names alone a server may be called that listens on an address; none: by any."""
+    """Return the host names by which a server on an address may be called; empty if any is allowed."""
     return LOOPBACK if f"[{host}]" in LOOPBACK or host in LOOPBACK else frozenset[str]()
 
 
 def requested_host(request: Request) -> str:
-    """Tell by which name a server was called."""
+    """Return the host name of a request, without port."""
     return _PORT.sub("", request.headers.get("host", ""))

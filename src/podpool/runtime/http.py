@@ -1,4 +1,4 @@
-"""HTTP under the seam: a transport to a real server, and a server for a handler. The only place that knows aiohttp."""
+"""HTTP client transport and server on aiohttp; the only module that imports it."""
 
 import asyncio
 import socket
@@ -16,24 +16,26 @@ from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.runtime.transport import Handler, Request, Response, Unreachable
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
-"""A full listing of 5,000 nodes is about a third of it."""
+"""An inventory of 5,000 nodes is about a third of it."""
 
 CLOSE_ITERATIONS = 100
-"""Turns of the loop in which a connection that is shut gets closed; it takes three."""
+"""Loop iterations in which a connection that is shut down gets closed; it takes three."""
 
 Headers = Callable[[], Mapping[str, str]]
-"""Headers of every request, asked for each time: a token may have been renewed."""
+"""Returns the headers of a request; called for each, because a token may have been renewed."""
 
 
 class ListenError(PodpoolError):
-    """A server has no place to answer at."""
+    """A server cannot listen on its address."""
 
     def __init__(self, host: str, port: int, reason: str) -> None:
-        super().__init__(f"cannot listen on {host}:{port}: {reason}; choose another port, or stop who has this one")
+        super().__init__(
+            f"cannot listen on {host}:{port}: {reason}; choose another port, or stop the process that uses it"
+        )
 
 
 class HttpTransport:
-    """The road to one HTTP server; connections are kept and shared."""
+    """Transport to one HTTP server; connections are pooled."""
 
     def __init__(
         self,
@@ -52,13 +54,13 @@ class HttpTransport:
         self._server_name = server_name
         self._connections = connections
         self._tls = tls
-        # no limit on a whole exchange: a watch lasts, and callers set their own deadlines
+        # no total timeout: a watch is long, and callers set their own timeouts
         self._timeout = aiohttp.ClientTimeout(total=None, sock_connect=connect_timeout)
         self._session: aiohttp.ClientSession | None = None
         self._sockets = WeakSet[socket.socket]()
 
     async def send(self, request: Request) -> Response:
-        """Send a request and wait for the head of the answer."""
+        """Send a request and wait for the head of the response."""
         url = (self.base / request.path.removeprefix("/")).with_query(dict(request.query))
         try:
             answer = await self._opened().request(
@@ -72,22 +74,22 @@ class HttpTransport:
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
         headers = {name.lower(): value for name, value in answer.headers.items()}
-        return Response(answer.status, headers=headers, stream=self._pieces(answer), close=_closer(answer))
+        return Response(answer.status, headers=headers, stream=self._chunks(answer), close=_closer(answer))
 
     async def close(self) -> None:
-        """Close every connection, also those of requests that were given up, which over TLS still say goodbye."""
+        """Close every connection, also those of cancelled requests, which over TLS still send close_notify."""
         if self._session:
             await self._session.close()
             self._session = None
         for each in tuple(self._sockets):
-            with suppress(OSError):  # it is closed, or the other side has closed it
+            with suppress(OSError):  # already closed
                 each.shutdown(socket.SHUT_RDWR)
         for _ in range(CLOSE_ITERATIONS):
             if any(each.fileno() >= 0 for each in self._sockets):
                 await asyncio.sleep(0)
 
     def _opened(self) -> aiohttp.ClientSession:
-        if self._session is None:  # a session belongs to the loop that it is made in
+        if self._session is None:  # a session belongs to the loop in which it is created
             connector = aiohttp.TCPConnector(
                 limit=self._connections, ssl=self._tls or True, socket_factory=self._new_socket
             )
@@ -102,28 +104,28 @@ class HttpTransport:
         self._sockets.add(made)
         return made
 
-    async def _pieces(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    async def _chunks(self, answer: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
         try:
-            async for piece in answer.content.iter_any():
-                yield piece
+            async for chunk in answer.content.iter_any():
+                yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
 
 
 def _address(text: str) -> URL:
-    """Read where a server is; it may have a path of its own, behind a gateway."""
+    """Parse the address of a server; behind a gateway it may have a path."""
     try:
         address = URL(text)
     except ValueError:
         address = URL()
     if address.scheme not in {"http", "https"} or not address.host:
-        raise InvalidInput("server", text, "not an address of a server: write it as http://HOST:PORT or https://HOST")
+        raise InvalidInput("server", text, "not a server address: write it as http://HOST:PORT or https://HOST")
     return address
 
 
 def _closer(answer: aiohttp.ClientResponse) -> Callable[[], Awaitable[None]]:
     async def close() -> None:
-        # a body that was read to its end gives its connection back; any other must not be used again
+        # the connection of a fully read body is reusable, of any other it is not
         if answer.content.at_eof():
             answer.release()
         else:
@@ -142,9 +144,9 @@ async def serving(
     grace: float = 1.0,
     connections: int = 10_000,
 ) -> AsyncIterator[int]:
-    """Serve a handler; gives the port, which the system chooses when asked for 0.
+    """Serve a handler; yields the port, which the system chooses if `port` is 0.
 
-    At the end nobody new is let in, and what was begun has so many seconds of grace to finish.
+    At the end no connection is accepted, and running requests have `grace` seconds to finish.
     """
 
     async def answer(incoming: web.Request) -> web.StreamResponse:
@@ -166,7 +168,7 @@ async def serving(
     server = cast("web.Server", runner.server)
 
     def accept() -> asyncio.Protocol:
-        return server() if len(server.connections) < connections else _Full()
+        return server() if len(server.connections) < connections else _RejectConnection()
 
     try:
         listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
@@ -180,8 +182,8 @@ async def serving(
         await runner.cleanup()
 
 
-class _Full(asyncio.Protocol):
-    """For one connection too many."""
+class _RejectConnection(asyncio.Protocol):
+    """Aborts a connection above the limit."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast("asyncio.Transport", transport).abort()
@@ -191,8 +193,8 @@ async def _reply(incoming: web.Request, response: Response) -> web.StreamRespons
     try:
         reply = web.StreamResponse(status=response.status, headers=dict(response.headers))
         await reply.prepare(incoming)
-        async for piece in response.stream:
-            await reply.write(piece)
+        async for chunk in response.stream:
+            await reply.write(chunk)
         await reply.write_eof()
     finally:
         await response.close()

@@ -1,42 +1,42 @@
-"""A process that runs until it is told to stop, and says how it is.
+"""Main function and health endpoints of a daemon.
 
-TERM and INT end it cleanly: its work is cancelled, its `finally` blocks run, and it exits with 0. What its work raises
-goes to whoever runs it. `/healthz` answers while the loop turns; `/readyz` when the work says so, with the reason
-when it does not.
+SIGTERM and SIGINT stop it cleanly: its main task is cancelled, `finally` blocks run, and it exits with 0. Exceptions of
+the main task are raised. `/healthz` answers while the loop runs, `/readyz` when the daemon is ready, else with the
+reason.
 """
 
 import asyncio
-import logging
 import signal
 from collections.abc import Awaitable, Callable
 
 import uvloop
 
+from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Handler, Request, Response
 
-_log = logging.getLogger(__name__)
+log = get_logger(__name__)
 
 Readiness = Callable[[], str | None]
-"""What still stands in the way; None when nothing does."""
+"""Returns why the daemon is not ready; None if it is."""
 
 
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end, or to a signal."""
+def run(main: Callable[[], Awaitable[None]]) -> None:
+    """Run until the main task ends or a signal arrives."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_until_signal(work))
+        runner.run(_until_signal(main))
 
 
-async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
+async def _until_signal(main: Callable[[], Awaitable[None]]) -> None:
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
-    working = asyncio.ensure_future(work())
+    working = asyncio.ensure_future(main())
     waiting = asyncio.ensure_future(stopping.wait())
     await asyncio.wait([working, waiting], return_when=asyncio.FIRST_COMPLETED)
     waiting.cancel()
     if not working.done():
-        _log.info("stopping")
+        log.info("signal received, stopping")
         working.cancel()
         await asyncio.wait([working])
     if not working.cancelled():
@@ -44,14 +44,14 @@ async def _until_signal(work: Callable[[], Awaitable[None]]) -> None:
 
 
 def health_handler(ready: Readiness) -> Handler:
-    """Make the handler of the health port."""
+    """Return the handler of the health port."""
 
     async def answer(request: Request) -> Response:
         if request.path == "/healthz":
             return Response(200, b"ok\n")
         if request.path == "/readyz":
-            missing = ready()
-            return Response(503 if missing else 200, f"{missing or 'ok'}\n".encode())
-        return Response(404, b"there is /healthz and /readyz\n")
+            reason = ready()
+            return Response(503 if reason else 200, f"{reason or 'ok'}\n".encode())
+        return Response(404, b"not found: use /healthz or /readyz\n")
 
     return answer

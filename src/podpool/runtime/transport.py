@@ -1,7 +1,7 @@
-"""The one seam between two processes: a request goes out, a status and a stream of bytes come back.
+"""Transport between two processes: a request, and a response with a streamed body.
 
-A client is written against `Transport`, a service is a `Handler`. On a node HTTP lies between the two; in the simulator
-a network that delays, drops, repeats and cuts. Everything above is the same code.
+A client uses a `Transport`, a service is a `Handler`. On a node HTTP connects them, in the simulator a network that
+delays, drops, repeats and cuts messages.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
@@ -13,7 +13,7 @@ from podpool.core.errors import PodpoolError
 
 
 class Unreachable(PodpoolError):
-    """The other side did not answer, or stopped in the middle: whether it acted is not known."""
+    """The server did not answer, or the response broke off: it is unknown whether the request took effect."""
 
     def __init__(self, peer: str, reason: str) -> None:
         super().__init__(f"{peer} cannot be reached: {reason}")
@@ -22,7 +22,7 @@ class Unreachable(PodpoolError):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked. Header names are in lower case."""
+    """A request. Header names are in lower case."""
 
     method: str
     path: str
@@ -32,7 +32,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Response:
-    """What is answered: the body comes in pieces, perhaps for a long time. Whoever takes it closes it."""
+    """A response. Its body is a stream of chunks, possibly long; the receiver closes it."""
 
     def __init__(
         self,
@@ -49,28 +49,28 @@ class Response:
         self._close = close
 
     async def read(self) -> bytes:
-        """Take all of the body, and close."""
+        """Return the whole body, and close."""
         try:
-            return b"".join([piece async for piece in self.stream])
+            return b"".join([chunk async for chunk in self.stream])
         finally:
             await self.close()
 
     async def close(self) -> None:
-        """Let go of the connection; once is enough, twice does no harm."""
+        """Release the connection; further calls have no effect."""
         close, self._close = self._close, None
         if close:
             await close()
 
 
 class Transport(Protocol):
-    """The road to one service."""
+    """The client side of a connection to one service."""
 
     async def send(self, request: Request) -> Response:
-        """Send a request and wait for the head of the answer; raises `Unreachable`."""
+        """Send a request and wait for the head of the response; raises `Unreachable`."""
 
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-"""A service: the other end of the road."""
+"""A service: returns the response to a request."""
 
 
 async def _once(body: bytes) -> AsyncIterator[bytes]:
