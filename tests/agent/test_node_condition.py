@@ -54,7 +54,7 @@ async def test_condition_event_and_taint_are_written_and_removed(env: NodeEnv) -
     await make_short(env)
     shown = await condition(env)
     assert shown
-    assert ("True", "SubnetShort") == (shown["status"], shown["reason"])
+    assert ("True", "InsufficientAddresses") == (shown["status"], shown["reason"])
     assert "NCUpdateSubnetFullError" in shown["message"]
     assert [SHORT_TAINT] == await taints(env)
     assert 5 == agent.metrics_snapshot().waiting_pods

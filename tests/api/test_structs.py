@@ -84,7 +84,7 @@ def test_an_event_has_the_names_of_events_k8s_io() -> None:
         "reportingController": "podpool-agent",
         "reportingInstance": "n",
         "action": "Scaling",
-        "reason": "SubnetShort",
+        "reason": "InsufficientAddresses",
         "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n"},
         "note": "no address left",
         "type": "Warning",

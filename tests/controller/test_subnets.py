@@ -134,7 +134,9 @@ class TestPublishing:
     async def test_exhaustion_with_thresholds(self, envs: ControllerEnvs) -> None:
         """Of 124 addresses: exhausted from 112 on, cleared at 99 (98 and the primary), and unchanged in between."""
         async with envs.create() as env:
-            await env.create_subnet("10.0.0.0/25", gateway="10.0.0.1", reserved_for_primaries=0, excluded=("10.0.0.2",))
+            await env.create_subnet(
+                "10.0.0.0/25", gateway="10.0.0.1", reserved_for_primaries=0, excluded_ranges=("10.0.0.2",)
+            )
             env.start(scarcity="exhaustion")
             await env.join("n1")
             await becomes(env, exhausted=False, batch=16)

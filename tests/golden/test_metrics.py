@@ -9,14 +9,14 @@ import random
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
-from podpool.agent.metrics import Meters, Picture
-from podpool.controller.metrics import Metrics, View
+from podpool.agent.metrics import AgentMetrics, MetricsSnapshot
+from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.kube.workqueue import WorkQueue
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.http.handler import LedgerHandler
 from podpool.ledger.http.metrics import MetricsMiddleware
 from podpool.ledger.messages import SubnetSpec
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Handler, Request
 from tests.agent.clocks import SetClock
@@ -48,27 +48,27 @@ def test_the_agent() -> None:
         return b"\1"
 
     async def shown() -> bytes:
-        meters = Meters(answered, lambda: sample(Picture))
-        await meters.handle(b"podpool/1\0ADD\0")
-        return await page_of(meters.page(health_handler(lambda: None)))
+        metrics = AgentMetrics(answered, lambda: sample(MetricsSnapshot))
+        await metrics.handle(b"podpool/1\0ADD\0")
+        return await page_of(metrics.page(health_handler(lambda: None)))
 
     matches_json("metrics/agent.json", families(asyncio.run(shown())))
 
 
 def test_the_controller() -> None:
     async def shown() -> bytes:
-        metrics = Metrics()
-        with metrics.working("nodes"):
+        metrics = ControllerMetrics()
+        with metrics.measure("nodes"):
             metrics.errors.labels("nodes").inc()
-        metrics.mended.labels("slice").inc()
-        return metrics.page(sample(View))
+        metrics.orphans.labels("slice").inc()
+        return metrics.render(sample(ControllerSnapshot))
 
     matches_json("metrics/controller.json", families(asyncio.run(shown())))
 
 
 def test_the_ledger() -> None:
     async def shown() -> bytes:
-        store = InlineStore()
+        store = InlineSqliteStore()
         ledger = LedgerService(store, clock=SetClock(), rng=RNG)
         metered = MetricsMiddleware(LedgerHandler(ledger), ledger, store)
         new = msgspec.json.encode(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
@@ -81,7 +81,7 @@ def test_the_ledger() -> None:
 
 def test_values_of_labels() -> None:
     """Names of controllers, of what they put in order, and of watches: they are in the source only."""
-    controllers = {*first_arguments("working"), *assigned_strings("queues")}
+    controllers = {*first_arguments("measure"), *assigned_strings("queues")}
     kinds = set(first_arguments("labels")) - controllers
-    values = {"controller": sorted(controllers), "kind": sorted(kinds), "watch": keys_of("heard")}
+    values = {"controller": sorted(controllers), "kind": sorted(kinds), "watch": keys_of("last_contact")}
     matches_json("metrics/label-values.json", values)

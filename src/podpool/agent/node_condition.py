@@ -108,7 +108,7 @@ class NodeConditionReporter:
         return {
             "type": SHORT_CONDITION,
             "status": "True" if short else "False",
-            "reason": "SubnetShort" if short else "Sufficient",
+            "reason": "InsufficientAddresses" if short else "Sufficient",
             "message": message,
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
