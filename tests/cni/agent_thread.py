@@ -6,10 +6,10 @@ import asyncio
 import threading
 from typing import TYPE_CHECKING
 
-from podpool.agent.cni_socket import listening
+from podpool.agent.cni_socket import serve_cni
 from podpool.core.settings import Settings
 from podpool.runtime.disk import LocalDisk
-from tests.agent.worlds import World
+from tests.agent.node_env import NodeEnv
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,21 +45,21 @@ class AgentThread:
     def holders(self) -> dict[str, str]:
         """Return the address of each container."""
         assert self.agent
-        return {each.owner.container_id: each.grant.address for each in self.agent.pool.holdings.values()}
+        return {each.attachment.container_id: each.grant.address for each in self.agent.pool.assigned.values()}
 
     async def _run(self) -> None:
         self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
-        world = World()
-        world.settings = NO_COOLDOWN
-        await world.begin()
+        env = NodeEnv()
+        env.settings = NO_COOLDOWN
+        await env.begin()
         try:
             disks = [LocalDisk(self.home / each) for each in ("journal", "deletes")]
-            self.agent = await world.start(wait=False, disk=disks[0], deletes=disks[1])
-            async with listening(self.socket, self.agent.handle, tell=world.told.append):
-                await self.agent.able.wait()
+            self.agent = await env.start(wait=False, disk=disks[0], deletes=disks[1])
+            async with serve_cni(self.socket, self.agent.handle):
+                await self.agent.ready.wait()
                 self._ready.set()
                 await self._stopping.wait()
         finally:
-            await world.end()
+            await env.end()
             for disk in disks:
                 disk.close()

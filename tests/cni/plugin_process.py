@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from podpool.agent.cni_socket import listening
+from podpool.agent.cni_socket import serve_cni
 from podpool.cni.protocol import PluginRequest, PluginResponse, decode_request, encode_response
 
 ADD = {"CNI_COMMAND": "ADD", "CNI_CONTAINERID": "box", "CNI_NETNS": "/run/netns/box", "CNI_IFNAME": "eth0"}
@@ -51,7 +51,7 @@ class PluginProcess:
 
     def with_agent(self, scenario: Callable[[], Awaitable[None]]) -> None:
         async def run() -> None:
-            async with asyncio.timeout(60), listening(self.socket, self.respond, tell=lambda _sentence: None):
+            async with asyncio.timeout(60), serve_cni(self.socket, self.respond):
                 await scenario()
 
         asyncio.run(run())

@@ -68,7 +68,7 @@ def test_two_pods_ping_each_other_and_their_addresses_are_released(
         network.delete(pod, result)  # a runtime may repeat it
     assert {} == agent.holders()
     assert agent.agent
-    assert agent.agent.pool.listed == agent.agent.pool.free
+    assert agent.agent.pool.granted == agent.agent.pool.free
 
 
 def test_check_fails_on_an_address_that_the_agent_did_not_assign(namespaces: Namespaces, agent: AgentThread) -> None:

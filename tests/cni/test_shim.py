@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from podpool.agent.cni_socket import listening
+from podpool.agent.cni_socket import serve_cni
 from podpool.cni.build import ARCHITECTURES, NoCompiler, compilers
 from podpool.cni.install import install
 from podpool.cni.protocol import VERSIONS, PluginRequest, decode_request
@@ -62,7 +62,7 @@ class TestWithAnAgent:
         async def run() -> None:
             early = asyncio.ensure_future(plugin.start(ADD))
             await asyncio.sleep(0.1)  # not to synchronise: only so that its first attempt fails
-            async with listening(plugin.socket, plugin.respond, tell=lambda _sentence: None):
+            async with serve_cni(plugin.socket, plugin.respond):
                 assert (0, b'{"ips": []}') == await early
 
         asyncio.run(run())
