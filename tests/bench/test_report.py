@@ -67,8 +67,8 @@ def test_costs_are_told_by_size(exponent: Result) -> None:
 def test_a_noisy_result_is_marked_on_the_page_and_in_the_terminal(make_result: MakeResult) -> None:
     noisy = make_result("a", spread=0.31, noisy=True)
     assert "31%, noisy" in cells(noisy)
-    assert summary([noisy]) == "0 of 1 goals are met. Missed: a. Too noisy: a."
-    assert remarks([noisy]) == ["a: too noisy, its spread of 31.0% is above 20%. Run it again when nothing else does."]
+    assert summary([noisy]) == "0 of 1 goals are met. Missed: a. Noisy: a."
+    assert remarks([noisy]) == ["a: noisy, spread 31.0% is above 20%. Repeat it on an idle machine."]
 
 
 def test_a_goal_met_only_in_a_noisy_run_is_counted_separately(make_result: MakeResult) -> None:

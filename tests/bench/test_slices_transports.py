@@ -15,7 +15,7 @@ from podpool.kube.informer import Informer
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.store import ObjectStore
 from tests.agent.clocks import LoopClock
-from tests.kube.loops import play
+from tests.kube.event_loops import run_virtual
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -71,7 +71,7 @@ def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
         finally:
             await nodes.end()
 
-    play(story())
+    run_virtual(story())
 
 
 def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:

@@ -36,7 +36,7 @@ from podpool.ledger.messages import (
 )
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.host_check import LOOPBACK
-from tests.ledger.offices import HandClock, Wire
+from tests.ledger.harness import ManualClock, InProcessTransport
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,13 +52,13 @@ class FakeCluster:
     """Nodes and Pods on a real ledger, seen by the page."""
 
     def __init__(self, name: SubnetName | None = None) -> None:
-        self.clock = HandClock(START)
+        self.clock = ManualClock(START)
         self.cluster = CLUSTER
         self.subnet = name or SubnetName(network="vnet", name="pods")
         self.caches = ClusterCaches()
         self.model = ClusterModel(self.caches)
         self._ledger = LedgerService(InlineSqliteStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
-        self.ledger = LedgerClient(Wire(LedgerHandler(self._ledger)))
+        self.ledger = LedgerClient(InProcessTransport(LedgerHandler(self._ledger)))
         self.feed = Feed(self.model, clock=self.clock, epoch="e1")
         self.page = Dashboard(
             self.model, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
@@ -75,7 +75,7 @@ class FakeCluster:
             name=self.subnet.name,
             cidr=cidr,
             gateway=gateway or None,
-            excluded=tuple(excluded),
+            excluded_ranges=tuple(excluded),
         )
         self.model.set_subnet(await self.ledger.create_subnet(self._spec), self._spec)
         self._term = (await self.ledger.open_term(OpenTermRequest(cluster=CLUSTER))).term
@@ -83,7 +83,7 @@ class FakeCluster:
     async def later(self, seconds: float) -> None:
         """Let time pass, and the ledger and the page notice."""
         self.clock.now += seconds
-        await self._ledger.tick()
+        await self._ledger.run_due_timers()
         await self._refresh()
         self.feed.refresh()
 

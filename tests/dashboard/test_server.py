@@ -54,12 +54,12 @@ def test_a_page_is_told_everything_and_then_what_changes() -> None:
         cluster = await make_cluster()
         async with aclosing(cluster.feed.follow()) as events:
             _, name, everything = await message(events)
-            assert ("everything", ["a"]) == (name, [each["name"] for each in everything["nodes"]])
+            assert ("snapshot", ["a"]) == (name, [each["name"] for each in everything["nodes"]])
             cluster.bind("late", "a")
             cluster.clock.now += 0.1
             cluster.feed.refresh()
             _, name, change = await message(events)
-            assert ("change", 1) == (name, change["nodes"][0]["waiting"])
+            assert ("delta", 1) == (name, change["nodes"][0]["waiting"])
             assert "series" not in change
 
     run_scenario(scenario())
@@ -76,7 +76,7 @@ def test_a_page_that_was_away_for_a_moment_is_told_what_it_missed() -> None:
             cluster.feed.refresh()
         async with aclosing(cluster.feed.follow(last)) as events:
             missed = [await message(events) for _ in range(3)]
-        assert ["change"] * 3 == [name for _, name, _ in missed]
+        assert ["delta"] * 3 == [name for _, name, _ in missed]
         assert [1, 2, 3] == [change["nodes"][0]["waiting"] for _, _, change in missed]
 
     run_scenario(scenario())
@@ -87,7 +87,7 @@ def test_a_page_that_was_on_another_stream_begins_anew(last: str) -> None:
     async def scenario() -> None:
         cluster = await make_cluster()
         async with aclosing(cluster.feed.follow(last)) as events:
-            assert "everything" == (await message(events))[1]
+            assert "snapshot" == (await message(events))[1]
 
     run_scenario(scenario())
 
@@ -102,7 +102,7 @@ def test_a_page_that_is_slow_begins_anew_and_what_is_kept_is_bounded() -> None:
                 cluster.clock.now += 0.1
                 cluster.feed.refresh()
             _, name, everything = await message(events)
-            assert ("everything", MAX_CHANGES + 50) == (name, everything["nodes"][0]["waiting"])
+            assert ("snapshot", MAX_CHANGES + 50) == (name, everything["nodes"][0]["waiting"])
 
     run_scenario(scenario())
 

@@ -1,4 +1,4 @@
-"""A cluster as it is seen: what changed is message, and nothing else; and what is found in it."""
+"""The cluster model reports what changed and nothing else; search and diagnosis on it."""
 
 from __future__ import annotations
 
@@ -78,15 +78,15 @@ def test_the_changes_since_a_picture_make_the_next_picture() -> None:
 def test_a_subnet_that_runs_short_is_told_in_words() -> None:
     async def scenario() -> None:
         cluster = await make_cluster("10.0.0.0/26", a=3)
-        assert "Every Pod has its address." == cluster.model.headline
+        assert "Every Pod has an address." == cluster.model.headline
         for _ in range(4):  # the batch shrinks, what is idle rests, and goes where Pods are
             await cluster.set_pods({"a": 25, "b": 20})
             await cluster.later(6)
         words = [each.message for each in cluster.model.activity]
-        assert any(each.startswith("runs short: ") for each in words)
-        assert any(each.startswith("now moves addresses in batches of ") for each in words)
-        assert any(each.startswith("has room again: ") for each in words)
-        assert "Every Pod has its address." == cluster.model.headline
+        assert any(each.startswith("is exhausted: ") for each in words)
+        assert any(each.startswith("uses batch ") for each in words)
+        assert any(each.startswith("is no longer exhausted: ") for each in words)
+        assert "Every Pod has an address." == cluster.model.headline
         await cluster.set_pods({"b": 60})
         await cluster.later(1)
         await cluster.later(3)
@@ -105,7 +105,7 @@ def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
         await cluster.later(1)
         cluster.bind("new", "a")
         await cluster.later(1)
-        assert ("Every Pod has its address.", 0) == (cluster.model.headline, cluster.model.snapshot(at=0.0).waiting)
+        assert ("Every Pod has an address.", 0) == (cluster.model.headline, cluster.model.snapshot(at=0.0).waiting)
         await cluster.later(3)
         assert "1 Pod waits for an address on 1 node." == cluster.model.headline
         assert 1 == cluster.model.snapshot(at=0.0).waiting
@@ -130,8 +130,8 @@ def test_what_an_event_is_about_is_said_once() -> None:
 
 def test_a_short_subnet_is_in_the_headline_even_when_nobody_waits() -> None:
     short = SubnetView(name="vnet.pods", cidrs=(), capacity=9, exhausted=True)
-    assert "Every Pod has its address, and vnet.pods is short." == headline([short], [])
-    assert "Every Pod has its address, and 2 subnets are short." == headline([short, short], [])
+    assert "Every Pod has an address; vnet.pods is exhausted." == headline([short], [])
+    assert "Every Pod has an address; 2 subnets are exhausted." == headline([short, short], [])
     assert "1 Pod waits for an address on 1 node." == headline([short], [NodeView(name="a", waiting=1)])
 
 
@@ -277,7 +277,7 @@ def test_a_pod_that_is_gone_is_found_by_its_name_with_its_history() -> None:
         for text in (first.key, first.metadata.name, f" {first.metadata.name.upper()} "):
             (match,) = await questions.find(text)
             assert ("pod", first.key) == (match.kind, match.name)
-            assert match.message.startswith("It is gone: ")
+            assert match.message.startswith("It was deleted: ")
         found = await questions.pod(first.key)
         assert found.reason is not None
         assert first.addresses[0] in found.reason.message
@@ -311,10 +311,10 @@ def test_why_a_pod_has_no_address() -> None:
         cluster.bind("unbound", "")
         refresh(cluster)
         assert diagnose(cluster.model, "default/a-0").message.startswith("It has 10.0.0.")
-        assert "There is no such Pod." == diagnose(cluster.model, "default/none").message
-        assert "It is on no node yet." == diagnose(cluster.model, "default/unbound").message
-        assert "Node nowhere is not there." == diagnose(cluster.model, "default/early").message
-        assert "at hand" in diagnose(cluster.model, "default/soon-99").message
+        assert "The Pod does not exist." == diagnose(cluster.model, "default/none").message
+        assert "It is not scheduled yet." == diagnose(cluster.model, "default/unbound").message
+        assert "Node nowhere does not exist." == diagnose(cluster.model, "default/early").message
+        assert "free: the Pod" in diagnose(cluster.model, "default/soon-99").message
         await cluster.set_pods({"a": 40})
         await cluster.later(1)
         await cluster.set_pods({"a": 40})

@@ -63,7 +63,7 @@ class Site:
 
     async def open(self) -> None:
         await self._ledger.start()
-        await self._ledger.administration.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        await self._ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
         await install_crds(self.kube, crd_manifests())
 
     async def join(self, name: str) -> None:
@@ -137,7 +137,7 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
         async with looking(has_ledger=False) as site:
             await site.kube.create(NODES, {"metadata": {"name": "bare"}})
             await site.seen(lambda observer: observer.missing() is None and observer.model.nodes)
-            assert ({}, "Every Pod has its address.") == (site.observer.model.subnets, site.observer.model.headline)
+            assert ({}, "Every Pod has an address.") == (site.observer.model.subnets, site.observer.model.headline)
             await site.join("one")
             await site.kube.create(CLUSTER_SUBNETS, {"metadata": {"name": "pods"}}, namespace="kube-system")
             status = {"exhausted": True, "scaler": {"batch": 8, "buffer": 0.5}}

@@ -79,7 +79,7 @@ def test_a_pod_that_is_being_deleted_does_not_wait() -> None:
         leaving, metadata=msgspec.structs.replace(leaving.metadata, deletion_timestamp="2026-01-01T00:00:00Z")
     )
     assert 0 == node_view("n1", config(), [leaving]).waiting
-    assert "leaving" == pod_view(leaving).state
+    assert "terminating" == pod_view(leaving).state
 
 
 def test_who_waits_longest_is_named_first_since_it_was_bound() -> None:

@@ -15,7 +15,7 @@ class Activity(ViewModel, frozen=True, kw_only=True):
     at: str
     subject: str
     """Kind and name, such as `Node one`."""
-    words: str
+    message: str
     warning: bool = False
     count: int = 1
     key: str = ""
@@ -31,7 +31,7 @@ def activity_of(event: Event) -> Activity | None:
     return Activity(
         at=at,
         subject=f"{event.regarding.kind} {event.regarding.name}".strip(),
-        words=_without(f"{event.regarding.kind} {event.regarding.name} ", event.note),
+        message=_without(f"{event.regarding.kind} {event.regarding.name} ", event.note),
         warning=event.type == "Warning",
         count=series.count if series else 1,
         key=event.metadata.uid or event.key,
@@ -45,8 +45,8 @@ def _without(about: str, note: str) -> str:
 
 def subnet_activity(before: SubnetView, after: SubnetView, *, at: str) -> Iterable[Activity]:
     """Return what changed for a subnet."""
-    for warning, words in _decided(before, after):
-        yield Activity(at=at, subject=f"Subnet {after.name}", words=words, warning=warning)
+    for warning, message in _decided(before, after):
+        yield Activity(at=at, subject=f"Subnet {after.name}", message=message, warning=warning)
 
 
 def _decided(before: SubnetView, after: SubnetView) -> Iterable[tuple[bool, str]]:
@@ -77,18 +77,18 @@ def node_activity(before: NodeView | None, after: NodeView | None, *, at: str) -
     """Return what changed for a node: joined, removed, Pods waiting, all Pods served."""
     name = after.name if after else before.name if before else ""
     if after is None:
-        words, warning = "was removed, and its addresses were released", False
+        message, warning = "was removed, and its addresses were released", False
     elif before is None:
-        words, warning = "joined", False
+        message, warning = "joined", False
     elif after.gone and not before.gone:
-        words, warning = f"has no Node object: its {after.held} addresses are released after the node GC delay", True
+        message, warning = f"has no Node object: its {after.held} addresses are released after the node GC delay", True
     elif after.short and after.waiting and not (before.short and before.waiting):
-        words, warning = "has waiting Pods, and the subnet has no free address", True
+        message, warning = "has waiting Pods, and the subnet has no free address", True
     elif before.short and before.waiting and not after.waiting:
-        words, warning = "has no waiting Pods any more", False
+        message, warning = "has no waiting Pods any more", False
     else:
         return
-    yield Activity(at=at, subject=f"Node {name}", words=words, warning=warning)
+    yield Activity(at=at, subject=f"Node {name}", message=message, warning=warning)
 
 
 def pod_activity(old: InspectedPod | None, new: InspectedPod | None, *, at: str) -> Iterable[Activity]:
@@ -97,15 +97,15 @@ def pod_activity(old: InspectedPod | None, new: InspectedPod | None, *, at: str)
     pod = new or old
     if pod is None:
         return
-    message = []
+    messages = []
     if gained := [each for each in has if each not in had]:
-        message.append(f"has {' and '.join(gained)} on node {pod.spec.node_name}")
+        messages.append(f"has {' and '.join(gained)} on node {pod.spec.node_name}")
     elif new and new.waiting_for_address and not (old and old.waiting_for_address):
-        message.append(f"waits for an address on node {pod.spec.node_name}")
+        messages.append(f"waits for an address on node {pod.spec.node_name}")
     if lost := [each for each in had if each not in has]:
-        message.append(f"has {' and '.join(lost)} no more")
-    for words in message:
-        yield Activity(at=at, subject=f"Pod {pod.key}", words=words)
+        messages.append(f"has {' and '.join(lost)} no more")
+    for message in messages:
+        yield Activity(at=at, subject=f"Pod {pod.key}", message=message)
 
 
 def _pods(count: int) -> str:

@@ -98,7 +98,7 @@ async def read_audit_snapshot(kube: KubeClient, ledger: LedgerClient | None, *, 
 
 async def _read_ledger(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapshot | None, str]:
     try:
-        ncs = (await ledger.ncs(cluster)).network_containers
+        ncs = (await ledger.network_containers(cluster)).network_containers
         states = {subnet_key(each.subnet.network, each.subnet.name): each for each in (await ledger.subnets()).subnets}
         occupancies = {name: await ledger.occupancy(each.subnet) for name, each in states.items()}
     except PodpoolError as error:

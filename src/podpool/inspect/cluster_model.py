@@ -156,7 +156,7 @@ class ClusterModel:
     def refresh(self, *, at: float) -> ClusterDelta:
         """Update the model and return what changed since the last refresh."""
         moment = datetime.fromtimestamp(at, UTC).isoformat(timespec="seconds")
-        nodes, lost_nodes, message = self._refresh_nodes(moment)
+        nodes, lost_nodes, activity = self._refresh_nodes(moment)
         self._at = at
         waiting = (name for name, node in self.nodes.items() if node.waiting)
         self._waiting_since = {name: min(at, self._waiting_since.get(name, at)) for name in waiting}
@@ -169,9 +169,9 @@ class ClusterModel:
         }
         forecasts = {name: self.series[name].trend() for name in samples}
         self.forecasts |= forecasts
-        news = _latest((*self._new_activity, *message))
+        recent = _latest((*self._new_activity, *activity))
         self._new_activity = []
-        self.activity = _latest((*self.activity, *news))
+        self.activity = _latest((*self.activity, *recent))
         self._first_refresh = False
         return ClusterDelta(
             at=at,
@@ -183,7 +183,7 @@ class ClusterModel:
             nodes=nodes,
             removed_nodes=lost_nodes,
             networks=networks,
-            activity=news,
+            activity=recent,
             samples=samples,
             forecasts=forecasts,
         )
@@ -219,19 +219,19 @@ class ClusterModel:
         touched, self._changed_nodes = self._changed_nodes, {}
         changed: list[NodeView] = []
         lost: list[str] = []
-        message: list[Activity] = []
+        activity: list[Activity] = []
         for name in touched:
             before, after = self.nodes.get(name), self._node(name)
             if before == after:
                 continue
-            message += node_activity(before, after, at=moment)
+            activity += node_activity(before, after, at=moment)
             if after is None:
                 del self.nodes[name]
                 lost.append(name)
             else:
                 self.nodes[name] = after
                 changed.append(after)
-        return tuple(changed), tuple(lost), [] if self._first_refresh else _counted(message)
+        return tuple(changed), tuple(lost), [] if self._first_refresh else _counted(activity)
 
     def _node(self, name: str) -> NodeView | None:
         node = self.caches.nodes.get(name)
@@ -298,9 +298,9 @@ class ClusterModel:
         self._networks_changed = True
 
     def _on_event(self, _old: Event | None, new: Event | None) -> None:
-        message = activity_of(new) if new else None
-        if message:
-            self._new_activity.append(message)
+        activity = activity_of(new) if new else None
+        if activity:
+            self._new_activity.append(activity)
 
 
 def _latest(news: Iterable[Activity]) -> tuple[Activity, ...]:
@@ -309,17 +309,17 @@ def _latest(news: Iterable[Activity]) -> tuple[Activity, ...]:
     return tuple(sorted(by_key.values(), key=lambda each: each.at)[-MAX_ACTIVITY:])
 
 
-def _counted(message: list[Activity]) -> list[Activity]:
+def _counted(entries: list[Activity]) -> list[Activity]:
     """List a few nodes with the same change, and count many."""
-    alike = Counter(each.words for each in message)
-    few = [each for each in message if alike[each.words] <= _MANY]
-    first = {each.words: each for each in reversed(message) if alike[each.words] > _MANY}
-    return [*few, *(_for_many(each, alike[words]) for words, each in first.items())]
+    alike = Counter(each.message for each in entries)
+    few = [each for each in entries if alike[each.message] <= _MANY]
+    first = {each.message: each for each in reversed(entries) if alike[each.message] > _MANY}
+    return [*few, *(_for_many(each, alike[message]) for message, each in first.items())]
 
 
 def _for_many(one: Activity, count: int) -> Activity:
-    words = one.words.replace("has ", "have ", 1).replace("was removed, and its", "were removed, and their")
-    return msgspec.structs.replace(one, subject=f"{count} nodes", words=words)
+    message = one.message.replace("has ", "have ", 1).replace("was removed, and its", "were removed, and their")
+    return msgspec.structs.replace(one, subject=f"{count} nodes", message=message)
 
 
 def _name(each: KeyedObject | None) -> str:

@@ -92,7 +92,7 @@ def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
 
 def _node_without_grants(model: ClusterModel, name: str) -> Explanation:
     events = [each for each in model.caches.events.values() if _about(each, name)]
-    refused = [news.words for each in events if (news := activity_of(each))]
+    refused = [activity.message for each in events if (activity := activity_of(each))]
     because = f" Last Event: {refused[-1]}." if refused else ""
     message = f"Node {name} has no addresses yet.{because}"
     return message, "Check that the controller runs and reaches the ledger: `podpool status`."
