@@ -37,7 +37,7 @@ def test_its_sentence_has_labels_that_there_are(rule: dict[str, Any]) -> None:
 
 def test_it_leads_to_what_is_to_be_done(rule: dict[str, Any]) -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
-    assert rule["annotations"]["page"] in {heading.lower().replace(" ", "-") for heading in headings}
+    assert rule["annotations"]["runbook"] in {heading.lower().replace(" ", "-") for heading in headings}
     assert rule["labels"]["severity"] in {"critical", "warning"}
 
 
