@@ -34,14 +34,14 @@ class Database(Protocol):
         """Replace the content of the database by a backup."""
 
 
-def parse_database(url: str, *, option: str = "--database") -> Database:
+def parse_database(url: str) -> Database:
     """Return the database of a URL; raises `InvalidInput`."""
     scheme, separator, path = url.partition("://")
     if scheme == "sqlite" and separator and path:
         return _SqliteDatabase(Path(path))
     if scheme in ("postgresql", "postgres") and separator:
         return _PostgresDatabase(url)
-    raise InvalidInput(option, _without_password(url), f"is not a database URL: {_FORMS}")
+    raise InvalidInput("--database", _without_password(url), f"is not a database URL: {_FORMS}")
 
 
 class _SqliteDatabase:

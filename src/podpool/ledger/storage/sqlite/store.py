@@ -37,44 +37,59 @@ from podpool.ledger.storage.sqlite.repository import SqliteRepository, connect
 T = TypeVar("T")
 
 
-class InlineSqliteStore:
+class _Store:
+    """What both stores share."""
+
+    def __init__(self, writer: "_Writer") -> None:
+        self._writer = writer
+        self._listeners = ChangeListeners()
+        self._on_commit: Callable[[int], None] | None = None
+
+    def rollback(self) -> Rollback | None:
+        """Return the rollback that the detector found, if any; must be called before the first write."""
+        return self._writer.rollback()
+
+    async def begin(self, repair: Repair) -> None:
+        """Repair the database if it was rolled back. A database that is open cannot be replaced."""
+        rollback = self.rollback()
+        if rollback is not None:
+            await self.write(lambda repo: repair(repo, rollback))
+
+    async def write(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction and commit it."""
+        raise NotImplementedError
+
+    async def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing; it sees every earlier commit."""
+        return await self.write(transaction)
+
+    def on_commit(self, callback: Callable[[int], None]) -> None:
+        """Call a function after every commit with the size of its group, in the thread of the writer."""
+        self._on_commit = callback
+
+    def _committed(self, count: int) -> None:
+        if self._on_commit:
+            self._on_commit(count)
+
+
+class InlineSqliteStore(_Store):
     """A database that is written by its callers: no thread, no waiting. For the simulator and for tests."""
 
     def __init__(
         self, path: str = ":memory:", *, detector: RollbackDetector | None = None, image: bytes | None = None
     ) -> None:
-        self._writer = _Writer(path, detector=detector or MemoryRollbackDetector(), image=image)
-        self._listeners = ChangeListeners()
-        self._on_commit: Callable[[int], None] = _ignore
-
-    def rollback(self) -> Rollback | None:
-        """Return the rollback that the detector found, if any."""
-        return self._writer.rollback()
-
-    async def begin(self, repair: Repair) -> None:
-        """Repair the database if it was rolled back."""
-        rollback = self.rollback()
-        if rollback is not None:
-            await self.write(lambda repository: repair(repository, rollback))
+        super().__init__(_Writer(path, detector=detector or MemoryRollbackDetector(), image=image))
 
     async def write(self, transaction: Callable[[Repository], T]) -> T:
         """Run a transaction and commit it."""
         (result,), changed = self._writer.commit([transaction])
-        self._on_commit(1)
+        self._committed(1)
         self._listeners.notify(changed)
         return cast("T", result.get())
-
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a transaction that changes nothing."""
-        return await self.write(transaction)
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""
         return self._listeners.add(listener)
-
-    def on_commit(self, callback: Callable[[int], None]) -> None:
-        """Call a function after every commit with the size of its group."""
-        self._on_commit = callback
 
     async def close(self) -> None:
         """Close the database."""
@@ -85,28 +100,16 @@ class InlineSqliteStore:
         return self._writer.image()
 
 
-class SqliteStore:
+class SqliteStore(_Store):
     """A database file with a writer thread, for a real ledger. The rollback detector's files are beside it."""
 
-    def __init__(self, path: Path, *, detector: RollbackDetector | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._file_detector = FileRollbackDetector(path) if detector is None else None
-        self._writer = _Writer(str(path), detector=detector or cast("RollbackDetector", self._file_detector))
+        self._detector = FileRollbackDetector(path)
+        super().__init__(_Writer(str(path), detector=self._detector))
         self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
-        self._listeners = ChangeListeners()
-        self._on_commit: Callable[[int], None] = _ignore
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
-
-    def rollback(self) -> Rollback | None:
-        """Return the rollback that the detector found, if any; must be called before the first write."""
-        return self._writer.rollback()
-
-    async def begin(self, repair: Repair) -> None:
-        """Repair the database if it was rolled back. An open file cannot be replaced later."""
-        rollback = self.rollback()
-        if rollback is not None:
-            await self.write(lambda repository: repair(repository, rollback))
 
     async def write(self, transaction: Callable[[Repository], T]) -> T:
         """Queue a transaction for the writer and wait for its commit."""
@@ -116,25 +119,16 @@ class SqliteStore:
         self._jobs.put(job)
         return cast("T", await job.future)
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a transaction that changes nothing, in the order of the queue: it sees every earlier commit."""
-        return await self.write(transaction)
-
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit, in the running loop; returns a function that removes it."""
         return self._listeners.add(listener, asyncio.get_running_loop())
-
-    def on_commit(self, callback: Callable[[int], None]) -> None:
-        """Call a function in the writer thread after every commit, with the size of its group."""
-        self._on_commit = callback
 
     async def close(self) -> None:
         """Complete the queued transactions and close the files."""
         self._jobs.put(None)
         await asyncio.to_thread(self._thread.join)
         self._writer.close()
-        if self._file_detector:
-            self._file_detector.close()
+        self._detector.close()
 
     def _run(self) -> None:
         while first := self._jobs.get():
@@ -152,7 +146,7 @@ class SqliteStore:
             results, changed = self._writer.commit([job.transaction for job in jobs])
         except Exception as error:  # noqa: BLE001  nothing was committed: every caller gets the error
             results, changed = [TransactionResult(error=error) for _ in jobs], ()
-        self._on_commit(len(jobs))
+        self._committed(len(jobs))
         for job, result in zip(jobs, results, strict=True):
             call_in_loop(job.loop, job.resolve, result)
         self._listeners.notify(changed)
@@ -213,7 +207,3 @@ class _Writer:
         self._detector.record_intent(revision=revision, committed=before, members=members)
         self._sql.execute("COMMIT")
         return revision
-
-
-def _ignore(_: int) -> None:
-    """Do nothing: no observer is set."""
