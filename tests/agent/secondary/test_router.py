@@ -5,13 +5,12 @@ from collections.abc import Callable
 import pytest
 
 from podpool.agent.records import PodIdentity
-from podpool.agent.secondary.address_source import AddressRequest
-from podpool.agent.secondary.router import Router
+from podpool.agent.secondary.router import AddressRequest, Router
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from tests.agent.clocks import SetClock
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 ARGS = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"
 MIXED = b"""{"name": "net", "ipam": {"type": "podpool", "ipRanges": [
@@ -147,7 +146,7 @@ class TestWhoseItIs:
 
 
 class TestSources:
-    @in_loop
+    @run_in_loop
     async def test_a_size_makes_it_the_slices_and_none_the_shared_ranges(self) -> None:
         sliced, shared = Fountain(), Fountain()
         both = router(sliced, shared)
@@ -157,7 +156,7 @@ class TestSources:
         assert ["10.0.0.1"] == list(map(str, await both.give(wanted(ONE))))
         assert shared.held
 
-    @in_loop
+    @run_in_loop
     async def test_ranges_of_both_kinds_are_refused_with_the_key(self) -> None:
         """As by the controller, which gives such a definition no slices."""
         sliced, shared = Fountain(), Fountain()
@@ -171,7 +170,7 @@ class TestSources:
 
     @pytest.mark.parametrize(("stdin", "looked_at"), [(ONE, ["10.0.0.0/8"]), (SLICED, None), (MIXED, None)])
     def test_a_del_and_a_gc_go_to_both(self, stdin: bytes, looked_at: list[str] | None) -> None:
-        @in_loop
+        @run_in_loop
         async def story() -> None:
             sliced, shared = Fountain(), Fountain()
             both, sandbox = router(sliced, shared), Attachment(container_id="a", ifname="net1")

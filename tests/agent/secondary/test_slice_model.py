@@ -1,6 +1,6 @@
-"""Slices against a plain model: whatever happens in whatever order, no address has two holders or too little rest.
+"""Slices against a model: in any order of events no address has two holders or too short a cooldown.
 
-And none of it asks anybody: the road to the API server of this agent leads nowhere.
+No request is sent: the transport of the agent raises.
 """
 
 import random
@@ -12,14 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.records import (
     NodeConfirmed,
+    SliceAcknowledged,
     SliceAcquired,
     SliceClosed,
     SliceCooledDown,
     SliceHolder,
-    SliceLeaseSigned,
 )
-from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.secondary.router import AddressRequest
+from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
+from podpool.agent.secondary.slice_reconciler import SliceReconciler
+from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
@@ -30,7 +33,7 @@ from podpool.runtime.transport import Request, Response
 from podpool.whereabouts.slice_assignment import usable_addresses
 from tests.agent.clocks import SetClock
 from tests.agent.disks import DiskDied, MemoryDisk
-from tests.agent.secondary.wants import want
+from tests.agent.secondary.slice_env import address_request
 
 V4, V6 = "10.0.0.0/24", "fd00::/120"
 SLICES = {V4: "10.0.0.16/29", V6: "fd00::10/125"}
@@ -42,25 +45,38 @@ EXCLUDES = st.sampled_from([[], ["10.0.0.18/31"], ["10.0.0.16/30", "fd00::14"]])
 sandboxes = st.sampled_from("abcdefghij")
 
 
-class Nowhere:
-    """A road that nobody may take."""
+class NoTransport:
+    """Fails every request."""
 
     async def send(self, request: Request) -> Response:
         raise AssertionError(request)
 
 
+class UsableSlices(SliceReconciler):
+    """Every slice may be used, and no IPPool is written."""
+
+    def __init__(self, deps: AgentDeps, state: AgentState) -> None:
+        super().__init__(deps, state, "kube-system", on_change=lambda: None)
+
+    def is_usable(self, _slice: Slice) -> bool:
+        return True
+
+    def assignments_changed(self, _slice: Slice) -> None:
+        return
+
+
 class SlicesAgainstModel(RuleBasedStateMachine):
-    """The model knows who has which address, when each was last in a Pod's hands, and whether the Node is confirmed."""
+    """The model: the holder and the last use of each address, and whether the Node is confirmed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.clock, self.disk, self.boot, self.leases = SetClock(), MemoryDisk(), 1, 0
-        self.taken: dict[str, str] = {}
-        self.held: dict[Address, str] = {}
+        self.held_slices: dict[str, str] = {}
+        self.holders: dict[Address, str] = {}
         self.last_use: dict[Address, float] = {}
         self.all_used: dict[str, float] = {}
         self.confirmed = False
-        self.signed: set[str] = set()
+        self.acknowledged: set[str] = set()
         """The ranges whose Leases name this boot."""
         self.start()
 
@@ -69,15 +85,14 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.state.open(boot_id=f"boot-{self.boot}")
         deps = AgentDeps(
             node="one",
-            kube=KubeClient(Nowhere()),
+            boot_id=f"boot-{self.boot}",
+            kube=KubeClient(NoTransport()),
+            disk=self.disk,
             clock=self.clock,
             rng=random.Random(1),  # noqa: S311  seeded
             settings=SETTINGS,
-            tell=lambda _sentence: None,
         )
-        self.source = SliceIPAM(
-            deps, self.state, usable=lambda _slice: True, why=lambda _net, _range: "none", touched=lambda _slice: None
-        )
+        self.ipam = SliceIPAM(deps, self.state, UsableSlices(deps, self.state), SharedRangeLog(deps))
 
     @property
     def now(self) -> float:
@@ -92,85 +107,87 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.state.write(NodeConfirmed(boot=self.now, wall=self.clock.wall(), node_only=True))
         self.confirmed = True
 
-    @rule(range_=st.sampled_from([V4, V6]), found=st.booleans())
-    def a_slice_is_taken(self, range_: str, found: bool) -> None:
-        if range_ in self.taken:
+    @rule(range_=st.sampled_from([V4, V6]), third_party=st.booleans())
+    def a_slice_is_acquired(self, range_: str, third_party: bool) -> None:
+        if range_ in self.held_slices:
             return
         self.leases += 1
         first = parse_prefix(SLICES[range_]).at(1)
         entries = {}
-        if found and first not in self.held:
-            entries = {str(first): SliceHolder(owner=Attachment(container_id="foreign", ifname=range_), found=True)}
-            self.held[first] = "foreign"
-        self.taken[range_] = f"lease-{self.leases}"
-        self.signed.add(range_)
+        if third_party and first not in self.holders:
+            entries = {
+                str(first): SliceHolder(attachment=Attachment(container_id="third-party", ifname=range_), inferred=True)
+            }
+            self.holders[first] = "third-party"
+        self.held_slices[range_] = f"lease-{self.leases}"
+        self.acknowledged.add(range_)
         self.state.write(
             SliceAcquired(
-                lease=self.taken[range_],
+                lease=self.held_slices[range_],
                 name=range_,
                 network="",
                 range=range_,
                 slice=SLICES[range_],
                 at=self.now,
-                found=entries,
+                holders=entries,
             )
         )
 
     @rule()
-    def leases_are_signed_in_this_boot(self) -> None:
-        for range_, lease in self.taken.items():
-            self.state.write(SliceLeaseSigned(lease=lease))
-            self.signed.add(range_)
+    def leases_are_acknowledged_in_this_boot(self) -> None:
+        for range_, lease in self.held_slices.items():
+            self.state.write(SliceAcknowledged(lease=lease))
+            self.acknowledged.add(range_)
 
     @rule(range_=st.sampled_from([V4, V6]))
     def a_lease_is_lost(self, range_: str) -> None:
-        if range_ in self.taken:
-            self.state.write(SliceClosed(lease=self.taken.pop(range_)))
+        if range_ in self.held_slices:
+            self.state.write(SliceClosed(lease=self.held_slices.pop(range_)))
 
     @rule(box=sandboxes, ranges=RANGES, exclude=EXCLUDES)
-    def a_sandbox_asks(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> None:
-        asked = self.want(box, ranges, exclude)
-        before = dict(self.held)
-        self.believe(asked, self.source.try_give(asked), before)
+    def a_sandbox_is_added(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> None:
+        request = self.request(box, ranges, exclude)
+        before = dict(self.holders)
+        self.record(request, self.ipam.try_assign(request), before)
 
     @rule(box=sandboxes, ranges=RANGES, bytes_=st.integers(0, 400))
-    def the_agent_dies_while_it_gives(self, box: str, ranges: tuple[str, ...], bytes_: int) -> None:
-        """Nothing was answered: when it asks again it gets everything or nothing, and nobody loses what he has."""
-        asked = self.want(box, ranges, [])
-        before, self.disk.budget = dict(self.held), bytes_
+    def the_agent_is_killed_during_an_add(self, box: str, ranges: tuple[str, ...], bytes_: int) -> None:
+        """The ADD was not answered: a repeated one gets all or nothing, and no other holder loses its address."""
+        request = self.request(box, ranges, [])
+        before, self.disk.budget = dict(self.holders), bytes_
         try:
-            answer = self.source.try_give(asked)
+            answer = self.ipam.try_assign(request)
         except DiskDied:
             answer = None
         else:
-            self.believe(asked, answer, before)
+            self.record(request, answer, before)
         self.disk = self.disk.after_kill()
         self.start()
-        if answer is None and self.state.slices.slots_of(asked.sandbox):
-            self.believe(asked, self.source.try_give(asked), before)
+        if answer is None and self.state.slices.addresses_of(request.attachment):
+            self.record(request, self.ipam.try_assign(request), before)
 
     @rule(box=sandboxes)
-    def a_sandbox_ends(self, box: str) -> None:
-        self.source.release(Attachment(container_id=box, ifname="net1"))
-        self.ended(box)
+    def a_sandbox_is_deleted(self, box: str) -> None:
+        self.ipam.schedule_release(Attachment(container_id=box, ifname="net1"))
+        self.forget(box)
 
     @rule(range_=st.sampled_from([V4, V6]))
-    def the_foreign_one_ends(self, range_: str) -> None:
-        owner = Attachment(container_id="foreign", ifname=range_)
-        gone = {parse_address(each.address) for each in self.state.slices.slots_of(owner)}
-        self.source.release(owner)
+    def the_third_party_sandbox_is_deleted(self, range_: str) -> None:
+        owner = Attachment(container_id="third-party", ifname=range_)
+        gone = {parse_address(each.address) for each in self.state.slices.addresses_of(owner)}
+        self.ipam.schedule_release(owner)
         self.last_use |= dict.fromkeys(gone, self.now)
-        self.held = {address: by for address, by in self.held.items() if address not in gone}
+        self.holders = {address: by for address, by in self.holders.items() if address not in gone}
 
     @rule()
-    def pools_are_brought_behind(self) -> None:
-        """What has rested is as if it had never been used, also after a reboot."""
+    def pools_are_written(self) -> None:
+        """An address that has cooled down counts as never used, also after a reboot."""
         for slice_ in self.state.slices:
-            slots = slice_.settled((), now=self.now, rest=SETTINGS.cooldown)
-            if slots:
-                self.state.write(SliceCooledDown(slots=slots))
-            for slot in slots:
-                self.last_use.pop(parse_address(slot.address), None)
+            addresses = slice_.cooled_down((), now=self.now, cooldown=SETTINGS.cooldown)
+            if addresses:
+                self.state.write(SliceCooledDown(addresses=addresses))
+            for each in addresses:
+                self.last_use.pop(parse_address(each.address), None)
 
     @rule()
     def the_agent_restarts(self) -> None:
@@ -178,15 +195,15 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         self.start()
 
     @rule()
-    def the_journal_is_made_short(self) -> None:
+    def the_journal_is_compacted(self) -> None:
         again = AgentState(MemoryDisk(), self.clock, fence_limit=SETTINGS.fence)
         again.write(self.state.snapshot())
         assert self.state.snapshot() == again.snapshot()
 
-    @precondition(lambda self: self.taken)
+    @precondition(lambda self: self.held_slices)
     @rule(clean=st.booleans())
     def the_machine_reboots(self, clean: bool) -> None:
-        """What was used rests anew; without a clean stop, every address does."""
+        """Used addresses cool down again; without a clean shutdown every address does."""
         if clean:
             coroutine = self.state.stop()
             try:
@@ -194,58 +211,58 @@ class SlicesAgainstModel(RuleBasedStateMachine):
                     coroutine.send(None)
             except StopIteration:
                 pass
-        used = {*self.held, *self.last_use}
+        used = {*self.holders, *self.last_use}
         self.disk = self.disk.after_kill()
         self.boot, self.clock, self.confirmed = self.boot + 1, SetClock(), False
-        self.signed.clear()
-        self.held, self.last_use = {}, dict.fromkeys(used, 0.0)
+        self.acknowledged.clear()
+        self.holders, self.last_use = {}, dict.fromkeys(used, 0.0)
         if not clean:
-            self.all_used = dict.fromkeys(self.taken, 0.0)
+            self.all_used = dict.fromkeys(self.held_slices, 0.0)
         self.start()
 
     @invariant()
-    def every_holder_is_known_to_both(self) -> None:
-        shown = {parse_address(slot.address): by.owner.container_id for slot, by in self.state.slices.tenants()}
-        assert self.held == shown
+    def holders_agree(self) -> None:
+        actual = {parse_address(each.address): by.attachment.container_id for each, by in self.state.slices.holders()}
+        assert self.holders == actual
 
-    def want(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> AddressRequest:
+    def request(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> AddressRequest:
         sizes = {each: slice_.partition("/")[2] for each, slice_ in SLICES.items()}
-        written = [{"range": each, "exclude": exclude, "node_slice_size": sizes[each]} for each in ranges]
-        return want(box, ipRanges=written)
+        ranges_json = [{"range": each, "exclude": exclude, "node_slice_size": sizes[each]} for each in ranges]
+        return address_request(box, ipRanges=ranges_json)
 
-    def believe(self, asked: AddressRequest, answer: tuple[Address, ...] | None, before: dict[Address, str]) -> None:
+    def record(self, request: AddressRequest, answer: tuple[Address, ...] | None, before: dict[Address, str]) -> None:
         if answer is None:
             return
-        assert len(asked.ranges) == len(answer)
-        for wanted, address in zip(asked.ranges, answer, strict=True):
-            if before.get(address) == asked.owner.container:
+        assert len(request.ranges) == len(answer)
+        for range_, address in zip(request.ranges, answer, strict=True):
+            if before.get(address) == request.owner.container_id:
                 continue
-            assert self.confirmed, "given behind the fence"
+            assert self.confirmed, "assigned while fenced"
             assert address not in before, f"{address} has a holder"
-            members = usable_addresses(wanted.allocation, parse_prefix(SLICES[str(wanted.prefix)]))
+            members = usable_addresses(range_.spec, parse_prefix(SLICES[str(range_.prefix)]))
             assert address.value in members
-            assert str(wanted.prefix) in self.taken
-            assert str(wanted.prefix) in self.signed, "given in a boot that its Lease does not name"
-            listed = [each for stretch in members.ranges for each in range(stretch.first, stretch.last + 1)]
-            self.look_at_rest(address, [Address(address.family, each) for each in listed], str(wanted.prefix), before)
-            self.held[address] = asked.owner.container
+            assert str(range_.prefix) in self.held_slices
+            assert str(range_.prefix) in self.acknowledged, "assigned before its Lease names this boot"
+            listed = [each for run in members.ranges for each in range(run.first, run.last + 1)]
+            self.check_cooldown(address, [Address(address.family, each) for each in listed], str(range_.prefix), before)
+            self.holders[address] = request.owner.container_id
 
-    def look_at_rest(self, address: Address, members: list[Address], range_: str, before: dict[Address, str]) -> None:
-        """An address has rested for the cooldown; for the floor, when every other has a holder or rests, too."""
+    def check_cooldown(self, address: Address, members: list[Address], range_: str, before: dict[Address, str]) -> None:
+        """The cooldown has passed; or the shortest one, if every other address is assigned or cooling down too."""
 
-        def rested(each: Address, rest: float) -> bool:
+        def cooled_down(each: Address, cooldown: float) -> bool:
             since = max(self.last_use.get(each, -1e9), self.all_used.get(range_, -1e9))
-            return since + rest <= self.now
+            return since + cooldown <= self.now
 
-        assert rested(address, SETTINGS.cooldown_exhausted)
-        if not rested(address, SETTINGS.cooldown):
+        assert cooled_down(address, SETTINGS.cooldown_exhausted)
+        if not cooled_down(address, SETTINGS.cooldown):
             free = [each for each in members if each not in before]
-            assert not any(rested(each, SETTINGS.cooldown) for each in free)
+            assert not any(cooled_down(each, SETTINGS.cooldown) for each in free)
 
-    def ended(self, box: str) -> None:
-        gone = [address for address, by in self.held.items() if by == box]
+    def forget(self, box: str) -> None:
+        gone = [address for address, by in self.holders.items() if by == box]
         for address in gone:
-            del self.held[address]
+            del self.holders[address]
             self.last_use[address] = self.now
 
 

@@ -55,9 +55,9 @@ class Sliced(Installation):
         info = dict.fromkeys([*fields, "machineID", "operatingSystem", "osImage", "systemUUID"], "none")
         self.plane.admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"nodeInfo": {"bootID": BOOT, **info}}})
         for network in NETWORKS:
-            self.offer(network)
+            self.assign_slice(network)
 
-    def offer(self, network: str) -> None:
+    def assign_slice(self, network: str) -> None:
         uid = self.plane.admin.get(f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
         notes = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: "10.2.0.0/16"}
         meta = {"name": name_of(network), "labels": {NODE_UID_LABEL: uid}, "annotations": notes}
@@ -76,7 +76,14 @@ class Sliced(Installation):
         self.plane.admin.patch(place, {"metadata": {"annotations": {GRANTED_ANNOTATION: signature()}}})
 
     def run(self) -> None:
-        words = ["--boot-id", BOOT, "--socket", str(self.home / "agent.sock"), "--deferred-deletes", str(self.home / "deletes")]
+        words = [
+            "--boot-id",
+            BOOT,
+            "--socket",
+            str(self.home / "agent.sock"),
+            "--deferred-deletes",
+            str(self.home / "deletes"),
+        ]
         self.agents[NODE] = self.start_agent(NODE, *words)
 
     def plugin(self, command: str, pod: str, network: str) -> list[str]:
@@ -103,7 +110,7 @@ class Sliced(Installation):
         with ThreadPoolExecutor(max_workers=16) as many:
             return dict(zip(asked, many.map(lambda each: self.plugin(command, *each), asked), strict=True))
 
-    def shown(self, network: str) -> dict[str, str]:
+    def pool_entries(self, network: str) -> dict[str, str]:
         """What an IPPool shows: Pods by address."""
         entries = self.plane.admin.get(f"{POOLS}/{name_of(network)}")["spec"]["allocations"]
         return {f"10.2.4.{key}/16": each["podref"] for key, each in entries.items()}

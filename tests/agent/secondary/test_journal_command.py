@@ -21,8 +21,8 @@ def test_who_has_what_of_which_slice(tmp_path: Path, capsys: pytest.CaptureFixtu
     owner = Attachment(container_id="a", ifname="net1")
     state.write(
         SliceAssigned(
-            tenant=SliceHolder(owner=owner, podref="default/web-0"),
-            slots=(SliceAddress(lease="one", address="10.1.4.1"),),
+            holder=SliceHolder(attachment=owner, podref="default/web-0"),
+            addresses=(SliceAddress(lease="one", address="10.1.4.1"),),
         )
     )
     state.write(SliceClosed(lease="two"))

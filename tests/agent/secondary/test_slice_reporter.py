@@ -2,7 +2,6 @@
 
 import asyncio
 
-from podpool.core.two_observations import OBSERVATION_INTERVAL
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
@@ -16,19 +15,20 @@ from podpool.api.whereabouts import (
     slice_report,
 )
 from podpool.core.settings import Settings
-from tests.agent.secondary.slice_world import (
+from podpool.core.two_observations import OBSERVATION_INTERVAL
+from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
+from tests.agent.secondary.slice_env import (
     SLICE,
     V4,
     add,
-    ask_to_leave,
+    assign_slice,
     call,
+    enable_slices,
+    failed,
     lease_of,
-    offer,
-    refused,
-    shown,
-    with_slices,
+    pool_entries,
+    request_return,
 )
-from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 
 SETTINGS = Settings()
 LOST = LostSlice(range=V4, slice=SLICE)
@@ -65,7 +65,7 @@ async def show(env: NodeEnv, name: str, *, holder: str | None) -> None:
 class TestAgreement:
     @in_node_env
     async def test_nothing_is_given_before_the_signature_is_agreed_to(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env, agreeing=False))
+        name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
         assert 1 == (await call(env, "ADD", "a")).exit_code
@@ -80,7 +80,7 @@ class TestAgreement:
 
     @in_node_env
     async def test_what_was_agreed_to_before_a_question_is_signed_anew(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env, agreeing=False))
+        name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
         before = await lease_of(env, name)
@@ -98,10 +98,10 @@ class TestAgreement:
 
     @in_node_env
     async def test_who_is_asked_to_leave_what_it_only_signed_lets_go_of_it(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env, agreeing=False))
+        name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
-        await ask_to_leave(env, name)
+        await request_return(env, name)
         await asyncio.sleep(SETTLE_TIME)
         lease = await lease_of(env, name)
         assert lease
@@ -111,7 +111,7 @@ class TestAgreement:
 class TestTelling:
     @in_node_env
     async def test_a_lost_slice_is_told_for_as_long_as_it_is_in_use_or_rests(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
@@ -127,7 +127,7 @@ class TestTelling:
 
     @in_node_env
     async def test_also_after_a_restart(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await env.kill()
@@ -138,20 +138,20 @@ class TestTelling:
 
     @in_node_env
     async def test_it_is_told_no_more_when_it_is_the_nodes_again(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
         await lose(env, name)
         await asyncio.sleep(SETTLE_TIME)
-        await offer(env)
+        await assign_slice(env)
         await asyncio.sleep(SETTLE_TIME)
         assert SliceReport() == await told(env)
-        assert {"1": "a"} == await shown(env, name)
+        assert {"1": "a"} == await pool_entries(env, name)
 
     @in_node_env
     async def test_a_question_is_answered_after_quorum_reads_whatever_the_watch_shows(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
@@ -171,24 +171,24 @@ class TestTelling:
 class TestLeaving:
     @in_node_env
     async def test_a_slice_that_is_to_leave_serves_while_it_is_the_only_one(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
-        await ask_to_leave(env, name)
+        await request_return(env, name)
         await asyncio.sleep(1.0)
         assert ["10.1.4.2/16"] == await add(env, "b")
         excluded = {"type": "whereabouts", "range": V4, "node_slice_size": "/28", "exclude": [SLICE]}
-        assert "excluded" in (await refused(env, "ADD", "c", excluded))["msg"]
+        assert "excluded" in (await failed(env, "ADD", "c", excluded))["msg"]
 
     @in_node_env
     async def test_it_is_kept_while_addresses_of_it_may_rest_that_nobody_knows_of(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
         await env.reboot("boot-2")
         await env.report_boot("boot-2")
         await env.start(wait=False)
         await asyncio.sleep(SETTLE_TIME)
-        await ask_to_leave(env, name)
+        await request_return(env, name)
         await asyncio.sleep(SETTINGS.cooldown - 2 * SETTLE_TIME)
         lease = await lease_of(env, name)
         assert lease
@@ -200,9 +200,9 @@ class TestLeaving:
 
     @in_node_env
     async def test_one_that_was_handed_back_is_not_taken_again_when_a_copy_offers_it(self, env: NodeEnv) -> None:
-        name = await offer(with_slices(env))
+        name = await assign_slice(enable_slices(env))
         await env.start()
-        await ask_to_leave(env, name)
+        await request_return(env, name)
         await asyncio.sleep(SETTLE_TIME)
         await show(env, name, holder=None)
         await asyncio.sleep(SETTLE_TIME)
@@ -213,17 +213,17 @@ class TestLeaving:
 
     @in_node_env
     async def test_one_that_a_copy_shows_beside_another_is_handed_back(self, env: NodeEnv) -> None:
-        await offer(with_slices(env))
+        await assign_slice(enable_slices(env))
         await env.start()
         assert ["10.1.4.1/16"] == await add(env, "a")
         await asyncio.sleep(1.0)
         entries = {"1": Allocation(id="earlier", podref="default/pod-earlier", ifname="net1")}
-        other = await offer(env, "10.1.4.0/29", entries=entries)
-        await ask_to_leave(env, other)
+        other = await assign_slice(env, "10.1.4.0/29", entries=entries)
+        await request_return(env, other)
         await show(env, other, holder=NODE)
         await asyncio.sleep(4 * OBSERVATION_INTERVAL)
         assert ["10.1.4.2/16"] == await add(env, "b")
         lease = await lease_of(env, other)
         assert lease
         assert not lease.spec.holder_identity
-        assert {} == await shown(env, other)
+        assert {} == await pool_entries(env, other)

@@ -21,7 +21,15 @@ from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.whereabouts.cni_args import PodInterface
 from podpool.whereabouts.config import IpamConfig
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
-from tests.agent.secondary.commons import AgentDied, Commons, ForeignPlugin, RangeIsFull, SharingNode, network, sandbox
+from tests.agent.secondary.shared_range_env import (
+    AgentKilled,
+    PluginRangeFull,
+    SharedRangeCluster,
+    SharedRangeNode,
+    WhereaboutsPlugin,
+    network,
+    pod_interface,
+)
 
 NETWORKS = {"wide": network("10.0.0.0/28"), "narrow": network("10.0.0.0/29"), "apart": network("10.1.0.0/29")}
 NETS = st.sampled_from(sorted(NETWORKS))
@@ -35,14 +43,14 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     owner: PodInterface
     network: IpamConfig
     address: str
-    foreign: bool
+    third_party: bool
 
 
 class SharedRanges(RuleBasedStateMachine):
     """Three agents and, in half of the worlds, foreign plugins; every Pod that was ever begun is deleted in the end."""
 
     pods = Bundle("pods")
-    beside_foreign = True
+    with_third_party = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,10 +64,10 @@ class SharedRanges(RuleBasedStateMachine):
         self.play(self.build())
 
     async def build(self) -> None:
-        self.commons = Commons()
-        await self.commons.begin()
-        self.nodes = [self.commons.node(f"node-{each}", foreign=self.beside_foreign) for each in range(3)]
-        self.plugin = ForeignPlugin(self.commons, "elsewhere")
+        self.cluster = SharedRangeCluster()
+        await self.cluster.begin()
+        self.nodes = [self.cluster.node(f"node-{each}", third_party=self.with_third_party) for each in range(3)]
+        self.plugin = WhereaboutsPlugin(self.cluster, "elsewhere")
 
     def play(self, story: Coroutine[Any, Any, None]) -> None:
         self.loop.run_until_complete(story)
@@ -81,29 +89,29 @@ class SharedRanges(RuleBasedStateMachine):
     def a_pod_comes(self, net: str, at: int) -> str:
         self.count += 1
         name = f"pod-{self.count}"
-        self.begun[name] = (sandbox(name), NETWORKS[net], at)
+        self.begun[name] = (pod_interface(name), NETWORKS[net], at)
         self.go(name, self.add(name))
         return name
 
-    @precondition(lambda self: self.beside_foreign)
+    @precondition(lambda self: self.with_third_party)
     @rule(target=pods, net=NETS)
     def a_pod_comes_elsewhere(self, net: str) -> str:
         self.count += 1
         name = f"pod-{self.count}"
-        self.begun[name] = (sandbox(name), NETWORKS[net], ELSEWHERE)
+        self.begun[name] = (pod_interface(name), NETWORKS[net], ELSEWHERE)
         self.go(name, self.add_elsewhere(name))
         return name
 
     @rule(name=pods)
     def it_is_added_again(self, name: str) -> None:
         """The same sandbox, or after a crash of its runtime a new one of the same Pod, gets the same address."""
-        if name in self.running and not self.running[name].foreign and self.idle(name):
+        if name in self.running and not self.running[name].third_party and self.idle(name):
             self.go(name, self.add_again(name))
 
     @rule(name=pods)
     def its_sandbox_is_replaced(self, name: str) -> None:
         """The new sandbox comes before the old one's DEL."""
-        if name in self.running and not self.running[name].foreign and self.idle(name):
+        if name in self.running and not self.running[name].third_party and self.idle(name):
             self.count += 1
             self.go(name, self.replace(name, f"c-{self.count}"))
 
@@ -117,11 +125,11 @@ class SharedRanges(RuleBasedStateMachine):
 
     @rule(at=NODES, lossy=st.booleans())
     def answers_get_lost(self, at: int, lossy: bool) -> None:
-        self.nodes[at].road.lossy = lossy
+        self.nodes[at].transport.lossy = lossy
 
     @rule(at=NODES, cut=st.booleans())
     def the_road_is_cut(self, at: int, cut: bool) -> None:
-        self.nodes[at].road.cut = cut
+        self.nodes[at].transport.cut = cut
 
     @rule(at=NODES)
     def an_agent_dies(self, at: int) -> None:
@@ -140,7 +148,7 @@ class SharedRanges(RuleBasedStateMachine):
         try:
             self.play(self.end())
         finally:
-            self.loop.end()
+            self.loop.shutdown()
         assert [] == self.loop.failures
 
     # What happens
@@ -149,24 +157,24 @@ class SharedRanges(RuleBasedStateMachine):
         owner, net, at = self.begun[name]
         try:
             (address,) = await self.nodes[at].add(owner, net)
-        except (CniError, AgentDied):
-            return  # refused, or the agent died
+        except (CniError, AgentKilled):
+            return  # failed, or the agent died
         if self.begun.get(name) == (owner, net, at):
-            self.running[name] = Running(owner=owner, network=net, address=address, foreign=False)
+            self.running[name] = Running(owner=owner, network=net, address=address, third_party=False)
 
     async def add_again(self, name: str) -> None:
         owner, net, at = self.begun[name]
         before = self.running[name].address
         try:
             (address,) = await self.nodes[at].add(owner, net)
-        except (CniError, AgentDied):
+        except (CniError, AgentKilled):
             self.running.pop(name, None)  # the runtime gives it up
             return
         assert name not in self.running or address == before
 
-    async def replace(self, name: str, container: str) -> None:
+    async def replace(self, name: str, container_id: str) -> None:
         owner, net, at = self.begun[name]
-        new = msgspec.structs.replace(owner, container=container)
+        new = msgspec.structs.replace(owner, container_id=container_id)
         before = self.running.pop(name).address
         self.begun[name] = (new, net, at)
         self.replaced.append((owner, net, at))  # whose DEL is tried again if this is given up
@@ -180,13 +188,13 @@ class SharedRanges(RuleBasedStateMachine):
         owner, net, _ = self.begun[name]
         try:
             address = await self.plugin.add(owner, net)
-        except RangeIsFull:
+        except PluginRangeFull:
             return
         except ApiAlreadyExists:  # its pool was new when we reserved; its runtime cleans up, and tries again later
             await self.plugin.delete(owner, net)
             return
         if name in self.begun:
-            self.running[name] = Running(owner=owner, network=net, address=address, foreign=True)
+            self.running[name] = Running(owner=owner, network=net, address=address, third_party=True)
 
     async def delete(self, name: str, doing: asyncio.Task[None]) -> None:
         """A runtime gives up what it does with a sandbox before it deletes it."""
@@ -203,37 +211,37 @@ class SharedRanges(RuleBasedStateMachine):
         else:
             await self.nodes[at].delete(owner, net)
 
-    async def restart(self, node: SharingNode) -> None:
+    async def restart(self, node: SharedRangeNode) -> None:
         await node.kill()
         node.start()
 
     async def look(self) -> None:
-        entries, reservations = await self.commons.entries(), await self.commons.reservations()
+        entries, reservations = await self.cluster.entries(), await self.cluster.reservations()
         for each in self.running.values():
             place = PoolIdentifier(range=each.network.ranges[0].prefix)
             address = parse_address(each.address)
             assert each.owner == entries.get((place.name, address))
-            if self.beside_foreign:
+            if self.with_third_party:
                 kept = reservations.get(reservation_name(address), ReservationSpec())
                 assert each.owner.podref == kept.podref
 
     async def end(self) -> None:
         for node in self.nodes:
-            node.road.cut = node.road.lossy = False
+            node.transport.cut = node.transport.lossy = False
         ended = await asyncio.gather(*self.tasks, return_exceptions=True)
         failed = [each for each in ended if isinstance(each, Exception)]
         assert not failed, failed
         for owner, net, at in (*self.replaced, *self.begun.values()):
             await self.take_away(owner, net, at)
         await asyncio.sleep(60)
-        left = await self.commons.entries(), await self.commons.reservations()
+        left = await self.cluster.entries(), await self.cluster.reservations()
         assert ({}, {}) == left, left
 
 
 class OnlyOurs(SharedRanges):
     """Without foreign plugins: no Lease, and reservations only where ranges overlap."""
 
-    beside_foreign = False
+    with_third_party = False
 
 
 TestBesideForeign = SharedRanges.TestCase

@@ -1,4 +1,4 @@
-"""Nodes that share ranges, on one API server in process: our agents' sources, and plugins of the foreign kind."""
+"""Nodes that share ranges on an API server in process: podpool agents, and Whereabouts plugins."""
 
 import asyncio
 import json
@@ -7,9 +7,11 @@ from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, TypeVar
 
-from podpool.agent.deps import AgentDeps
-from podpool.agent.secondary.address_source import AddressRequest
+from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
+from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.slices import Slices
 from podpool.api.crds import crd_manifests
 from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import (
@@ -36,25 +38,26 @@ from podpool.whereabouts.ippool import AllocationChange, allocation_for, allocat
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 from tests.agent.clocks import LoopClock
 from tests.agent.disks import MemoryDisk
-from tests.kube.loops import play
-from tests.whereabouts.builders import network as written
+from tests.agent.node_env import LogLines
+from tests.kube.event_loops import run_virtual
+from tests.whereabouts.builders import network as network_json
 from tests.whereabouts.builders import read_config
 
 SYSTEM = "kube-system"
 TIMES = LeaseTiming(duration=1.5, renew_deadline=1.0, retry=0.5)
-PATIENCE = 25.0
+REQUEST_TIMEOUT = 25.0
 
 R = TypeVar("R")
 
 
-class Road:
-    """A way to the API server that takes its time, loses some answers if told, refuses what it is told, can be cut."""
+class UnreliableTransport:
+    """A transport with latency that can lose responses, reject requests, and be cut."""
 
     def __init__(self, server: ResourceHandler, rng: random.Random) -> None:
         self.cut = False
         self.lossy = False
-        self.refuse: Callable[[Request], int | None] = lambda _request: None
-        """The status with which a request is refused, instead of being carried out."""
+        self.reject: Callable[[Request], int | None] = lambda _request: None
+        """Returns the status with which a request is rejected."""
         self.sent: list[tuple[str, str]] = []
         self._server = server
         self._rng = rng
@@ -64,49 +67,50 @@ class Road:
             raise Unreachable("the API server", "cut")
         self.sent.append((request.method, request.path))
         await asyncio.sleep(self._rng.uniform(0.001, 0.03))
-        status = self.refuse(request)
-        answer = _refusal(status) if status else await self._server.send(request)
+        status = self.reject(request)
+        response = _rejection(status) if status else await self._server.send(request)
         await asyncio.sleep(self._rng.uniform(0.001, 0.03))
-        if self._loses():
-            raise Unreachable("the API server", "the answer was lost")
-        return answer
+        if self._loses_response():
+            raise Unreachable("the API server", "the response was lost")
+        return response
 
-    def _loses(self) -> bool:
+    def _loses_response(self) -> bool:
         return self.cut or (self.lossy and self._rng.random() < 0.1)
 
     def calls(self, method: str, part: str = "") -> int:
-        """Count what was sent."""
+        """Return the number of requests."""
         return sum(verb == method and part in path for verb, path in self.sent)
 
 
-def _refusal(status: int) -> Response:
-    said = {"kind": "Status", "status": "Failure", "reason": "", "code": status, "message": "not now"}
-    return Response(status, json.dumps(said).encode(), headers={"content-type": "application/json"})
+def _rejection(status: int) -> Response:
+    body = {"kind": "Status", "status": "Failure", "reason": "", "code": status, "message": "not now"}
+    return Response(status, json.dumps(body).encode(), headers={"content-type": "application/json"})
 
 
-class Commons:
-    """The cluster."""
+class SharedRangeCluster:
+    """An API server, and nodes that use it."""
 
     def __init__(self) -> None:
         self.rng = random.Random(1)  # noqa: S311  seeded
         self.server = ResourceHandler(ObjectStore(clock=LoopClock(), rng=self.rng))
         self.kube = KubeClient(self.server)
+        self.log_lines = LogLines()
 
     async def begin(self) -> None:
         await install_crds(self.kube, crd_manifests())
 
-    def node(self, name: str, *, foreign: bool = True, cooldown: float = 30.0) -> "SharingNode":
-        return SharingNode(self, name, foreign=foreign, cooldown=cooldown)
+    def node(self, name: str, *, third_party: bool = True, cooldown: float = 30.0) -> "SharedRangeNode":
+        return SharedRangeNode(self, name, third_party=third_party, cooldown=cooldown)
 
     async def entries(self) -> dict[tuple[str, Address], PodInterface]:
-        """Everything that pools hold, by pool and address."""
+        """Return all allocations by pool and address."""
         pools = (await self.kube.list(IP_POOLS, namespace=SYSTEM)).items
         return {
             (pool.metadata.name, entry.address): PodInterface(
-                podref=entry.allocation.podref, container=entry.allocation.id, ifname=entry.allocation.ifname
+                podref=entry.allocation.podref, container_id=entry.allocation.id, ifname=entry.allocation.ifname
             )
             for pool in pools
-            for entry in parse_ippool(pool.spec).listed
+            for entry in parse_ippool(pool.spec).entries
         }
 
     async def reservations(self) -> dict[str, ReservationSpec]:
@@ -114,7 +118,7 @@ class Commons:
         return {each.metadata.name: each.spec for each in found}
 
     async def fill(self, range_: str, *entries: tuple[int, PodInterface], network: str = "") -> None:
-        """Make a pool as another hand would have left it."""
+        """Create a pool with allocations of a third party."""
         allocations = {str(key): allocation_for(owner) for key, owner in entries}
         name = PoolIdentifier(range=parse_prefix(range_), network=network).name
         spec = IPPoolSpec(range=range_, allocations=allocations)
@@ -126,22 +130,26 @@ class Commons:
         await self.kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=spec))
 
 
-C = TypeVar("C", bound=Commons)
+C = TypeVar("C", bound=SharedRangeCluster)
 Test = Callable[..., Coroutine[Any, Any, None]]
 
 
-def played_in(kind: type[C]) -> Callable[[Test], Callable[..., None]]:
-    """Run a test in a fresh cluster, which is its last argument."""
+def run_in(kind: type[C]) -> Callable[[Test], Callable[..., None]]:
+    """Run a test with a new cluster as its last argument."""
 
     def decorate(test: Test) -> Callable[..., None]:
         @wraps(test)
         def run(*args: object) -> None:
-            async def story() -> None:
-                commons = kind()
-                await commons.begin()
-                await test(*args, commons)
+            async def body() -> None:
+                cluster = kind()
+                await cluster.begin()
+                cluster.log_lines.attach()
+                try:
+                    await test(*args, cluster)
+                finally:
+                    cluster.log_lines.detach()
 
-            play(story())
+            run_virtual(body())
 
         del run.__wrapped__  # pytest would take the cluster for a fixture
         return run
@@ -149,18 +157,17 @@ def played_in(kind: type[C]) -> Callable[[Test], Callable[..., None]]:
     return decorate
 
 
-class SharingNode:
-    """A node whose agent shares ranges."""
+class SharedRangeNode:
+    """A node whose agent allocates in shared ranges."""
 
-    def __init__(self, commons: Commons, name: str, *, foreign: bool, cooldown: float) -> None:
+    def __init__(self, cluster: SharedRangeCluster, name: str, *, third_party: bool, cooldown: float) -> None:
         self.name = name
         self.boot_id = "boot-1"
-        self.told: list[str] = []
         self.disk = MemoryDisk()
-        self.road = Road(commons.server, commons.rng)
-        self._foreign = foreign
+        self.transport = UnreliableTransport(cluster.server, cluster.rng)
+        self._third_party = third_party
         self._settings = Settings(cooldown=cooldown, cooldown_exhausted=min(cooldown, 5.0))
-        self._commons = commons
+        self._commons = cluster
         self.clock = LoopClock()
         self._tasks: set[asyncio.Task[Any]] = set()
         self._dead: set[SharedRangeIPAM] = set()
@@ -169,28 +176,30 @@ class SharingNode:
     def start(self) -> None:
         deps = AgentDeps(
             node=self.name,
-            kube=KubeClient(self.road),
+            boot_id=self.boot_id,
+            kube=KubeClient(self.transport),
+            disk=self.disk,
             clock=self.clock,
             rng=self._commons.rng,
             settings=self._settings,
-            tell=self.told.append,
         )
-        self.source = SharedRangeIPAM(deps, self.disk, namespace=SYSTEM, foreign=self._foreign, boot_id=self.boot_id)
-        self._running = asyncio.get_running_loop().create_task(self.source.run())
+        options = AgentOptions(whereabouts_namespace=SYSTEM, third_party_plugins=self._third_party)
+        self.ipam = SharedRangeIPAM(deps, options, SharedRangeLog(deps), Slices())
+        self._running = asyncio.get_running_loop().create_task(self.ipam.run())
 
     async def kill(self) -> None:
-        """End the agent at once, with everything that it was doing."""
+        """Kill the agent with everything in progress."""
         self.disk, dying = self.disk.after_kill(), self.disk
         dying.budget = -1
-        self._dead.add(self.source)
+        self._dead.add(self.ipam)
         await self._end()
 
     async def reboot(self) -> None:
-        """End the machine: what was not synced is lost."""
+        """Reboot the machine: what was not synced is lost."""
         self.boot_id = "boot-2"
         self.disk, dying = self.disk.after_reboot(), self.disk
         dying.budget = -1
-        self._dead.add(self.source)
+        self._dead.add(self.ipam)
         await self._end()
 
     async def _end(self) -> None:
@@ -199,56 +208,56 @@ class SharingNode:
             each.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def want(self, owner: PodInterface, settings: IpamConfig) -> AddressRequest:
-        deadline = self.clock.boot() + PATIENCE
+    def request(self, owner: PodInterface, settings: IpamConfig) -> AddressRequest:
+        deadline = self.clock.boot() + REQUEST_TIMEOUT
         return AddressRequest(config=settings, owner=owner, deadline=deadline)
 
     async def add(self, owner: PodInterface, settings: IpamConfig) -> tuple[str, ...]:
-        """Raises `AgentDied` when it does."""
-        return tuple(map(str, await self._ask(self.source.give(self.want(owner, settings)))))
+        """Return the addresses. Raises `AgentKilled`."""
+        return tuple(map(str, await self._call(self.ipam.allocate(self.request(owner, settings)))))
 
     async def delete(self, owner: PodInterface, settings: IpamConfig) -> None:
-        """As a runtime does it: until it is answered."""
+        """Repeat as a runtime does until it is answered."""
         while True:
             try:
-                want = self.want(owner, settings)
-                return await self._ask(self.source.give_back(want.sandbox, want))
-            except AgentDied:
+                request = self.request(owner, settings)
+                return await self._call(self.ipam.release(request.attachment, request))
+            except AgentKilled:
                 await asyncio.sleep(0.1)
 
-    async def _ask(self, request: Coroutine[Any, Any, R]) -> R:
-        source = self.source
+    async def _call(self, request: Coroutine[Any, Any, R]) -> R:
+        ipam = self.ipam
         task = asyncio.get_running_loop().create_task(request)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         try:
             await asyncio.wait([task])
         except asyncio.CancelledError:
-            task.cancel()  # the runtime hung up
+            task.cancel()  # the runtime disconnected
             await asyncio.wait([task])
             raise
-        if source in self._dead or task.cancelled():
-            raise AgentDied
+        if ipam in self._dead or task.cancelled():
+            raise AgentKilled
         return task.result()
 
 
-class ForeignPlugin:
-    """Does as Whereabouts 0.9.4 does, its faults included: DEL deletes whichever reservation has the name."""
+class WhereaboutsPlugin:
+    """Behaves as Whereabouts 0.9.4, including its bugs: DEL deletes any reservation of the address."""
 
-    def __init__(self, commons: Commons, name: str) -> None:
-        self._rng = commons.rng
-        self._kube = KubeClient(Road(commons.server, commons.rng))
+    def __init__(self, cluster: SharedRangeCluster, name: str) -> None:
+        self._rng = cluster.rng
+        self._kube = KubeClient(UnreliableTransport(cluster.server, cluster.rng))
         self._name = name
 
     async def add(self, owner: PodInterface, settings: IpamConfig) -> str:
-        """The first range only: all that these tests need."""
-        given: list[str] = []
+        """Return an address of the first range."""
+        allocated: list[str] = []
 
         async def work() -> None:
-            given.append(await self._add(owner, settings))
+            allocated.append(await self._add(owner, settings))
 
         await self._elector(owner).run(work)
-        return given[0]
+        return allocated[0]
 
     async def delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         await self._elector(owner).run(lambda: self._delete(owner, settings))
@@ -268,14 +277,14 @@ class ForeignPlugin:
         blocked: set[int] = set()
         while True:
             pool = await self._pool(settings)
-            entries = parse_ippool(pool.spec)
-            own = [each for each in entries.listed if each.owned_by == (owner.podref, owner.ifname)]
+            parsed = parse_ippool(pool.spec)
+            own = [each for each in parsed.entries if each.owner == (owner.podref, owner.ifname)]
             change = (
                 AllocationChange(
                     key=own[0].key, address=own[0].address, before=own[0].allocation, after=allocation_for(owner)
                 )
                 if own
-                else self._lowest(entries.prefix, {each.address.value for each in entries.listed} | blocked, owner)
+                else self._lowest(parsed.prefix, {each.address.value for each in parsed.entries} | blocked, owner)
             )
             name = reservation_name(change.address, network=settings.network_name)
             found = (await self._all_reservations()).get(name)
@@ -290,8 +299,8 @@ class ForeignPlugin:
                 continue
             if not found:
                 spec = ReservationSpec(podref=owner.podref, ifname=owner.ifname)
-                made = OverlappingRangeIPReservation(metadata=ObjectMeta(name=name, namespace=SYSTEM), spec=spec)
-                await self._kube.create(IP_RESERVATIONS, made)
+                reservation = OverlappingRangeIPReservation(metadata=ObjectMeta(name=name, namespace=SYSTEM), spec=spec)
+                await self._kube.create(IP_RESERVATIONS, reservation)
             return str(change.address)
 
     def _lowest(self, prefix: Prefix, taken: set[int], owner: PodInterface) -> AllocationChange:
@@ -301,16 +310,16 @@ class ForeignPlugin:
                 return AllocationChange(
                     key=key, address=Address(prefix.family, value), before=None, after=allocation_for(owner)
                 )
-        raise RangeIsFull
+        raise PluginRangeFull
 
     async def _delete(self, owner: PodInterface, settings: IpamConfig) -> None:
         while True:
             pool = await self._pool(settings)
-            listed = parse_ippool(pool.spec).listed
-            mine = [each for each in listed if each.allocation.id == owner.container]
-            if not mine:
+            entries = parse_ippool(pool.spec).entries
+            own = [each for each in entries if each.allocation.id == owner.container_id]
+            if not own:
                 return
-            entry = mine[0]
+            entry = own[0]
             change = AllocationChange(key=entry.key, address=entry.address, before=entry.allocation, after=None)
             try:
                 operations = allocation_patch([change], version=pool.metadata.resource_version)
@@ -325,13 +334,15 @@ class ForeignPlugin:
             return
 
     async def _pool(self, settings: IpamConfig) -> IPPool:
-        place = PoolIdentifier(range=settings.ranges[0].prefix, network=settings.network_name)
+        identifier = PoolIdentifier(range=settings.ranges[0].prefix, network=settings.network_name)
         try:
-            return await self._kube.get(IP_POOLS, place.name, namespace=SYSTEM)
+            return await self._kube.get(IP_POOLS, identifier.name, namespace=SYSTEM)
         except ApiNotFound:
-            meta = ObjectMeta(name=place.name, namespace=SYSTEM)
+            meta = ObjectMeta(name=identifier.name, namespace=SYSTEM)
             try:
-                return await self._kube.create(IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(place.range))))
+                return await self._kube.create(
+                    IP_POOLS, IPPool(metadata=meta, spec=IPPoolSpec(range=str(identifier.range)))
+                )
             except ApiError:
                 return await self._pool(settings)
 
@@ -340,17 +351,17 @@ class ForeignPlugin:
         return {each.metadata.name: each.spec for each in found}
 
 
-class AgentDied(Exception):
-    """There is no answer."""
+class AgentKilled(Exception):
+    """The agent was killed before it answered."""
 
 
-class RangeIsFull(Exception):
-    """The foreign plugin found no address."""
+class PluginRangeFull(Exception):
+    """The plugin found no address."""
 
 
-def sandbox(pod: str, *, container: str = "", ifname: str = "net1") -> PodInterface:
-    return PodInterface(podref=f"default/{pod}", container=container or f"c-{pod}", ifname=ifname)
+def pod_interface(pod: str, *, container_id: str = "", ifname: str = "net1") -> PodInterface:
+    return PodInterface(podref=f"default/{pod}", container_id=container_id or f"c-{pod}", ifname=ifname)
 
 
 def network(*ranges: str, **keys: object) -> IpamConfig:
-    return read_config(written("1.0.0", ipRanges=[{"range": each} for each in ranges], **keys))
+    return read_config(network_json("1.0.0", ipRanges=[{"range": each} for each in ranges], **keys))

@@ -1,0 +1,89 @@
+"""Lost entries of shared ranges are restored after a restore of the API server."""
+
+import asyncio
+
+from tests.agent.secondary.shared_range_env import SharedRangeCluster, network, pod_interface, run_in
+from tests.agent.secondary.test_shared_range_ipam import holders
+
+ONE = network("10.0.0.0/24")
+SOON = 5.0
+"""Seconds in which lost entries are written again."""
+
+in_cluster = run_in(SharedRangeCluster)
+
+
+@in_cluster
+async def test_entries_of_running_sandboxes_are_restored(cluster: SharedRangeCluster) -> None:
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    for each in ("p", "q", "r"):
+        await node.add(pod_interface(each), ONE)
+    await node.delete(pod_interface("q"), ONE)
+    cluster.server.store.restore(copy)
+    node.ipam.on_restored()
+    await asyncio.sleep(SOON)
+    assert {"10.0.0.1": "c-p", "10.0.0.3": "c-r"} == await holders(cluster)
+
+
+@in_cluster
+async def test_entries_are_restored_after_the_relist_interval_and_after_a_restart(cluster: SharedRangeCluster) -> None:
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    await node.add(pod_interface("p"), ONE)
+    cluster.server.store.restore(copy)
+    await asyncio.sleep(1800.0 + SOON)
+    assert {"10.0.0.1": "c-p"} == await holders(cluster)
+    cluster.server.store.restore(copy)
+    await node.kill()
+    node.start()
+    await asyncio.sleep(SOON)
+    assert {"10.0.0.1": "c-p"} == await holders(cluster)
+
+
+@in_cluster
+async def test_no_other_sandbox_of_the_node_gets_a_lost_address(cluster: SharedRangeCluster) -> None:
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    await node.add(pod_interface("p"), ONE)
+    cluster.server.store.restore(copy)
+    assert ("10.0.0.2",) == await node.add(pod_interface("q"), ONE)
+    assert ("10.0.0.1",) == await node.add(pod_interface("p"), ONE)
+
+
+@in_cluster
+async def test_an_address_with_two_owners_is_logged_and_left_alone(cluster: SharedRangeCluster) -> None:
+    node, other, copy = cluster.node("a"), cluster.node("b"), cluster.server.store.snapshot()
+    await node.add(pod_interface("p"), ONE)
+    cluster.server.store.restore(copy)
+    assert ("10.0.0.1",) == await other.add(pod_interface("q"), ONE)
+    for _ in range(2):
+        node.ipam.on_restored()
+        await asyncio.sleep(SOON)
+    assert {"10.0.0.1": "c-q"} == await holders(cluster)
+    (line,) = [each for each in cluster.log_lines.warnings if "two owners" in each]
+    assert "address=10.0.0.1 pod=default/p other_pod=default/q" in line
+
+
+@in_cluster
+async def test_an_entry_that_is_released_meanwhile_is_not_restored(cluster: SharedRangeCluster) -> None:
+    node = cluster.node("a")
+    await node.add(pod_interface("first"), ONE)
+    await node.delete(pod_interface("first"), ONE)
+    copy = cluster.server.store.snapshot()
+    for after in range(100):
+        await node.add(pod_interface("p"), ONE)
+        cluster.server.store.restore(copy)
+        node.ipam.on_restored()
+        await asyncio.sleep(after / 1000)
+        await node.delete(pod_interface("p"), ONE)
+        await asyncio.sleep(SOON)
+        assert {} == await holders(cluster), after
+
+
+@in_cluster
+async def test_entries_of_the_former_boot_are_not_restored(cluster: SharedRangeCluster) -> None:
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    await node.add(pod_interface("p"), ONE)
+    await asyncio.sleep(SOON)
+    cluster.server.store.restore(copy)
+    await node.reboot()
+    node.start()
+    await asyncio.sleep(SOON)
+    assert {} == await holders(cluster)
