@@ -33,7 +33,7 @@ class CopyableStore(LedgerStore, Protocol):
 class Backend(Protocol):
     """A kind of database."""
 
-    def done(self, call: Coroutine[Any, Any, T]) -> T:
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
         """Run a call to completion."""
 
     def open(self, *, image: bytes | None, detector: MemoryRollbackDetector) -> CopyableStore:
@@ -46,7 +46,7 @@ class Backend(Protocol):
 class SqliteBackend:
     """SQLite in memory, where no call waits."""
 
-    def done(self, call: Coroutine[Any, Any, T]) -> T:
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
         try:
             call.send(None)
         except StopIteration as end:
@@ -67,7 +67,7 @@ class PostgresBackend:
         self._runner = asyncio.Runner()
         self._databases = deque(self.done(_PostgresDatabase.connect(url, self._runner)) for url in urls)
 
-    def done(self, call: Coroutine[Any, Any, T]) -> T:
+    def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(call)
 
     def open(self, *, image: bytes | None, detector: MemoryRollbackDetector) -> CopyableStore:

@@ -24,7 +24,7 @@ from podpool.ledger.messages import (
     SubnetSpec,
 )
 from podpool.runtime.clock import SystemClock
-from tests.ledger.offices import listed
+from tests.ledger.harness import inventory_item
 
 SUBNETS = tuple(SubnetName(network="vnet", name=name) for name in ("blue", "green", "red"))
 NodeKey = tuple[SubnetName, str]
@@ -102,7 +102,7 @@ class Cluster:
             except Unavailable:  # it may have taken effect: repeated with the same number
                 continue
 
-    async def list_all(self) -> None:
+    async def send_inventory(self) -> None:
         """Send the inventory, as after a restore."""
         containers = tuple(self.shown(node, state) for (_, node), state in self.held.items())
         listing = Inventory(
@@ -117,7 +117,7 @@ class Cluster:
             self.held[key] = result.state
 
     def shown(self, node: str, state: NetworkContainerState) -> InventoryItem:
-        return listed(node, state, node_uid=f"{self.name}-{node}")
+        return inventory_item(node, state, node_uid=f"{self.name}-{node}")
 
     def item(self, key: NodeKey) -> ReconcileItem:
         subnet, node = key
@@ -165,7 +165,7 @@ async def recover(clusters: Sequence[Cluster]) -> None:
     """After a restore: every leader opens a new term and sends its inventory."""
     for cluster in clusters:
         if await cluster.lead():
-            await cluster.list_all()
+            await cluster.send_inventory()
 
 
 async def call_until(cluster: Cluster, stop: asyncio.Event) -> None:

@@ -20,8 +20,8 @@ from podpool.ledger.storage.backup import BackupRow, read_header, read_rows, ver
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
 from podpool.ledger.storage.sqlite.store import SqliteStore
+from tests.ledger.harness import item
 from tests.ledger.load import Cluster, check_consistent, ledger_on, make_subnets, recover
-from tests.ledger.offices import item
 
 RNG = random.SystemRandom()
 

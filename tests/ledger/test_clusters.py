@@ -3,29 +3,29 @@
 import pytest
 
 from podpool.ledger.errors import NotFound, StaleTerm
-from podpool.ledger.messages import NetworkContainerState, ReconcileRequest, ReconcileResponse, NetworkContainerResult
-from tests.ledger.offices import Leader, Office, done, item
+from podpool.ledger.messages import NetworkContainerResult, NetworkContainerState, ReconcileRequest, ReconcileResponse
+from tests.ledger.harness import Leader, LedgerHarness, item, run
 
-pytestmark = pytest.mark.usefixtures("books")
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 @pytest.fixture
-def office() -> Office:
-    made = Office()
+def harness() -> LedgerHarness:
+    made = LedgerHarness()
     made.subnet("10.0.0.0/22")
     return made
 
 
 def nodes(leader: Leader, count: int) -> dict[str, NetworkContainerState]:
     names = [f"n{number:02}" for number in range(count)]
-    results = leader.call(*(item(name, wanted=3) for name in names)).results
+    results = leader.reconcile(*(item(name, wanted=3) for name in names)).results
     return {name: result.state for name, result in zip(names, results, strict=True) if result.state}
 
 
 def lose(leader: Leader, states: dict[str, NetworkContainerState], count: int) -> list[NetworkContainerResult]:
     """Give up the first so many, in one call."""
     lost = [(name, states.pop(name)) for name in list(states)[:count]]
-    results = leader.call(*(item(name, state, gone=True) for name, state in lost)).results
+    results = leader.reconcile(*(item(name, state, node_gone=True) for name, state in lost)).results
     states.update({name: state for (name, state), result in zip(lost, results, strict=True) if result.error})
     return list(results)
 
@@ -39,40 +39,40 @@ def codes(results: list[NetworkContainerResult]) -> set[str]:
     [
         (4, 4, "closed"),  # fewer than five
         (20, 6, "closed"),  # 30 %
-        (20, 7, "braked"),
-        (5, 5, "braked"),
+        (20, 7, "breaker-open"),
+        (5, 5, "breaker-open"),
         (100, 30, "closed"),
-        (100, 31, "braked"),
+        (100, 31, "breaker-open"),
     ],
 )
 def test_more_than_three_in_ten_and_at_least_five_are_too_many(
-    office: Office, known: int, lost: int, outcome: str
+    harness: LedgerHarness, known: int, lost: int, outcome: str
 ) -> None:
-    leader = Leader(office)
+    leader = Leader(harness)
     states = nodes(leader, known)
-    held = office.reserved()
+    held = harness.reserved()
     assert {outcome} == codes(lose(leader, states, lost))
-    office.later(31.0)
-    assert held - (4 * lost if outcome == "closed" else 0) == office.reserved()
+    harness.advance(31.0)
+    assert held - (4 * lost if outcome == "closed" else 0) == harness.reserved()
 
 
-def test_losses_add_up_within_the_gone_time_and_are_forgotten_after_it(office: Office) -> None:
-    leader = Leader(office)
+def test_losses_add_up_within_the_gone_time_and_are_forgotten_after_it(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
     states = nodes(leader, 20)
     for _ in range(3):
         assert {"closed"} == codes(lose(leader, states, 2))
-        office.clock.now += 200.0
-    assert {"braked"} == codes(lose(leader, states, 1))
+        harness.clock.now += 200.0
+    assert {"breaker-open"} == codes(lose(leader, states, 1))
 
-    calm = Leader(office, "calm")
+    calm = Leader(harness, "calm")
     states = nodes(calm, 20)
     for _ in range(3):
         assert {"closed"} == codes(lose(calm, states, 4))
-        office.clock.now += 661.0
+        harness.clock.now += 661.0
 
 
-def test_who_says_how_many_are_missing_loses_none_of_them(office: Office) -> None:
-    leader = Leader(office)
+def test_who_says_how_many_are_missing_loses_none_of_them(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
     states = nodes(leader, 20)
     name, state = next(iter(states.items()))
     leader.number += 1
@@ -81,66 +81,66 @@ def test_who_says_how_many_are_missing_loses_none_of_them(office: Office) -> Non
         term=leader.term,
         number=leader.number,
         missing=7,
-        items=(item(name, state, gone=True),),
+        items=(item(name, state, node_gone=True),),
     )
-    answer: ReconcileResponse = done(office.client.reconcile(call))
-    assert {"braked"} == codes(list(answer.results))
+    answer: ReconcileResponse = run(harness.client.reconcile(call))
+    assert {"breaker-open"} == codes(list(answer.results))
 
 
-def test_a_braked_cluster_goes_on_with_everything_else(office: Office) -> None:
-    leader = Leader(office)
+def test_a_braked_cluster_goes_on_with_everything_else(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
     states = nodes(leader, 10)
     lose(leader, states, 9)
-    assert 5 == len(leader.one(item("n00", states["n00"], wanted=5)).grants)
+    assert 5 == len(leader.reconcile_one(item("n00", states["n00"], wanted=5)).grants)
     assert leader.node("new", wanted=3).grants
-    other = Leader(office, "other")
+    other = Leader(harness, "other")
     assert {"closed"} == codes(lose(other, nodes(other, 4), 4))
 
 
-def test_a_person_agrees_and_then_they_are_given_up(office: Office) -> None:
-    leader = Leader(office)
+def test_a_person_agrees_and_then_they_are_given_up(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
     states = nodes(leader, 10)
-    assert {"braked"} == codes(lose(leader, states, 9))
-    (shown,) = done(office.client.clusters()).clusters
+    assert {"breaker-open"} == codes(lose(leader, states, 9))
+    (shown,) = run(harness.client.clusters()).clusters
     assert ("c1", 10, "1970-01-12T13:46:40.000+00:00") == (shown.id, shown.network_containers, shown.breaker_open_since)
-    (shown,) = done(office.client.confirm_loss("c1")).clusters
+    (shown,) = run(harness.client.confirm_loss("c1")).clusters
     assert shown.breaker_open_since is None
     assert {"closed"} == codes(lose(leader, states, 9))
     with pytest.raises(NotFound):
-        done(office.client.confirm_loss("none"))
+        run(harness.client.confirm_loss("none"))
 
 
-def test_after_a_day_nobody_needs_to_agree(office: Office) -> None:
-    leader = Leader(office)
+def test_after_a_day_nobody_needs_to_agree(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
     states = nodes(leader, 10)
-    assert {"braked"} == codes(lose(leader, states, 9))
-    office.clock.now += 86_399.0
-    assert {"braked"} == codes(lose(leader, states, 9))
-    office.clock.now += 1.0
+    assert {"breaker-open"} == codes(lose(leader, states, 9))
+    harness.clock.now += 86_399.0
+    assert {"breaker-open"} == codes(lose(leader, states, 9))
+    harness.clock.now += 1.0
     assert {"closed"} == codes(lose(leader, states, 9))
 
 
-def test_a_destroyed_cluster_gives_back_all_and_others_nothing(office: Office) -> None:
-    leader, other = Leader(office, "c1"), Leader(office, "c2")
+def test_a_destroyed_cluster_gives_back_all_and_others_nothing(harness: LedgerHarness) -> None:
+    leader, other = Leader(harness, "c1"), Leader(harness, "c2")
     nodes(leader, 6)
     kept = nodes(other, 2)
-    done_with = done(office.client.retire("c1"))
+    done_with = run(harness.client.retire("c1"))
     assert (6, 24) == (done_with.network_containers, done_with.addresses)
-    assert 32 == office.reserved(), "it rests first"
-    office.later(31.0)
-    assert 8 == office.reserved()
-    assert ["c2"] == [each.id for each in done(office.client.clusters()).clusters]
-    assert 2 == len(done(office.client.containers("c2")).network_containers)
-    assert kept["n00"].grants == other.one(item("n00", kept["n00"], wanted=3)).grants
+    assert 32 == harness.reserved(), "it rests first"
+    harness.advance(31.0)
+    assert 8 == harness.reserved()
+    assert ["c2"] == [each.id for each in run(harness.client.clusters()).clusters]
+    assert 2 == len(run(harness.client.network_containers("c2")).network_containers)
+    assert kept["n00"].grants == other.reconcile_one(item("n00", kept["n00"], wanted=3)).grants
     with pytest.raises(StaleTerm):
-        leader.call()
+        leader.reconcile()
 
 
-def test_nobody_waits_for_the_list_of_a_retired_cluster(office: Office) -> None:
-    nodes(Leader(office, "c1"), 2)
-    office = office.restored(office.store.image(), witness=type(office.witness)())
-    assert office.state().frozen
-    done(office.client.retire("c1"))
-    office.later(31.0)
-    assert not office.state().frozen
-    assert () == done(office.client.recovery()).pending_inventories
+def test_nobody_waits_for_the_list_of_a_retired_cluster(harness: LedgerHarness) -> None:
+    nodes(Leader(harness, "c1"), 2)
+    harness = harness.restore(harness.store.image(), detector=type(harness.detector)())
+    assert harness.state().frozen
+    run(harness.client.retire("c1"))
+    harness.advance(31.0)
+    assert not harness.state().frozen
+    assert () == run(harness.client.recovery()).pending_inventories

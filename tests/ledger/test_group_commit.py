@@ -26,7 +26,7 @@ from podpool.ledger.messages import (
 from podpool.ledger.storage.group_commit import Transaction, run_group
 from podpool.ledger.storage.sqlite.store import SqliteStore
 from tests.ledger.backends import TwoReplicas
-from tests.ledger.offices import HandClock, Leader, Office, addresses, done, ids, item
+from tests.ledger.harness import Leader, LedgerHarness, ManualClock, addresses, ids, item, run
 
 Test: TypeAlias = Callable[[LedgerStore], Coroutine[Any, Any, None]]
 WithStore: TypeAlias = Callable[[Test], None]
@@ -34,38 +34,38 @@ WithStore: TypeAlias = Callable[[Test], None]
 pytestmark = pytest.mark.usefixtures("backend")
 
 
-def reconcile_together(office: Office, *calls: ReconcileRequest) -> list[ReconcileResponse | LedgerError]:
+def reconcile_together(harness: LedgerHarness, *calls: ReconcileRequest) -> list[ReconcileResponse | LedgerError]:
     """Reconcile calls in one transaction."""
-    wall = office.clock.wall()
-    return done(
-        office.store.write(lambda repo: reconcile(repo, calls, wall=wall, rng=office.rng, breaker=BreakerSettings()))
+    wall = harness.clock.wall()
+    return run(
+        harness.store.write(lambda repo: reconcile(repo, calls, wall=wall, rng=harness.rng, breaker=BreakerSettings()))
     )
 
 
 def test_calls_get_different_addresses_and_the_final_subnet_state() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/25")
-    leaders = [Leader(office, f"c{number}") for number in range(3)]
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/25")
+    leaders = [Leader(harness, f"c{number}") for number in range(3)]
     calls = [
         ReconcileRequest(cluster=each.cluster, term=each.term, number=1, items=(item(wanted=15),)) for each in leaders
     ]
-    responses = reconcile_together(office, *calls)
+    responses = reconcile_together(harness, *calls)
     states = [response.results[0].state for response in responses if isinstance(response, ReconcileResponse)]
     held = [address for state in states if state for address in (state.primary, *addresses(state))]
     assert 48 == len(held) == len(set(held))
     assert [48] * 3 == [a.subnets[0].reserved for a in responses if isinstance(a, ReconcileResponse)]
-    assert 48 == office.reserved()
+    assert 48 == harness.reserved()
 
 
 def test_call_with_a_lower_number_is_stale() -> None:
-    office = Office()
-    office.subnet()
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet()
+    leader = Leader(harness)
     calls = [
         ReconcileRequest(cluster="c1", term=leader.term, number=number, items=(item(wanted=wanted),))
         for number, wanted in ((2, 5), (1, 9), (3, 7))
     ]
-    second, first, third = reconcile_together(office, *calls)
+    second, first, third = reconcile_together(harness, *calls)
     assert isinstance(first, ReconcileResponse)
     assert isinstance(second, ReconcileResponse)
     assert isinstance(third, ReconcileResponse)
@@ -76,9 +76,9 @@ def test_call_with_a_lower_number_is_stale() -> None:
 
 
 def test_released_address_is_granted_to_the_next_call() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", cooldown=0.0, cooldown_exhausted=0.0, reserved_for_primaries=0)
-    first, second = Leader(office, "c1"), Leader(office, "c2")
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", cooldown=0.0, cooldown_exhausted=0.0, reserved_for_primaries=0)
+    first, second = Leader(harness, "c1"), Leader(harness, "c2")
     full = first.node(wanted=12)
     freed = item("n1", full, wanted=2, released=ids(full)[:10])
     calls = [
@@ -87,7 +87,7 @@ def test_released_address_is_granted_to_the_next_call() -> None:
             cluster="c2", term=second.term, number=1, items=(item(wanted=9, report=DemandReport(waiting=9)),)
         ),
     ]
-    _, response = reconcile_together(office, *calls)
+    _, response = reconcile_together(harness, *calls)
     assert isinstance(response, ReconcileResponse)
     assert response.results[0].state is not None
     assert set(addresses(response.results[0].state)) <= {*addresses(full)[:10], "10.0.0.14"}
@@ -95,25 +95,25 @@ def test_released_address_is_granted_to_the_next_call() -> None:
 
 
 def test_rollback_revealed_by_one_call_ends_all_terms() -> None:
-    office = Office()
-    office.subnet()
-    first, second = Leader(office, "c1"), Leader(office, "c2")
+    harness = LedgerHarness()
+    harness.subnet()
+    first, second = Leader(harness, "c1"), Leader(harness, "c2")
     calls = [
         ReconcileRequest(cluster="c1", term=first.term, number=1, items=(item(wanted=5),)),
         ReconcileRequest(cluster="c2", term=second.term, number=1, known_revision=1 << 40, items=(item(wanted=5),)),
     ]
-    assert [StaleTerm, StaleTerm] == [type(response) for response in reconcile_together(office, *calls)]
-    assert 0 == office.reserved()
-    assert office.state().frozen
+    assert [StaleTerm, StaleTerm] == [type(response) for response in reconcile_together(harness, *calls)]
+    assert 0 == harness.reserved()
+    assert harness.state().frozen
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_random_calls_match_the_database(seed: int) -> None:
     """Five clusters in a subnet that is too small; some calls are stale, some clusters call twice at once."""
     rng = random.Random(seed)  # noqa: S311  reproducible
-    office = Office()
-    office.subnet("10.0.0.0/26", cooldown=0.0, cooldown_exhausted=0.0)
-    leaders = [Leader(office, f"c{number}") for number in range(5)]
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/26", cooldown=0.0, cooldown_exhausted=0.0)
+    leaders = [Leader(harness, f"c{number}") for number in range(5)]
     known: dict[tuple[str, str], NetworkContainerState] = {}
 
     def call(leader: Leader) -> ReconcileRequest:
@@ -131,7 +131,7 @@ def test_random_calls_match_the_database(seed: int) -> None:
 
     for _ in range(20):
         calls = [call(rng.choice(leaders)) for _ in range(rng.randint(1, 8))]
-        for arguments, response in zip(calls, reconcile_together(office, *calls), strict=True):
+        for arguments, response in zip(calls, reconcile_together(harness, *calls), strict=True):
             assert isinstance(response, ReconcileResponse)
             for each, result in zip(arguments.items, response.results, strict=True):
                 if result.state is not None:
@@ -140,13 +140,14 @@ def test_random_calls_match_the_database(seed: int) -> None:
         listed_states = [
             each.state
             for leader in leaders
-            for each in done(office.ledger.network_containers(leader.cluster)).network_containers
+            for each in run(harness.ledger.network_containers(leader.cluster)).network_containers
         ]
         assert sorted(known.values(), key=lambda each: each.nc_id) == sorted(listed_states, key=lambda each: each.nc_id)
         held = [address for state in listed_states for address in (*addresses(state), *filter(None, [state.primary]))]
-        assert len(set(held)) == len(held) == office.reserved()
+        assert len(set(held)) == len(held) == harness.reserved()
         assert (
-            sum(state.shortage for state in listed_states) == office.state().waiting + office.state().waiting_for_buffer
+            sum(state.shortage for state in listed_states)
+            == harness.state().waiting + harness.state().waiting_for_buffer
         )
 
 
@@ -186,12 +187,12 @@ class TestBatchTransaction:
             ]
             return [each.get() for each in run_group(transactions, lambda batch: batch(repo))]
 
-        assert [10, 20, None, 30] == done(Office().store.read(run_all_transactions))
+        assert [10, 20, None, 30] == run(LedgerHarness().store.read(run_all_transactions))
         assert [[1, 2], "alone", [3]] == calls_seen
 
     def test_order_of_other_transactions_is_kept(self, with_store: WithStore) -> None:
         async def run_all(store: LedgerStore) -> None:
-            ledger = LedgerService(store, clock=HandClock(), rng=random.Random(1))  # noqa: S311  reproducible
+            ledger = LedgerService(store, clock=ManualClock(), rng=random.Random(1))  # noqa: S311  reproducible
             await ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
             term = await ledger.open_term(OpenTermRequest(cluster="c1"))
             one, two = (
@@ -219,5 +220,5 @@ def with_store(backend: str, tmp_path: Path) -> WithStore:
 
     if backend == "sqlite":
         return lambda test: asyncio.run(on_file(test))
-    store = Office().store
-    return lambda test: done(test(store.first if isinstance(store, TwoReplicas) else store))
+    store = LedgerHarness().store
+    return lambda test: run(test(store.first if isinstance(store, TwoReplicas) else store))

@@ -26,7 +26,7 @@ from podpool.ledger.storage.postgres.backup import back_up
 from podpool.ledger.storage.postgres.connection import migrate as migrate_postgres
 from podpool.ledger.storage.shared_sql import migration_scripts
 from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
-from tests.ledger.offices import Leader, Office, done, ids, item
+from tests.ledger.harness import Leader, LedgerHarness, ids, item, run
 
 VERSIONS = range(1, len(migration_scripts("sqlite")) + 1)
 IDENTITIES = ("event", "allocation_period")
@@ -35,18 +35,18 @@ IDENTITIES = ("event", "allocation_period")
 @pytest.fixture(scope="module")
 def rows() -> list[BackupRow]:
     """The rows of a ledger that was used."""
-    office = Office()
-    office.subnet("10.0.0.0/24", gateway="10.0.0.1")
-    office.subnet("fd00::/64", name="six")
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", gateway="10.0.0.1")
+    harness.subnet("fd00::/64", name="six")
+    leader = Leader(harness)
     states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
-    leader.one(item("n0", states[0], wanted=5, released=ids(states[0])[:20]))
-    leader.one(item("n1", states[1], node_gone=True))
+    leader.reconcile_one(item("n0", states[0], wanted=5, released=ids(states[0])[:20]))
+    leader.reconcile_one(item("n1", states[1], node_gone=True))
     pod = PodUsage(network="vnet", address="10.0.0.9", namespace="d", name="p", uid="u", since="2026-11-16T02:30:00Z")
-    done(office.client.report_pods(PodReport(cluster="c1", pods=(pod,))))
-    done(office.client.history(node="n0"))  # indexes events into periods
+    run(harness.client.report_pods(PodReport(cluster="c1", pods=(pod,))))
+    run(harness.client.history(node="n0"))  # indexes events into periods
     connection = sqlite3.connect(":memory:")
-    connection.deserialize(office.store.image())
+    connection.deserialize(harness.store.image())
     file = io.BytesIO()
     write_backup(
         file, BackupHeader(schema=1, revision=1), [(table, connection.execute(select_all(table))) for table in TABLES]

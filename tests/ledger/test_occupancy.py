@@ -3,54 +3,54 @@
 import pytest
 
 from podpool.ledger.admin_messages import Occupancy
-from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, addresses, ids, item, run
 
-pytestmark = pytest.mark.usefixtures("books")
+pytestmark = pytest.mark.usefixtures("backend")
 
 
-def seen(office: Office, cluster: str | None = None) -> Occupancy:
-    return done(office.ledger.administration.occupancy(SUBNET, cluster=cluster))
+def seen(harness: LedgerHarness, cluster: str | None = None) -> Occupancy:
+    return run(harness.ledger.admin.occupancy(SUBNET, cluster=cluster))
 
 
 def test_what_a_node_has_is_told_with_its_name() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", gateway="10.0.0.1", keep_back=("10.0.0.8",))
-    state = Leader(office).node("n1", wanted=3, demand=3)
-    told = done(office.client.occupancy(SUBNET))
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", gateway="10.0.0.1", excluded_ranges=("10.0.0.8",))
+    state = Leader(harness).node("n1", wanted=3, demand=3)
+    told = run(harness.client.occupancy(SUBNET))
     (occupant,) = told.occupants
     assert ("c1", "n1") == (occupant.cluster, occupant.node)
     assert (state.primary,) == occupant.primaries
     assert addresses(state) == list(occupant.secondaries)
     assert ("10.0.0.2-10.0.0.7", "10.0.0.9-10.0.0.14") == told.members
     assert ("10.0.0.0/28",) == told.cidrs
-    assert () == told.resting
+    assert () == told.cooling_down
 
 
 def test_what_was_let_go_of_rests_and_then_is_free() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", cooldown=30.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", cooldown=30.0)
+    leader = Leader(harness)
     state = leader.node("n1", wanted=3, demand=3)
-    leader.one(item("n1", state, wanted=1, released=ids(state)[:2]))
-    assert set(addresses(state)[:2]) == {each.address for each in seen(office).resting}
-    office.later(31.0)
-    assert () == seen(office).resting
+    leader.reconcile_one(item("n1", state, wanted=1, released=ids(state)[:2]))
+    assert set(addresses(state)[:2]) == {each.address for each in seen(harness).cooling_down}
+    harness.advance(31.0)
+    assert () == seen(harness).cooling_down
 
 
 def test_of_another_clusters_nodes_a_cluster_is_told_only_what_is_taken() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/26")
-    mine = Leader(office, "c1").node("n1", wanted=2, demand=2)
-    Leader(office, "c2").node("n9", wanted=2, demand=2)
-    own, other = sorted(seen(office, "c1").occupants, key=lambda each: each.node, reverse=True)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/26")
+    mine = Leader(harness, "c1").node("n1", wanted=2, demand=2)
+    Leader(harness, "c2").node("n9", wanted=2, demand=2)
+    own, other = sorted(seen(harness, "c1").occupants, key=lambda each: each.node, reverse=True)
     assert ("c1", "n1", addresses(mine)) == (own.cluster, own.node, list(own.secondaries))
     assert ("", "", 2) == (other.cluster, other.node, len(other.secondaries))
 
 
 def test_a_wide_subnet_costs_what_was_given_of_it() -> None:
-    office = Office()
-    office.subnet("fd00::/64")
-    Leader(office).node("n1", wanted=20, demand=20)
-    told = seen(office)
+    harness = LedgerHarness()
+    harness.subnet("fd00::/64")
+    Leader(harness).node("n1", wanted=20, demand=20)
+    told = seen(harness)
     assert 20 == len(told.occupants[0].secondaries)
     assert told.complete

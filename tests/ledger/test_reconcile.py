@@ -5,36 +5,36 @@ import uuid
 import pytest
 
 from podpool.core.scaling import Scaler
-from podpool.ledger.messages import ReconcileItem, DemandReport, SubnetName
-from tests.ledger.offices import Leader, Office, addresses, done, ids, item
+from podpool.ledger.messages import DemandReport, ReconcileItem, SubnetName
+from tests.ledger.harness import Leader, LedgerHarness, addresses, ids, item, run
 
-pytestmark = pytest.mark.usefixtures("books")
-
-
-@pytest.fixture
-def office() -> Office:
-    office = Office()
-    office.subnet("10.0.0.0/24", gateway="10.0.0.1")
-    return office
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 @pytest.fixture
-def leader(office: Office) -> Leader:
-    return Leader(office)
+def harness() -> LedgerHarness:
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", gateway="10.0.0.1")
+    return harness
+
+
+@pytest.fixture
+def leader(harness: LedgerHarness) -> Leader:
+    return Leader(harness)
 
 
 def full(leader: Leader, *, left: int, node: str = "hog") -> None:
     """Take all but so many of the addresses that can be secondaries."""
-    state = leader.office.state()
+    state = leader.harness.state()
     free = state.capacity - state.reserved - state.reserved_for_primaries
-    leader.one(item(node, wanted=free - left - 1))
+    leader.reconcile_one(item(node, wanted=free - left - 1))
 
 
-def test_a_container_without_secondaries_is_normal(leader: Leader, office: Office) -> None:
+def test_a_container_without_secondaries_is_normal(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node()
-    assert ("10.0.0.2", (), 0, 1) == (state.primary, state.grants, state.short, state.version)
+    assert ("10.0.0.2", (), 0, 1) == (state.primary, state.grants, state.shortage, state.version)
     assert state.nc_id == str(uuid.UUID(state.nc_id))
-    assert 1 == office.reserved()
+    assert 1 == harness.reserved()
 
 
 def test_opening_twice_finds_the_same_container(leader: Leader) -> None:
@@ -42,41 +42,41 @@ def test_opening_twice_finds_the_same_container(leader: Leader) -> None:
 
 
 def test_another_uid_of_the_same_name_is_another_container(leader: Leader) -> None:
-    old, new = leader.node(), leader.one(item(node_uid="uid-new"))
+    old, new = leader.node(), leader.reconcile_one(item(node_uid="uid-new"))
     assert old.nc_id != new.nc_id
     assert old.primary != new.primary
 
 
 def test_a_kept_container_takes_its_new_owner(leader: Leader) -> None:
     state = leader.node(wanted=3)
-    kept = leader.one(item("n1", state, wanted=3, node_uid="uid-new"))
+    kept = leader.reconcile_one(item("n1", state, wanted=3, node_uid="uid-new"))
     assert state == kept
-    assert kept == leader.one(item("n1", wanted=3, node_uid="uid-new"))
+    assert kept == leader.reconcile_one(item("n1", wanted=3, node_uid="uid-new"))
 
 
 def test_a_container_cannot_move_to_a_node_that_has_one(leader: Leader) -> None:
     state = leader.node()
-    leader.one(item(node_uid="uid-new"))
-    problem = leader.problem(item("n1", state, node_uid="uid-new"))
+    leader.reconcile_one(item(node_uid="uid-new"))
+    problem = leader.error(item("n1", state, node_uid="uid-new"))
     assert ("conflict", "node_uid") == (problem.error, problem.field)
 
 
-def test_it_is_topped_up_to_what_is_wanted(leader: Leader, office: Office) -> None:
+def test_it_is_topped_up_to_what_is_wanted(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=16)
     assert 16 == len(set(addresses(state)))
     assert 16 == len(set(ids(state)))
     assert state.primary not in addresses(state)
-    assert 17 == office.reserved()
+    assert 17 == harness.reserved()
 
 
 def test_asking_for_less_without_names_takes_nothing_away(leader: Leader) -> None:
     state = leader.node(wanted=16)
-    assert state == leader.one(item("n1", state, wanted=2))
+    assert state == leader.reconcile_one(item("n1", state, wanted=2))
 
 
 def test_a_named_grant_goes_and_the_others_stay(leader: Leader) -> None:
     state = leader.node(wanted=4)
-    after = leader.one(item("n1", state, wanted=3, released=[state.grants[1].id]))
+    after = leader.reconcile_one(item("n1", state, wanted=3, released=[state.grants[1].id]))
     assert [state.grants[0], state.grants[2], state.grants[3]] == list(after.grants)
     assert state.version + 1 == after.version
 
@@ -85,154 +85,160 @@ def test_names_that_are_not_held_are_ignored(leader: Leader) -> None:
     state = leader.node(wanted=4)
     other = leader.node("n2", wanted=2)
     names = ["", "no uuid", str(uuid.UUID(int=7)), str(uuid.UUID(int=0)), *ids(other)]
-    assert state == leader.one(item("n1", state, wanted=4, released=names))
-    assert other == leader.one(item("n2", other, wanted=2))
+    assert state == leader.reconcile_one(item("n1", state, wanted=4, released=names))
+    assert other == leader.reconcile_one(item("n2", other, wanted=2))
 
 
 def test_a_late_release_frees_nothing_new(leader: Leader) -> None:
     state = leader.node(wanted=1)
-    leader.one(item("n1", state, released=ids(state), cooled_seconds=60))
+    leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60))
     full(leader, left=0)
-    holder = leader.one(item("hog", wanted=245))
-    again = leader.one(item("n1", state, released=ids(state), cooled_seconds=60))
+    holder = leader.reconcile_one(item("hog", wanted=245))
+    again = leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60))
     assert () == again.grants
     assert state.grants[0].address in addresses(holder)
-    assert holder == leader.one(item("hog", wanted=245))
+    assert holder == leader.reconcile_one(item("hog", wanted=245))
 
 
 def test_rested_addresses_may_come_back_as_new_grants() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/29", reserved_for_primaries=0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/29", reserved_for_primaries=0)
+    leader = Leader(harness)
     state = leader.node(wanted=5)
-    after = leader.one(item("n1", state, wanted=5, released=ids(state), cooled_seconds=30))
+    after = leader.reconcile_one(item("n1", state, wanted=5, released=ids(state), cooled_seconds=30))
     assert set(addresses(state)) == set(addresses(after))
     assert not set(ids(state)) & set(ids(after))
     assert state.version + 1 == after.version
 
 
 def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
+    leader = Leader(harness)
     state = leader.node(wanted=13)
-    after = leader.one(item("n1", state, wanted=13, released=ids(state)[:3], cooled_seconds=10.0))
-    assert 3 == after.short
-    assert 14 == office.reserved()
-    assert 3 == office.state().cooling
-    office.later(19.0)
-    assert 3 == leader.one(item("n1", state, wanted=13)).short
-    office.later(1.5)
-    assert 11 == office.reserved()
-    assert 0 == leader.one(item("n1", state, wanted=13)).short
+    after = leader.reconcile_one(item("n1", state, wanted=13, released=ids(state)[:3], cooled_seconds=10.0))
+    assert 3 == after.shortage
+    assert 14 == harness.reserved()
+    assert 3 == harness.state().cooling_down
+    harness.advance(19.0)
+    assert 3 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
+    harness.advance(1.5)
+    assert 11 == harness.reserved()
+    assert 0 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
 
 
 def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
+    leader = Leader(harness)
     state = leader.node(wanted=13, demand=13)
-    assert office.state().exhausted
-    leader.one(item("n1", state, wanted=12, released=ids(state)[:1], report=DemandReport(demand=13)))
-    assert 14 == office.reserved()
-    office.later(5.5)
-    assert 13 == office.reserved()
+    assert harness.state().exhausted
+    leader.reconcile_one(item("n1", state, wanted=12, released=ids(state)[:1], report=DemandReport(demand=13)))
+    assert 14 == harness.reserved()
+    harness.advance(5.5)
+    assert 13 == harness.reserved()
 
 
 def test_a_rest_that_is_over_stays_over() -> None:
     """An all-clear brings the longer cooldown back, and nothing that was free rests again."""
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
+    leader = Leader(harness)
     state = leader.node(wanted=13)
-    leader.one(item("n1", state, wanted=3, released=ids(state)[:10]))
-    office.later(6.0)
-    assert not office.state().exhausted
-    assert (4, 30.0) == (office.reserved(), office.state().cooldown)
-    assert 0 == leader.one(item("n1", state, wanted=13)).short
+    leader.reconcile_one(item("n1", state, wanted=3, released=ids(state)[:10]))
+    harness.advance(6.0)
+    assert not harness.state().exhausted
+    assert (4, 30.0) == (harness.reserved(), harness.state().cooldown)
+    assert 0 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.3, 0.468, 0.9995])
 def test_no_rest_is_shorter_than_the_cooldown_and_none_much_longer(fraction: float) -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
+    leader = Leader(harness)
     state = leader.node(wanted=13)
-    office.later(fraction)
-    leader.one(item("n1", state, wanted=12, released=ids(state)[:1]))
-    office.later(29.99)
-    assert 14 == office.reserved()
-    office.later(0.49)
-    assert 13 == office.reserved()
+    harness.advance(fraction)
+    leader.reconcile_one(item("n1", state, wanted=12, released=ids(state)[:1]))
+    harness.advance(29.99)
+    assert 14 == harness.reserved()
+    harness.advance(0.49)
+    assert 13 == harness.reserved()
 
 
 def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_found() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
+    leader = Leader(harness)
     states = [leader.node(f"n{number}", wanted=84) for number in range(3)]
-    assert [0, 0, 1] == [state.short for state in states]
+    assert [0, 0, 1] == [state.shortage for state in states]
     for turn in range(12):
         at = turn % 3
         going = ids(states[at])[turn::5]
         cooled_seconds = 30.0 if turn % 2 else 0.0
-        states[at] = leader.one(item(f"n{at}", states[at], wanted=250, released=going, cooled_seconds=cooled_seconds))
-        office.later(11.0)
-        state = office.state()
+        states[at] = leader.reconcile_one(
+            item(f"n{at}", states[at], wanted=250, released=going, cooled_seconds=cooled_seconds)
+        )
+        harness.advance(11.0)
+        state = harness.state()
         taken = sum(len(each.grants) + 1 for each in states)
-        assert state.reserved == taken + state.cooling
+        assert state.reserved == taken + state.cooling_down
         held = [address for each in states for address in addresses(each)]
         assert len(held) == len(set(held))
-    office.later(31.0)
-    answer = leader.call(*(item(f"n{at}", state, wanted=250) for at, state in enumerate(states)))
+    harness.advance(31.0)
+    answer = leader.reconcile(*(item(f"n{at}", state, wanted=250) for at, state in enumerate(states)))
     states = [result.state for result in answer.results if result.state]
     assert 254 == sum(len(each.grants) + 1 for each in states)
 
 
 def test_a_clock_that_is_set_back_shortens_no_rest() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
+    leader = Leader(harness)
     state = leader.node(wanted=13)
-    office.later(-3_600.0)
-    leader.one(item("n1", state, wanted=12, released=ids(state)[:1]))
-    office.later(29.0)
-    assert 14 == office.reserved()
-    office.later(2.0)
-    assert 13 == office.reserved()
+    harness.advance(-3_600.0)
+    leader.reconcile_one(item("n1", state, wanted=12, released=ids(state)[:1]))
+    harness.advance(29.0)
+    assert 14 == harness.reserved()
+    harness.advance(2.0)
+    assert 13 == harness.reserved()
 
 
 def test_what_is_left_is_given_and_the_rest_is_told_as_short(leader: Leader) -> None:
     full(leader, left=5)
     state = leader.node("n2", wanted=16)
-    assert (4, 12) == (len(state.grants), state.short)
+    assert (4, 12) == (len(state.grants), state.shortage)
 
 
-def test_primaries_may_come_from_what_is_kept_for_them_and_secondaries_never(leader: Leader, office: Office) -> None:
+def test_primaries_may_come_from_what_is_kept_for_them_and_secondaries_never(
+    leader: Leader, harness: LedgerHarness
+) -> None:
     full(leader, left=0)
     states = [leader.node(f"n{number}", wanted=1) for number in range(4)]
-    assert {(): 1} == {state.grants: state.short for state in states}
-    assert office.state().capacity == office.reserved()
-    problem = leader.problem(item("one too many"))
+    assert {(): 1} == {state.grants: state.shortage for state in states}
+    assert harness.state().capacity == harness.reserved()
+    problem = leader.error(item("one too many"))
     assert ("subnet-full", "subnet") == (problem.error, problem.field)
 
 
-def test_a_container_that_is_gone_is_closed_for_good_and_all_of_it_rests(leader: Leader, office: Office) -> None:
+def test_a_container_that_is_gone_is_closed_for_good_and_all_of_it_rests(
+    leader: Leader, harness: LedgerHarness
+) -> None:
     state = leader.node(wanted=3)
-    gone = leader.one(item("n1", state, gone=True))
+    gone = leader.reconcile_one(item("n1", state, node_gone=True))
     assert (True, "", ()) == (gone.closed, gone.primary, gone.grants)
     assert gone.version > state.version
-    assert 4 == office.reserved()
-    office.later(31.0)
-    assert 0 == office.reserved()
-    assert gone == leader.one(item("n1", state, wanted=3))
+    assert 4 == harness.reserved()
+    harness.advance(31.0)
+    assert 0 == harness.reserved()
+    assert gone == leader.reconcile_one(item("n1", state, wanted=3))
     assert state.nc_id != leader.node(wanted=3).nc_id
-    assert gone == leader.one(item("n1", state, gone=True))
+    assert gone == leader.reconcile_one(item("n1", state, node_gone=True))
 
 
-def test_one_bad_item_fails_alone(leader: Leader, office: Office) -> None:
+def test_one_bad_item_fails_alone(leader: Leader, harness: LedgerHarness) -> None:
     elsewhere = SubnetName(network="vnet", name="none")
-    answer = leader.call(
+    answer = leader.reconcile(
         item("n1", wanted=2), item("n2", wanted=-1), item("n3", subnet=elsewhere), item("n4", wanted=3)
     )
     first, second, third, fourth = answer.results
@@ -244,7 +250,7 @@ def test_one_bad_item_fails_alone(leader: Leader, office: Office) -> None:
     assert [("invalid", "wanted"), ("not-found", "subnet")] == [
         (each.error, each.field) for each in (second.error, third.error)
     ]
-    assert 7 == office.reserved()
+    assert 7 == harness.reserved()
 
 
 @pytest.mark.parametrize(
@@ -253,56 +259,58 @@ def test_one_bad_item_fails_alone(leader: Leader, office: Office) -> None:
         ("node", item("")),
         ("node_uid", item(node_uid="")),
         ("wanted", item(wanted=1 << 20)),
-        ("rested", item(cooled_seconds=-1.0)),
+        ("cooled_seconds", item(cooled_seconds=-1.0)),
         ("maximum", item(maximum=0)),
         ("report.demand", item(report=DemandReport(demand=-1))),
         ("report.version", item(report=DemandReport(version=1 << 60))),
         ("pinned.batch", item(pinned=Scaler(0, 50))),
-        ("container", item(gone=True)),
-        ("container", ReconcileItem(subnet=SubnetName(network="vnet", name="pods"), node="n1", node_uid="u", nc_id="x")),
+        ("nc_id", item(node_gone=True)),
+        ("nc_id", ReconcileItem(subnet=SubnetName(network="vnet", name="pods"), node="n1", node_uid="u", nc_id="x")),
     ],
 )
 def test_an_error_names_its_field(leader: Leader, field: str, bad: ReconcileItem) -> None:
-    assert field == leader.problem(bad).field
+    assert field == leader.error(bad).field
 
 
 def test_a_node_with_two_items_in_one_call_is_served_once(leader: Leader) -> None:
-    first, second = leader.call(item(wanted=2), item(wanted=3)).results
+    first, second = leader.reconcile(item(wanted=2), item(wanted=3)).results
     assert first.state is not None
     assert 2 == len(first.state.grants)
     assert second.error is not None
 
 
-def test_a_container_of_another_node_or_cluster_is_not_touched(leader: Leader, office: Office) -> None:
+def test_a_container_of_another_node_or_cluster_is_not_touched(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=3)
-    assert "node" == leader.problem(item("n2", state)).field
-    stranger = Leader(office, "c2")
-    assert "not-found" == stranger.problem(item("n1", state, gone=True)).error
-    assert state == leader.one(item("n1", state, wanted=3))
+    assert "node" == leader.error(item("n2", state)).field
+    stranger = Leader(harness, "c2")
+    assert "not-found" == stranger.error(item("n1", state, node_gone=True)).error
+    assert state == leader.reconcile_one(item("n1", state, wanted=3))
 
 
-def test_a_container_does_not_move_to_another_subnet(leader: Leader, office: Office) -> None:
-    office.subnet("10.0.1.0/24", name="other")
+def test_a_container_does_not_move_to_another_subnet(leader: Leader, harness: LedgerHarness) -> None:
+    harness.subnet("10.0.1.0/24", name="other")
     other = SubnetName(network="vnet", name="other")
     state = leader.node()
-    assert "subnet" == leader.problem(item("n1", state, subnet=other)).field
-    assert state.nc_id != leader.one(item("n1", subnet=other)).nc_id
+    assert "subnet" == leader.error(item("n1", state, subnet=other)).field
+    assert state.nc_id != leader.reconcile_one(item("n1", subnet=other)).nc_id
 
 
 def test_a_version_that_the_agent_has_accepted_is_passed(leader: Leader) -> None:
     state = leader.node(wanted=1)
-    after = leader.one(item("n1", state, wanted=1, report=DemandReport(version=41)))
+    after = leader.reconcile_one(item("n1", state, wanted=1, report=DemandReport(version=41)))
     assert 42 == after.version
     assert state.grants == after.grants
 
 
-def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, office: Office) -> None:
+def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=2)
     gone_name = state.grants[0].id
     report = DemandReport(demand=1, batch=16, version=1)
-    after = leader.one(item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report, boot_id="b1"))
-    leader.one(item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report))
-    (record,) = done(office.client.containers("c1")).network_containers
+    after = leader.reconcile_one(
+        item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report, boot_id="b1")
+    )
+    leader.reconcile_one(item("n1", state, wanted=1, released=[gone_name], cooled_seconds=31.0, report=report))
+    (record,) = run(harness.client.network_containers("c1")).network_containers
     assert after == record.state
     assert ("n1", "uid-n1", "b1", 1, (gone_name,), 31.0, report) == (
         record.node,
@@ -313,9 +321,9 @@ def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, office
         record.cooled_seconds,
         record.report,
     )
-    assert () == done(office.client.containers("c2")).network_containers
+    assert () == run(harness.client.network_containers("c2")).network_containers
 
 
-def test_an_answer_shows_the_subnets_that_it_is_about(leader: Leader, office: Office) -> None:
-    answer = leader.call(item())
-    assert (office.state(),) == answer.subnets
+def test_an_answer_shows_the_subnets_that_it_is_about(leader: Leader, harness: LedgerHarness) -> None:
+    answer = leader.reconcile(item())
+    assert (harness.state(),) == answer.subnets

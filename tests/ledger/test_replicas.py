@@ -19,8 +19,8 @@ from podpool.ledger.domain.rows import ClusterRow
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.messages import OpenTermRequest, ReconcileRequest, SubnetChange, SubnetName, SubnetSpec
 from podpool.ledger.storage.postgres.store import PostgresStore
+from tests.ledger.harness import item
 from tests.ledger.load import SUBNETS, Cluster, call_until, check_consistent, ledger_on, make_subnets, recover
-from tests.ledger.offices import item
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("postgres")]
 

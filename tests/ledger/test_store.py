@@ -32,11 +32,11 @@ from podpool.ledger.messages import (
 )
 from podpool.ledger.storage.rollback_detector import FileRollbackDetector, MemoryRollbackDetector, detect_rollback
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore, SqliteStore
-from tests.ledger.offices import SUBNET, HandClock, Leader, Office, done, ids, item
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, ManualClock, ids, item, run
 
 
 def ledger_on(store: SqliteStore | InlineSqliteStore) -> LedgerService:
-    return LedgerService(store, clock=HandClock(), rng=random.Random(1))  # noqa: S311  reproducible
+    return LedgerService(store, clock=ManualClock(), rng=random.Random(1))  # noqa: S311  reproducible
 
 
 class TestFiles:
@@ -140,9 +140,9 @@ class TestFiles:
         rng = random.Random(seed)  # noqa: S311  reproducible
         responded: dict[str, str] = {}
         clusters: set[str] = set()
-        for run in range(3):
+        for round_ in range(3):
             script = Path(__file__).with_name("busy_ledger.py")
-            command = [sys.executable, str(script), str(tmp_path / "ledger.db"), f"run{run}"]
+            command = [sys.executable, str(script), str(tmp_path / "ledger.db"), f"run{round_}"]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as busy:
                 assert busy.stdout is not None
                 lines = [busy.stdout.readline().split() for _ in range(rng.randrange(1, 300))]
@@ -196,9 +196,9 @@ class KilledAfter:
 
 class TestAtomicity:
     def test_call_killed_between_any_two_statements_leaves_no_change(self) -> None:
-        office = Office()
-        office.subnet("10.0.0.0/25", cooldown=0.0, cooldown_exhausted=0.0)
-        leader = Leader(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/25", cooldown=0.0, cooldown_exhausted=0.0)
+        leader = Leader(harness)
         states = [leader.node(f"n{number}", wanted=30) for number in range(3)]
         items = (
             item("n0", states[0], wanted=35, released=ids(states[0])[:20], report=DemandReport(waiting=2)),
@@ -207,13 +207,13 @@ class TestAtomicity:
             item("n3", wanted=9),
         )
         call = ReconcileRequest(cluster="c1", term=leader.term, number=leader.number + 1, items=items)
-        before = office.store.image()
+        before = harness.store.image()
         response: ReconcileResponse | LedgerError | None = None
         for calls in range(1_000):
             try:
-                response = done(office.store.write(_killed_after(call, calls)))
+                response = run(harness.store.write(_killed_after(call, calls)))
             except Killed:
-                assert before == office.store.image()
+                assert before == harness.store.image()
                 continue
             break
         assert calls > 20
@@ -221,17 +221,17 @@ class TestAtomicity:
         assert [None] * 4 == [result.error for result in response.results]
 
     def test_failed_transaction_leaves_no_change(self) -> None:
-        office = Office()
+        harness = LedgerHarness()
 
         def fail(repo: Repository) -> None:
             repo.advance_revision()
             raise ValueError("on purpose")
 
-        before = office.store.image()
+        before = harness.store.image()
         with pytest.raises(ValueError, match="on purpose"):
-            done(office.store.write(fail))
-        assert before == office.store.image()
-        office.subnet()
+            run(harness.store.write(fail))
+        assert before == harness.store.image()
+        harness.subnet()
 
     def test_nothing_is_committed_without_a_recorded_intent(self) -> None:
         class Broken(MemoryRollbackDetector):
@@ -242,7 +242,7 @@ class TestAtomicity:
         ledger = ledger_on(store)
         before = store.image()
         with pytest.raises(OSError, match="disk full"):
-            done(ledger.open_term(OpenTermRequest(cluster="c1")))
+            run(ledger.open_term(OpenTermRequest(cluster="c1")))
         assert before == store.image()
 
 
@@ -365,9 +365,9 @@ class TestRollbackDetector:
 
 
 def test_size_grows_with_used_addresses_not_with_the_subnet() -> None:
-    office = Office()
-    office.subnet("fd00::/64")
-    before = len(office.store.image())
-    Leader(office).one(item(wanted=100))
-    assert len(office.store.image()) - before < 100_000
-    assert office.state().subnet == SubnetName(network="vnet", name="pods")
+    harness = LedgerHarness()
+    harness.subnet("fd00::/64")
+    before = len(harness.store.image())
+    Leader(harness).reconcile_one(item(wanted=100))
+    assert len(harness.store.image()) - before < 100_000
+    assert harness.state().subnet == SubnetName(network="vnet", name="pods")

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from podpool.ledger.domain.subnet_layout import BLOCK_SIZE, subnet_layout
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.messages import SubnetName
-from tests.ledger.offices import SUBNET, Leader, Office, done, item
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, item, run
 
-pytestmark = pytest.mark.usefixtures("books")
+pytestmark = pytest.mark.usefixtures("backend")
 
 
 @pytest.mark.parametrize(
-    ("cidr", "gateway", "keep_back", "capacity"),
+    ("cidr", "gateway", "excluded_ranges", "capacity"),
     [
         ("10.0.0.0/24", None, (), 254),
         ("10.0.0.0/24", "10.0.0.1", (), 253),
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.usefixtures("books")
 def test_capacity_is_the_cidr_less_what_can_never_be_given(
     cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], capacity: int
 ) -> None:
-    office = Office()
-    assert capacity == office.subnet(cidr, gateway=gateway, excluded_ranges=excluded_ranges).capacity
-    assert capacity == done(office.client.utilization(SUBNET))[0].capacity
+    harness = LedgerHarness()
+    assert capacity == harness.subnet(cidr, gateway=gateway, excluded_ranges=excluded_ranges).capacity
+    assert capacity == run(harness.client.utilization(SUBNET))[0].capacity
 
 
 @given(st.integers(24, 30), st.lists(st.integers(0, 255), max_size=6), st.none() | st.integers(0, 255))
@@ -55,7 +55,7 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
         block = layout.next_block(block + 1)
     assert sorted(members, key=ipaddress.ip_address) == found
     assert len(members) == layout.capacity
-    assert all(layout.place(int(ipaddress.ip_address(each)))[1] < BLOCK_SIZE for each in members)
+    assert all(layout.locate(int(ipaddress.ip_address(each)))[1] < BLOCK_SIZE for each in members)
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,9 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
         ("cidr", {"cidr": "fd00::/48"}),
         ("gateway", {"gateway": "10.0.1.1"}),
         ("gateway", {"gateway": "fd00::1"}),
-        ("keep_back", {"keep_back": ("10.0.1.0/28",)}),
-        ("keep_back", {"keep_back": ("10.0.0.0/24",)}),
-        ("keep_back", {"keep_back": ("fd00::/120",)}),
+        ("excluded_ranges", {"excluded_ranges": ("10.0.1.0/28",)}),
+        ("excluded_ranges", {"excluded_ranges": ("10.0.0.0/24",)}),
+        ("excluded_ranges", {"excluded_ranges": ("fd00::/120",)}),
         ("batch", {"batch": 0}),
         ("buffer", {"buffer": 401}),
         ("lower_threshold", {"lower_threshold": 90}),
@@ -83,50 +83,50 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
     ],
 )
 def test_a_field_outside_its_rule_is_refused_by_its_name(field: str, settings: dict[str, object]) -> None:
-    office = Office()
+    harness = LedgerHarness()
     with pytest.raises(Invalid) as refused:
-        office.subnet(**settings)  # type: ignore[arg-type]  # whatever a person may write
+        harness.subnet(**settings)  # type: ignore[arg-type]  # whatever a person may write
     assert field == refused.value.field
-    assert () == done(office.client.subnets()).subnets
+    assert () == run(harness.client.subnets()).subnets
 
 
 def test_the_same_subnet_again_is_the_one_that_is_there() -> None:
-    office = Office()
-    assert office.subnet() == office.subnet()
+    harness = LedgerHarness()
+    assert harness.subnet() == harness.subnet()
 
 
 def test_another_subnet_of_the_same_name_is_refused() -> None:
-    office = Office()
-    office.subnet()
+    harness = LedgerHarness()
+    harness.subnet()
     with pytest.raises(Conflict):
-        office.subnet(batch=8)
+        harness.subnet(batch=8)
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/24", "10.0.0.0/25", "10.0.0.128/25", "10.0.0.0/16", "10.0.0.64/26"])
 def test_an_overlap_in_a_network_is_refused_with_the_name_of_the_other(cidr: str) -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24", name="first")
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", name="first")
     with pytest.raises(Conflict, match="vnet.first"):
-        office.subnet(cidr, name="second")
+        harness.subnet(cidr, name="second")
 
 
 def test_subnets_that_only_touch_and_those_of_other_networks_are_no_overlap() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24", name="first")
-    office.subnet("10.0.1.0/24", name="second")
-    assert ["first", "second"] == [each.subnet.name for each in done(office.client.subnets()).subnets]
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", name="first")
+    harness.subnet("10.0.1.0/24", name="second")
+    assert ["first", "second"] == [each.subnet.name for each in run(harness.client.subnets()).subnets]
 
 
 def test_an_unknown_subnet_is_not_found() -> None:
-    office = Office()
+    harness = LedgerHarness()
     with pytest.raises(NotFound):
-        done(office.client.utilization(SubnetName(network="vnet", name="none")))
+        run(harness.client.utilization(SubnetName(network="vnet", name="none")))
 
 
 def test_an_ipv6_64_gives_addresses_at_once_and_none_of_what_is_kept_back() -> None:
-    office = Office()
-    office.subnet("fd00::/64", gateway="fd00::1", excluded_ranges=("fd00::/65",))
-    state = Leader(office).one(item(wanted=70))
+    harness = LedgerHarness()
+    harness.subnet("fd00::/64", gateway="fd00::1", excluded_ranges=("fd00::/65",))
+    state = Leader(harness).reconcile_one(item(wanted=70))
     assert "fd00::8000:0:0:0" == state.primary
     assert 70 == len({grant.address for grant in state.grants})
     assert all(grant.address.startswith("fd00::8000:0:0:") for grant in state.grants)

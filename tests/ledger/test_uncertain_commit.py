@@ -13,8 +13,8 @@ from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.errors import Unavailable
 from podpool.ledger.messages import OpenTermRequest, ReconcileRequest, ReconcileResponse, SubnetSpec
 from podpool.ledger.storage.postgres.store import PostgresStore
+from tests.ledger.harness import SUBNET, item
 from tests.ledger.load import ledger_on
-from tests.ledger.offices import SUBNET, item
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("postgres")]
 
@@ -95,14 +95,14 @@ def test_commit_that_took_effect_is_reported_as_done(postgres: Postgres, url: st
         proxy = LossyProxy(postgres.home / ".s.PGSQL.5432")
         async with ledger_behind(url, proxy, tmp_path) as ledger:
             leader = Leader((await ledger.open_term(OpenTermRequest(cluster="c1"))).term)
-            await leader.call(ledger, 1)
+            await leader.reconcile(ledger, 1)
             proxy.drop_next = True
-            pending_call = asyncio.create_task(leader.call(ledger, 2))
+            pending_call = asyncio.create_task(leader.reconcile(ledger, 2))
             await proxy.dropped.wait()
             proxy.open.set()
             response = await pending_call
             assert response.changed
-            again = await leader.call(ledger, 2)
+            again = await leader.reconcile(ledger, 2)
             assert (False, response.results) == (again.changed, again.results)
 
     asyncio.run(main())
@@ -113,9 +113,9 @@ def test_error_says_so_when_another_replica_has_written_since(postgres: Postgres
         proxy = LossyProxy(postgres.home / ".s.PGSQL.5432")
         async with ledger_behind(url, proxy, tmp_path) as ledger:
             leader = Leader((await ledger.open_term(OpenTermRequest(cluster="c1"))).term)
-            await leader.call(ledger, 1)
+            await leader.reconcile(ledger, 1)
             proxy.drop_next = True
-            pending_call = asyncio.create_task(leader.call(ledger, 2))
+            pending_call = asyncio.create_task(leader.reconcile(ledger, 2))
             await proxy.dropped.wait()
             other = await PostgresStore.open(url, rng=random.SystemRandom())
             await ledger_on(other).open_term(OpenTermRequest(cluster="c2"))
@@ -123,7 +123,7 @@ def test_error_says_so_when_another_replica_has_written_since(postgres: Postgres
             proxy.open.set()
             with pytest.raises(Unavailable, match="may have taken effect"):
                 await pending_call
-            again = await leader.call(ledger, 2)
+            again = await leader.reconcile(ledger, 2)
             assert not again.changed
             state = again.results[0].state
             assert state is not None

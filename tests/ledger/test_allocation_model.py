@@ -22,8 +22,15 @@ from hypothesis.stateful import (
 from podpool.ledger.domain.circuit_breaker import BreakerSettings
 from podpool.ledger.domain.service import LedgerSettings
 from podpool.ledger.errors import StaleTerm
-from podpool.ledger.messages import NetworkContainerState, ReconcileItem, InventoryItem, ReconcileRequest, DemandReport, NetworkContainerResult
-from tests.ledger.offices import Leader, Office, done, item, listed
+from podpool.ledger.messages import (
+    DemandReport,
+    InventoryItem,
+    NetworkContainerResult,
+    NetworkContainerState,
+    ReconcileItem,
+    ReconcileRequest,
+)
+from tests.ledger.harness import Leader, LedgerHarness, inventory_item, item, run
 
 COOLDOWN = 64.0
 KEPT = 2
@@ -70,8 +77,10 @@ class Model(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.office = Office(settings=LedgerSettings(brake=BreakerSettings(least=1_000)))  # plain Python never brakes
-        self.office.subnet(
+        self.harness = LedgerHarness(
+            settings=LedgerSettings(breaker=BreakerSettings(min_lost=1_000))
+        )  # plain Python never brakes
+        self.harness.subnet(
             "10.0.0.0/27",
             gateway="10.0.0.1",
             excluded_ranges=("10.0.0.8/31",),
@@ -79,19 +88,19 @@ class Model(RuleBasedStateMachine):
             cooldown=COOLDOWN,
             cooldown_exhausted=COOLDOWN,
         )
-        self.leaders = {cluster: Leader(self.office, cluster) for cluster in CLUSTERS}
+        self.leaders = {cluster: Leader(self.harness, cluster) for cluster in CLUSTERS}
         self.open: dict[tuple[str, str], Plain] = {}
         self.closed: dict[tuple[str, str], NetworkContainerState] = {}
         self.freed: dict[str, float] = {}
         self.names: set[str] = set()
         self.stale: list[str] = []
-        self.copy = self.office.store.image()
+        self.copy = self.harness.store.image()
 
     # what plain Python knows
 
     @property
     def now(self) -> float:
-        return self.office.clock.now
+        return self.harness.clock.now
 
     def holders(self) -> dict[str, tuple[str, str]]:
         return {address: key for key, plain in self.open.items() for address in plain.held()}
@@ -116,7 +125,7 @@ class Model(RuleBasedStateMachine):
             released=released,
             cooled_seconds=float(str(buffer_shortage["rested"])),
             report=DemandReport(waiting=int(str(buffer_shortage["waiting"]))),
-            gone=bool(buffer_shortage["gone"]) and plain is not None,
+            node_gone=bool(buffer_shortage["gone"]) and plain is not None,
         )
 
     # what happens
@@ -125,7 +134,7 @@ class Model(RuleBasedStateMachine):
     def reconcile(self, wish_list: list[dict[str, object]]) -> None:
         cluster = str(wish_list[0]["cluster"])
         items = [self.make(buffer_shortage, cluster) for buffer_shortage in wish_list]
-        self.check(cluster, items, list(self.leaders[cluster].call(*items).results))
+        self.check(cluster, items, list(self.leaders[cluster].reconcile(*items).results))
 
     def check(self, cluster: str, items: list[ReconcileItem], results: list[NetworkContainerResult]) -> None:
         keys = [(cluster, each.node) for each in items]
@@ -142,7 +151,7 @@ class Model(RuleBasedStateMachine):
         plain = self.open.get(key)
         if plain is None:
             return
-        going = [grant for grant in plain.state.grants if each.gone or grant.id in each.released]
+        going = [grant for grant in plain.state.grants if each.node_gone or grant.id in each.released]
         for grant in going:
             self.freed[grant.address] = self.now - each.cooled_seconds
             self.stale.append(grant.id)
@@ -154,7 +163,7 @@ class Model(RuleBasedStateMachine):
             primary=plain.state.primary,
             grants=left,
         )
-        if each.gone:
+        if each.node_gone:
             self.freed[plain.state.primary] = self.now - each.cooled_seconds
             self.closed[key] = plain.state
             del self.open[key]
@@ -224,10 +233,12 @@ class Model(RuleBasedStateMachine):
             new = new[served:]
             if not plain.short[kind]:
                 plain.since[kind] = None
-        assert state.short == sum(plain.short.values())
+        assert state.shortage == sum(plain.shortage.values())
         plain.state = state
 
-    def compare_version(self, before: NetworkContainerState | None, each: ReconcileItem, result: NetworkContainerResult) -> None:
+    def compare_version(
+        self, before: NetworkContainerState | None, each: ReconcileItem, result: NetworkContainerResult
+    ) -> None:
         if result.state is None:
             return
         if before is None:
@@ -238,14 +249,14 @@ class Model(RuleBasedStateMachine):
 
     @rule(seconds=st.integers(0, 40))
     def wait(self, seconds: int) -> None:
-        self.office.later(float(seconds))
+        self.harness.advance(float(seconds))
 
     @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), buffer_shortage=wishes)
     def late_or_repeated_call(self, cluster: str, back: int, buffer_shortage: dict[str, object]) -> None:
         leader = self.leaders[cluster]
         each = self.make(buffer_shortage, cluster)
         call = ReconcileRequest(cluster=cluster, term=leader.term, number=max(0, leader.number - back), items=(each,))
-        answer = done(self.office.client.reconcile(call))
+        answer = run(self.harness.client.reconcile(call))
         assert not answer.changed
         (result,) = answer.results
         plain = self.open.get((cluster, each.node))
@@ -259,59 +270,59 @@ class Model(RuleBasedStateMachine):
     @rule(cluster=st.sampled_from(CLUSTERS), buffer_shortage=wishes)
     def new_leader(self, cluster: str, buffer_shortage: dict[str, object]) -> None:
         old = self.leaders[cluster]
-        self.leaders[cluster] = Leader(self.office, cluster, known=old.term, seen=old.seen)
+        self.leaders[cluster] = Leader(self.harness, cluster, known_term=old.term, known_revision=old.known_revision)
         with pytest.raises(StaleTerm):
-            old.call(self.make(buffer_shortage, cluster))
+            old.reconcile(self.make(buffer_shortage, cluster))
 
     @rule()
     def restart(self) -> None:
-        self.move(self.office.restored(self.office.store.image()))
+        self.move(self.harness.restore(self.harness.store.image()))
 
     @rule()
     def back_up(self) -> None:
-        self.copy = self.office.store.image()
+        self.copy = self.harness.store.image()
 
     @precondition(lambda self: any(self.open))
     @rule(named=st.integers(0, 3))
     def restore(self, named: int) -> None:
         """Exchange the books for an older copy; the clusters list, and what the old copy revived is closed again."""
-        self.move(self.office.restored(self.copy))
+        self.move(self.harness.restore(self.copy))
         for cluster, leader in self.leaders.items():
             leader.lead()
             mine = {key: plain for key, plain in self.open.items() if key[0] == cluster}
-            answer = leader.list_all(*(self.listing(key, plain, named) for key, plain in mine.items()))
+            answer = leader.send_inventory(*(self.listing(key, plain, named) for key, plain in mine.items()))
             assert () == answer.conflicts
             for (key, plain), result in zip(mine.items(), answer.results, strict=True):
                 assert result.state is not None
-                assert result.state.version > plain.state.version or not leader.listing_wanted
+                assert result.state.version > plain.state.version or not leader.inventory_required
                 released = {grant.id for grant in plain.state.grants[:named]}
                 left = tuple(grant for grant in plain.state.grants if grant.id not in released)
-                assert left == result.state.grants or not leader.listing_wanted
+                assert left == result.state.grants or not leader.inventory_required
                 self.open[key] = Plain(result.state)
         self.tidy()
 
     def listing(self, key: tuple[str, str], plain: Plain, named: int) -> InventoryItem:
         released = tuple(grant.id for grant in plain.state.grants[:named])
-        return listed(key[1], plain.state, released=released)
+        return inventory_item(key[1], plain.state, released=released)
 
     def tidy(self) -> None:
         """Do what a controller does next: compare each container with the ledger."""
         for cluster, leader in self.leaders.items():
             ours = {plain.state.nc_id: plain for key, plain in self.open.items() if key[0] == cluster}
-            for record in done(self.office.client.ncs(cluster)).network_containers:
+            for record in run(self.harness.client.network_containers(cluster)).network_containers:
                 plain = ours.get(record.state.nc_id)
                 if plain is None:
-                    leader.one(item(record.node, record.state, gone=True))
+                    leader.reconcile_one(item(record.node, record.state, node_gone=True))
                 else:
-                    plain.state = leader.one(item(record.node, record.state, wanted=0))
+                    plain.state = leader.reconcile_one(item(record.node, record.state, wanted=0))
         self.freed.clear()
-        self.office.later(COOLDOWN + 1)
-        self.copy = self.office.store.image()
+        self.harness.advance(COOLDOWN + 1)
+        self.copy = self.harness.store.image()
 
-    def move(self, office: Office) -> None:
-        self.office = office
+    def move(self, harness: LedgerHarness) -> None:
+        self.harness = harness
         for leader in self.leaders.values():
-            leader.moved_to(office)
+            leader.move_to(harness)
 
     # what must always hold
 
@@ -322,14 +333,17 @@ class Model(RuleBasedStateMachine):
         held = [address for plain in self.open.values() for address in plain.held()]
         assert len(held) == len(set(held))
         assert set(held) <= MEMBERS
-        assert len(held) + len(self.cooling()) == self.office.reserved()
+        assert len(held) + len(self.cooling()) == self.harness.reserved()
 
     @invariant()
     def the_books_show_what_was_answered(self) -> None:
         if not hasattr(self, "open"):
             return
         for cluster in CLUSTERS:
-            shown = {each.node: each.state for each in done(self.office.client.ncs(cluster)).network_containers}
+            shown = {
+                each.node: each.state
+                for each in run(self.harness.client.network_containers(cluster)).network_containers
+            }
             assert {key[1]: plain.state for key, plain in self.open.items() if key[0] == cluster} == shown
 
 
@@ -346,9 +360,9 @@ def ahead(other: Plain, plain: Plain, kind: str, now: float) -> int:
     return amount
 
 
-def test_the_ledger_does_what_plain_python_does(repo: str) -> None:
+def test_the_ledger_does_what_plain_python_does(backend: str) -> None:
     """On a real server a history takes a second, so that there are fewer."""
-    share = 1 if repo == "sqlite" else 4
+    share = 1 if backend == "sqlite" else 4
     examples = settings().max_examples // share
     chosen = settings(stateful_step_count=25, max_examples=examples)
     run_state_machine_as_test(Model, settings=chosen)

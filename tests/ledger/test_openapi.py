@@ -16,11 +16,11 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
-from podpool.ledger.http.openapi import describe
+from podpool.ledger.http.openapi import openapi_document
 from podpool.ledger.http.routes import ROUTES
-from tests.ledger.fronts import Open, opened
+from tests.ledger.ledger_server import Open, served_ledger
 
-schema = schemathesis.openapi.from_dict(msgspec.json.decode(msgspec.json.encode(describe())))
+schema = schemathesis.openapi.from_dict(msgspec.json.decode(msgspec.json.encode(openapi_document())))
 CHECKS = [
     not_a_server_error,
     status_code_conformance,
@@ -33,12 +33,12 @@ CHECKS = [
 
 @pytest.fixture(scope="module")
 def ledger() -> Iterator[Open]:
-    with opened() as found:
+    with served_ledger() as found:
         yield found
 
 
 def test_every_call_is_described() -> None:
-    described = {(method.upper(), path) for path, each in describe()["paths"].items() for method in each}
+    described = {(method.upper(), path) for path, each in openapi_document()["paths"].items() for method in each}
     assert {(route.method, route.path) for route in ROUTES} == described
 
 

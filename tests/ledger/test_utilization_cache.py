@@ -7,23 +7,23 @@ from typing import TypeVar
 
 import pytest
 
-from podpool.ledger.domain.service import Habits, Ledger
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.service import LedgerService, LedgerSettings
 from podpool.ledger.domain.utilization_cache import UtilizationCache
 from podpool.ledger.errors import NotFound
-from podpool.ledger.messages import NewSubnet, OpenTerm, Reconcile, SubnetName
-from podpool.ledger.storage.sqlite.store import InlineStore
-from podpool.ledger.storage.store import Books
-from tests.ledger.offices import SUBNET, HandClock, item
+from podpool.ledger.messages import OpenTermRequest, ReconcileRequest, SubnetName, SubnetSpec
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
+from tests.ledger.harness import SUBNET, ManualClock, item
 
 T = TypeVar("T")
 
 
-class CountedStore(InlineStore):
+class CountedStore(InlineSqliteStore):
     """Counts how often the books are read."""
 
     reads = 0
 
-    async def read(self, work: Callable[[Books], T]) -> T:
+    async def read(self, work: Callable[[Repository], T]) -> T:
         self.reads += 1
         return await super().read(work)
 
@@ -32,18 +32,20 @@ class Scene:
     """A ledger with a cache, and one container."""
 
     def __init__(self, refresh: float) -> None:
-        self.clock, self.store = HandClock(), CountedStore()
+        self.clock, self.store = ManualClock(), CountedStore()
         rng = random.Random(1)  # noqa: S311  the same each time
-        self.ledger = Ledger(self.store, clock=self.clock, rng=rng, habits=Habits(refresh=refresh))
+        self.ledger = LedgerService(
+            self.store, clock=self.clock, rng=rng, settings=LedgerSettings(utilization_refresh=refresh)
+        )
         self.number = 0
 
     async def begin(self) -> None:
-        await self.ledger.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
-        self.term = (await self.ledger.open_term(OpenTerm(cluster="c1"))).term
+        await self.ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
+        self.term = (await self.ledger.open_term(OpenTermRequest(cluster="c1"))).term
 
     async def want(self, count: int) -> None:
         self.number += 1
-        call = Reconcile(cluster="c1", term=self.term, number=self.number, items=(item(wanted=count),))
+        call = ReconcileRequest(cluster="c1", term=self.term, number=self.number, items=(item(wanted=count),))
         await self.ledger.reconcile(call)
 
     async def reserved(self) -> int:
@@ -94,7 +96,7 @@ def test_what_nobody_asks_for_is_read_no_more() -> None:
     async def main() -> None:
         scene = Scene(refresh=1.0)
         await scene.begin()
-        cache = UtilizationCache(scene.store, clock=scene.clock, rate=1.0)
+        cache = UtilizationCache(scene.store, clock=scene.clock, interval=1.0)
         await cache.get(SUBNET)
         before = scene.store.reads
         await cache.refresh()
@@ -112,7 +114,7 @@ def test_a_deleted_subnet_is_not_found_at_once_and_an_unknown_one_is_not_cached(
         scene = Scene(refresh=3600.0)
         await scene.begin()
         await scene.reserved()
-        await scene.ledger.administration.delete(SUBNET)
+        await scene.ledger.admin.delete(SUBNET)
         for name in (SUBNET, SubnetName(network="vnet", name="none")):
             with pytest.raises(NotFound):
                 await scene.ledger.utilization(name)

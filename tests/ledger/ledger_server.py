@@ -8,15 +8,15 @@ from contextlib import contextmanager
 
 import msgspec
 
-from podpool.ledger.admin_messages import NewToken
-from podpool.ledger.domain.service import Ledger
-from podpool.ledger.http.app import front
-from podpool.ledger.http.limits import Limits
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.admin_messages import CreateTokenRequest
+from podpool.ledger.domain.service import LedgerService
+from podpool.ledger.http.app import build_app
+from podpool.ledger.http.rate_limit import RateLimits
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
 
-UNHURRIED = Limits(rate=1e9, burst=1e9, strangers=1e9)
+UNLIMITED = RateLimits(rate=1e9, burst=1e9, unauthenticated=1e9)
 
 
 class Open(msgspec.Struct, frozen=True):
@@ -29,20 +29,20 @@ class Open(msgspec.Struct, frozen=True):
 
 
 @contextmanager
-def opened(limits: Limits = UNHURRIED) -> Iterator[Open]:
+def served_ledger(limits: RateLimits = UNLIMITED) -> Iterator[Open]:
     """Serve a ledger on books in memory."""
     begun, stopping, told = threading.Event(), asyncio.Event(), []
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
-        store, clock = InlineStore(), SystemClock()
-        ledger = Ledger(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
+        store, clock = InlineSqliteStore(), SystemClock()
+        ledger = LedgerService(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
         tokens = [
-            await ledger.administration.create_token(NewToken(name=name, admin=name == "admin"))
+            await ledger.admin.create_token(CreateTokenRequest(name=name, admin=name == "admin"))
             for name in ("admin", "cluster")
         ]
-        async with serving(front(ledger, store, clock=clock, limits=limits), host="127.0.0.1", port=0) as port:
+        async with serving(build_app(ledger, store, clock=clock, limits=limits), host="127.0.0.1", port=0) as port:
             told.append(Open(f"http://127.0.0.1:{port}", *(token.secret or "" for token in tokens)))
             begun.set()
             await stopping.wait()

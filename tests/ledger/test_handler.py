@@ -9,22 +9,40 @@ import pytest
 
 from podpool.core.scaling import Scaler
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.service import Ledger
+from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.errors import Invalid, LedgerError, NotFound
-from podpool.ledger.http.handler import Service
+from podpool.ledger.http.handler import LedgerHandler
 from podpool.ledger.http.routes import ROUTES
-from podpool.ledger.messages import Change, NewSubnet, OpenTerm, Problem, Reconcile, Report, SubnetName
-from podpool.ledger.storage.rollback_detector import MemoryWitness
-from podpool.ledger.storage.sqlite.store import InlineStore
+from podpool.ledger.messages import (
+    DemandReport,
+    ErrorResponse,
+    OpenTermRequest,
+    ReconcileRequest,
+    SubnetChange,
+    SubnetName,
+    SubnetSpec,
+)
+from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response
-from tests.ledger.offices import SUBNET, HandClock, Leader, Office, Wire, done, ids, item, listed
+from tests.ledger.harness import (
+    SUBNET,
+    InProcessTransport,
+    Leader,
+    LedgerHarness,
+    ManualClock,
+    ids,
+    inventory_item,
+    item,
+    run,
+)
 
 
-def ask(office: Office, method: str, path: str, body: bytes = b"", **query: str) -> tuple[int, Problem]:
+def ask(harness: LedgerHarness, method: str, path: str, body: bytes = b"", **query: str) -> tuple[int, ErrorResponse]:
     request = Request(method=method, path=path, body=body, query=query)
-    response = done(Service(office.ledger)(request))
-    return response.status, msgspec.json.decode(done(response.read()), type=Problem)
+    response = run(LedgerHandler(harness.ledger)(request))
+    return response.status, msgspec.json.decode(run(response.read()), type=ErrorResponse)
 
 
 @pytest.mark.parametrize(
@@ -32,53 +50,53 @@ def ask(office: Office, method: str, path: str, body: bytes = b"", **query: str)
     [
         ("GET", "/nothing", b"", 404, "not-found", "path"),
         ("GET", "/v1/networks/vnet/subnets/none", b"", 404, "not-found", "subnet"),
-        ("DELETE", "/v1/subnets", b"", 405, "wrong-method", "method"),
+        ("DELETE", "/v1/subnets", b"", 405, "method-not-allowed", "method"),
         ("POST", "/v1/reconcile", b"{", 400, "invalid", None),
         ("POST", "/v1/reconcile", b"\xff\xff", 400, "invalid", None),
         ("POST", "/v1/reconcile", b"[" * 100_000, 400, "invalid", None),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":1}', 400, "invalid", None),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":"x","number":1}', 400, "invalid", "term"),
-        ("POST", "/v1/reconcile", b'{"cluster":"c1","term":0,"number":1}', 409, "term-ended", "cluster"),
+        ("POST", "/v1/reconcile", b'{"cluster":"c1","term":0,"number":1}', 409, "stale-term", "cluster"),
         ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0"}', 400, "invalid", "cidr"),
-        ("GET", "/v1/containers", b"", 400, "invalid", "cluster"),
+        ("GET", "/v1/network-containers", b"", 400, "invalid", "cluster"),
         ("GET", "/v1/changes", b"", 400, "invalid", "cluster"),
     ],
 )
 def test_an_error_has_a_status_a_code_a_sentence_and_its_field(
     method: str, path: str, body: bytes, status: int, code: str, field: str | None
 ) -> None:
-    answered, problem = ask(Office(), method, path, body)
+    answered, problem = ask(LedgerHarness(), method, path, body)
     assert (status, code, field) == (answered, problem.error, problem.field)
     assert problem.message
 
 
 def test_a_failure_of_the_ledger_is_an_error_and_not_silence(caplog: pytest.LogCaptureFixture) -> None:
-    office = Office()
-    done(office.store.close())
-    status, problem = ask(office, "GET", "/v1/subnets")
+    harness = LedgerHarness()
+    run(harness.store.close())
+    status, problem = ask(harness, "GET", "/v1/subnets")
     assert (500, "internal") == (status, problem.error)
-    assert "GET /v1/subnets failed" in caplog.text
+    assert "request failed" in caplog.text
 
 
 def test_every_route_names_what_it_takes_and_gives() -> None:
-    assert all(route.gives is not None for route in ROUTES)
-    assert all(route.method == "POST" for route in ROUTES if route.takes is not None)
+    assert all(route.response is not None for route in ROUTES)
+    assert all(route.method == "POST" for route in ROUTES if route.request is not None)
     assert len(ROUTES) == len({(route.method, route.path) for route in ROUTES})
 
 
 def test_utilization_is_the_array_of_the_design_documents() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24")
-    Leader(office).node(wanted=9)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24")
+    Leader(harness).node(wanted=9)
     request = Request(method="GET", path="/networks/vnet/subnets/pods/utilization")
-    (entry,) = msgspec.json.decode(done(done(Service(office.ledger)(request)).read()))
+    (entry,) = msgspec.json.decode(run(run(LedgerHandler(harness.ledger)(request)).read()))
     assert {"timestamp": "1970-01-12T13:46:40.000+00:00", "capacity": 254, "reserved": 10} == entry
 
 
 def test_health_is_told() -> None:
-    office = Office()
+    harness = LedgerHarness()
     for path in ("/healthz", "/readyz"):
-        assert 200 == done(Service(office.ledger)(Request(method="GET", path=path))).status
+        assert 200 == run(LedgerHandler(harness.ledger)(Request(method="GET", path=path))).status
 
 
 def test_what_is_not_ours_becomes_an_error_too() -> None:
@@ -86,24 +104,24 @@ def test_what_is_not_ours_becomes_an_error_too() -> None:
         return Response(502, b"<html>bad gateway</html>")
 
     with pytest.raises(LedgerError, match="502"):
-        done(LedgerClient(Wire(proxy)).subnets())
+        run(LedgerClient(InProcessTransport(proxy)).subnets())
 
 
 def test_an_error_keeps_its_type_on_the_way() -> None:
-    office = Office()
+    harness = LedgerHarness()
     with pytest.raises(NotFound):
-        done(office.client.subnet(SUBNET))
+        run(harness.client.subnet(SUBNET))
     with pytest.raises(Invalid):
-        office.subnet("10.0.0.0/33")
+        harness.subnet("10.0.0.0/33")
 
 
 class Stream:
     """The changes of a cluster, as they come."""
 
-    def __init__(self, office: Office, cluster: str = "c1") -> None:
-        self._changes = office.client.changes(cluster)
+    def __init__(self, harness: LedgerHarness, cluster: str = "c1") -> None:
+        self._changes = harness.client.changes(cluster)
 
-    async def next(self) -> Change:
+    async def next(self) -> SubnetChange:
         async with asyncio.timeout(5):
             return await anext(self._changes)
 
@@ -113,17 +131,17 @@ class Stream:
 
 def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/24")
-        office.subnet("10.0.1.0/24", name="other")
-        leader = Leader(office)
-        stream = Stream(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/24")
+        harness.subnet("10.0.1.0/24", name="other")
+        leader = Leader(harness)
+        stream = Stream(harness)
         assert ["other", "pods"] == sorted([(await stream.next()).state.subnet.name for _ in range(2)])
-        leader.call(*(item(f"n{number}", report=Report(demand=1)) for number in range(20)))
+        leader.reconcile(*(item(f"n{number}", report=DemandReport(demand=1)) for number in range(20)))
         change = await stream.next()
         assert (SUBNET, Scaler(8, 50)) == (change.state.subnet, change.state.scaler)
         leader.node("n0", wanted=5)  # nothing that others must know
-        leader.call(*(item(f"n{number}", report=Report(demand=6)) for number in range(20)))
+        leader.reconcile(*(item(f"n{number}", report=DemandReport(demand=6)) for number in range(20)))
         assert Scaler(4, 50) == (await stream.next()).state.scaler
         await stream.close()
 
@@ -132,18 +150,18 @@ def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
 
 def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
-        leader, other = Leader(office, "c1"), Leader(office, "c2")
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
+        leader, other = Leader(harness, "c1"), Leader(harness, "c2")
         waiting = other.node("n1")
         hog = leader.node("hog", wanted=12)
-        streams = [Stream(office, "c1"), Stream(office, "c2")]
+        streams = [Stream(harness, "c1"), Stream(harness, "c2")]
         for stream in streams:
             await stream.next()
-        other.one(item("n1", waiting, wanted=2, report=Report(waiting=1)))
+        other.reconcile_one(item("n1", waiting, wanted=2, report=DemandReport(waiting=1)))
         assert [1, 1] == [(await stream.next()).state.waiting for stream in streams]
-        leader.one(item("hog", hog, wanted=11, released=ids(hog)[:1]))
-        assert (waiting.container,) == (await streams[1].next()).servable
+        leader.reconcile_one(item("hog", hog, wanted=11, released=ids(hog)[:1]))
+        assert (waiting.nc_id,) == (await streams[1].next()).servable
         for stream in streams:
             await stream.close()
 
@@ -152,18 +170,18 @@ def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -
 
 def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/24")
-        leader = Leader(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/24")
+        leader = Leader(harness)
         state = leader.node()
-        Leader(office, "absent").node()
-        office = office.restored(office.store.image(), witness=MemoryWitness())
-        office.later(31.0)
-        leader.moved_to(office).lead()
-        leader.list_all(listed("n1", state))
-        stream = Stream(office)
+        Leader(harness, "absent").node()
+        harness = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
+        harness.advance(31.0)
+        leader.move_to(harness).lead()
+        leader.send_inventory(inventory_item("n1", state))
+        stream = Stream(harness)
         assert (await stream.next()).state.frozen
-        await office.client.excuse("absent")
+        await harness.client.excuse("absent")
         assert not (await stream.next()).state.frozen
         await stream.close()
 
@@ -172,13 +190,13 @@ def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
 
 def test_the_stream_tells_that_a_subnet_is_no_more() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/24")
-        stream = Stream(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/24")
+        stream = Stream(harness)
         heard = [await stream.next()]
-        await office.client.delete_subnet(SUBNET)
+        await harness.client.delete_subnet(SUBNET)
         heard.append(await stream.next())
-        office.subnet("10.0.0.0/24", name="other")
+        harness.subnet("10.0.0.0/24", name="other")
         heard.append(await stream.next())
         told = [(change.state.subnet.name, change.removed) for change in heard]
         assert [("pods", False), ("pods", True), ("other", False)] == told
@@ -189,11 +207,11 @@ def test_the_stream_tells_that_a_subnet_is_no_more() -> None:
 
 def test_a_ledger_that_stops_ends_its_streams() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/24")
-        stream = Stream(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/24")
+        stream = Stream(harness)
         await stream.next()
-        office.ledger.stop()
+        harness.ledger.stop()
         with pytest.raises(StopAsyncIteration):
             await stream.next()
 
@@ -202,12 +220,12 @@ def test_a_ledger_that_stops_ends_its_streams() -> None:
 
 def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/24")
-        second = Ledger(office.store, clock=office.clock, rng=office.rng)
-        changes = LedgerClient(Wire(Service(second))).changes("c1")
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/24")
+        second = LedgerService(harness.store, clock=harness.clock, rng=harness.rng)
+        changes = LedgerClient(InProcessTransport(LedgerHandler(second))).changes("c1")
         await anext(changes)
-        Leader(office).call(*(item(f"n{number}", report=Report(demand=1)) for number in range(20)))
+        Leader(harness).reconcile(*(item(f"n{number}", report=DemandReport(demand=1)) for number in range(20)))
         assert Scaler(8, 50) == (await anext(changes)).state.scaler
         await changes.aclose()
 
@@ -216,16 +234,16 @@ def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
 
 def test_it_is_the_same_over_http() -> None:
     async def main() -> None:
-        ledger = Ledger(InlineStore(), clock=HandClock(), rng=random.Random(1))  # noqa: S311  the same each time
-        async with serving(Service(ledger), host="127.0.0.1", port=0) as port:
+        ledger = LedgerService(InlineSqliteStore(), clock=ManualClock(), rng=random.Random(1))  # noqa: S311  the same each time
+        async with serving(LedgerHandler(ledger), host="127.0.0.1", port=0) as port:
             transport = HttpTransport(f"http://127.0.0.1:{port}")
             client = LedgerClient(transport)
-            await client.create_subnet(NewSubnet(network="vnet", name="pods", cidr="10.0.0.0/24"))
+            await client.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
             changes = client.changes("c1")
             assert SUBNET == (await anext(changes)).state.subnet
-            term = (await client.open_term(OpenTerm(cluster="c1"))).term
-            items = tuple(item(f"n{number}", report=Report(demand=1), wanted=3) for number in range(20))
-            answer = await client.reconcile(Reconcile(cluster="c1", term=term, number=1, items=items))
+            term = (await client.open_term(OpenTermRequest(cluster="c1"))).term
+            items = tuple(item(f"n{number}", report=DemandReport(demand=1), wanted=3) for number in range(20))
+            answer = await client.reconcile(ReconcileRequest(cluster="c1", term=term, number=1, items=items))
             assert 20 == sum(result.error is None for result in answer.results)
             assert Scaler(8, 50) == (await anext(changes)).state.scaler
             assert 80 == (await client.utilization(SUBNET))[0].reserved
@@ -239,31 +257,31 @@ def test_it_is_the_same_over_http() -> None:
 
 def test_time_alone_moves_the_ledger_on() -> None:
     async def main() -> None:
-        office = Office()
-        office.subnet("10.0.0.0/28", reserved_for_primaries=0)
-        leader = Leader(office)
+        harness = LedgerHarness()
+        harness.subnet("10.0.0.0/28", reserved_for_primaries=0)
+        leader = Leader(harness)
         state = leader.node(wanted=13)
-        leader.one(item("n1", state, wanted=0, released=ids(state)))
-        assert office.state().exhausted
-        running = asyncio.create_task(office.ledger.run())
-        office.clock.now += 6.0
+        leader.reconcile_one(item("n1", state, wanted=0, released=ids(state)))
+        assert harness.state().exhausted
+        running = asyncio.create_task(harness.ledger.run())
+        harness.clock.now += 6.0
         for _ in range(2):  # its task, and the task of that
             await asyncio.sleep(0)
-        assert not office.state().exhausted
+        assert not harness.state().exhausted
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(main())
 
 
-@pytest.mark.usefixtures("books")
+@pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
         ("GET", "/v1/networks/vnet/subnets/\0", b""),
         ("POST", "/v1/terms", rb'{"cluster":"c\u0000"}'),
-        ("POST", "/v1/terms", b'{"cluster":"c1","seen":99999999999999999999999}'),
-        ("POST", "/v1/terms", b'{"cluster":"c1","known":-1}'),
+        ("POST", "/v1/terms", b'{"cluster":"c1","known_revision":99999999999999999999999}'),
+        ("POST", "/v1/terms", b'{"cluster":"c1","known_term":-1}'),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":9007199254740993,"number":1}'),
         ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0/24","cooldown":1e300}'),
         ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0/24","batch":1e3}'),
@@ -271,18 +289,20 @@ def test_time_alone_moves_the_ledger_on() -> None:
     ],
 )
 def test_what_no_database_could_hold_is_refused_before_it(method: str, path: str, body: bytes) -> None:
-    status, problem = ask(Office(), method, path, body)
+    status, problem = ask(LedgerHarness(), method, path, body)
     assert (400, "invalid") == (status, problem.error)
 
 
-@pytest.mark.usefixtures("books")
-@pytest.mark.parametrize("more", [{"rested": 1e300}, {"node_uid": "x" * 300}])
+@pytest.mark.usefixtures("backend")
+@pytest.mark.parametrize("more", [{"cooled_seconds": 1e300}, {"node_uid": "x" * 300}])
 def test_an_item_that_no_database_could_hold_fails_alone(more: dict[str, Any]) -> None:
-    office = Office()
-    office.subnet()
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet()
+    leader = Leader(harness)
     state = leader.node("n1", wanted=3)
-    bad, good = leader.call(item("n1", state, wanted=1, released=ids(state)[:2], **more), item("n2", wanted=1)).results
+    bad, good = leader.reconcile(
+        item("n1", state, wanted=1, released=ids(state)[:2], **more), item("n2", wanted=1)
+    ).results
     assert bad.error is not None
     assert "invalid" == bad.error.error
     assert good.state is not None

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from podpool.ledger.messages import NetworkContainerState, SubnetGrowth
-from tests.ledger.offices import SUBNET, Leader, Office, done, ids, item
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, ids, item, run
 
 NODES = ("n1", "n2", "n3", "n4")
 GROWTHS = ("10.0.0.0/26", "10.1.0.0/28", "10.0.0.0/24")
@@ -22,9 +22,9 @@ class Past(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        self.office = Office()
-        self.office.subnet("10.0.0.0/27", reserved_for_primaries=1, cooldown=10.0, cooldown_exhausted=2.0)
-        self.leaders = [Leader(self.office, cluster) for cluster in ("c1", "c2")]
+        self.harness = LedgerHarness()
+        self.harness.subnet("10.0.0.0/27", reserved_for_primaries=1, cooldown=10.0, cooldown_exhausted=2.0)
+        self.leaders = [Leader(self.harness, cluster) for cluster in ("c1", "c2")]
         self.states: dict[tuple[str, str], NetworkContainerState] = {}
         self.shown: dict[float, Held] = {}
         self.growths = 0
@@ -36,7 +36,7 @@ class Past(RuleBasedStateMachine):
         for node, (wanted, drop) in sorted(wishes.items()):
             state = self.states.get((leader.cluster, node))
             items.append(item(node, state, wanted=wanted, released=ids(state)[:drop] if state else ()))
-        for node, result in zip(sorted(wishes), leader.call(*items).results, strict=True):
+        for node, result in zip(sorted(wishes), leader.reconcile(*items).results, strict=True):
             if result.state is not None:
                 self.states[leader.cluster, node] = result.state
 
@@ -50,7 +50,7 @@ class Past(RuleBasedStateMachine):
     def lose(self, who: int, node: str) -> None:
         leader = self.leaders[who]
         state = self.states.get((leader.cluster, node))
-        if state is not None and leader.call(item(node, state, gone=True)).results[0].error is None:
+        if state is not None and leader.reconcile(item(node, state, node_gone=True)).results[0].error is None:
             del self.states[leader.cluster, node]
 
     @rule(who=st.integers(0, 5))
@@ -58,33 +58,33 @@ class Past(RuleBasedStateMachine):
         if who >= len(self.leaders):
             return
         leader = self.leaders[who]
-        done(self.office.client.retire(leader.cluster))
+        run(self.harness.client.retire(leader.cluster))
         self.states = {key: state for key, state in self.states.items() if key[0] != leader.cluster}
         leader.lead()
 
     @rule()
     def grow(self) -> None:
         if self.growths < len(GROWTHS):
-            done(self.office.client.grow_subnet(SUBNET, SubnetGrowth(cidr=GROWTHS[self.growths])))
+            run(self.harness.client.grow_subnet(SUBNET, SubnetGrowth(cidr=GROWTHS[self.growths])))
             self.growths += 1
 
     @rule(draining=st.sampled_from([False, False, False, True]))
     def drain(self, draining: bool) -> None:
-        done(self.office.client.drain_subnet(SUBNET) if draining else self.office.client.reopen_subnet(SUBNET))
+        run(self.harness.client.drain_subnet(SUBNET) if draining else self.harness.client.reopen_subnet(SUBNET))
 
     @rule(seconds=st.sampled_from([1.0, 3.0, 11.0]))
     def wait(self, seconds: float) -> None:
-        self.shown[self.office.clock.now] = self.held()
-        self.office.later(seconds)
+        self.shown[self.harness.clock.now] = self.held()
+        self.harness.advance(seconds)
 
     @rule()
     def tidy(self) -> None:
-        done(self.office.ledger.tidy())
+        run(self.harness.ledger.maintain_history())
 
     @invariant()
     def one_owner_and_the_count_is_right(self) -> None:
-        held, state = self.held(), self.office.state()
-        assert state.reserved == len(held) + state.cooling
+        held, state = self.held(), self.harness.state()
+        assert state.reserved == len(held) + state.cooling_down
         assert state.reserved <= state.capacity
 
     def teardown(self) -> None:
@@ -98,7 +98,7 @@ class Past(RuleBasedStateMachine):
         """What the books show now."""
         found: Held = {}
         for leader in self.leaders:
-            for record in done(self.office.client.containers(leader.cluster)).network_containers:
+            for record in run(self.harness.client.network_containers(leader.cluster)).network_containers:
                 state = record.state
                 for address in filter(None, (state.primary, *(grant.address for grant in state.grants))):
                     assert address not in found
@@ -109,14 +109,14 @@ class Past(RuleBasedStateMachine):
         """What the history tells of a moment."""
         at = dt.datetime.fromtimestamp(moment, dt.UTC).isoformat()
         periods = [
-            each for node in NODES for each in done(self.office.client.history(node=node, at=at, limit=1000)).periods
+            each for node in NODES for each in run(self.harness.client.history(node=node, at=at, limit=1000)).periods
         ]
         found = {each.address: (each.cluster, each.node, each.nc_id) for each in periods}
         assert len(found) == len(periods), "two owners at one moment"
         return found
 
 
-def test_the_past_is_what_was(repo: str) -> None:
-    share = 2 if repo == "sqlite" else 10
+def test_the_past_is_what_was(backend: str) -> None:
+    share = 2 if backend == "sqlite" else 10
     chosen = settings(stateful_step_count=20, max_examples=max(1, settings().max_examples // share))
     run_state_machine_as_test(Past, settings=chosen)

@@ -8,25 +8,27 @@ from collections.abc import Iterator
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.domain.service import Habits, Ledger
-from podpool.ledger.messages import NewSubnet
+from podpool.ledger.domain.repository import LedgerStore
+from podpool.ledger.domain.service import LedgerService, LedgerSettings
+from podpool.ledger.messages import SubnetSpec
 from podpool.ledger.storage.postgres.store import PostgresStore
-from podpool.ledger.storage.sqlite.store import InlineStore
-from podpool.ledger.storage.store import Store
+from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
-from tests.ledger.offices import SUBNET, done
+from tests.ledger.harness import SUBNET, run
 
 MANY = 50
 
 
-def cached(store: Store) -> Ledger:
-    return Ledger(store, clock=SystemClock(), rng=random.SystemRandom(), habits=Habits(refresh=1.0))
+def cached(store: LedgerStore) -> LedgerService:
+    return LedgerService(
+        store, clock=SystemClock(), rng=random.SystemRandom(), settings=LedgerSettings(utilization_refresh=1.0)
+    )
 
 
-async def make_subnets(ledger: Ledger) -> None:
+async def make_subnets(ledger: LedgerService) -> None:
     for number in range(MANY):
         cidr = f"10.{number}.0.0/16"
-        await ledger.create_subnet(NewSubnet(network="vnet", name=f"pods{number or ''}", cidr=cidr))
+        await ledger.admin.create_subnet(SubnetSpec(network="vnet", name=f"pods{number or ''}", cidr=cidr))
 
 
 class TestSqlite:
@@ -46,11 +48,11 @@ class TestSqlite:
         return heard
 
     def test_one_row_then_none(self, statements: list[str]) -> None:
-        store = InlineStore()
+        store = InlineSqliteStore()
         ledger = cached(store)
-        done(make_subnets(ledger))
+        run(make_subnets(ledger))
         statements.clear()
-        (first,) = done(ledger.utilization(SUBNET))
+        (first,) = run(ledger.utilization(SUBNET))
         tables = {"ledger", "subnet"}
         reads = [each for each in statements if each.startswith("SELECT")]
         assert tables == {each.split(" FROM ")[1].split(" ")[0] for each in reads}
@@ -58,13 +60,13 @@ class TestSqlite:
         assert "network = 'vnet' AND name = 'pods'" in row
         statements.clear()
         for _ in range(10):
-            assert [first] == done(ledger.utilization(SUBNET))
+            assert [first] == run(ledger.utilization(SUBNET))
         assert [] == statements
-        done(store.close())
+        run(store.close())
 
     def test_the_row_is_found_by_its_index(self) -> None:
         connection = sqlite3.connect(":memory:")
-        connection.deserialize(InlineStore().image())
+        connection.deserialize(InlineSqliteStore().image())
         (step,) = connection.execute(
             "EXPLAIN QUERY PLAN SELECT row FROM subnet WHERE network = 'vnet' AND name = 'pods'"
         ).fetchall()

@@ -11,15 +11,15 @@ from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.subnet_layout import SubnetLayout, subnet_layout
 from podpool.ledger.errors import Conflict, Invalid, NotFound
-from podpool.ledger.messages import SubnetGrowth, SubnetSpec, DemandReport
-from tests.ledger.offices import SUBNET, Leader, Office, addresses, done, ids, item
+from podpool.ledger.messages import DemandReport, SubnetGrowth, SubnetSpec
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, addresses, ids, item, run
 
-pytestmark = pytest.mark.usefixtures("books")
+pytestmark = pytest.mark.usefixtures("backend")
 
 
-def grow(office: Office, cidr: str, *excluded_ranges: str) -> int:
+def grow(harness: LedgerHarness, cidr: str, *excluded_ranges: str) -> int:
     """Grow the subnet; tell its capacity."""
-    return done(office.client.grow_subnet(SUBNET, SubnetGrowth(cidr=cidr, excluded_ranges=excluded_ranges))).capacity
+    return run(harness.client.grow_subnet(SUBNET, SubnetGrowth(cidr=cidr, excluded_ranges=excluded_ranges))).capacity
 
 
 def usable(*cidrs: str) -> set[str]:
@@ -37,43 +37,43 @@ def usable(*cidrs: str) -> set[str]:
     ],
 )
 def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth: str, all_of_it: set[str]) -> None:
-    office = Office()
-    office.subnet(cidr, reserved_for_primaries=0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet(cidr, reserved_for_primaries=0)
+    leader = Leader(harness)
     before = leader.node("n1", wanted=10)
-    assert len(all_of_it) == grow(office, growth)
-    after = leader.one(item("n1", before, wanted=len(all_of_it)))
+    assert len(all_of_it) == grow(harness, growth)
+    after = leader.reconcile_one(item("n1", before, wanted=len(all_of_it)))
     assert set(before.grants) <= set(after.grants)
     assert all_of_it == {after.primary, *addresses(after)}
-    assert len(all_of_it) == office.reserved()
+    assert len(all_of_it) == harness.reserved()
 
 
 def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28", reserved_for_primaries=0)
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28", reserved_for_primaries=0)
+    leader = Leader(harness)
     short = leader.node("n1", wanted=20, waiting=7)
-    assert 7 == short.short
-    grow(office, "10.0.0.0/27")
-    assert (short.nc_id,) == leader.call(item("n2")).servable
-    assert 0 == leader.one(item("n1", short, wanted=20)).short
+    assert 7 == short.shortage
+    grow(harness, "10.0.0.0/27")
+    assert (short.nc_id,) == leader.reconcile(item("n2")).servable
+    assert 0 == leader.reconcile_one(item("n1", short, wanted=20)).shortage
 
 
 def test_it_can_grow_again_and_the_same_growth_again_changes_nothing() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28")
-    assert [30, 62, 62] == [grow(office, cidr) for cidr in ("10.0.0.0/27", "10.0.0.0/26", "10.0.0.0/26")]
-    assert 62 + 14 == grow(office, "10.1.0.0/28")
-    state = office.state()
-    assert ("10.0.0.0/26", ("10.1.0.0/28",)) == (state.cidr, state.further)
-    assert state == office.subnet("10.0.0.0/28"), "made again as it was made, it is the one that has grown"
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28")
+    assert [30, 62, 62] == [grow(harness, cidr) for cidr in ("10.0.0.0/27", "10.0.0.0/26", "10.0.0.0/26")]
+    assert 62 + 14 == grow(harness, "10.1.0.0/28")
+    state = harness.state()
+    assert ("10.0.0.0/26", ("10.1.0.0/28",)) == (state.cidr, state.additional_cidrs)
+    assert state == harness.subnet("10.0.0.0/28"), "made again as it was made, it is the one that has grown"
 
 
 def test_an_ipv6_subnet_gets_a_further_64() -> None:
-    office = Office()
-    office.subnet("fd00::/126", reserved_for_primaries=0)
-    assert 4 + (1 << 64) == grow(office, "fd00:1::/64")
-    state = Leader(office).one(item(wanted=6))
+    harness = LedgerHarness()
+    harness.subnet("fd00::/126", reserved_for_primaries=0)
+    assert 4 + (1 << 64) == grow(harness, "fd00:1::/64")
+    state = Leader(harness).reconcile_one(item(wanted=6))
     assert {"fd00::", "fd00::1", "fd00::2", "fd00::3", "fd00:1::", "fd00:1::1", "fd00:1::2"} == {
         state.primary,
         *addresses(state),
@@ -81,34 +81,34 @@ def test_an_ipv6_subnet_gets_a_further_64() -> None:
 
 
 def test_what_is_new_can_be_kept_back_but_not_what_is_given() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28")
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28")
     with pytest.raises(Invalid) as refused:
-        grow(office, "10.0.0.0/27", "10.0.0.4")
-    assert "keep_back" == refused.value.field
-    assert 30 - 4 == grow(office, "10.0.0.0/27", "10.0.0.16-10.0.0.19")
-    assert 4 == office.state().excluded
+        grow(harness, "10.0.0.0/27", "10.0.0.4")
+    assert "excluded_ranges" == refused.value.field
+    assert 30 - 4 == grow(harness, "10.0.0.0/27", "10.0.0.16-10.0.0.19")
+    assert 4 == harness.state().excluded
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/28", "10.0.0.0/29", "10.0.0.7/27", "fd00::/64", "10.0.0.0/99", "x"])
 def test_a_growth_that_is_none_is_refused(cidr: str) -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28")
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28")
     with pytest.raises(Invalid) as refused:
-        grow(office, cidr)
+        grow(harness, cidr)
     assert "cidr" == refused.value.field
-    assert 14 == office.state().capacity
+    assert 14 == harness.state().capacity
 
 
 def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/28")
-    office.subnet("10.0.0.16/28", name="other")
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/28")
+    harness.subnet("10.0.0.16/28", name="other")
     with pytest.raises(Conflict, match="vnet.other"):
-        grow(office, "10.0.0.0/27")
-    grow(office, "10.2.0.0/28")
+        grow(harness, "10.0.0.0/27")
+    grow(harness, "10.2.0.0/28")
     with pytest.raises(Conflict, match="10.2.0.0/28 of subnet vnet.pods"):
-        office.subnet("10.2.0.0/24", name="third")
+        harness.subnet("10.2.0.0/24", name="third")
 
 
 def grounds(cidr: str, growths: Sequence[str]) -> list[SubnetLayout]:
@@ -136,7 +136,7 @@ def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[
     before: dict[int, tuple[int, int]] = {}
     for layout in grounds(cidr, growths):
         members = [value for each in layout.members.ranges for value in range(each.first, each.last + 1)]
-        places = {value: layout.place(value) for value in members}
+        places = {value: layout.locate(value) for value in members}
         assert len(members) == layout.capacity == len(set(places.values()))
         assert before.items() <= places.items()
         assert all(layout.address(*place) == value for value, place in places.items())
@@ -149,67 +149,69 @@ def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[
 
 
 def test_a_subnet_that_drains_grants_nothing_and_wants_back_what_is_idle() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24")
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24")
+    leader = Leader(harness)
     state = leader.node("n1", wanted=15)
-    drained = done(office.client.drain_subnet(SUBNET))
+    drained = run(harness.client.drain_subnet(SUBNET))
     assert (True, True, Scaler(1, 0)) == (drained.draining, drained.exhausted, drained.scaler)
-    assert 5 == leader.one(item("n1", state, wanted=20, report=DemandReport(waiting=5))).short
-    assert "draining" == leader.problem(item("n2")).error
-    assert 10 == len(leader.one(item("n1", state, wanted=10, released=ids(state)[:5])).grants)
-    reopened = done(office.client.reopen_subnet(SUBNET))
+    assert 5 == leader.reconcile_one(item("n1", state, wanted=20, report=DemandReport(waiting=5))).shortage
+    assert "subnet-draining" == leader.error(item("n2")).error
+    assert 10 == len(leader.reconcile_one(item("n1", state, wanted=10, released=ids(state)[:5])).grants)
+    reopened = run(harness.client.reopen_subnet(SUBNET))
     assert not reopened.draining
-    assert 0 == leader.one(item("n1", state, wanted=20)).short
+    assert 0 == leader.reconcile_one(item("n1", state, wanted=20)).shortage
 
 
 def test_only_an_empty_subnet_is_deleted_and_its_place_is_free_then() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24")
-    leader = Leader(office)
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24")
+    leader = Leader(harness)
     state = leader.node("n1", wanted=3)
     for _ in range(2):
-        with pytest.raises(Conflict, match="4 addresses are held or rest"):
-            done(office.client.delete_subnet(SUBNET))
-        leader.one(item("n1", state, gone=True))
-    office.later(31.0)
-    assert SUBNET == done(office.client.delete_subnet(SUBNET)).subnet
+        with pytest.raises(Conflict, match="4 addresses are held or cool down"):
+            run(harness.client.delete_subnet(SUBNET))
+        leader.reconcile_one(item("n1", state, node_gone=True))
+    harness.advance(31.0)
+    assert SUBNET == run(harness.client.delete_subnet(SUBNET)).subnet
     with pytest.raises(NotFound):
-        done(office.client.delete_subnet(SUBNET))
-    assert 254 == office.subnet("10.0.0.0/24", name="other").capacity
-    assert "not-found" == leader.problem(item("n1")).error
+        run(harness.client.delete_subnet(SUBNET))
+    assert 254 == harness.subnet("10.0.0.0/24", name="other").capacity
+    assert "not-found" == leader.error(item("n1")).error
 
 
 def test_a_restored_ledger_deletes_nothing_that_somebody_may_have() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24")
-    leader = Leader(office)
-    image = office.store.image()
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24")
+    leader = Leader(harness)
+    image = harness.store.image()
     leader.node("n1")
-    office = office.restored(image)
+    harness = harness.restore(image)
     with pytest.raises(Conflict, match="recovers"):
-        done(office.client.delete_subnet(SUBNET))
+        run(harness.client.delete_subnet(SUBNET))
 
 
 def test_details_tell_who_holds_a_subnet() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/26", gateway="10.0.0.1", excluded_ranges=("10.0.0.8/29",))
-    Leader(office, "c1").call(item("n1", wanted=4), item("n2", wanted=2))
-    other = Leader(office, "c2")
-    other.one(item("n1", other.node("n1", wanted=60), wanted=60, report=DemandReport(waiting=3)))
-    told = done(office.client.details(SUBNET))
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/26", gateway="10.0.0.1", excluded_ranges=("10.0.0.8/29",))
+    Leader(harness, "c1").reconcile(item("n1", wanted=4), item("n2", wanted=2))
+    other = Leader(harness, "c2")
+    other.reconcile_one(item("n1", other.node("n1", wanted=60), wanted=60, report=DemandReport(waiting=3)))
+    told = run(harness.client.details(SUBNET))
     assert ("10.0.0.1", 9, 4) == (told.spec.gateway, told.state.excluded, told.state.reserved_for_primaries)
-    assert [("c1", 2, 8), ("c2", 1, 41)] == [(each.cluster, each.network_containers, each.held) for each in told.holders]
-    assert (3, 17) == (told.holders[1].waiting, told.holders[1].waiting_for_buffer)
-    assert told.state.reserved == sum(each.held for each in told.holders)
+    assert [("c1", 2, 8), ("c2", 1, 41)] == [
+        (each.cluster, each.network_containers, each.held) for each in told.clusters
+    ]
+    assert (3, 17) == (told.clusters[1].waiting, told.clusters[1].waiting_for_buffer)
+    assert told.state.reserved == sum(each.held for each in told.clusters)
 
 
 def test_networks_are_what_subnets_are_in() -> None:
-    office = Office()
-    office.subnet("10.0.0.0/24", name="b")
-    office.subnet("10.0.1.0/24", name="a")
-    done(office.client.create_subnet(SubnetSpec(network="other", name="c", cidr="10.0.0.0/24")))
-    shown = done(office.client.networks()).networks
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/24", name="b")
+    harness.subnet("10.0.1.0/24", name="a")
+    run(harness.client.create_subnet(SubnetSpec(network="other", name="c", cidr="10.0.0.0/24")))
+    shown = run(harness.client.networks()).networks
     assert [("other", ("c",), 254), ("vnet", ("a", "b"), 508)] == [
         (each.name, each.subnets, each.capacity) for each in shown
     ]

@@ -1,0 +1,108 @@
+"""The whole service: what it shows to everybody, what Prometheus reads, and its admin token."""
+
+import re
+import stat
+from pathlib import Path
+from random import Random
+
+import msgspec
+import pytest
+
+from podpool.core.errors import InvalidInput
+from podpool.ledger.http.app import admin_token, build_app
+from podpool.ledger.http.openapi import openapi_document
+from podpool.ledger.http.routes import ROUTES
+from podpool.runtime.transport import Request, Response
+from tests.ledger.harness import SUBNET, Leader, LedgerHarness, ids, item, run
+
+pytestmark = pytest.mark.usefixtures("backend")
+
+
+class Front(LedgerHarness):
+    """An office behind everything."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.handler = build_app(self.ledger, self.store, clock=self.clock)
+        self.admin = "podpool_1_2"
+        run(self.ledger.admin.accept_admin(self.admin))
+
+    def get(self, path: str, *, token: str = "") -> Response:
+        headers = {"authorization": f"Bearer {token}"} if token else {}
+        return run(self.handler(Request(method="GET", path=path, headers=headers)))
+
+    def read(self, path: str) -> str:
+        return run(self.get(path).read()).decode()
+
+    def metric(self, name: str) -> float:
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.read("/metrics"), re.MULTILINE)
+        assert found, f"no {name}"
+        return float(found[1])
+
+
+def test_the_description_is_at_its_path() -> None:
+    assert msgspec.json.encode(openapi_document()).decode() == Front().read("/openapi.json")
+
+
+def test_the_page_tells_of_every_call_and_asks_no_other_host() -> None:
+    page = Front().read("/")
+    for route in ROUTES:
+        assert f"{route.method} {route.path}" in page
+        assert route.summary.split(":")[0] in page.replace("&#x27;", "'")
+    assert "://" not in page
+    assert "<script" not in page
+    links = set(re.findall(r"href='#(\w+)'", page))
+    assert links <= set(re.findall(r"id='(\w+)'", page))
+
+
+def test_metrics_tell_of_subnets_grants_and_releases() -> None:
+    harness = Front()
+    harness.subnet("10.0.0.0/24")
+    leader = Leader(harness)
+    state = leader.node("n1", wanted=9)
+    leader.reconcile_one(item("n1", state, wanted=6, released=ids(state)[:3]))
+    labels = '{network="vnet",subnet="pods"}'
+    expected = {
+        "capacity": 254,
+        "reserved": 10,
+        "cooling_down": 3,
+        "batch": 16,
+        "grants_total": 10,
+        "releases_total": 3,
+    }
+    assert expected == {name: harness.metric(f"podpool_subnet_{name}{labels}") for name in expected}
+
+
+def test_metrics_tell_of_calls_by_their_pattern_and_of_commits() -> None:
+    harness = Front()
+    harness.subnet("10.0.0.0/24")
+    for token in (harness.admin, harness.admin, "wrong"):
+        harness.get(f"/v1/networks/{SUBNET.network}/subnets/{SUBNET.name}", token=token)
+    harness.get("/v1/whatever/a/stranger/asks", token=harness.admin)
+    path = 'path="/v1/networks/{network}/subnets/{subnet}"'
+    assert 2 == harness.metric(f'podpool_ledger_requests_total{{method="GET",{path},status="200"}}')
+    assert 1 == harness.metric(f'podpool_ledger_requests_total{{method="GET",{path},status="401"}}')
+    assert 1 == harness.metric('podpool_ledger_requests_total{method="other",path="other",status="404"}')
+    assert 3 == harness.metric(f'podpool_ledger_request_duration_seconds_count{{method="GET",{path}}}')
+    assert harness.metric("podpool_ledger_commit_transactions_count") > 0
+    assert "stranger" not in harness.read("/metrics")
+
+
+def test_the_admin_token_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.db.admin-token"
+    secret = admin_token(path, rng=Random(1))  # noqa: S311  the same each time
+    assert 0o600 == stat.S_IMODE(path.stat().st_mode)
+    assert secret == admin_token(path, rng=Random(2))  # noqa: S311  the same each time
+    path.write_text("\n")
+    with pytest.raises(InvalidInput):
+        admin_token(path, rng=Random(3))  # noqa: S311  the same each time
+
+
+def test_the_admin_token_beside_the_books_counts_whatever_they_say() -> None:
+    harness = Front()
+    (row,) = run(harness.client.tokens()).tokens
+    run(harness.client.revoke_token(row.name))
+    harness.clock.now += 5.0
+    assert 401 == harness.get("/v1/subnets", token=harness.admin).status
+    run(harness.ledger.admin.accept_admin(harness.admin))
+    assert 200 == harness.get("/v1/subnets", token=harness.admin).status
