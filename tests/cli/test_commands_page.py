@@ -19,6 +19,6 @@ pytestmark = pytest.mark.real
 def test_the_commands_of_the_page_work_as_they_are_written(namespaces: Namespaces, tmp_path: Path) -> None:
     told = run_commands(commands_of("docs/commands.md"), namespaces=namespaces, home=tmp_path)
     assert 0 == told.returncode, told.stdout
-    assert "Nothing is wrong among 2 nodes" in told.stdout
+    assert "No violations in 2 nodes" in told.stdout
     assert "Every Pod has its address." in told.stdout
-    assert "complete -o" in (tmp_path / "podpool.bash").read_text()
+    assert "complete -F" in (tmp_path / "podpool.bash").read_text()

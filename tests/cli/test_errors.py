@@ -76,7 +76,7 @@ def failing(invoke: Invoke, directory: Path, monkeypatch: pytest.MonkeyPatch) ->
         (("ledger", "subnet", "list", "--ledger-token-file", "noise"), "'noise': cannot be read"),
         (("agent", "journal", "show", "--state", "prose"), "--state 'prose': is not a directory"),
         (("up", "--home", "prose"), "--home 'prose': cannot be used"),
-        (("up", "--home", "."), "is neither empty nor a stage of podpool up"),
+        (("up", "--home", "."), "is neither empty nor a state directory of podpool up"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
@@ -132,13 +132,17 @@ def test_a_port_in_use(failing: Failing, words: tuple[str, ...], used_port: int)
     ("words", "code", "error"),
     [
         ((*LEDGER, "--database", "sqlite://prose/x.db"), 2, "--database 'prose/x.db': cannot be opened"),
-        ((*LEDGER, "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot be reached"),
-        (("ledger", "check", "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot be reached"),
-        ((*LEDGER, "--database", "books"), 2, "--database 'books': is no database"),
-        (("ledger", "restore", "noise", *DATABASE), 1, "the file is no copy of a ledger's books"),
-        (("ledger", "check", "--file", "prose"), 1, "the file is no copy of a ledger's books"),
-        (("ledger", "backup", "copy", *DATABASE), 1, "there is no ledger at ledger.db"),
-        ((*APISERVER, "--file", "prose"), 3, "prose cannot be used to keep the cluster's objects"),
+        ((*LEDGER, "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot connect to PostgreSQL"),
+        (
+            ("ledger", "check", "--database", "postgresql://me:s3cret@127.0.0.1:1/books"),
+            3,
+            "cannot connect to PostgreSQL",
+        ),
+        ((*LEDGER, "--database", "books"), 2, "--database 'books': is not a database URL"),
+        (("ledger", "restore", "noise", *DATABASE), 1, "the file is not a backup"),
+        (("ledger", "check", "--file", "prose"), 1, "the file is not a backup"),
+        (("ledger", "backup", "copy", *DATABASE), 1, "there is no ledger database at ledger.db"),
+        ((*APISERVER, "--file", "prose"), 3, "cannot store the cluster's objects in prose"),
     ],
     ids=lambda each: " ".join(each) if isinstance(each, tuple) else "",
 )
@@ -173,9 +177,9 @@ def test_an_invalid_token(failing: Failing, directory: Path) -> None:
     served = Served(directory)
     try:
         words = ("ledger", "subnet", "list", "--ledger", served.url, "--ledger-token-file", "wrong")
-        assert "no good token" in failing(1, *words)
+        assert "no valid token" in failing(1, *words)
         words = ("subnets", *KUBE, "--ledger", served.url, "--ledger-token-file", "wrong")
-        assert "no good token" in failing(3, *words)
+        assert "no valid token" in failing(3, *words)
     finally:
         served.daemon.stop()
 
@@ -186,6 +190,6 @@ def test_a_process_prints_it_and_a_traceback_only_with_debug(directory: Path) ->
         subprocess.run([*words, *more], check=False, cwd=directory, capture_output=True, text=True, env={"PATH": ""})
         for more in ((), ("--debug",))
     )
-    assert (2, "podpool: --database 'books': is no database") == (plain.returncode, plain.stderr[:43])
+    assert (2, "podpool: --database 'books': is not a database") == (plain.returncode, plain.stderr[:46])
     assert "Traceback" not in plain.stderr
     assert "Traceback (most recent call last)" in debug.stderr

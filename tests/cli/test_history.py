@@ -1,4 +1,4 @@
-"""What a person is told of what was: of addresses, nodes and Pods, also of those that are gone."""
+"""`podpool who`, `why` and `history`: present and past owners of addresses."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ if TYPE_CHECKING:
     from tests.cli.small_cluster import SmallCluster
 
 
-def test_who_has_an_address_and_since_when(cluster: SmallCluster) -> None:
+def test_the_owner_of_an_address(cluster: SmallCluster) -> None:
     code, lines, _ = run(cluster, history.who, address="10.0.0.4", at="")
-    assert (0, f"10.0.0.4 is Pod {cluster.pods[3]}'s, on node two.") == (code, lines[0])
+    assert (0, f"10.0.0.4 belongs to Pod {cluster.pods[3]} on node two.") == (code, lines[0])
     assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet.pods  two   2027-"] == [each[:32] for each in lines[2:]]
-    assert ["10.0.0.63 is no node's in this cluster."] == run(cluster, history.who, address="10.0.0.63", at="")[1]
+    assert ["10.0.0.63 belongs to no node of this cluster."] == run(cluster, history.who, address="10.0.0.63", at="")[1]
     assert "is idle on node two" in run(cluster, history.who, address="10.0.0.5", at="")[1][0]
 
 
-def test_who_had_an_address_is_the_ledgers_to_tell(cluster: SmallCluster) -> None:
+def test_past_owners_need_the_ledger(cluster: SmallCluster) -> None:
     before = "2020-01-01T00:00:00Z"
     _, lines, _ = run(cluster, history.who, address="10.0.0.4", at=before)
-    assert [f"10.0.0.4: nothing is known of that moment, {before}; the past is kept for 720 h."] == lines
-    with pytest.raises(InvalidInput, match="--at 'yesterday': no moment: write it as"):
+    assert [f"10.0.0.4: no records at {before}; history is kept for 720 h."] == lines
+    with pytest.raises(InvalidInput, match="--at 'yesterday': is not a time"):
         run(cluster, history.who, address="10.0.0.4", at="yesterday")
-    with pytest.raises(InvalidInput, match="--at '2020-01-01': does not say in which time zone"):
+    with pytest.raises(InvalidInput, match="--at '2020-01-01': has no time zone"):
         run(cluster, history.who, address="10.0.0.4", at="2020-01-01")
     with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
         run(cluster, history.who, address="10.0.0", at="")
@@ -44,22 +44,22 @@ def test_who_had_an_address_is_the_ledgers_to_tell(cluster: SmallCluster) -> Non
         run(cluster, history.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
 
 
-def test_why_a_pod_has_what_it_has(cluster: SmallCluster) -> None:
+def test_why(cluster: SmallCluster) -> None:
     code, lines, _ = run(cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default")
     assert (0, [f"{cluster.pods[3]}: It has 10.0.0.4 on node two."]) == (code, lines)
     code, lines, _ = run(cluster, history.explain, pod="other/pod-9", namespace="default")
-    assert (1, "other/pod-9: There is no such Pod.") == (code, lines[0])
+    assert (1, "other/pod-9: The Pod does not exist.") == (code, lines[0])
 
 
-def test_without_a_namespace_the_contexts_is_meant(cluster: SmallCluster) -> None:
+def test_without_a_namespace_it_is_the_contexts(cluster: SmallCluster) -> None:
     async def elsewhere(context: ClusterContext) -> int:
         return await history.explain(msgspec.structs.replace(context, namespace="shop"), pod="web", namespace="")
 
-    assert "shop/web: There is no such Pod." == run(cluster, elsewhere)[1][0]
+    assert "shop/web: The Pod does not exist." == run(cluster, elsewhere)[1][0]
 
 
-def test_an_address_of_a_further_network_is_its_pods(cluster: SmallCluster) -> None:
-    """The ledger does not give it, but was told of it."""
+def test_an_address_of_a_secondary_network(cluster: SmallCluster) -> None:
+    """The ledger does not manage it, but it was reported."""
     client = LedgerClient(cluster.network.transport("somebody", cluster.ledger_host.replicas[0]))
     use = PodUsage(
         network="default/fast",
@@ -72,7 +72,7 @@ def test_an_address_of_a_further_network_is_its_pods(cluster: SmallCluster) -> N
     )
     cluster.loop.run_until_complete(client.report_pods(PodReport(cluster="c", pods=(use,))))
     _, lines, _ = run(cluster, history.who, address="10.9.0.7", at="")
-    assert "10.9.0.7 is Pod default/web's, in network default/fast." == lines[0]
+    assert "10.9.0.7 belongs to Pod default/web in network default/fast." == lines[0]
     assert ["10.9.0.7", "default/fast", "one"] == lines[3].split()[:3]
     assert "10.9.0.7" in [line.split()[0] for line in run(cluster, history.node_history, node="one", at="")[1]]
 
@@ -89,11 +89,11 @@ class TestHistory:
         (_, line) = run(cluster, history.address_history, address="10.0.0.4", at="")[1]
         assert line.startswith("10.0.0.4  vnet.pods  two ")
 
-    def test_nothing_is_an_answer(self, cluster: SmallCluster) -> None:
+    def test_no_records(self, cluster: SmallCluster) -> None:
         code, lines, _ = run(cluster, history.pod_history, pod="none", namespace="default", at="")
-        assert (0, ["Pod default/none: nothing is known of it; the past is kept for 720 h."]) == (code, lines)
+        assert (0, ["Pod default/none: no records; history is kept for 720 h."]) == (code, lines)
 
-    def test_programs_are_told_all(self, cluster: SmallCluster) -> None:
+    def test_json_has_all_fields(self, cluster: SmallCluster) -> None:
         _, lines, _ = run(
             cluster,
             history.pod_history,
@@ -102,16 +102,18 @@ class TestHistory:
             namespace="default",
             at="",
         )
-        (use,) = json.loads("\n".join(lines))["uses"]
+        (use,) = json.loads("\n".join(lines))["pod_usages"]
         assert ("10.0.0.4", "two", None) == (use["address"], use["node"], use["until"])
 
-    def test_without_the_ledger_nobody_knows(self, cluster: SmallCluster) -> None:
+    def test_it_needs_the_ledger(self, cluster: SmallCluster) -> None:
         cluster.network.partition("cli", "ledger")
-        with pytest.raises(ComponentUnreachable, match="`podpool pods` and `podpool nodes` tell without it"):
+        with pytest.raises(
+            ComponentUnreachable, match="`podpool pods` and `podpool nodes` show the present without it"
+        ):
             run(cluster, history.node_history, node="two", at="")
 
 
-def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
+def test_a_deleted_pod_is_found_by_its_name() -> None:
     with small_cluster() as cluster:
         cluster.delete_pod(cluster.pods[3])
         cluster.loop.run_until_complete(cluster.run_for(60.0))
@@ -119,7 +121,7 @@ def test_a_pod_that_is_gone_is_known_by_its_name() -> None:
             cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default"
         )
         assert 1 == code
-        assert lines[0].startswith(f"{cluster.pods[3]}: It is gone: until 2027-01-15T08:0")
+        assert lines[0].startswith(f"{cluster.pods[3]}: It was deleted: until 2027-01-15T08:0")
         assert lines[0].endswith(" it had 10.0.0.4 on node two.")
         (_, line) = run(
             cluster, history.pod_history, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""

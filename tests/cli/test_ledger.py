@@ -67,7 +67,7 @@ def test_it_starts_without_configuration_and_stops_on_a_signal(served: Served) -
     assert json.loads(served.run("subnet", "list", "--output", "json"))["subnets"][0]["capacity"] == 254
     served.daemon.stop()
     lines = [json.loads(line) for line in served.log.read_text().splitlines()]
-    assert "stopping" == lines[-1]["message"]
+    assert "signal received, stopping" == lines[-1]["event"]
 
 
 def test_every_result_has_every_format(served: Served) -> None:
@@ -91,15 +91,15 @@ def test_every_result_has_every_format(served: Served) -> None:
 def test_a_refusal_is_one_line(served: Served) -> None:
     assert "cannot be read" in served.run("subnet", "list", by="none", code=2)
     (served.home / "wrong").write_text("podpool_0_0")
-    assert "no good token" in served.run("subnet", "list", by="wrong", code=1)
+    assert "no valid token" in served.run("subnet", "list", by="wrong", code=1)
     assert "there is no subnet vnet.none" in served.run("subnet", "show", "vnet.none", code=1)
-    assert "not waited for" in served.run("recovery", "excuse", "nobody", code=1)
-    assert "no two owners" in _settle(served)
+    assert "is pending" in served.run("recovery", "excuse", "nobody", code=1)
+    assert "no ownership conflict" in _resolve(served)
 
 
-def _settle(served: Served) -> str:
+def _resolve(served: Served) -> str:
     served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
-    return served.run("recovery", "resolve", "vnet.pods", "10.0.0.9", "some-container", code=1)
+    return served.run("recovery", "resolve", "vnet.pods", "10.0.0.9", "some-nc", code=1)
 
 
 def test_a_cluster_token_is_no_admin_token(served: Served) -> None:

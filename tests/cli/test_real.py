@@ -77,9 +77,9 @@ def test_a_pods_address_from_its_first_to_a_wrong_one(spine: Spine) -> None:
     assert 0 == code, told
     assert told.startswith("Every Pod has its address.")
     code, told = typed(spine, "who", address)
-    assert f"{address} is Pod default/first's, on node one." == told.splitlines()[0]
+    assert f"{address} belongs to Pod default/first on node one." == told.splitlines()[0]
     code, told = typed(spine, "audit")
-    assert (0, "Nothing is wrong among 2 nodes, 30 grants, 1 Pod,") == (code, told[:49]), told
+    assert (0, "No violations in 2 nodes, 30 grants, 1 Pod,") == (code, told[:43]), told
 
     wrong = spine.grants("two")[0]
     show(spine, "first", wrong)
@@ -87,5 +87,5 @@ def test_a_pods_address_from_its_first_to_a_wrong_one(spine: Spine) -> None:
     found = json.loads(told)["findings"]
     assert (1, [("pod-outside-grants", "pod/default/first")]) == (
         code,
-        [(each["code"], each["about"]) for each in found],
+        [(each["code"], each["subject"]) for each in found],
     )

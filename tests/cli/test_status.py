@@ -1,4 +1,4 @@
-"""What a person is told of a small cluster that is always the same, to the letter."""
+"""Output of the commands that inspect a cluster, for a small cluster that is always the same."""
 
 from __future__ import annotations
 
@@ -22,67 +22,67 @@ if TYPE_CHECKING:
     from tests.cli.small_cluster import SmallCluster
 
 
-def test_the_status_fits_a_screen(cluster: SmallCluster) -> None:
+def test_status(cluster: SmallCluster) -> None:
     code, lines, remark = run(cluster, status.status)
     assert (0, "") == (code, remark)
     assert [
-        "Every Pod has its address.",
+        "Every Pod has an address.",
         "",
-        "SUBNET     CIDR         CAPACITY  RESERVED  PODS  IDLE  RESTING  FREE  BATCH  STATE",
+        "SUBNET     CIDR         CAPACITY  RESERVED  PODS  IDLE  COOLING  FREE  BATCH  STATE",
         "vnet.pods  10.0.0.0/26  61        32        4     26    0        29    16     ok",
         "",
-        "PART        HOW IT IS",
+        "COMPONENT   STATE",
         "nodes       2",
         "Pods        4 with an address, 0 waiting",
-        "networks    none beside the Pods' own",
+        "networks    no secondary networks",
     ] == lines[:9]
-    assert ["controller", "ledger      answers"] == [lines[9][:10], lines[10]]
+    assert ["controller", "ledger      reachable"] == [lines[9][:10], lines[10]]
     assert "renewed" in lines[9]
 
 
-def test_without_a_ledger_the_status_tells_what_kubernetes_knows(cluster: SmallCluster) -> None:
+def test_without_a_ledger_status_shows_what_kubernetes_knows(cluster: SmallCluster) -> None:
     cluster.network.partition("cli", "ledger")
     code, lines, remark = run(cluster, status.status)
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  ?         32        4     26    ?        ?     16     ok" in lines
-    assert "ledger      cannot be asked" in lines
-    assert remark.startswith("podpool: the ledger cannot be reached: no answer within 10 s: shown is what Kubernetes")
+    assert "ledger      unreachable" in lines
+    assert remark.startswith("podpool: the ledger cannot be reached: no response within 10 s: showing what Kubernetes")
 
 
-def test_without_an_api_server_the_ledger_is_still_asked(cluster: SmallCluster) -> None:
+def test_without_an_api_server_subnets_come_from_the_ledger(cluster: SmallCluster) -> None:
     cluster.network.partition("cli", "api")
     code, lines, remark = run(cluster, status.subnets, names=[])
     assert 3 == code
     assert "vnet.pods  10.0.0.0/26  61        32        0     0     0        29    16     ok" == lines[1]
-    assert "shown is what the ledger knows" in remark
-    with pytest.raises(ComponentUnreachable, match="`podpool subnets` .* may still be answered"):
+    assert "showing what the ledger knows" in remark
+    with pytest.raises(ComponentUnreachable, match="`podpool subnets` .* only need the ledger"):
         run(cluster, status.nodes, names=[], waiting=False)
 
 
-def painted_status(cluster: SmallCluster) -> tuple[int, str]:
-    """The exit code of `status`, and what it paints in a terminal."""
+def colored_status(cluster: SmallCluster) -> tuple[int, str]:
+    """Run `status` in a terminal; return its exit code and output."""
 
-    async def coloured(context: ClusterContext) -> int:
-        painted = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
-        return await status.status(msgspec.structs.replace(context, printer=Printer(out=painted, err=painted)))
+    async def colored(context: ClusterContext) -> int:
+        terminal = Console(file=out, force_terminal=True, color_system="standard", highlight=False)
+        return await status.status(msgspec.structs.replace(context, printer=Printer(out=terminal, err=terminal)))
 
     out = io.StringIO()
-    return run(cluster, coloured)[0], out.getvalue()
+    return run(cluster, colored)[0], out.getvalue()
 
 
-def test_a_cluster_that_cannot_be_seen_is_told_in_red(cluster: SmallCluster) -> None:
+def test_an_unreachable_cluster_is_red(cluster: SmallCluster) -> None:
     cluster.network.partition("cli", "api")
-    code, shown = painted_status(cluster)
+    code, shown = colored_status(cluster)
     assert 3 == code
-    assert shown.startswith("\x1b[1;31mThe cluster cannot be seen.")
+    assert shown.startswith("\x1b[1;31mThe API server is not reachable.")
 
 
-def test_a_subnet_that_is_short_and_a_node_that_is_gone_are_told_in_yellow() -> None:
+def test_an_exhausted_subnet_and_a_gone_node_are_yellow() -> None:
     with small_cluster() as cluster:
         for _ in range(45):
             cluster.bind("one")
         cluster.loop.run_until_complete(cluster.settle())
-        assert painted_status(cluster)[1].startswith("\x1b[33mEvery Pod has its address, and vnet.pods is short.")
+        assert colored_status(cluster)[1].startswith("\x1b[33mEvery Pod has an address; vnet.pods is exhausted.")
         cluster.store.delete(cluster.store.registry.find("", "v1", "nodes"), "two")
         assert "nodes       2, 1 gone" in run(cluster, status.status)[1]
 
@@ -90,17 +90,17 @@ def test_a_subnet_that_is_short_and_a_node_that_is_gone_are_told_in_yellow() -> 
 def test_wide_has_more_columns(cluster: SmallCluster) -> None:
     _, lines, _ = run(cluster, status.nodes, Output.WIDE, names=[], waiting=False)
     assert [
-        "NODE  SUBNET     PODS  IDLE  ARRIVING  LEAVING  WAITING  STATE  PRIMARIES  BATCH  LONGEST  WAITERS",
-        "one   vnet.pods  3     12    0         0        0        ok     1          16     -        -",
-        "two   vnet.pods  1     14    0         0        0        ok     1          16     -        -",
+        "NODE  SUBNET     PODS  IDLE  PENDING  RELEASING  WAITING  STATE  PRIMARIES  BATCH  LONGEST-WAIT  WAITING-PODS",
+        "one   vnet.pods  3     12    0        0          0        ok     1          16     -             -",
+        "two   vnet.pods  1     14    0        0          0        ok     1          16     -             -",
     ] == lines
     assert len(run(cluster, status.nodes, names=["two"], waiting=False)[1][0]) < len(lines[0])
 
 
-def test_pods_are_chosen_by_node_and_by_who_waits(cluster: SmallCluster) -> None:
+def test_pods_can_be_filtered(cluster: SmallCluster) -> None:
     _, lines, _ = run(cluster, status.pods, names=[], namespace="default", node="two", waiting=False)
     pod = cluster.pods[3]
-    assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  served"] == lines
+    assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  assigned"] == lines
     assert 1 == len(run(cluster, status.pods, names=[], namespace="", node="", waiting=True)[1])
 
 
@@ -108,11 +108,11 @@ def test_pods_are_named_as_in_kubectl(cluster: SmallCluster) -> None:
     pod = cluster.pods[3]
     for name in (pod, pod.partition("/")[2]):
         assert 2 == len(run(cluster, status.pods, names=[name], namespace="", node="", waiting=False)[1])
-    with pytest.raises(InvalidInput, match="POD 'other/none': is not there; `podpool pods` lists them"):
+    with pytest.raises(InvalidInput, match="POD 'other/none': does not exist; `podpool pods` lists all"):
         run(cluster, status.pods, names=["none"], namespace="other", node="", waiting=False)
 
 
-def test_programs_are_told_every_field(cluster: SmallCluster) -> None:
+def test_json_and_yaml_have_every_field(cluster: SmallCluster) -> None:
     _, lines, _ = run(cluster, status.nodes, Output.JSON, names=[], waiting=False)
     items = json.loads("\n".join(lines))["items"]
     assert [("one", 3, 12, 0, False), ("two", 1, 14, 0, False)] == [
@@ -122,12 +122,12 @@ def test_programs_are_told_every_field(cluster: SmallCluster) -> None:
     assert items == msgspec.yaml.decode("\n".join(lines))["items"]
 
 
-def test_what_is_not_there_is_named_with_what_is(cluster: SmallCluster) -> None:
-    with pytest.raises(InvalidInput, match="NODE 'three': is not there; there are one, two"):
+def test_an_unknown_name_is_an_error_that_lists_the_known(cluster: SmallCluster) -> None:
+    with pytest.raises(InvalidInput, match="NODE 'three': does not exist; existing: one, two"):
         run(cluster, status.nodes, names=["three"], waiting=False)
 
 
-def test_full_means_that_pods_wait_and_why_says_so() -> None:
+def test_a_full_subnet_and_why() -> None:
     """80 Pods on a subnet of 61 addresses, of which 2 are primaries and 4 are kept for those of new nodes."""
     with small_cluster() as cluster:
         for _ in range(76):
@@ -139,40 +139,40 @@ def test_full_means_that_pods_wait_and_why_says_so() -> None:
         code, lines, _ = run(cluster, history.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]
-        assert "Make it larger: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
+        assert "Grow it: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
         assert 2 == len(run(cluster, status.nodes, names=[], waiting=True)[1])
 
 
-def test_watch_tells_what_happens_line_by_line() -> None:
+def test_watch_prints_changes() -> None:
     with small_cluster() as cluster:
         cluster.loop.call_later(5.0, cluster.bind, "two")
         cluster.loop.call_later(8.0, cluster.show, cluster.pods[0])
         cluster.loop.call_later(10.0, cluster.add_host, "three")
-        code, lines, _ = run(cluster, status.watch, seconds=20.0)
+        code, lines, _ = run(cluster, status.watch, **{"for": "20s"})
         words = [line.partition("  ")[2] for line in lines]
-        assert (0, "Cluster  Every Pod has its address.") == (code, words[0])
+        assert (0, "Cluster  Every Pod has an address.") == (code, words[0])
         assert f"Pod {cluster.pods[0]}  has 10.0.0.19 no more" in words
         assert "Node three  joined" in words
         assert any(line.endswith("waits for an address on node two") for line in words)
-        _, lines, _ = run(cluster, status.watch, Output.JSON, seconds=2.0)
-        assert ["Cluster"] == [json.loads(line)["about"] for line in lines]
+        _, lines, _ = run(cluster, status.watch, Output.JSON, **{"for": "2s"})
+        assert ["Cluster"] == [json.loads(line)["subject"] for line in lines]
 
 
 @pytest.mark.parametrize(
     ("seconds", "said"),
     [
-        (3.0, f"podpool: the cluster at {SERVER} cannot be followed: Nodes have not been listed yet"),
-        (20.0, "podpool: the cluster cannot be followed, and is tried again: the API server has told nothing"),
+        (3.0, f"podpool: the cluster at {SERVER} cannot be watched: Nodes have not been listed yet"),
+        (20.0, "podpool: lost the cluster, retrying: no event from the API server"),
     ],
 )
-def test_watch_says_that_nobody_could_be_asked(cluster: SmallCluster, seconds: float, said: str) -> None:
+def test_watch_reports_an_unreachable_api_server(cluster: SmallCluster, seconds: float, said: str) -> None:
     cluster.network.partition("cli", "api")
-    code, lines, remark = run(cluster, status.watch, seconds=seconds)
+    code, lines, remark = run(cluster, status.watch, **{"for": f"{seconds:g}s"})
     assert (3, []) == (code, lines)
     assert remark.startswith(said)
 
 
-def test_a_network_in_slices_is_shown_with_its_fullest() -> None:
+def test_slices_of_a_network() -> None:
     with small_cluster() as cluster:
         whereabouts = ("whereabouts.cni.cncf.io", "v1alpha1")
         given = [{"nodeName": "one", "sliceRange": "10.9.0.0/28"}, {"nodeName": "", "sliceRange": "10.9.0.16/28"}]

@@ -9,7 +9,8 @@ from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.view_models import NodeView, PodView, SubnetView
 from podpool.ledger.admin_messages import AllocationPeriod, PodUsage, ReportedPodUsage
 
-_STATES = {"served": GOOD, "waits": BAD, "unplaced": WARNING, "leaving": FAINT, "host": FAINT, "finished": FAINT}
+_STATES = {"assigned": GOOD, "waiting": BAD, "unscheduled": WARNING}
+"""Colors of a Pod's state; others are faint."""
 
 
 def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
@@ -87,7 +88,7 @@ def pod_table(pods: Iterable[PodView], *, now: float) -> TextTable:
             each.name,
             each.node or "-",
             joined(each.addresses),
-            StyledText(each.state, _STATES[each.state]),
+            StyledText(each.state, _STATES.get(each.state, FAINT)),
             age(each.since, now=now) or "-",
         )
         for each in pods

@@ -81,7 +81,7 @@ class DemoProcess:
             assert process.poll() is None, self.output
             return self.output.count(what) >= times
 
-        until(printed, f"it prints {what!r}", patience=patience)
+        until(printed, f"it prints {what!r}", timeout=patience)
 
     def press_enter(self) -> None:
         """Press Enter."""

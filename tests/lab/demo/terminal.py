@@ -66,7 +66,7 @@ class Terminal:
             self._read()
             return self._process.poll() is not None
 
-        until(ended, "it ends", patience=PATIENCE)
+        until(ended, "it ends", timeout=TIMEOUT)
         self._read()
         return self._process.wait()
 

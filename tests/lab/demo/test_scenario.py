@@ -64,7 +64,7 @@ def scarcity(told: str) -> Sequence[str]:
     smaller = "Number(document.querySelector('.ladder [aria-current]').textContent) < 16"
     marked = "document.querySelectorAll('.chart .band').length > 0"
     more = f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run instead of', told)}"
-    return [smaller, marked, more, tells(".chip", "short"), tells("#headline", "vnet.pods is short")]
+    return [smaller, marked, more, tells(".chip", "exhausted"), tells("#headline", "vnet.pods is exhausted")]
 
 
 def slices(_: str) -> Sequence[str]:
@@ -74,12 +74,12 @@ def slices(_: str) -> Sequence[str]:
 
 def node_loss(told: str) -> Sequence[str]:
     held = number_in("was destroyed with ([0-9]+) addresses", told)
-    gone = tells("#news-list", f"node-{NODES} is gone")
+    gone = tells("#activity-list", f"node-{NODES} was removed")
     return [f"{LARGEST_REST} >= {held}", gone, tells("#nodes-title", f"{NODES - 1} nodes")]
 
 
 def restarts(_: str) -> Sequence[str]:
-    return [tells("#step", "restarted"), tells("#headline", "Every Pod has its address")]
+    return [tells("#step", "restarted"), tells("#headline", "Every Pod has an address")]
 
 
 INFORMER_TIMEOUT = (steady_state, burst, growth, scarcity, slices, node_loss, restarts)
@@ -102,7 +102,7 @@ async def look(page: Page, number: int, told: str) -> None:
     await page.until(f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run, 0 wait', figures)}")
     for each in INFORMER_TIMEOUT[number - 1](told):
         await page.until(each)
-    assert "live" == await page.text("#link-words")
+    assert "live" == await page.text("#link-text")
     assert await page.run("document.getElementById('troubles').hidden")
 
 

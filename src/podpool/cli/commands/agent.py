@@ -8,7 +8,7 @@ from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.scaling import ScalingMode
-from podpool.agent.underlay import HostAgent
+from podpool.agent.underlay import NMAgentClient
 from podpool.api.rbac import AGENT
 from podpool.cli.listen import parse_listen
 from podpool.cni import conflist
@@ -69,7 +69,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             settings=parsed,
             recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             deferred_deletes=deletes,
-            underlay=HostAgent(host_agent) if host_agent else None,
+            underlay=NMAgentClient(host_agent) if host_agent else None,
             read_file=_read_file,
         )
         options = AgentOptions(

@@ -137,7 +137,7 @@ async def pods(context: ClusterContext, *, names: Sequence[str], namespace: str,
         for each in shown
         if (not namespace or each.name.startswith(f"{namespace}/"))
         and (not node or each.node == node)
-        and (not waiting or each.state == "waits")
+        and (not waiting or each.state == "waiting")
     ]
     context.printer.result(ItemList(items=found), pod_table(found, now=now))
     return 0
