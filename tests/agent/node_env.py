@@ -29,7 +29,7 @@ from podpool.runtime.transport import Request as HttpRequest
 from podpool.runtime.transport import Response, Unreachable
 from tests.agent.clocks import LoopClock
 from tests.agent.disks import MemoryDisk
-from tests.kube.loops import play
+from tests.kube.event_loops import run_virtual
 
 NODE, SYSTEM = "node-1", "kube-system"
 SETTLE_TIME = 5.0
@@ -49,7 +49,7 @@ def in_node_env(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...,
             finally:
                 await env.end()
 
-        play(body())
+        run_virtual(body())
 
     del run.__wrapped__  # pytest would take the argument for a fixture
     return run

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from podpool.agent.demand import AddRequest, PodDemand
-from podpool.agent.records import Assignment, Grant, PodIdentity
+from podpool.agent.records import Assignment, PodIdentity, PoolGrant
 from podpool.api.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
 from podpool.cni.protocol import Attachment
 
@@ -29,7 +29,7 @@ def identity(name: str, *, uid: str = "") -> PodIdentity:
 
 
 def assignment(user: PodIdentity) -> Assignment:
-    grant = Grant(id="g", address="10.0.0.9", since=0.0)
+    grant = PoolGrant(id="g", address="10.0.0.9", since=0.0)
     return Assignment(grant=grant, attachment=Attachment(container_id="c", ifname="eth0"), pod=user)
 
 

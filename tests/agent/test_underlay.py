@@ -8,7 +8,7 @@ import pytest
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import NCAdopted
-from podpool.agent.underlay import BadUnderlay, HostAgent
+from podpool.agent.underlay import BadUnderlay, NMAgentClient
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.agent.nc_samples import NC, grants, status
@@ -16,7 +16,7 @@ from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env
 from tests.agent.test_multiple_ncs import FOUR, SIX, additional_nc, addresses, started
 from tests.agent.test_pool import accepted, after
 from tests.agent.test_pool import started as agent_started
-from tests.kube.loops import in_loop, in_virtual_time
+from tests.kube.event_loops import run_in_loop, run_in_virtual_time
 
 
 class Host:
@@ -153,7 +153,7 @@ class TestPolling:
 class TestWire:
     """Responses of an Azure host."""
 
-    @in_loop
+    @run_in_loop
     async def test_versions_by_nc(self) -> None:
         received: list[Request] = []
 
@@ -163,7 +163,7 @@ class TestWire:
 
         async with serving(host, host="127.0.0.1", port=0) as port:
             transport = HttpTransport(f"http://127.0.0.1:{port}")
-            assert {"a": 3, "b": -1} == await HostAgent(transport).programmed()
+            assert {"a": 3, "b": -1} == await NMAgentClient(transport).programmed()
             await transport.close()
         (request,) = received
         assert ("GET", "/machine/plugins") == (request.method, request.path)
@@ -185,9 +185,9 @@ class TestWire:
                 return Response(code, body)
 
         with pytest.raises(BadUnderlay, match=word):
-            asyncio.run(self._poll(HostAgent(FixedTransport())))
+            asyncio.run(self._poll(NMAgentClient(FixedTransport())))
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_without_a_response_it_times_out(self) -> None:
         class Silent:
             async def send(self, _request: Request) -> Response:
@@ -195,7 +195,7 @@ class TestWire:
                 raise AssertionError
 
         with pytest.raises(Unreachable, match="within 5 s"):
-            await HostAgent(Silent()).programmed()
+            await NMAgentClient(Silent()).programmed()
 
-    async def _poll(self, host: HostAgent) -> None:
+    async def _poll(self, host: NMAgentClient) -> None:
         await host.programmed()

@@ -20,7 +20,7 @@ from itertools import chain
 
 import msgspec
 
-from podpool.agent.records import Assignment, Grant
+from podpool.agent.records import Assignment, PoolGrant
 from podpool.cni.protocol import Attachment
 from podpool.core.errors import PodpoolError
 
@@ -72,12 +72,12 @@ class GrantTable:
     """Grants by stored state. The caller journals a change before it makes it here."""
 
     def __init__(self) -> None:
-        self.unused: dict[str, Grant] = {}
+        self.unused: dict[str, PoolGrant] = {}
         """Never used, in the order in which they were granted."""
-        self.used: dict[str, Grant] = {}
+        self.used: dict[str, PoolGrant] = {}
         """Used before, in the order of their last use."""
         self.assigned: dict[str, Assignment] = {}
-        self.pending_release: dict[str, Grant] = {}
+        self.pending_release: dict[str, PoolGrant] = {}
         self._by_attachment: dict[Attachment, tuple[str, ...]] = {}
 
     def stored_state(self, grant: str) -> GrantState | None:
@@ -90,11 +90,11 @@ class GrantTable:
             return GrantState.COOLING_DOWN
         return GrantState.PENDING_RELEASE if grant in self.pending_release else None
 
-    def free(self) -> Iterator[Grant]:
+    def free(self) -> Iterator[PoolGrant]:
         """Return the grants that are neither assigned nor pending release."""
         return chain(self.unused.values(), self.used.values())
 
-    def all(self) -> Iterator[Grant]:
+    def all(self) -> Iterator[PoolGrant]:
         """Return all grants."""
         assigned = (each.grant for each in self.assigned.values())
         return chain(self.free(), self.pending_release.values(), assigned)
@@ -103,16 +103,13 @@ class GrantTable:
         """Return what a sandbox uses."""
         return tuple(self.assigned[grant] for grant in self._by_attachment.get(attachment, ()))
 
-    def add(self, grants: Iterable[Grant]) -> None:
+    def add(self, grants: Iterable[PoolGrant]) -> None:
         """Add new grants; used ones are sorted in by their last use."""
-        used = [grant for grant in grants if not self._add_unused(grant)]
+        added = list(grants)
+        self.unused |= by_id(grant for grant in added if not grant.used)
+        used = [grant for grant in added if grant.used]
         if used:
             self.used = by_id(sorted((*self.used.values(), *used), key=lambda each: each.since))
-
-    def _add_unused(self, grant: Grant) -> bool:
-        if not grant.used:
-            self.unused[grant.id] = grant
-        return not grant.used
 
     def assign(self, assignments: Iterable[Assignment]) -> None:
         """Assign free grants to a sandbox."""
@@ -120,7 +117,7 @@ class GrantTable:
             self._take(each.grant.id, to=GrantState.ASSIGNED)
             self._insert(each)
 
-    def unassign(self, grant: str, *, at: float, to: GrantState | None) -> Grant:
+    def unassign(self, grant: str, *, at: float, to: GrantState | None) -> PoolGrant:
         """Remove an assignment; its grant becomes CoolingDown or PendingRelease, or with None leaves the pool."""
         if to is not None:
             self._check(grant, to)
@@ -142,7 +139,7 @@ class GrantTable:
         elif grant not in self.pending_release and self.stored_state(grant):
             self.pending_release[grant] = self._take(grant, to=GrantState.PENDING_RELEASE)
 
-    def remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> list[Grant]:
+    def remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> list[PoolGrant]:
         """Remove and return the grants of an NC that are not listed; those in use are revoked and kept."""
         removed = []
         for grants in (self.unused, self.used, self.pending_release):
@@ -173,10 +170,10 @@ class GrantTable:
     def restore(
         self,
         *,
-        unused: Iterable[Grant],
-        used: Iterable[Grant],
+        unused: Iterable[PoolGrant],
+        used: Iterable[PoolGrant],
         assigned: Iterable[Assignment],
-        pending_release: Iterable[Grant],
+        pending_release: Iterable[PoolGrant],
     ) -> None:
         """Replace everything by the contents of a snapshot."""
         self.unused, self.used, self.pending_release = by_id(unused), by_id(used), by_id(pending_release)
@@ -197,21 +194,21 @@ class GrantTable:
         if state is None or to not in TRANSITIONS[state]:
             raise InvalidTransition(grant, state, to)
 
-    def _take(self, grant: str, *, to: GrantState) -> Grant:
+    def _take(self, grant: str, *, to: GrantState) -> PoolGrant:
         self._check(grant, to)
         return self.unused.pop(grant, None) or self.used.pop(grant)
 
 
-def by_id(grants: Iterable[Grant]) -> dict[str, Grant]:
+def by_id(grants: Iterable[PoolGrant]) -> dict[str, PoolGrant]:
     """Return the grants by ID."""
     return {grant.id: grant for grant in grants}
 
 
-def rank_by_surplus(grants: Iterable[Grant]) -> list[Grant]:
+def rank_by_surplus(grants: Iterable[PoolGrant]) -> list[PoolGrant]:
     """Sort grants so that those of the NC and family with most of them come first; otherwise the order stays."""
     grants = list(grants)
     left = Counter(grant.nc_family for grant in grants)
-    ranks: list[tuple[int, Grant]] = []
+    ranks: list[tuple[int, PoolGrant]] = []
     for grant in grants:
         ranks.append((-left[grant.nc_family], grant))
         left[grant.nc_family] -= 1

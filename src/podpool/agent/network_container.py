@@ -2,16 +2,16 @@
 
 import msgspec
 
-from podpool.agent.records import Grant
+from podpool.agent.records import PoolGrant
 from podpool.api.azure import NetworkContainer
 from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 
 
-def parse_grants(nc: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str, Grant], dict[str, str]]:
+def parse_grants(nc: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str, PoolGrant], dict[str, str]]:
     """Return the grants of an NC that can be used, and the reasons why the others cannot, by grant ID."""
-    usable: dict[str, Grant] = {}
+    usable: dict[str, PoolGrant] = {}
     unusable: dict[str, str] = {}
     for each in nc.ip_assignments:
         try:
@@ -20,7 +20,7 @@ def parse_grants(nc: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str
         except InvalidInput as error:
             unusable[each.name] = str(error)
         else:
-            usable[each.name] = Grant(id=each.name, address=str(address), since=at, nc=tag, version=nc.version)
+            usable[each.name] = PoolGrant(id=each.name, address=str(address), since=at, nc=tag, version=nc.version)
     return usable, unusable
 
 

@@ -19,12 +19,12 @@ from podpool.agent.records import (
     Assigned,
     Assignment,
     CooldownForced,
-    Grant,
     LostGrantsCleared,
     NCAccepted,
     NCAdopted,
     NCFamily,
     NCRemoved,
+    PoolGrant,
     ReleasePending,
     Snapshot,
     Started,
@@ -90,7 +90,7 @@ class Pool:
         return self.grants.assigned
 
     @property
-    def pending_release(self) -> Mapping[str, Grant]:
+    def pending_release(self) -> Mapping[str, PoolGrant]:
         """The grants that were released and are still listed."""
         return self.grants.pending_release
 
@@ -114,7 +114,7 @@ class Pool:
         programmed = self._programmed(used or self.grants.unused[grant])
         return GrantState.AVAILABLE if programmed else GrantState.PENDING_PROGRAMMING
 
-    def next_available(self, *, now: float, cooldown: float, nc_family: NCFamily | None = None) -> Grant | None:
+    def next_available(self, *, now: float, cooldown: float, nc_family: NCFamily | None = None) -> PoolGrant | None:
         """Return the grant that has been available for longest, of one NC and family or of all."""
         unused, used = (
             next((g for g in self._known(grants) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
@@ -124,19 +124,19 @@ class Pool:
             return unused
         return used if unused is None or used.since + cooldown < unused.since else unused
 
-    def next_addresses(self, *, now: float, cooldown: float) -> tuple[Grant, ...]:
+    def next_addresses(self, *, now: float, cooldown: float) -> tuple[PoolGrant, ...]:
         """Return what a new sandbox would get: one grant of each NC and family, or nothing."""
         found = [self.next_available(now=now, cooldown=cooldown, nc_family=each) for each in self.nc_families]
         chosen = tuple(each for each in found if each)
         return chosen if len(chosen) == len(found) else ()
 
-    def releasable(self, *, now: float, cooldown: float) -> list[Grant]:
+    def releasable(self, *, now: float, cooldown: float) -> list[PoolGrant]:
         """Return what may be released: never used and newest first, then by time since the last use."""
         cooled = [grant for grant in self._known(self.grants.used) if grant.since + cooldown <= now]
         free = [*reversed(list(self._known(self.grants.unused))), *cooled]
         return free if len(self.nc_families) == 1 else rank_by_surplus(free)
 
-    def cooling_down(self, *, now: float, cooldown: float) -> list[Grant]:
+    def cooling_down(self, *, now: float, cooldown: float) -> list[PoolGrant]:
         """Return the grants that cool down, for whatever reason."""
         return [grant for grant in self.grants.used.values() if grant.since + cooldown > now]
 
@@ -144,7 +144,7 @@ class Pool:
         """Return when the next grant has cooled down; None when none cools down."""
         return min((grant.since + cooldown for grant in self.cooling_down(now=now, cooldown=cooldown)), default=None)
 
-    def pending_programming(self) -> Iterator[Grant]:
+    def pending_programming(self) -> Iterator[PoolGrant]:
         """Return the free grants that the underlay has not programmed."""
         return (grant for grant in self.grants.free() if not self._programmed(grant))
 
@@ -158,7 +158,7 @@ class Pool:
         """Return the seconds since the last use of any grant pending release; None when none was used."""
         return min((now - grant.since for grant in self.pending_release.values() if grant.used), default=None)
 
-    def unassigned_lost(self) -> Iterator[Grant]:
+    def unassigned_lost(self) -> Iterator[PoolGrant]:
         """Return the free grants that a sandbox may use without a record."""
         return (each for each in self.grants.free() if each.id in self.lost)
 
@@ -183,10 +183,10 @@ class Pool:
     def _accepted(self, nc: str) -> NetworkContainer | None:
         return self.nc if nc == self.adopted_nc else self.additional_ncs.get(nc)
 
-    def _programmed(self, grant: Grant) -> bool:
+    def _programmed(self, grant: PoolGrant) -> bool:
         return self._is_programmed(grant.nc or self.adopted_nc, grant.version)
 
-    def _known(self, grants: Mapping[str, Grant]) -> Iterator[Grant]:
+    def _known(self, grants: Mapping[str, PoolGrant]) -> Iterator[PoolGrant]:
         """Return the grants that no sandbox uses without a record."""
         return (each for each in grants.values() if not (self.incomplete or each.id in self.lost))
 
@@ -304,14 +304,14 @@ class Pool:
     def _remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> None:
         self._depart(self.grants.remove_unlisted(nc, listed=listed))
 
-    def _depart(self, grants: Iterable[Grant]) -> None:
+    def _depart(self, grants: Iterable[PoolGrant]) -> None:
         self.departed |= {grant.address: grant.since for grant in grants if grant.used}
 
     def _add_listed(self, *, at: float) -> None:
         """Add the listed grants that are not in the pool yet."""
         self.unusable = {}
         taken = {grant.address: grant.id for grant in self.grants.all()}
-        added: list[Grant] = []
+        added: list[PoolGrant] = []
         for grant in self._listed(at=at):
             if self.grants.stored_state(grant.id):
                 continue
@@ -322,12 +322,12 @@ class Pool:
             added.append(self._with_last_use(grant))
         self.grants.add(added)
 
-    def _with_last_use(self, grant: Grant) -> Grant:
+    def _with_last_use(self, grant: PoolGrant) -> PoolGrant:
         if grant.address in self.departed:
             return msgspec.structs.replace(grant, since=self.departed.pop(grant.address), used=True)
         return grant if self.cooldown_forced_at is None else grant.assume_used(at=self.cooldown_forced_at)
 
-    def _listed(self, *, at: float) -> Iterator[Grant]:
+    def _listed(self, *, at: float) -> Iterator[PoolGrant]:
         """Return the listed grants that can be used."""
         for nc in self.ncs:
             usable, unusable = parse_grants(nc, tag=self._tag(nc), at=at)

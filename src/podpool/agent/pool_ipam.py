@@ -82,7 +82,9 @@ class PoolIPAM:
         for assignment in self._state.pool.assignments_of(attachment):
             self._state.write(Unassigned(grant=assignment.grant.id, at=self._deps.clock.boot()))
             self._demand.sandbox_deleted(assignment.pod)
-            self._log.info("address released, cooling down", **_fields(assignment))
+            revoked = assignment.revoked
+            event = "address released, not assigned again" if revoked else "address released, cooling down"
+            self._log.info(event, **_fields(assignment))
         self.queue.cancel(attachment)
 
     def check(self, attachment: Attachment) -> tuple[str, ...]:

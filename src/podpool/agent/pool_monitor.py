@@ -15,7 +15,7 @@ from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
-from podpool.agent.scaling import Decision, NNCPatch, ScalingInputs, agent_report, decide
+from podpool.agent.scaling import NNCPatch, ScalingDecision, ScalingInputs, agent_report, decide
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
@@ -94,7 +94,7 @@ class PoolMonitor:
             self._exhausted = exhausted
             self.exhaustion_changes[exhausted] = self.exhaustion_changes.get(exhausted, 0) + 1
 
-    def _earliest(self, decision: Decision, *, now: float, cooldown: float) -> float | None:
+    def _earliest(self, decision: ScalingDecision, *, now: float, cooldown: float) -> float | None:
         boot = self._deps.clock.boot()
         cooled = self._state.pool.next_cooled_down(now=boot, cooldown=cooldown)
         times = (

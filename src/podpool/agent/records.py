@@ -34,7 +34,7 @@ class PodIdentity(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
         return f"{self.namespace}/{self.name}"
 
 
-class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class PoolGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One address granted to this node. The ledger issues a new ID each time it grants an address."""
 
     id: str
@@ -54,7 +54,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         """Its network container and address family."""
         return self.nc, Family.V6 if ":" in self.address else Family.V4
 
-    def assume_used(self, *, at: float) -> "Grant":
+    def assume_used(self, *, at: float) -> "PoolGrant":
         """Return the grant as used until `at`, without a record of the use."""
         return msgspec.structs.replace(self, since=at, used=True, use_assumed=True)
 
@@ -62,7 +62,7 @@ class Grant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A grant in use by a sandbox. A new sandbox of the same Pod is another attachment."""
 
-    grant: Grant
+    grant: PoolGrant
     attachment: Attachment
     pod: PodIdentity = PodIdentity()
     network: str = ""
@@ -74,11 +74,11 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The NNC no longer lists it, or a third party released it: its Pod keeps it, no later Pod gets it."""
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
+class JournalRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
     """One journal record."""
 
 
-class Started(Record, frozen=True, kw_only=True, tag="started"):
+class Started(JournalRecord, frozen=True, kw_only=True, tag="started"):
     """An agent started. `damaged`: unreadable records were found."""
 
     boot_id: str
@@ -87,11 +87,11 @@ class Started(Record, frozen=True, kw_only=True, tag="started"):
     damaged: bool = False
 
 
-class Stopped(Record, frozen=True, kw_only=True, tag="stopped"):
+class Stopped(JournalRecord, frozen=True, kw_only=True, tag="stopped"):
     """An agent shut down cleanly: nothing was answered after this."""
 
 
-class NCAdopted(Record, frozen=True, kw_only=True, tag="nc-adopted"):
+class NCAdopted(JournalRecord, frozen=True, kw_only=True, tag="nc-adopted"):
     """A quorum read showed which network container is this node's; any other is closed for good."""
 
     nc: str
@@ -99,7 +99,7 @@ class NCAdopted(Record, frozen=True, kw_only=True, tag="nc-adopted"):
     """Grants of it may be in use without a record; a `CooldownForced` follows, unless the agent died before it."""
 
 
-class NodeConfirmed(Record, frozen=True, kw_only=True, tag="node-confirmed"):
+class NodeConfirmed(JournalRecord, frozen=True, kw_only=True, tag="node-confirmed"):
     """A quorum read, sent at these times, showed that Node and network container are still this agent's."""
 
     boot: float
@@ -108,26 +108,26 @@ class NodeConfirmed(Record, frozen=True, kw_only=True, tag="node-confirmed"):
     """Only the Node was confirmed, which is enough for slices."""
 
 
-class NCAccepted(Record, frozen=True, kw_only=True, tag="nc-accepted"):
+class NCAccepted(JournalRecord, frozen=True, kw_only=True, tag="nc-accepted"):
     """The status of a network container was accepted."""
 
     nc: NetworkContainer
     at: float
 
 
-class NCRemoved(Record, frozen=True, kw_only=True, tag="nc-removed"):
+class NCRemoved(JournalRecord, frozen=True, kw_only=True, tag="nc-removed"):
     """The status no longer lists an additional network container."""
 
     nc: str
 
 
-class NCProgrammed(Record, frozen=True, kw_only=True, tag="nc-programmed"):
+class NCProgrammed(JournalRecord, frozen=True, kw_only=True, tag="nc-programmed"):
     """The version up to which the underlay has programmed each network container."""
 
     versions: dict[str, int]
 
 
-class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
+class Assigned(JournalRecord, frozen=True, kw_only=True, tag="assigned"):
     """A sandbox got an address; with `more`, one of each network container and family."""
 
     grant: str
@@ -137,14 +137,14 @@ class Assigned(Record, frozen=True, kw_only=True, tag="assigned"):
     more: tuple[str, ...] = ()
 
 
-class Unassigned(Record, frozen=True, kw_only=True, tag="unassigned"):
+class Unassigned(JournalRecord, frozen=True, kw_only=True, tag="unassigned"):
     """A sandbox was deleted: its address cools down."""
 
     grant: str
     at: float
 
 
-class ReleasePending(Record, frozen=True, kw_only=True, tag="release-pending"):
+class ReleasePending(JournalRecord, frozen=True, kw_only=True, tag="release-pending"):
     """Grants were released for good. Version and boot ID are for people who read the journal."""
 
     grants: tuple[str, ...]
@@ -152,7 +152,7 @@ class ReleasePending(Record, frozen=True, kw_only=True, tag="release-pending"):
     boot_id: str
 
 
-class CooldownForced(Record, frozen=True, kw_only=True, tag="cooldown-forced"):
+class CooldownForced(JournalRecord, frozen=True, kw_only=True, tag="cooldown-forced"):
     """Any address may have been used without a record: all cool down once."""
 
     at: float
@@ -160,7 +160,7 @@ class CooldownForced(Record, frozen=True, kw_only=True, tag="cooldown-forced"):
     """Grants that sandboxes of this boot may still use: neither assigned nor released until cleared."""
 
 
-class LostGrantsCleared(Record, frozen=True, kw_only=True, tag="lost-grants-cleared"):
+class LostGrantsCleared(JournalRecord, frozen=True, kw_only=True, tag="lost-grants-cleared"):
     """No sandbox uses these lost grants: they cool down from now on."""
 
     grants: tuple[str, ...]
@@ -186,7 +186,7 @@ class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
     address: str
 
 
-class SliceAcquired(Record, frozen=True, kw_only=True, tag="slice-acquired"):
+class SliceAcquired(JournalRecord, frozen=True, kw_only=True, tag="slice-acquired"):
     """This node holds a slice according to its Lease; entries of its IPPool are in use."""
 
     lease: str
@@ -206,52 +206,52 @@ class SliceAcquired(Record, frozen=True, kw_only=True, tag="slice-acquired"):
     """As before, in the same boot: sandboxes may use any address, so none is assigned before `SliceRecovered`."""
 
 
-class SliceAssigned(Record, frozen=True, kw_only=True, tag="slice-assigned"):
+class SliceAssigned(JournalRecord, frozen=True, kw_only=True, tag="slice-assigned"):
     """A sandbox got addresses of slices, or was found to use them."""
 
     holder: SliceHolder
     addresses: tuple[SliceAddress, ...]
 
 
-class SliceUnassigned(Record, frozen=True, kw_only=True, tag="slice-unassigned"):
+class SliceUnassigned(JournalRecord, frozen=True, kw_only=True, tag="slice-unassigned"):
     """A sandbox was deleted: its addresses cool down."""
 
     addresses: tuple[SliceAddress, ...]
     at: float
 
 
-class SliceCooledDown(Record, frozen=True, kw_only=True, tag="slice-cooled-down"):
+class SliceCooledDown(JournalRecord, frozen=True, kw_only=True, tag="slice-cooled-down"):
     """Addresses have cooled down and the IPPool has no entry for them: they count as never used."""
 
     addresses: tuple[SliceAddress, ...]
 
 
-class SliceClosed(Record, frozen=True, kw_only=True, tag="slice-closed"):
+class SliceClosed(JournalRecord, frozen=True, kw_only=True, tag="slice-closed"):
     """A slice was returned, or its Lease is lost: no address of it is assigned again."""
 
     lease: str
 
 
-class SliceRemoved(Record, frozen=True, kw_only=True, tag="slice-removed"):
+class SliceRemoved(JournalRecord, frozen=True, kw_only=True, tag="slice-removed"):
     """A closed slice without a Lease and without assignments was removed from the state."""
 
     lease: str
 
 
-class SliceRecovered(Record, frozen=True, kw_only=True, tag="slice-recovered"):
+class SliceRecovered(JournalRecord, frozen=True, kw_only=True, tag="slice-recovered"):
     """All users of a recovering slice are known: its other addresses cool down from now on."""
 
     lease: str
     at: float
 
 
-class SliceAcknowledged(Record, frozen=True, kw_only=True, tag="slice-acknowledged"):
+class SliceAcknowledged(JournalRecord, frozen=True, kw_only=True, tag="slice-acknowledged"):
     """The Lease of a slice names this boot."""
 
     lease: str
 
 
-class SliceRangeChanged(Record, frozen=True, kw_only=True, tag="slice-range-changed"):
+class SliceRangeChanged(JournalRecord, frozen=True, kw_only=True, tag="slice-range-changed"):
     """The range of a slice was made larger or smaller; the slice itself did not change."""
 
     lease: str
@@ -294,7 +294,7 @@ class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     used: dict[str, PastUse] = {}
 
 
-class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
+class Snapshot(JournalRecord, frozen=True, kw_only=True, tag="snapshot"):
     """The whole state: the result of all records before it."""
 
     boot_id: str = ""
@@ -306,10 +306,10 @@ class Snapshot(Record, frozen=True, kw_only=True, tag="snapshot"):
     confirmed: tuple[float, float] | None = None
     nc: NetworkContainer | None = None
     additional_ncs: tuple[NetworkContainer, ...] = ()
-    unused: tuple[Grant, ...] = ()
-    used: tuple[Grant, ...] = ()
+    unused: tuple[PoolGrant, ...] = ()
+    used: tuple[PoolGrant, ...] = ()
     assigned: tuple[Assignment, ...] = ()
-    pending_release: tuple[Grant, ...] = ()
+    pending_release: tuple[PoolGrant, ...] = ()
     departed: dict[str, float] = {}
     unusable: dict[str, str] = {}
     lost: tuple[str, ...] = ()

@@ -124,7 +124,7 @@ class NNCPatch(msgspec.Struct, frozen=True, kw_only=True):
     waiting: int
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class ScalingDecision(msgspec.Struct, frozen=True, kw_only=True):
     """The patch to send, if any; the debounce state once it is sent; when to decide again."""
 
     state: DebounceState
@@ -158,19 +158,19 @@ def target_count(
     ).request
 
 
-def decide(inputs: ScalingInputs, state: DebounceState, *, now: float, timing: DebounceTiming) -> Decision:
+def decide(inputs: ScalingInputs, state: DebounceState, *, now: float, timing: DebounceTiming) -> ScalingDecision:
     """Return the patch that the NNC needs now, if any."""
     wanted = inputs.target
     result = debounce(state, now=now, wanted=wanted, requested=inputs.spec.requested, timing=timing)
     growing = result.request is None and result.state.above_since is not None
     if growing:
-        return Decision(state=result.state, next_at=result.next_at)
+        return ScalingDecision(state=result.state, next_at=result.next_at)
     request = inputs.spec.requested if result.request is None else result.request
     release = inputs.releasable[: surplus(inputs.holding, wanted=max(request, wanted))]
     if request == inputs.spec.requested and not _differs(inputs, release):
-        return Decision(state=result.state, next_at=result.next_at)
+        return ScalingDecision(state=result.state, next_at=result.next_at)
     patch = NNCPatch(request=request, release=release, waiting=inputs.waiting)
-    return Decision(state=result.state, patch=patch, next_at=result.next_at)
+    return ScalingDecision(state=result.state, patch=patch, next_at=result.next_at)
 
 
 def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:

@@ -8,7 +8,7 @@ from podpool.agent.pool import Pool
 from podpool.agent.pool_snapshot import take_snapshot
 from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
-from podpool.agent.underlay import Programming
+from podpool.agent.underlay import ProgrammedVersions
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 
@@ -27,7 +27,7 @@ class AgentState:
         underlay: bool = False,
         segment_bytes: int = SEGMENT_BYTES,
     ) -> None:
-        self.programming = Programming(required=underlay)
+        self.programming = ProgrammedVersions(required=underlay)
         self.pool = Pool(is_programmed=self.programming.covers)
         self.slices = Slices()
         self.fence = Fence(clock, limit=fence_limit)

@@ -44,7 +44,7 @@ class _HostResponse(msgspec.Struct, frozen=True, rename="camel"):
     """The status of the host; the HTTP status is that of the proxy before it."""
 
 
-class HostAgent:
+class NMAgentClient:
     """The NMAgent of an Azure host."""
 
     PATH = "/machine/plugins"
@@ -72,7 +72,7 @@ class HostAgent:
             raise BadUnderlay(str(error)) from error
 
 
-class Programming:
+class ProgrammedVersions:
     """The versions that the underlay has programmed; without an underlay every version counts as programmed."""
 
     def __init__(self, *, required: bool) -> None:
