@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.controller.controller_env import ControllerEnvs
-from tests.kube.clusters import Cluster
+from tests.kube.api_servers import ApiServerUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +42,7 @@ def migrated(started_postgres: Postgres) -> Postgres:
 def envs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerEnvs]:
     """Environments on each pair of an API server and a database."""
     server, _, database = request.param.partition("-")
-    cluster = Cluster(request.getfixturevalue("control_plane") if server == "real" else None)
+    cluster = ApiServerUnderTest(request.getfixturevalue("control_plane") if server == "real" else None)
     if database == "sqlite":
         yield ControllerEnvs(cluster, f"sqlite://{tmp_path / 'ledger.db'}")
         return

@@ -38,8 +38,8 @@ from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import HttpTransport, serving
-from tests.kube.clusters import Cluster, Guest
-from tests.kube.roads import Road
+from tests.kube.api_servers import ApiServerUnderTest, NamespaceClient
+from tests.kube.disturbable_transport import DisturbableTransport
 
 TIMEOUT = 30.0
 """Seconds until a wait fails; a passing test needs a fraction of one."""
@@ -58,7 +58,7 @@ _seeds = itertools.count(1)
 class ControllerEnvs:
     """Creates environments on one API server and one ledger database."""
 
-    def __init__(self, cluster: Cluster, database: str) -> None:
+    def __init__(self, cluster: ApiServerUnderTest, database: str) -> None:
         self._cluster = cluster
         self._database = database
 
@@ -75,7 +75,7 @@ class ControllerEnvs:
     async def create(self) -> AsyncIterator["ControllerEnv"]:
         """Create an environment without Nodes."""
         async with AsyncExitStack() as stack:
-            guest = await stack.enter_async_context(self._cluster.guest())
+            guest = await stack.enter_async_context(self._cluster.open_namespace())
             await clear(guest.client)
             yield await stack.enter_async_context(_with_ledger(guest, self._database))
 
@@ -101,7 +101,7 @@ async def clear(client: KubeClient) -> None:
 
 
 @asynccontextmanager
-async def _with_ledger(guest: Guest, database: str) -> AsyncIterator["ControllerEnv"]:
+async def _with_ledger(guest: NamespaceClient, database: str) -> AsyncIterator["ControllerEnv"]:
     clock = SystemClock()
     store = await parse_database(database).open(rng=random.SystemRandom())
     try:
@@ -128,14 +128,14 @@ async def _with_ledger(guest: Guest, database: str) -> AsyncIterator["Controller
 class ControllerEnv:
     """Plays the parts of kubelets, agents and operators."""
 
-    def __init__(self, guest: Guest, url: str, admin: str, token: str) -> None:
+    def __init__(self, guest: NamespaceClient, url: str, admin: str, token: str) -> None:
         self.client = guest.client
-        self.transport = guest.road
+        self.transport = guest.transport
         self.namespace = guest.namespace
         self._token = token
         self._transports = [HttpTransport(url), HttpTransport(url)]
         self.ledger = LedgerClient(self._transports[0], token=admin)
-        self.ledger_transport = Road(self._transports[1])
+        self.ledger_transport = DisturbableTransport(self._transports[1])
         """The controllers' transport to the ledger."""
         self._running: dict[Controller, asyncio.Task[None]] = {}
 

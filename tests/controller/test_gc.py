@@ -8,7 +8,7 @@ from podpool.api.meta import ObjectMeta
 from podpool.controller.node_gc import run_node_gc
 from podpool.kube.cache import ObjectCache
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs, until
-from tests.kube.loops import in_loop, in_virtual_time
+from tests.kube.event_loops import run_in_loop, run_in_virtual_time
 
 
 async def held(env: ControllerEnv) -> int:
@@ -25,7 +25,7 @@ async def no_nnc(env: ControllerEnv) -> bool:
 
 
 class TestNodeGC:
-    @in_loop
+    @run_in_loop
     async def test_the_nc_of_a_deleted_node_is_released_and_its_nnc_deleted(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -43,7 +43,7 @@ class TestNodeGC:
                 in controller.render_metrics()
             )
 
-    @in_loop
+    @run_in_loop
     async def test_bound_pods_keep_the_nc(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             await env.request_and_wait("n1", 15)
@@ -56,7 +56,7 @@ class TestNodeGC:
             await env.client.delete(PODS, "p", namespace=env.namespace, grace_seconds=0)
             await until(lambda: nothing_held(env), "its addresses are released")
 
-    @in_loop
+    @run_in_loop
     async def test_the_circuit_breaker_stops_node_gc_until_the_loss_is_confirmed(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -90,7 +90,7 @@ async def create_orphan(env: ControllerEnv) -> None:
 
 
 class TestOrphanNNCGC:
-    @in_loop
+    @run_in_loop
     async def test_an_nnc_without_node_and_nc_is_deleted_after_two_observations(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -101,7 +101,7 @@ class TestOrphanNNCGC:
             (event,) = await until(lambda: env.events("Repaired", env.namespace), "the Event is recorded")
             assert "n1" == event.regarding.name
 
-    @in_loop
+    @run_in_loop
     async def test_the_finalizer_of_an_orphan_is_removed(self, envs: ControllerEnvs) -> None:
         """It was deleted while no controller ran, and its Node and NC no longer exist."""
         async with envs.create() as env:
@@ -112,7 +112,7 @@ class TestOrphanNNCGC:
             env.start()
             await until(lambda: no_nnc(env), "it is deleted")
 
-    @in_loop
+    @run_in_loop
     async def test_an_nnc_whose_node_joins_in_time_is_kept(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -129,7 +129,7 @@ class TestOrphanNNCGC:
             assert before.metadata.uid == after.metadata.uid
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_node_that_appears_between_two_scans_is_seen() -> None:
     nodes: ObjectCache[Node] = ObjectCache()
     scans: list[int] = []

@@ -12,8 +12,8 @@ from podpool.runtime import process
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs
-from tests.kube.clusters import pocket
-from tests.kube.loops import in_loop
+from tests.kube.api_servers import lite_api_server
+from tests.kube.event_loops import run_in_loop
 
 
 async def holder(env: ControllerEnv) -> str:
@@ -22,7 +22,7 @@ async def holder(env: ControllerEnv) -> str:
 
 
 class TestReplicas:
-    @in_loop
+    @run_in_loop
     async def test_one_replica_leads_and_the_next_takes_over(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -41,7 +41,7 @@ class TestReplicas:
             after = await env.request_and_wait("n1", 31)
             assert after.version > before.version
 
-    @in_loop
+    @run_in_loop
     async def test_the_next_leader_completes_what_a_killed_one_began(self, envs: ControllerEnvs) -> None:
         """Killed after each of its first writes: an NNC without a status, an NC without an NNC."""
         async with envs.create() as env:
@@ -76,10 +76,10 @@ async def _no_delay(_: Request) -> None:
     return
 
 
-@in_loop
+@run_in_loop
 async def test_a_replica_that_is_not_the_leader_cannot_write() -> None:
     """A paused leader resumes its work before it learns that another replica leads."""
-    api = pocket()
+    api = lite_api_server()
 
     def refuse() -> None:
         raise LeadershipLost("the lease")
@@ -91,7 +91,7 @@ async def test_a_replica_that_is_not_the_leader_cannot_write() -> None:
 
 
 class TestHealth:
-    @in_loop
+    @run_in_loop
     async def test_readiness_and_metrics(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -122,7 +122,7 @@ class TestHealth:
             ):
                 assert line in page
 
-    @in_loop
+    @run_in_loop
     async def test_waiting_nodes_are_counted(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=0)

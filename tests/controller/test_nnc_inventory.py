@@ -14,8 +14,8 @@ from podpool.kube.crd_install import install_crds
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import Inventory, InventoryResponse, SubnetName
 from podpool.runtime.transport import Request, Response
-from tests.kube.clusters import pocket
-from tests.kube.loops import in_virtual_time
+from tests.kube.api_servers import lite_api_server
+from tests.kube.event_loops import run_in_virtual_time
 
 NC = {"id": "c1", "subnetName": "special", "version": 3, "primaryIP": "10.0.0.4"}
 
@@ -32,10 +32,10 @@ class FakeLedger:
 
 
 @pytest.mark.parametrize(("status", "network"), [({"vnetID": "other"}, "other"), ({}, "vnet")])
-@in_virtual_time
+@run_in_virtual_time
 async def test_an_nc_is_listed_in_its_own_network(status: dict[str, str], network: str) -> None:
     """A cluster may use subnets of several networks; a status without a network is of the default subnet's."""
-    kube, ledger = KubeClient(pocket()), FakeLedger()
+    kube, ledger = KubeClient(lite_api_server()), FakeLedger()
     await install_crds(kube, crd_manifests())
     await kube.create(NODES, {"metadata": {"name": "n1"}})
     meta = {"name": "n1", "namespace": "kube-system"}

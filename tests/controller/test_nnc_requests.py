@@ -9,7 +9,7 @@ from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer
 from podpool.core.scaling import Scaler, target
 from podpool.ledger.messages import ReconcileRequest, SubnetGrowth
 from tests.controller.controller_env import SUBNET, ControllerEnv, ControllerEnvs, until
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 
 def names(shown: NetworkContainer) -> list[str]:
@@ -17,7 +17,7 @@ def names(shown: NetworkContainer) -> list[str]:
 
 
 class TestGrowing:
-    @in_loop
+    @run_in_loop
     async def test_a_node_with_25_pods_has_48_addresses_its_primary_among_them(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             wanted = target(demand=25, scaler=Scaler(16, 50), primaries=1, maximum=250)
@@ -27,7 +27,7 @@ class TestGrowing:
             assert config
             assert (47, "Updated") == (config.status.assigned, config.status.status)
 
-    @in_loop
+    @run_in_loop
     async def test_each_change_raises_the_version_and_keeps_the_grants(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             versions, given = [0], set[str]()
@@ -38,7 +38,7 @@ class TestGrowing:
                 given = set(names(shown))
             assert sorted(set(versions)) == versions
 
-    @in_loop
+    @run_in_loop
     async def test_concurrent_changes_are_sent_in_few_calls(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/16")
@@ -62,7 +62,7 @@ def _items(body: bytes) -> list[str]:
 
 
 class TestReleasing:
-    @in_loop
+    @run_in_loop
     async def test_only_grants_pending_release_are_removed(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             before = await env.request_and_wait("n1", 31)
@@ -72,7 +72,7 @@ class TestReleasing:
             assert names(before)[10:] == names(shown)
             assert shown.version > before.version
 
-    @in_loop
+    @run_in_loop
     async def test_a_release_and_a_larger_request_go_together(self, envs: ControllerEnvs) -> None:
         """Grants pending release are removed although more are requested."""
         async with envs.running("n1") as env:
@@ -82,7 +82,7 @@ class TestReleasing:
             assert set(names(before)[4:]) < set(names(shown))
             assert not set(names(before)[:4]) & set(names(shown))
 
-    @in_loop
+    @run_in_loop
     async def test_a_late_release_frees_no_new_grant(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=1)
@@ -98,7 +98,7 @@ class TestReleasing:
 
 
 class TestFullSubnet:
-    @in_loop
+    @run_in_loop
     async def test_what_is_free_is_granted_and_more_when_it_becomes_free(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=1)
@@ -125,7 +125,7 @@ class TestFullSubnet:
                 config.status.network_containers[0].status,
             )
 
-    @in_loop
+    @run_in_loop
     async def test_a_subnet_without_a_free_primary_is_reported_and_retried(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/30", reserved_for_primaries=0)
@@ -147,7 +147,7 @@ class TestFullSubnet:
 
 
 class TestSteadyState:
-    @in_loop
+    @run_in_loop
     async def test_nothing_is_written_but_the_lease_when_nothing_changes(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -175,11 +175,11 @@ async def _quiet(env: ControllerEnv) -> None:
         await asyncio.sleep(0.5)
         return not _writes(env)
 
-    await until(quiet, "everything is told")
+    await until(quiet, "nothing is written any more")
 
 
 @pytest.mark.parametrize("third_party", [True, False])
-@in_loop
+@run_in_loop
 async def test_a_new_scaler_is_written_into_nncs_of_third_party_agents_only(
     envs: ControllerEnvs, third_party: bool
 ) -> None:

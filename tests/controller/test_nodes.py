@@ -8,7 +8,7 @@ from podpool.api.builtin import NODES
 from podpool.controller.settings import SUBNET_LABEL
 from podpool.kube.errors import ApiNotFound
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs, until
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 
 async def delete_node(env: ControllerEnv, name: str) -> None:
@@ -21,7 +21,7 @@ async def delete_node(env: ControllerEnv, name: str) -> None:
 
 
 class TestJoining:
-    @in_loop
+    @run_in_loop
     async def test_a_new_node_has_all_that_an_agent_needs_and_no_secondaries(self, envs: ControllerEnvs) -> None:
         """Including what Azure's CNS needs: owner reference, ID, primary, address space, all values of the scaler."""
         async with envs.create() as env:
@@ -59,7 +59,7 @@ class TestJoining:
             )
             assert (0, "Updated", "NCUpdateSuccess") == (config.status.assigned, config.status.status, shown.status)
 
-    @in_loop
+    @run_in_loop
     async def test_a_new_node_costs_two_calls(self, envs: ControllerEnvs) -> None:
         """One to create the NNC, and one to write its status."""
         async with envs.create() as env:
@@ -79,7 +79,7 @@ class TestJoining:
                 each for each in env.transport.sent if each.method == "GET" and each.path.startswith("/api/v1/nodes/")
             ]
 
-    @in_loop
+    @run_in_loop
     async def test_a_new_node_starts_although_no_secondaries_are_left(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=2)
@@ -92,7 +92,7 @@ class TestJoining:
             assert second
             assert () == second.ip_assignments
 
-    @in_loop
+    @run_in_loop
     async def test_the_subnet_is_published_before_the_first_nnc(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=1)
@@ -125,7 +125,7 @@ async def _exhausted(env: ControllerEnv) -> bool:
 
 
 class TestSubnets:
-    @in_loop
+    @run_in_loop
     async def test_the_label_selects_the_subnet_else_it_is_the_default(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -137,7 +137,7 @@ class TestSubnets:
             assert [("vnet", "pods"), ("other", "special")] == [(each.vnet_id, each.subnet_name) for each in ncs]
             await until(lambda: env.cluster_subnet("special"), "the other subnet is published")
 
-    @in_loop
+    @run_in_loop
     async def test_an_invalid_label_is_reported_and_the_default_is_used(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -149,7 +149,7 @@ class TestSubnets:
             assert SUBNET_LABEL in event.note
             assert "n1" == event.regarding.name
 
-    @in_loop
+    @run_in_loop
     async def test_a_subnet_that_does_not_exist_is_reported_until_it_does(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -161,7 +161,7 @@ class TestSubnets:
             await env.create_subnet("10.1.0.0/24", name="later")
             await env.wait_nc("n1")
 
-    @in_loop
+    @run_in_loop
     async def test_two_subnets_of_the_same_name_are_rejected(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()
@@ -175,7 +175,7 @@ class TestSubnets:
 
 
 class TestRepair:
-    @in_loop
+    @run_in_loop
     async def test_a_removed_or_changed_status_is_written_again(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             before = await env.request_and_wait("n1", 15)
@@ -190,7 +190,7 @@ class TestRepair:
                 )
                 assert before == await env.wait_assigned("n1", 15)
 
-    @in_loop
+    @run_in_loop
     async def test_a_removed_finalizer_is_restored(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             patch = {"metadata": {"finalizers": ["example.com/other"]}}
@@ -207,7 +207,7 @@ class TestRepair:
             )
             await until(lambda: _finalized(env), "the finalizer is set")
 
-    @in_loop
+    @run_in_loop
     async def test_a_deleted_nnc_is_created_again_with_its_contents(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             before = await env.request_and_wait("n1", 15, demand=3)
@@ -225,7 +225,7 @@ class TestRepair:
             assert (before, 15) == (config.status.network_containers[0], config.spec.requested)
             assert config.metadata.annotations == first.metadata.annotations
 
-    @in_loop
+    @run_in_loop
     async def test_an_nnc_without_an_owner_is_replaced(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             before = await env.request_and_wait("n1", 15)
@@ -233,7 +233,7 @@ class TestRepair:
             await env.client.merge_patch(NODE_NETWORK_CONFIGS, "n1", orphaned, namespace=env.namespace)
             assert before == await env.wait_owned("n1")
 
-    @in_loop
+    @run_in_loop
     async def test_the_address_of_the_node_is_followed(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             moved = {"status": {"addresses": [{"type": "InternalIP", "address": "192.168.0.9"}]}}
@@ -252,7 +252,7 @@ async def _finalized(env: ControllerEnv) -> bool:
 
 
 class TestReRegistration:
-    @in_loop
+    @run_in_loop
     async def test_the_same_machine_keeps_its_nc(self, envs: ControllerEnvs) -> None:
         """Deleted and registered again, its Pods still running."""
         async with envs.running("n1") as env:
@@ -261,7 +261,7 @@ class TestReRegistration:
             node = await env.create_node("n1")
             assert before == await env.wait_owned("n1", node.metadata.uid)
 
-    @in_loop
+    @run_in_loop
     async def test_another_machine_of_the_same_name_gets_a_new_nc(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             before = await env.request_and_wait("n1", 15, demand=9)

@@ -5,7 +5,7 @@ import json
 from podpool.api.builtin import PODS
 from podpool.ledger.admin_messages import PodUsage
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs, until
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 STARTED = "2026-01-02T03:04:05Z"
 NETWORKS = [
@@ -39,7 +39,7 @@ async def pods_of(env: ControllerEnv, address: str, count: int, *, ended: int = 
     return await until(known, f"{count} Pods had {address}")
 
 
-@in_loop
+@run_in_loop
 async def test_a_pod_is_reported_with_uid_start_and_end(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
         await env.create_subnet()
@@ -60,7 +60,7 @@ async def test_a_pod_is_reported_with_uid_start_and_end(envs: ControllerEnvs) ->
         await pods_of(env, address, 2, ended=2)
 
 
-@in_loop
+@run_in_loop
 async def test_secondary_networks_are_read_from_the_annotation(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
         await env.create_subnet()
@@ -75,7 +75,7 @@ async def test_secondary_networks_are_read_from_the_annotation(envs: ControllerE
         assert {("vnet", address), ("default/storage", "172.16.0.9"), ("default/storage", "fd00::9")} == used
 
 
-@in_loop
+@run_in_loop
 async def test_a_new_leader_reports_everything_again_which_changes_nothing(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
         await env.create_subnet()
@@ -95,7 +95,7 @@ async def test_a_new_leader_reports_everything_again_which_changes_nothing(envs:
         assert before == await pods_of(env, address, 1)
 
 
-@in_loop
+@run_in_loop
 async def test_it_can_be_turned_off(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
         await env.create_subnet()

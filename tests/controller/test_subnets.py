@@ -14,7 +14,7 @@ from podpool.core.settings import Settings
 from podpool.kube.errors import ApiInvalid
 from podpool.ledger.messages import SubnetState
 from tests.controller.controller_env import FAST_SETTINGS, SUBNET, ControllerEnv, ControllerEnvs, until
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 NO_OVERRIDE = SubnetScaler()
 
@@ -130,7 +130,7 @@ async def becomes(env: ControllerEnv, *, exhausted: bool, batch: int) -> None:
 
 
 class TestPublishing:
-    @in_loop
+    @run_in_loop
     async def test_exhaustion_with_thresholds(self, envs: ControllerEnvs) -> None:
         """Of 124 addresses: exhausted from 112 on, cleared at 99 (98 and the primary), and unchanged in between."""
         async with envs.create() as env:
@@ -155,7 +155,7 @@ class TestPublishing:
             await env.request("n1", 98, released=names[98:])
             await becomes(env, exhausted=False, batch=16)
 
-    @in_loop
+    @run_in_loop
     async def test_exhaustion_is_not_cleared_before_the_projection_fits(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/26", gateway="10.0.0.1", reserved_for_primaries=0)
@@ -175,7 +175,7 @@ class TestPublishing:
             exhausted = await subnet_objects(env)
             assert exhausted[0].status.exhausted
 
-    @in_loop
+    @run_in_loop
     async def test_the_batch_of_the_ledger_is_published(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0)
@@ -187,7 +187,7 @@ class TestPublishing:
                 await env.request(node, 15, demand=25)
             await becomes(env, exhausted=False, batch=4)
 
-    @in_loop
+    @run_in_loop
     async def test_spec_scaler_is_published_until_it_is_removed(self, envs: ControllerEnvs) -> None:
         async with envs.running("n1") as env:
             await becomes(env, exhausted=False, batch=16)
@@ -199,7 +199,7 @@ class TestPublishing:
             await env.override()
             await becomes(env, exhausted=False, batch=16)
 
-    @in_loop
+    @run_in_loop
     async def test_an_invalid_spec_scaler_is_rejected(self, envs: ControllerEnvs) -> None:
         """By the API server if its CRD has the rule, else by the controller, in the status and in an Event."""
         async with envs.create() as env:
@@ -224,7 +224,7 @@ class TestPublishing:
 
             await until(cleared, "the message is cleared")
 
-    @in_loop
+    @run_in_loop
     async def test_off_always_publishes_the_scaler_of_the_controller(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=0)
@@ -237,7 +237,7 @@ class TestPublishing:
             await until(lambda: _polled(env), "the ledger was polled again")
             assert before == await subnet_objects(env)
 
-    @in_loop
+    @run_in_loop
     async def test_subnets_are_independent(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet("10.0.0.0/28", reserved_for_primaries=0)
@@ -253,7 +253,7 @@ class TestPublishing:
             assert wide == await env.cluster_subnet("wide")
             assert await env.cluster_subnet("of-others") is None
 
-    @in_loop
+    @run_in_loop
     async def test_deleted_or_edited_objects_are_written_again(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
             await env.create_subnet()

@@ -1,4 +1,4 @@
-"""The page for those who come from Whereabouts is true: its commands are run on what that leaves in a cluster."""
+"""The commands in docs/moving.md are run as they are written, on objects that Whereabouts wrote."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ KINDS = "net-attach-def,nodeslicepools,ippools,leases,pods"
 
 
 @pytest.fixture
-def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
-    """A cluster with Whereabouts' and Multus' kinds."""
+def with_crds(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster with Whereabouts' and Multus' CRDs."""
     for definition in (multus_crd_manifest(), *crd_manifests()):
         control_plane.kubectl("apply", "-f", "-", manifest=definition)
     control_plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
@@ -44,21 +44,21 @@ def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
-def test_the_commands_of_the_page_work(defined: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
-    """A new Pod gets the next address of the slice that its node had; at the end Whereabouts' plugin is back."""
-    with within_reach(defined, namespaces, tmp_path):
-        register(defined, "one", boot_id=BOOT.read_text().strip())
-        for each in left_behind():
-            defined.kubectl("create", "-f", "-", manifest=each)
+def test_the_commands_of_the_page_work(with_crds: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
+    """A new Pod gets the next address of its node's slice; at the end Whereabouts' plugin is restored."""
+    with within_reach(with_crds, namespaces, tmp_path):
+        register(with_crds, "one", boot_id=BOOT.read_text().strip())
+        for each in whereabouts_objects():
+            with_crds.kubectl("create", "-f", "-", manifest=each)
         commands = BEFORE + commands_of("docs/moving.md") + AFTER
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=defined, NODE="one")
-    assert 0 == told.returncode, told.stdout
-    assert '"10.9.1.2/16"' in told.stdout, told.stdout
-    assert re.search(r"^theirs$", told.stdout, re.MULTILINE)
+        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=with_crds, NODE="one")
+    assert 0 == result.returncode, result.stdout
+    assert '"10.9.1.2/16"' in result.stdout, result.stdout
+    assert re.search(r"^theirs$", result.stdout, re.MULTILINE)
 
 
-def left_behind() -> Iterator[dict[str, Any]]:
-    """What Whereabouts and its users have written."""
+def whereabouts_objects() -> Iterator[dict[str, Any]]:
+    """Return objects that Whereabouts and its users wrote."""
     network = {"metadata": {"name": "fast"}, "spec": {"config": CONFIG}}
     yield {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition", **network}
     range_ = {"range": "10.9.0.0/16", "sliceSize": "/24"}

@@ -1,4 +1,4 @@
-"""The page for operators is true: its commands are run as they are written, its figures are those of the core."""
+"""The commands in docs/operating.md are run as they are written, and its sizes are computed by core."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from parts.namespaces import Namespaces
 
 PAGE = "docs/operating.md"
-BEGIN = """
+SETUP = """
 podpool controller install-crds
 podpool ledger serve &
 curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7780/readyz
@@ -33,28 +33,28 @@ term=$(curl -sf -H "$old" http://127.0.0.1:7780/v1/terms -d '{"cluster": "1b4e"}
 curl -sf -H "$old" http://127.0.0.1:7780/v1/reconcile -d '{"cluster": "1b4e", "term": '$term', "number": 1, "items": [
   {"subnet": {"network": "vnet", "name": "pods"}, "node": "old", "node_uid": "7a", "wanted": 15}]}'
 """
-"""What runs when the page begins: a cluster with a node, and one that is no more and still holds 16 addresses."""
+"""A cluster with a node, and a destroyed cluster that still holds 16 addresses."""
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
-    """In a network and places of their own: usual ports, and files where they usually are."""
+    """In their own network namespace, with default ports and paths."""
     with within_reach(control_plane, namespaces, tmp_path):
         register(control_plane, "one", boot_id="boot-of-one")
-        commands = BEGIN + commands_of(PAGE)
-        told = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
-    assert 0 == told.returncode, told.stdout
-    assert "the books are consistent: 1 subnets, 2 containers" in told.stdout
-    assert "restored revision" in told.stdout
-    assert "vnet.pods waits for the list of cluster 1b4e" in told.stdout
-    assert "\nnothing to recover\n" in told.stdout
-    assert "vnet.pods: 10.50.0.0/24, 10.50.1.0/26 with" in told.stdout
-    assert "podpool_agent_fenced 0.0" in told.stdout
-    assert "1 containers closed, 16 addresses rest, 1 tokens revoked" in told.stdout
+        commands = SETUP + commands_of(PAGE)
+        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane)
+    assert 0 == result.returncode, result.stdout
+    assert "the database is consistent: 1 subnets, 2 network containers" in result.stdout
+    assert "restored revision" in result.stdout
+    assert "vnet.pods: inventory awaited of cluster 1b4e" in result.stdout
+    assert "\nno recovery in progress\n" in result.stdout
+    assert "vnet.pods: 10.50.0.0/24, 10.50.1.0/26 with" in result.stdout
+    assert "podpool_agent_fenced 0.0" in result.stdout
+    assert "1 network containers closed, 16 addresses cooling down, 1 tokens revoked" in result.stdout
 
 
-def test_the_table_of_sizes_is_what_the_core_computes() -> None:
+def test_the_table_of_sizes_is_what_core_computes() -> None:
     rows = re.findall(r"^\| (\d+) \| ([\d |]+) \|$", (ROOT / PAGE).read_text(), re.MULTILINE)
     assert rows
     for pods, held in rows:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.controller.slices.slice_env import SliceEnvs
-from tests.kube.clusters import Cluster
+from tests.kube.api_servers import ApiServerUnderTest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -24,7 +24,7 @@ PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
 def slice_envs(request: pytest.FixtureRequest) -> SliceEnvs:
     """Environments on each API server."""
     real = request.param == "real"
-    return SliceEnvs(Cluster(request.getfixturevalue("control_plane") if real else None), real=real)
+    return SliceEnvs(ApiServerUnderTest(request.getfixturevalue("control_plane") if real else None), real=real)
 
 
 @pytest.fixture

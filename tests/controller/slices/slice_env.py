@@ -36,8 +36,8 @@ from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.machine import MachineClock
 from podpool.runtime.clock import Clock, SystemClock
 from tests.controller.controller_env import FAST_SETTINGS, NODE_INFO, cancel, clear
-from tests.kube.clusters import Cluster, Guest
-from tests.kube.loops import play
+from tests.kube.api_servers import ApiServerUnderTest, NamespaceClient
+from tests.kube.event_loops import run_virtual
 
 TIMEOUT = 120.0
 """Seconds until a wait fails."""
@@ -49,7 +49,7 @@ _seeds = itertools.count(1)
 class SliceEnvs:
     """Creates environments on one API server."""
 
-    def __init__(self, cluster: Cluster, *, real: bool) -> None:
+    def __init__(self, cluster: ApiServerUnderTest, *, real: bool) -> None:
         self._cluster = cluster
         self._real = real
 
@@ -59,7 +59,7 @@ class SliceEnvs:
             asyncio.run(self._run(scenario, SystemClock()))
             return
         loop = VirtualLoop()
-        play(self._run(scenario, MachineClock(loop)), loop)
+        run_virtual(self._run(scenario, MachineClock(loop)), loop)
 
     async def _run(self, scenario: Callable[["SliceEnv"], Coroutine[Any, Any, None]], clock: Clock) -> None:
         async with self._create(clock) as env:
@@ -67,7 +67,7 @@ class SliceEnvs:
 
     @asynccontextmanager
     async def _create(self, clock: Clock) -> AsyncIterator["SliceEnv"]:
-        async with self._cluster.guest() as guest:
+        async with self._cluster.open_namespace() as guest:
             await install_crds(guest.client, [multus_crd_manifest()])
             env = SliceEnv(guest, clock)
             await clear(guest.client)
@@ -80,9 +80,9 @@ class SliceEnvs:
 class SliceEnv:
     """Plays the parts of kubelets, agents and operators."""
 
-    def __init__(self, guest: Guest, clock: Clock) -> None:
+    def __init__(self, guest: NamespaceClient, clock: Clock) -> None:
         self.client = guest.client
-        self.transport = guest.road
+        self.transport = guest.transport
         self.namespace = guest.namespace
         self._clock = clock
         self._running: dict[Controller, asyncio.Task[None]] = {}

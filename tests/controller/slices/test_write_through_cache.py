@@ -9,7 +9,7 @@ from podpool.api.meta import ObjectMeta
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
 from podpool.kube.expectations import WATCH_DELAY
-from tests.kube.loops import in_virtual_time
+from tests.kube.event_loops import run_in_virtual_time
 
 if TYPE_CHECKING:
     from podpool.kube.client import KubeClient
@@ -25,7 +25,7 @@ class FakeInformer(TrackedInformer[Lease]):
         return self.version
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_write_that_the_watch_never_shows_counts_until_the_watch_has_passed_its_version() -> None:
     """The API server was restored, and has passed the version by the time that it is listed again."""
     client = cast("KubeClient", None)
