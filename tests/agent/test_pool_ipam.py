@@ -360,6 +360,7 @@ class TestFence:
         await asyncio.sleep(SETTINGS.confirmation_interval + 10)
         assert agent.fenced
         assert "confirm its Node" in (await env.refused("c"))["msg"]
+        assert 1 == sum("fenced, no new address is assigned" in line for line in env.warnings)
         assert given == await env.add("a")
         env.transport.cut = False
         await env.add("c")

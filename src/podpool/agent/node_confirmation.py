@@ -14,7 +14,8 @@ import asyncio
 import msgspec
 
 from podpool.agent.deps import NAMESPACE, AgentDeps
-from podpool.agent.fence import own_nc, own_report
+from podpool.agent.errors import fenced_reason
+from podpool.agent.fence import Fence, own_nc, own_report
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.records import CooldownForced, NCAdopted, NodeConfirmed
 from podpool.agent.secondary.networks import SecondaryNetworks
@@ -47,14 +48,19 @@ class NodeConfirmation:
         self._first = True
         self._journalled_version: int | None = None
         self._loss: _JournalLoss | None = None
+        self._logged_open: bool | None = None
 
     def nudge(self) -> None:
         """Confirm now if a fence is closed or the NNC shows another NC."""
         newest = self._nnc.newest
         other_nc = newest is not None and newest.status.network_containers and self._nnc.own_nc() is None
-        fence = self._state.node_fence if self._secondary and newest is None else self._state.fence
-        if other_nc or not fence.is_open() or (self._secondary and not self._state.node_fence.is_open()):
+        closed = self._secondary and not self._state.node_fence.is_open()
+        if other_nc or closed or not self._fence.is_open():
             self._due.set()
+
+    @property
+    def _fence(self) -> Fence:
+        return self._state.node_fence if self._secondary and self._nnc.newest is None else self._state.fence
 
     async def run(self) -> None:
         """Confirm until cancelled."""
@@ -65,6 +71,7 @@ class NodeConfirmation:
             self._due.clear()
             confirmed = await self._confirm()
             failures = 0 if confirmed else failures + 1
+            self._log_fence()
             self._deps.changes.notify()
             # after failures: often enough to open soon, and seldom enough for 5,000 nodes at once
             interval = (
@@ -77,6 +84,15 @@ class NodeConfirmation:
                     await self._due.wait()
             except TimeoutError:
                 continue
+
+    def _log_fence(self) -> None:
+        is_open = self._fence.is_open()
+        if is_open and not self._logged_open:
+            self._deps.log.info("Node confirmed, addresses can be assigned")
+        elif self._logged_open and not is_open:
+            reason = fenced_reason(self._deps.node, self._fence.age(), self._deps.settings)
+            self._deps.log.error("fenced, no new address is assigned", reason=reason)
+        self._logged_open = is_open
 
     async def _confirm(self) -> bool:
         boot, wall = self._deps.clock.boot(), self._deps.clock.wall()
