@@ -65,21 +65,21 @@ class PostgresBackend:
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._runner = asyncio.Runner()
-        self._databases = deque(self.done(_PostgresDatabase.connect(url, self._runner)) for url in urls)
+        self._databases = deque(self.run(_PostgresDatabase.connect(url, self._runner)) for url in urls)
 
     def run(self, call: Coroutine[Any, Any, T]) -> T:
         return self._runner.run(call)
 
     def open(self, *, image: bytes | None, detector: MemoryRollbackDetector) -> CopyableStore:
         self._databases.rotate()
-        return self.done(self._databases[0].open(image, detector))
+        return self.run(self._databases[0].open(image, detector))
 
     def record_revision(self, store: CopyableStore, detector: MemoryRollbackDetector) -> None:
-        detector.record_commit(self.done(store.read(lambda repo: repo.revision)))
+        detector.record_commit(self.run(store.read(lambda repo: repo.revision)))
 
     def close(self) -> None:
         for database in self._databases:
-            self.done(database.disconnect())
+            self.run(database.disconnect())
         self._runner.close()
 
 

@@ -49,8 +49,8 @@ class Plain:
     """One container, as plain Python knows it."""
 
     state: NetworkContainerState
-    short: dict[str, int] = field(default_factory=lambda: {"need": 0, "wish": 0})
-    since: dict[str, float | None] = field(default_factory=lambda: {"need": None, "wish": None})
+    short: dict[str, int] = field(default_factory=lambda: {"pods": 0, "buffer": 0})
+    since: dict[str, float | None] = field(default_factory=lambda: {"pods": None, "buffer": None})
     asked: float = 0.0
 
     def held(self) -> dict[str, str]:
@@ -58,14 +58,14 @@ class Plain:
         return {self.state.primary: ""} | {grant.address: grant.id for grant in self.state.grants}
 
 
-wishes = st.fixed_dictionaries(
+request_fields = st.fixed_dictionaries(
     {
         "cluster": st.sampled_from(CLUSTERS),
         "node": st.sampled_from(NODES),
         "wanted": st.integers(0, 14),
         "release": st.integers(0, 1 << 14),
         "stale": st.booleans(),
-        "rested": st.sampled_from([0.0, 20.0, 64.0, 100.0]),
+        "cooled_seconds": st.sampled_from([0.0, 20.0, 64.0, 100.0]),
         "waiting": st.integers(0, 4),
         "gone": st.sampled_from([False, False, False, True]),
     }
@@ -111,29 +111,29 @@ class Model(RuleBasedStateMachine):
     def free(self) -> int:
         return len(MEMBERS) - len(self.holders()) - len(self.cooling())
 
-    def make(self, buffer_shortage: dict[str, object], cluster: str) -> ReconcileItem:
-        key = (cluster, str(buffer_shortage["node"]))
+    def make(self, request: dict[str, object], cluster: str) -> ReconcileItem:
+        key = (cluster, str(request["node"]))
         plain = self.open.get(key)
         grants = plain.state.grants if plain else ()
-        released = [grant.id for at, grant in enumerate(grants) if int(str(buffer_shortage["release"])) >> at & 1]
-        if buffer_shortage["stale"]:
+        released = [grant.id for at, grant in enumerate(grants) if int(str(request["release"])) >> at & 1]
+        if request["stale"]:
             released += self.stale[-5:]
         return item(
             key[1],
             plain.state if plain else None,
-            wanted=int(str(buffer_shortage["wanted"])),
+            wanted=int(str(request["wanted"])),
             released=released,
-            cooled_seconds=float(str(buffer_shortage["rested"])),
-            report=DemandReport(waiting=int(str(buffer_shortage["waiting"]))),
-            node_gone=bool(buffer_shortage["gone"]) and plain is not None,
+            cooled_seconds=float(str(request["cooled_seconds"])),
+            report=DemandReport(waiting=int(str(request["waiting"]))),
+            node_gone=bool(request["gone"]) and plain is not None,
         )
 
     # what happens
 
-    @rule(wish_list=st.lists(wishes, min_size=1, max_size=3, unique_by=lambda buffer_shortage: buffer_shortage["node"]))
-    def reconcile(self, wish_list: list[dict[str, object]]) -> None:
-        cluster = str(wish_list[0]["cluster"])
-        items = [self.make(buffer_shortage, cluster) for buffer_shortage in wish_list]
+    @rule(requests=st.lists(request_fields, min_size=1, max_size=3, unique_by=lambda request: request["node"]))
+    def reconcile(self, requests: list[dict[str, object]]) -> None:
+        cluster = str(requests[0]["cluster"])
+        items = [self.make(request, cluster) for request in requests]
         self.check(cluster, items, list(self.leaders[cluster].reconcile(*items).results))
 
     def check(self, cluster: str, items: list[ReconcileItem], results: list[NetworkContainerResult]) -> None:
@@ -209,8 +209,8 @@ class Model(RuleBasedStateMachine):
             self.receive(key, result, others, left=spare - granted)
 
     def queue(self, plain: Plain, short: int, waiting: int) -> None:
-        pod_shortage = min(short, waiting)
-        for kind, amount in (("need", pod_shortage), ("wish", short - pod_shortage)):
+        for_pods = min(short, waiting)
+        for kind, amount in (("pods", for_pods), ("buffer", short - for_pods)):
             plain.short[kind] = amount
             since = plain.since[kind]
             plain.since[kind] = (self.now if since is None else since) if amount else None
@@ -225,15 +225,15 @@ class Model(RuleBasedStateMachine):
             assert grant.id not in self.names
             self.names.add(grant.id)
         if new:
-            kind = "need" if len(new) <= plain.short["need"] else "wish"
+            kind = "pods" if len(new) <= plain.short["pods"] else "buffer"
             assert left >= sum(ahead(other, plain, kind, self.now) for other in others)
-        for kind in ("need", "wish"):
+        for kind in ("pods", "buffer"):
             served = min(len(new), plain.short[kind])
             plain.short[kind] -= served
             new = new[served:]
             if not plain.short[kind]:
                 plain.since[kind] = None
-        assert state.shortage == sum(plain.shortage.values())
+        assert state.shortage == sum(plain.short.values())
         plain.state = state
 
     def compare_version(
@@ -251,10 +251,10 @@ class Model(RuleBasedStateMachine):
     def wait(self, seconds: int) -> None:
         self.harness.advance(float(seconds))
 
-    @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), buffer_shortage=wishes)
-    def late_or_repeated_call(self, cluster: str, back: int, buffer_shortage: dict[str, object]) -> None:
+    @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), request=request_fields)
+    def late_or_repeated_call(self, cluster: str, back: int, request: dict[str, object]) -> None:
         leader = self.leaders[cluster]
-        each = self.make(buffer_shortage, cluster)
+        each = self.make(request, cluster)
         call = ReconcileRequest(cluster=cluster, term=leader.term, number=max(0, leader.number - back), items=(each,))
         answer = run(self.harness.client.reconcile(call))
         assert not answer.changed
@@ -267,12 +267,12 @@ class Model(RuleBasedStateMachine):
             assert result.error is not None
             assert "superseded" == result.error.error
 
-    @rule(cluster=st.sampled_from(CLUSTERS), buffer_shortage=wishes)
-    def new_leader(self, cluster: str, buffer_shortage: dict[str, object]) -> None:
+    @rule(cluster=st.sampled_from(CLUSTERS), request=request_fields)
+    def new_leader(self, cluster: str, request: dict[str, object]) -> None:
         old = self.leaders[cluster]
         self.leaders[cluster] = Leader(self.harness, cluster, known_term=old.term, known_revision=old.known_revision)
         with pytest.raises(StaleTerm):
-            old.reconcile(self.make(buffer_shortage, cluster))
+            old.reconcile(self.make(request, cluster))
 
     @rule()
     def restart(self) -> None:
@@ -353,7 +353,7 @@ def ahead(other: Plain, plain: Plain, kind: str, now: float) -> int:
         return 0
     ours = plain.since[kind]
     amount = 0
-    for theirs in ("need", "wish"):
+    for theirs in ("pods", "buffer"):
         since = other.since[theirs]
         if since is not None and ours is not None and ((theirs, since) < (kind, ours)):
             amount += other.short[theirs]

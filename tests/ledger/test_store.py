@@ -150,7 +150,7 @@ class TestFiles:
                 remainder = busy.stdout.read().splitlines(keepends=True)
                 lines += [line.split() for line in remainder if line.endswith("\n")]
             responded.update((grant, address) for _, grant, address in lines)
-            clusters.update(f"run{run}-{number}" for number in range(6))
+            clusters.update(f"run{round_}-{number}" for number in range(6))
 
         async def held() -> tuple[dict[str, str], int, bool]:
             store = SqliteStore(tmp_path / "ledger.db")

@@ -111,11 +111,11 @@ def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
         harness.subnet("10.2.0.0/24", name="third")
 
 
-def grounds(cidr: str, growths: Sequence[str]) -> list[SubnetLayout]:
-    """The ground as it grows, as far as it does."""
+def layouts(cidr: str, cidrs: Sequence[str]) -> list[SubnetLayout]:
+    """Return the layout after each growth that is valid."""
     found = [subnet_layout(cidr, None, ())]
     growths: tuple[SubnetGrowth, ...] = ()
-    for each in growths:
+    for each in cidrs:
         try:
             found.append(subnet_layout(cidr, None, (), (*growths, SubnetGrowth(cidr=each))))
         except InvalidInput:
@@ -134,7 +134,7 @@ networks = st.builds(
 @given(networks, st.lists(networks, max_size=5))
 def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[str]) -> None:
     before: dict[int, tuple[int, int]] = {}
-    for layout in grounds(cidr, growths):
+    for layout in layouts(cidr, growths):
         members = [value for each in layout.members.ranges for value in range(each.first, each.last + 1)]
         places = {value: layout.locate(value) for value in members}
         assert len(members) == layout.capacity == len(set(places.values()))

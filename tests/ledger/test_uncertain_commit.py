@@ -85,7 +85,7 @@ class Leader:
     def __init__(self, term: int) -> None:
         self.term = term
 
-    async def call(self, ledger: LedgerService, number: int) -> ReconcileResponse:
+    async def reconcile(self, ledger: LedgerService, number: int) -> ReconcileResponse:
         call = ReconcileRequest(cluster="c1", term=self.term, number=number, items=(item(wanted=3 * number),))
         return await ledger.reconcile(call)
 
