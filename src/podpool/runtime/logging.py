@@ -104,8 +104,8 @@ class JsonFormatter(logging.Formatter):
 class TextFormatter(logging.Formatter):
     """One line of text: time, level, event, key=value fields; values with spaces are quoted."""
 
-    def __init__(self) -> None:
-        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+    def __init__(self, template: str = "%(asctime)s %(levelname)-7s %(name)s: %(message)s") -> None:
+        super().__init__(template)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  the standard library's name
         """Append the fields to the event."""

@@ -68,10 +68,10 @@ def no_report_is_awaited(patch: pytest.MonkeyPatch) -> None:
 def grants_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """An agent uses an offered slice without the controller's grant."""
 
-    def agreed(leases: SliceLeases, lease: Lease) -> Acknowledgement | None:
-        return leases._signed.get(lease.metadata.uid) if leases.is_pending(lease) else None
+    def pending(leases: SliceLeases, lease: Lease) -> Acknowledgement | None:
+        return leases._acknowledged.get(lease.metadata.uid) if leases.is_pending(lease) else None
 
-    patch.setattr(SliceLeases, "agreed", agreed)
+    patch.setattr(SliceLeases, "confirmed", pending)
 
 
 def shared_entries_are_ignored(patch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.profiles import PROFILES, Profile
 from podpool.lab.sim.scenario import draw
 from podpool.lab.sim.shrink import RunResult, SeedFailure, run_and_shrink, run_scenario
+from podpool.runtime.logging import TextFormatter
 
 _console = Console(highlight=False)
 
@@ -64,10 +65,13 @@ def _log_lines() -> Iterator[None]:
         root.setLevel(level)
 
 
-class _VirtualTimeFormatter(logging.Formatter):
+class _VirtualTimeFormatter(TextFormatter):
+    def __init__(self) -> None:
+        super().__init__("%(message)s")
+
     def format(self, record: logging.LogRecord) -> str:
         loop, process = asyncio.get_running_loop(), PROCESS.get()
-        return f"{loop.time():12.6f} {process.name if process else 'world'}: {record.getMessage()}"
+        return f"{loop.time():12.6f} {process.name if process else 'simulator'}: {super().format(record)}"
 
 
 def run_seeds(seeds: str, profile: str) -> bool:

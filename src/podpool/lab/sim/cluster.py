@@ -14,7 +14,7 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.underlay import HostAgent
+from podpool.agent.underlay import NMAgentClient
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
 from podpool.controller.controller import Controller
@@ -210,7 +210,7 @@ class SimCluster:
         host = self.hosts[name]
         process = host.machine.start("agent")
         transport = self.network.transport(name, self.api)
-        underlay = HostAgent(self.network.transport(name, self.underlay_service)) if self.underlay else None
+        underlay = NMAgentClient(self.network.transport(name, self.underlay_service)) if self.underlay else None
         deps = AgentDeps(
             node=name,
             boot_id=host.machine.boot_id,

@@ -78,7 +78,7 @@ class ScenarioRunner:
         )
         for event in scenario:
             await self._run_until(event.at)
-            log.info(str(event))
+            log.info("scenario event", action=event.action, node=event.node, amount=event.amount)
             self._action(event)(event)
         await self._run_until(profile.duration)
         network.conditions = NetworkConditions()

@@ -12,7 +12,7 @@ from podpool.lab.sim.nads import AttachedNetwork
 from podpool.lab.sim.oracle import AddressUse
 from podpool.lab.sim.scenario import ScenarioEvent
 
-THIRD_PARTY = "foreign"
+THIRD_PARTY = "third-party"
 """The sandbox ID of third-party entries, and the machine of third-party Pods."""
 ERROR_SHARE = 0.7
 """The share of patches that fail while API errors are injected."""
@@ -78,7 +78,7 @@ class SliceFaultInjector(FaultInjector):
 
     def third_party_entry(self, event: ScenarioEvent) -> None:
         """Write a third-party entry into a node's IPPools."""
-        entry = {"id": THIRD_PARTY, "podref": "default/foreign", "ifname": "net9"}
+        entry = {"id": THIRD_PARTY, "podref": f"default/{THIRD_PARTY}", "ifname": "net9"}
         index = str(1 + int(event.amount) % 6)
         self._edit_allocations(self._ippools_of(event.node), lambda allocations: {index: entry} | allocations)
 
