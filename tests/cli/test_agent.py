@@ -127,6 +127,7 @@ class TestJournal:
         assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.integration
 def test_the_agents_process_imports_only_what_it_needs() -> None:
     """Each node pays for its memory."""
     code = "import sys; from podpool.cli.main import load; load('podpool.cli.commands.agent:run_agent'); "
@@ -157,7 +158,7 @@ def test_the_agent_runs_without_privileges_as_another_user_than_the_plugin(
 
     async def run() -> None:
         async with asyncio.timeout(120), agent_cluster(unprivileged_home) as there:
-            assert 0 == (await there.call("DEL", "gone", patience="1"))[0]
+            assert 0 == (await there.call("DEL", "gone", wait_ms="1"))[0]
             (unprivileged_home / "deletes" / "roots-eth0").touch(mode=0o600)
             agent = await there.agent(before=unprivileged(tmp_path))
             assert 0 == (await there.call("ADD", "box"))[0]

@@ -61,6 +61,14 @@ def complete_in_bash(line: str) -> set[str]:
 
 
 @pytest.mark.parametrize("line", CASES)
+def test_candidates(line: str) -> None:
+    words = shlex.split(line)[1:] + [""] * line.endswith(" ")
+    *lines, directive = complete(words)
+    assert (CASES[line], ":4") == ({each.partition("\t")[0] for each in lines}, directive)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("line", list(CASES)[:4])
 def test_bash_completes(line: str) -> None:
     assert CASES[line] == complete_in_bash(line)
 

@@ -172,6 +172,7 @@ def test_an_invalid_value(failing: Failing, words: tuple[str, ...], error: str) 
     assert error in failing(2, *words)
 
 
+@pytest.mark.integration
 def test_an_invalid_token(failing: Failing, directory: Path) -> None:
     (directory / "wrong").write_text("podpool_0_0")
     served = Served(directory)
@@ -184,6 +185,7 @@ def test_an_invalid_token(failing: Failing, directory: Path) -> None:
         served.daemon.stop()
 
 
+@pytest.mark.integration
 def test_a_process_prints_it_and_a_traceback_only_with_debug(directory: Path) -> None:
     words = [sys.executable, "-m", "podpool", *LEDGER, "--database", "books"]
     plain, debug = (

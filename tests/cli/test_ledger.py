@@ -23,6 +23,8 @@ from podpool.runtime.http import HttpTransport
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.integration
+
 PODPOOL = Path(sys.executable).parent / "podpool"
 
 

@@ -177,6 +177,7 @@ def test_every_error_is_one_line(error: Exception, code: int, text: str, capsys:
         report_errors(fail, words=["nodes", "--debug"])
 
 
+@pytest.mark.integration
 def test_version_loads_no_component(invoke: Invoke) -> None:
     code = "import sys; from podpool.cli.main import main\ntry: main(['version'])\nfinally: "
     code += "print([each for each in ('aiohttp', 'sqlite3', 'podpool.inspect', 'podpool.ledger', 'podpool.lab.sim', "
@@ -187,6 +188,7 @@ def test_version_loads_no_component(invoke: Invoke) -> None:
     assert f"{__version__}\n" == invoke("--version").stdout
 
 
+@pytest.mark.integration
 def test_kubectl_finds_the_plugin() -> None:
     done = subprocess.run([BIN / "kubectl-podpool", "version"], check=True, capture_output=True, text=True)
     assert f"podpool {__version__}" == done.stdout.strip()

@@ -148,13 +148,13 @@ def test_watch_prints_changes() -> None:
         cluster.loop.call_later(5.0, cluster.bind, "two")
         cluster.loop.call_later(8.0, cluster.show, cluster.pods[0])
         cluster.loop.call_later(10.0, cluster.add_host, "three")
-        code, lines, _ = run(cluster, status.watch, **{"for": "20s"})
+        code, lines, _ = run(cluster, status.watch, duration="20s")
         words = [line.partition("  ")[2] for line in lines]
         assert (0, "Cluster  Every Pod has an address.") == (code, words[0])
         assert f"Pod {cluster.pods[0]}  has 10.0.0.19 no more" in words
         assert "Node three  joined" in words
         assert any(line.endswith("waits for an address on node two") for line in words)
-        _, lines, _ = run(cluster, status.watch, Output.JSON, **{"for": "2s"})
+        _, lines, _ = run(cluster, status.watch, Output.JSON, duration="2s")
         assert ["Cluster"] == [json.loads(line)["subject"] for line in lines]
 
 
@@ -167,7 +167,7 @@ def test_watch_prints_changes() -> None:
 )
 def test_watch_reports_an_unreachable_api_server(cluster: SmallCluster, seconds: float, said: str) -> None:
     cluster.network.partition("cli", "api")
-    code, lines, remark = run(cluster, status.watch, **{"for": f"{seconds:g}s"})
+    code, lines, remark = run(cluster, status.watch, duration=f"{seconds:g}s")
     assert (3, []) == (code, lines)
     assert remark.startswith(said)
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from parts.daemon import dying_with_us
 from parts.loopback import free_ports
-from parts.polling import PATIENCE, until
+from parts.polling import TIMEOUT, until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ class DemoProcess:
             )
         self.wait_for_output(until)
 
-    def wait_for_output(self, what: str, *, times: int = 1, patience: float = PATIENCE) -> None:
+    def wait_for_output(self, what: str, *, times: int = 1, timeout: float = TIMEOUT) -> None:
         """Wait until a text appeared so often in its output."""
         process = self._process
         assert process
@@ -81,7 +81,7 @@ class DemoProcess:
             assert process.poll() is None, self.output
             return self.output.count(what) >= times
 
-        until(printed, f"it prints {what!r}", timeout=patience)
+        until(printed, f"it prints {what!r}", timeout=timeout)
 
     def press_enter(self) -> None:
         """Press Enter."""

@@ -9,7 +9,7 @@ import subprocess
 from typing import TYPE_CHECKING, Self
 
 from parts.debian import command
-from parts.polling import PATIENCE, until
+from parts.polling import TIMEOUT, until
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -17,6 +17,7 @@ async def _yes() -> bool:
     return True
 
 
+@pytest.mark.integration
 def test_another_process_on_the_port_does_not_make_it_ready(
     tmp_path: Path,
 ) -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 NODES = 3
 SUBNET, CAPACITY = "10.77.0.0/25", 125
-PATIENCE = 240.0
+STEP_TIMEOUT = 240.0
 """Seconds for a step on a busy machine."""
 STEP = "document.getElementById('step')"
 LARGEST_REST = "window.largestRest"
@@ -120,7 +120,7 @@ def test_after_each_step_the_audit_is_clean_and_the_dashboard_shows_it(
             rest = f"{LARGEST_REST} = Math.max({LARGEST_REST} ?? 0, {figure('resting')})"
             await page.run(f"void setInterval(() => {rest}, 100)")
             for number, step in enumerate(STEPS, 1):
-                await asyncio.to_thread(demo.wait_for_output, PRESS_ENTER, times=number, patience=PATIENCE)
+                await asyncio.to_thread(demo.wait_for_output, PRESS_ENTER, times=number, timeout=STEP_TIMEOUT)
                 told = demo.output.split(f"Step {number} of {len(STEPS)}: ")[1].rpartition(f"{PRESS_ENTER}\n")[0]
                 assert told.startswith(f"{step.title}: {step.about}")
                 report = await asyncio.to_thread(demo.audit)

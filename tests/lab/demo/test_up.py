@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import signal
-import socket
 import sys
 from typing import TYPE_CHECKING
 
@@ -49,6 +48,7 @@ def step_output(step: str, output: str) -> str:
     return re.split(r"^Step [0-9] of [0-9]: ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
+@pytest.mark.integration
 class TestOptions:
     """The scenario with other settings: it finishes, and every audit is clean."""
 
@@ -85,6 +85,7 @@ class TestOptions:
         assert 0 == demo.stop(), demo.output
 
 
+@pytest.mark.integration
 def test_the_next_run_continues_with_the_next_step_unless_it_is_fresh(demo: DemoProcess) -> None:
     words = (*SMALL, "--scenario", "short", "--step")
     demo.start(*words, until=PRESS_ENTER)
@@ -100,6 +101,7 @@ def test_the_next_run_continues_with_the_next_step_unless_it_is_fresh(demo: Demo
     assert 0 == demo.stop(), demo.output
 
 
+@pytest.mark.integration
 def test_after_the_scenario_the_next_run_changes_nothing(demo: DemoProcess) -> None:
     words = ("--nodes", "1", "--subnet", "10.77.0.0/25", "--scenario", "short")
     assert 0 == demo.run(*words, "--once")[0]
@@ -109,6 +111,7 @@ def test_after_the_scenario_the_next_run_changes_nothing(demo: DemoProcess) -> N
     assert 0 == demo.stop(), demo.output
 
 
+@pytest.mark.integration
 def test_ctrl_c_during_a_step_leaves_no_process_and_the_step_is_repeated(demo: DemoProcess) -> None:
     demo.start(*SMALL, "--scenario", "full", until="Step 1 of")
     assert 0 == demo.stop(), demo.output
@@ -208,15 +211,6 @@ class TestErrors:
         tmp_path.chmod(0o755)
         assert (2, "cannot be used (Permission denied): name a directory that you own") == (code, output.strip()[-63:])
 
-    def test_a_port_in_use(self, demo: DemoProcess) -> None:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", demo.port + 2))
-            taken.listen()
-            code, output = demo.run("--scenario", "none")
-        assert 3 == code
-        assert f"port {demo.port + 2} of the API server is in use" in output
-        assert "--port" in output
-
     @pytest.mark.parametrize(
         ("words", "error"),
         [
@@ -242,6 +236,7 @@ class TestErrors:
         assert 2 == stopped.value.code
         assert error in capsys.readouterr().err
 
+    @pytest.mark.integration
     def test_another_subnet_than_before_and_a_second_demo(self, demo: DemoProcess) -> None:
         demo.start(*SMALL, "--scenario", "none", until=EMPTY)
         assert "already runs" in demo.run("--scenario", "none")[1]

@@ -152,10 +152,9 @@ async def slices(context: ClusterContext, *, network: str) -> int:
     return 0
 
 
-async def watch(context: ClusterContext, **values: str) -> int:
+async def watch(context: ClusterContext, *, duration: str) -> int:
     """Print changes, one per line."""
-    duration = values["for"]
-    seconds = parse_duration(duration, what="--for") if duration else None
+    seconds = parse_duration(duration, what="--duration") if duration else None
     if context.ledger is None:
         raise InvalidInput(
             "--ledger", NO_LEDGER, "watch needs the ledger: name its URL, or use `kubectl get events --watch`"

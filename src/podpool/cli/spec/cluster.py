@@ -121,8 +121,8 @@ COMMANDS = (
         "Print changes of Pods, nodes and subnets, and podpool Events, as they happen.",
         "status:watch",
         Example("Watch until interrupted", "podpool watch"),
-        Example("Watch for a minute, one JSON object per line", "podpool watch --for 1m -o json"),
-        options=(Option("for", "Duration, such as 30s or 5m. Default: until interrupted.", env=False),),
+        Example("Watch for a minute, one JSON object per line", "podpool watch --duration 1m -o json"),
+        options=(Option("duration", "How long to watch, such as 30s or 5m. Default: until interrupted.", env=False),),
     ),
     _command(
         "history pod",
