@@ -36,7 +36,7 @@ from podpool.ledger.messages import (
 )
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.host_check import LOOPBACK
-from tests.ledger.harness import ManualClock, InProcessTransport
+from tests.ledger.harness import InProcessTransport, ManualClock
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

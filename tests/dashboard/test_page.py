@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("browser")]
 
 ACTIVE = "document.getElementById('node-active').textContent"
 COVERED = """[...document.querySelectorAll('.grid')].every((grid) => {
-    const [canvas, room] = [grid.querySelector('canvas'), grid.querySelector('.room')];
+    const [canvas, room] = [grid.querySelector('canvas'), grid.querySelector('.container')];
     return canvas.clientHeight >= Math.min(grid.clientHeight, room.clientHeight);
 })"""
 """No grid has room in which nothing is drawn."""
@@ -50,16 +50,16 @@ def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pi
         cluster = await filled()
         async with open_dashboard(browser, cluster) as show:
             page = show.page
-            assert "Every Pod has its address." == await page.text("#headline")
+            assert "Every Pod has an address." == await page.text("#headline")
             card = await page.text("#subnet-cards article")
             assert "vnet.pods" in card
             assert "10.40.0.0/24" in card
             assert "Not enough data yet." in card
             assert "8 nodes" == await page.text("#nodes-title")
-            assert "37 used by Pods" in await page.text("#map-legend")
+            assert "37 assigned" in await page.text("#map-legend")
             assert "8 of 4\u202f096 slices taken" in await page.text("#network-list")
-            assert "something that a person should know" in await page.text("#news-list")
-            assert "live" == await page.text("#link-words")
+            assert "something that a person should know" in await page.text("#activity-list")
+            assert "live" == await page.text("#link-text")
             (pictures / "page.png").write_bytes(await page.screenshot())
 
     run_scenario(scenario())
@@ -71,7 +71,8 @@ def test_it_follows_what_happens(browser: Browser) -> None:
         async with open_dashboard(browser, cluster) as show:
             await show.set_pods({"node-00": 40, "node-99": 2})
             await show.page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
-            await show.page.until("document.getElementById('news-list').textContent.includes('Node node-99 joined')")
+            joined = "document.getElementById('activity-list').textContent.includes('Node node-99 joined')"
+            await show.page.until(joined)
             cluster.bind("lonely", "node-01")
             await cluster.later(1)
             await cluster.later(3)
@@ -92,11 +93,11 @@ def test_what_is_open_beside_the_page_follows_too(browser: Browser) -> None:
             await show.page.until("document.querySelectorAll('#matches [role=option]').length > 0")
             await show.page.press("Enter")
             message = "document.getElementById('detail-body').textContent"
-            await show.page.until(f"{DRAWER} && {message}.includes('6 of them in use')")
+            await show.page.until(f"{DRAWER} && {message}.includes('6 of them assigned')")
             await show.set_pods({"node-03": 9})
             await asyncio.sleep(2)
             await cluster.later(1)
-            await show.page.until(f"{message}.includes('9 of them in use')")
+            await show.page.until(f"{message}.includes('9 of them assigned')")
 
     run_scenario(scenario())
 
@@ -115,7 +116,7 @@ def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> No
             await page.until("document.querySelectorAll('.chart .band').length > 0")
             await page.until("document.querySelectorAll('.chart .threshold').length === 2")
             await page.until("document.querySelector('.ladder [aria-current]').textContent !== '16'")
-            await page.until("!document.querySelector('.trend').textContent.includes('Not enough')")
+            await page.until("!document.querySelector('.forecast').textContent.includes('Not enough')")
             await page.until("document.querySelector('.chip').textContent.startsWith('full: ')")
             first = await page.run(ACTIVE)
             assert " wait, default/" in first
@@ -151,16 +152,17 @@ def test_what_is_searched_for_is_found_with_its_history(browser: Browser, pictur
             await page.run("document.getElementById('search').focus()")
             await page.write("node-03-0")
             await page.until(
-                "document.querySelector('#matches [aria-selected=true] .message')?.textContent.startsWith('It is gone')"
+                "document.querySelector('#matches [aria-selected=true] .detail')?.textContent"
+                ".startsWith('It was deleted')"
             )
             await page.press("Enter")
             await page.until(f"{DRAWER} && document.querySelectorAll('.past > li').length > 0")
-            assert "It is gone: " in await page.text("#detail-body")
+            assert "It was deleted: " in await page.text("#detail-body")
             await page.press("Escape")
             await page.until(f"!{DRAWER}")
             await page.press("/")
             await page.write("nothing-like-it")
-            await page.until("document.getElementById('matches').textContent.includes('Nothing of that name.')")
+            await page.until("document.getElementById('matches').textContent.includes('No match.')")
             await page.press("Escape")
 
     run_scenario(scenario())
@@ -182,7 +184,7 @@ def test_colours_follow_the_system_and_a_choice_is_kept(browser: Browser, pictur
             await page.open(show.url)
             await page.until(SHOWN)
             assert light == await page.run(ground)
-            assert "Colours: light" == await page.run("document.getElementById('theme').ariaLabel")
+            assert "Theme: light" == await page.run("document.getElementById('theme').ariaLabel")
             await page.run("localStorage.clear()")
 
     run_scenario(scenario())
@@ -218,7 +220,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Browser) -> None:
             await page.until(f"{address}.includes(' since ')")
             await page.run("document.querySelector('.chart').focus()")
             await page.press("ArrowLeft")
-            await page.until("document.getElementById('aloud').textContent.includes('used by Pods')")
+            await page.until("document.getElementById('announcer').textContent.includes('assigned')")
 
     run_scenario(scenario())
 
@@ -280,7 +282,7 @@ def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
             assert last.startswith("node-")
             cluster.bind("late", "node-2500")
             await cluster.later(1)
-            await page.until("document.getElementById('nodes-title').textContent.includes('1 with Pods that wait')")
+            await page.until("document.getElementById('nodes-title').textContent.includes('1 with waiting Pods')")
             await page.press("Home")
             assert str(await page.run(ACTIVE)).startswith("node-2500, ")
             await page.resize(3840, 2160)
@@ -296,7 +298,7 @@ def test_before_anything_was_seen_it_says_so(browser: Browser) -> None:
         async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
             await page.open(f"http://127.0.0.1:{port}/")
             await page.until(SHOWN)
-            assert "Nothing has been seen yet." == await page.text("#headline")
+            assert "No data has been read yet." == await page.text("#headline")
             cluster.model.problems["the ledger"] = "the ledger cannot be reached: it is away"
             cluster.feed.refresh()
             await page.until("!document.getElementById('problems').hidden")
@@ -316,11 +318,11 @@ def test_it_takes_up_where_it_was_when_the_server_comes_back(browser: Browser) -
             async with serving(cluster.page, host="127.0.0.1", port=port, grace=0.1):
                 await page.open(f"http://127.0.0.1:{port}/")
                 await page.until(MAPPED)
-            await page.until("document.getElementById('link-words').textContent === 'reconnecting'")
+            await page.until("document.getElementById('link-text').textContent === 'reconnecting'")
             await cluster.set_pods({"node-77": 1})
             await cluster.later(1)
             async with serving(cluster.page, host="127.0.0.1", port=port, grace=0.1):
-                await page.until("document.getElementById('link-words').textContent === 'live'")
+                await page.until("document.getElementById('link-text').textContent === 'live'")
                 await page.until("document.getElementById('nodes-title').textContent.startsWith('9 nodes')")
 
     run_scenario(scenario())
@@ -338,9 +340,9 @@ def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
 
         async with serving(door, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
             await page.open(f"http://127.0.0.1:{port}/")
-            await page.until("document.getElementById('link-words').textContent === 'reconnecting'")
+            await page.until("document.getElementById('link-text').textContent === 'reconnecting'")
             refusing = False
-            await page.until("document.getElementById('link-words').textContent === 'live'")
+            await page.until("document.getElementById('link-text').textContent === 'live'")
 
     run_scenario(scenario())
 
@@ -348,10 +350,11 @@ def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
 def test_an_event_that_is_told_twice_at_once_is_shown_once(browser: Browser) -> None:
     async def scenario() -> None:
         async with open_dashboard(browser, await filled()) as show:
-            heard = """import('/stream.js').then(({ Known }) => {
-                const known = new Known();
+            heard = """import('/stream.js').then(({ ClusterState }) => {
+                const known = new ClusterState();
                 const at = '2026-01-01T00:00:00Z';
-                known.hear([{ at, words: 'once', key: 'e' }, { at, words: 'twice', key: 'e' }, { at, words: 'other' }]);
+                const entries = [['once', 'e'], ['twice', 'e'], ['other', undefined]];
+                known.addActivity(entries.map(([message, key]) => ({ at, message, key })));
                 return known.activity.map((each) => each.message);
             })"""
             assert ["twice", "other"] == await show.page.run(heard)
@@ -379,7 +382,7 @@ def test_a_late_answer_is_for_who_asked(browser: Browser) -> None:
                 opened = f"void import('/detail.js').then(({{ openDetail }}) => openDetail('node', 'node-0{number}'))"
                 await page.run(opened)
                 await page.until(f"late.length === {number}")
-            assert await last_shown(page, "#detail-body", while_="Looking …") == await page.text("#detail-body")
+            assert await last_shown(page, "#detail-body", while_="Loading …") == await page.text("#detail-body")
             await page.press("Escape")
             await page.run("late = []; void document.getElementById('map-subnet').dispatchEvent(new Event('change'))")
             await page.until("late.length === 1")
@@ -406,7 +409,7 @@ def test_enter_waits_for_the_answer_to_what_is_written(browser: Browser) -> None
             await page.run("window.fetch = () => Promise.reject(new TypeError('away'))")
             await page.press("/")
             await page.write("node")
-            await page.until("document.getElementById('matches').textContent.includes('server does not answer')")
+            await page.until("document.getElementById('matches').textContent.includes('server does not respond')")
             await page.press("Escape")
 
     run_scenario(scenario())

@@ -68,7 +68,7 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
         async with browser.page(height=1200) as page:
             await page.open(url)
             await page.until("document.getElementById('nodes-title').textContent === '2 nodes'")
-            await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
+            await page.until("document.getElementById('headline').textContent === 'Every Pod has an address.'")
             addresses = [await asyncio.to_thread(watched.run_pod, f"web-{number}", "one") for number in range(12)]
             await page.until("document.getElementById('sums').textContent.includes('Pods with an address12')")
             await asyncio.to_thread(watched.bind, "waiting_for_address", "two")
@@ -97,16 +97,16 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
     async def scenario() -> None:
         async with browser.page(height=1200) as page:
             await page.open(url)
-            await page.until("document.getElementById('headline').textContent === 'Every Pod has its address.'")
+            await page.until("document.getElementById('headline').textContent === 'Every Pod has an address.'")
             await page.until("document.querySelector('.card .full').textContent.includes('32 on nodes')")
             assert "How large it is, only a ledger knows." in await page.text(".card .trend")
-            assert "only a ledger can tell them" in await page.text("#addresses-title")
+            assert "available only with a ledger" in await page.text("#addresses-title")
             await page.press("/")
             await page.write(address)
             await page.until("document.querySelectorAll('#matches [role=option]').length === 1")
             await page.press("Enter")
             await page.until("document.getElementById('detail-body').textContent.includes('Used by Pod default/web')")
-            assert "what a ledger keeps, and there is none" in await page.text("#detail-body")
+            assert "needs a ledger, and none is configured" in await page.text("#detail-body")
             (pictures / "no-ledger.png").write_bytes(await page.screenshot())
             assert [] == page.complaints
 

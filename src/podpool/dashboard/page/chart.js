@@ -1,25 +1,25 @@
-// A subnet over time: what is held, stacked; capacity and thresholds as lines; exhaustion as a band; the batch below;
-// and, right of now, the cone in which it may run full.
-import { clock, grouped, make, say } from "./words.js";
+// Usage of a subnet over time: stacked areas, capacity and thresholds as lines, exhaustion as a band, the batch below,
+// and the forecast cone right of now.
+import { clock, grouped, make, announce } from "./format.js";
 import { hideTip, showTip } from "./tip.js";
 
-const [AT, CAPACITY, ASSIGNED, PRIMARIES, OTHERS, RESTING, IDLE, BATCH, EXHAUSTED, WAITING] = Array(10).keys();
-const LAYERS = [[PRIMARIES, "primary"], [OTHERS, "other_clusters"], [ASSIGNED, "assigned"], [RESTING, "cooling_down"], [IDLE, "idle"]];
+const [AT, CAPACITY, ASSIGNED, PRIMARIES, OTHER_CLUSTERS, COOLING_DOWN, IDLE, BATCH, EXHAUSTED, WAITING] = Array(10).keys();
+const LAYERS = [[PRIMARIES, "primary"], [OTHER_CLUSTERS, "other_clusters"], [ASSIGNED, "assigned"], [COOLING_DOWN, "cooling down"], [IDLE, "idle"]];
 const FOOT = 2.9;
 const AHEAD = 0.22;
 const SVG = "http://www.w3.org/2000/svg";
 
-function draw(name, having, words) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(having)) made.setAttribute(key, value);
-  if (words) made.textContent = words;
-  return made;
+function draw(name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text) element.textContent = text;
+  return element;
 }
 
 export class Chart {
   constructor(name) {
     this.svg = draw("svg", { "aria-hidden": "true" });
-    this.home = make("figure.chart", { tabindex: "0", role: "group", "aria-label": `${name} over time; the arrows read moments` }, this.svg);
+    this.home = make("figure.chart", { tabindex: "0", role: "group", "aria-label": `${name} over time; arrow keys select a sample` }, this.svg);
     this.home.addEventListener("pointermove", (event) => this.read(this.moment(event), event.clientX, event.clientY));
     this.home.addEventListener("pointerleave", () => this.leave());
     this.home.addEventListener("blur", () => this.leave());
@@ -81,9 +81,9 @@ export class Chart {
 
   lines() {
     const { capacity, upper = 0, lower = 0 } = this.subnet;
-    const level = (value, kind, words, strong) => [
+    const level = (value, kind, text, strong) => [
       draw("line", { class: kind, x1: 0, x2: this.edge, y1: this.y(value), y2: this.y(value) }),
-      draw("text", { class: strong ? "strong" : "", x: this.edge + 6, y: this.y(value) + 4 }, words),
+      draw("text", { class: strong ? "strong" : "", x: this.edge + 6, y: this.y(value) + 4 }, text),
     ];
     return [
       draw("line", { class: "axis", x1: 0, x2: this.edge, y1: this.bottom, y2: this.bottom }),
@@ -147,9 +147,9 @@ export class Chart {
     const sample = this.samples[this.reading];
     const place = this.x(sample[AT]);
     for (const [key, value] of [["x1", place], ["x2", place], ["visibility", "visible"]]) this.cross.setAttribute(key, value);
-    const words = told(sample);
-    showTip(words, x, y);
-    return words;
+    const text = describe(sample);
+    showTip(text, x, y);
+    return text;
   }
 
   key(event) {
@@ -159,8 +159,8 @@ export class Chart {
     const stride = Math.abs(step) === 1 ? step * Math.ceil(this.samples.length / 60) : step;
     const at = Math.max(0, Math.min(this.samples.length - 1, (this.reading ?? this.samples.length - 1) + stride));
     const box = this.svg.getBoundingClientRect();
-    const words = this.read(this.samples[at][AT], box.left + this.x(this.samples[at][AT]), box.top + 20);
-    say((words ?? "").replaceAll("\n", ", "));
+    const text = this.read(this.samples[at][AT], box.left + this.x(this.samples[at][AT]), box.top + 20);
+    announce((text ?? "").replaceAll("\n", ", "));
   }
 
   leave() {
@@ -174,10 +174,10 @@ function held(sample) {
   return LAYERS.reduce((sum, [layer]) => sum + sample[layer], 0);
 }
 
-function told(sample) {
-  const parts = [[ASSIGNED, "used by Pods"], [IDLE, "idle on nodes"], [PRIMARIES, "nodes' own"], [RESTING, "cooling_down"], [OTHERS, "other clusters'"]];
-  const lines = [`${clock(sample[AT])}: ${held(sample)}${sample[CAPACITY] ? ` of ${sample[CAPACITY]}` : ""} reserved`, ...parts.filter(([field]) => sample[field]).map(([field, words]) => `${sample[field]} ${words}`)];
-  lines.push(`batch ${sample[BATCH]}${sample[EXHAUSTED] ? ", short" : ""}`);
+function describe(sample) {
+  const parts = [[ASSIGNED, "assigned"], [IDLE, "idle on nodes"], [PRIMARIES, "primaries"], [COOLING_DOWN, "cooling down"], [OTHER_CLUSTERS, "other clusters"]];
+  const lines = [`${clock(sample[AT])}: ${held(sample)}${sample[CAPACITY] ? ` of ${sample[CAPACITY]}` : ""} reserved`, ...parts.filter(([field]) => sample[field]).map(([field, text]) => `${sample[field]} ${text}`)];
+  lines.push(`batch ${sample[BATCH]}${sample[EXHAUSTED] ? ", exhausted" : ""}`);
   if (sample[WAITING]) lines.push(`${sample[WAITING]} Pods wait`);
   return lines.join("\n");
 }

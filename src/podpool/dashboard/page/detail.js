@@ -1,6 +1,6 @@
-// The drawer: a Pod, a node or an address, what it has now, and what it had.
+// Detail drawer of a Pod, node or address: current state and history.
 import { ask } from "./stream.js";
-import { byId, count, day, make, prose, since, swatch } from "./words.js";
+import { byId, count, day, make, prose, since, swatch } from "./format.js";
 import { hideTip } from "./tip.js";
 
 const KINDS = { pod: "Pod", node: "Node", address: "Address" };
@@ -12,79 +12,79 @@ const PATHS = {
 
 const PAUSE = 2000;
 
-let asked = 0;
+let requested = 0;
 let shown = {};
 
 export async function openDetail(kind, name) {
-  const number = ++asked;
+  const number = ++requested;
   shown = { kind, name, at: Date.now() };
   hideTip();
   const drawer = byId("detail");
   byId("detail-kind").textContent = KINDS[kind];
   byId("detail-title").textContent = name;
-  byId("detail-body").replaceChildren(make("p.said", {}, "Looking …"));
+  byId("detail-body").replaceChildren(make("p.summary", {}, "Loading …"));
   if (!drawer.open) drawer.showModal();
   let inside;
   try {
     const found = await ask(PATHS[kind](name));
-    if (number === asked) shown.message = JSON.stringify(found);
+    if (number === requested) shown.text = JSON.stringify(found);
     inside = body(found);
   } catch (error) {
-    inside = [make("p.said", { "data-mood": "warn" }, error.message)];
+    inside = [make("p.summary", { "data-mood": "warn" }, error.message)];
   }
-  if (number === asked) byId("detail-body").replaceChildren(...inside);
+  if (number === requested) byId("detail-body").replaceChildren(...inside);
 }
 
-/** Something has changed: ask again now and then, unless somebody is in the middle of it with the keyboard. */
+/** Refresh the drawer after a change, at most every PAUSE, unless it has the focus or a selection. */
 export async function refreshDetail() {
   const inside = byId("detail-body");
   const busy = () => inside.contains(document.activeElement) || !getSelection().isCollapsed;
-  if (!byId("detail").open || !shown.message || Date.now() - shown.at < PAUSE || busy()) return;
+  if (!byId("detail").open || !shown.text || Date.now() - shown.at < PAUSE || busy()) return;
   shown.at = Date.now();
-  const number = asked;
+  const number = requested;
   const found = await ask(PATHS[shown.kind](shown.name)).catch(() => null);
-  const told = JSON.stringify(found);
-  if (!found || number !== asked || told === shown.message || busy()) return;
-  shown.message = told;
+  const text = JSON.stringify(found);
+  if (!found || number !== requested || text === shown.text || busy()) return;
+  shown.text = text;
   inside.replaceChildren(...body(found));
 }
 
 function body(found) {
-  return [...said(found), ...held(found), ...waiters(found), ...past(found)];
+  return [...summary(found), ...held(found), ...waitingPods(found), ...history(found)];
 }
 
-function said(found) {
+function summary(found) {
   if (found.reason) {
-    const { told, todo, waits } = found.reason;
-    return [make("div.said", { "data-mood": waits ? "warn" : null }, make("p", {}, prose(told)), todo ? make("p", {}, prose(todo)) : null)];
+    const { message, action, waiting_for_address: waiting } = found.reason;
+    return [make("div.summary", { "data-mood": waiting ? "warn" : null }, make("p", {}, prose(message)), action ? make("p", {}, prose(action)) : null)];
   }
-  if (found.kind === "address") return [make("div.said", {}, ...owner(found.addresses[0]))];
+  if (found.kind === "address") return [make("div.summary", {}, ...owner(found.addresses[0]))];
   const node = found.node;
-  if (!node) return [make("p.said", {}, "There is no node of this name now.")];
-  const parts = [`It has ${(node.assigned ?? 0) + (node.idle ?? 0)} addresses for Pods, ${node.assigned ?? 0} of them in use.`];
-  if (node.pending) parts.push(` ${node.pending} more are on the way${node.short ? ", but the subnet is short" : ""}.`);
-  if (node.foreign) parts.push(" Its agent is not podpool's.");
-  return [make("p.said", { "data-mood": node.waiting ? "warn" : null }, parts.join(""))];
+  if (!node) return [make("p.summary", {}, "The node does not exist.")];
+  const parts = [`${(node.assigned ?? 0) + (node.idle ?? 0)} addresses, ${node.assigned ?? 0} of them assigned.`];
+  if (node.pending) parts.push(` ${node.pending} more requested${node.short ? "; the subnet is full" : ""}.`);
+  if (node.third_party) parts.push(" Third-party agent.");
+  return [make("p.summary", { "data-mood": node.waiting ? "warn" : null }, parts.join(""))];
 }
 
 function owner(now) {
   if (now.pod) return ["Used by Pod ", link("pod", now.pod), ...(now.node ? [" on ", link("node", now.node)] : []), "."];
-  if (now.primary) return ["The own address of node ", link("node", now.node), "."];
+  if (now.primary) return ["Primary address of node ", link("node", now.node), "."];
   if (now.node) return ["Idle on node ", link("node", now.node), "."];
-  return ["No node of this cluster has it."];
+  return ["Not held by this cluster."];
 }
 
 function held(found) {
   if (found.kind === "address" || !found.addresses?.length) return [];
   const chips = found.addresses.map((each) => {
     const state = each.pod ? "assigned" : each.primary ? "primary" : "idle";
-    const words = each.pod && found.kind === "node" ? `${each.address} ${each.pod}` : `${each.address}${each.primary ? " (its own)" : ""}`;
-    return make("button.code", { type: "button", onclick: () => openDetail("address", each.address) }, swatch(state), words);
+    const label = each.pod && found.kind === "node" ? `${each.address} ${each.pod}` : `${each.address}${each.primary ? " (primary)" : ""}`;
+    return make("button.code", { type: "button", onclick: () => openDetail("address", each.address) }, swatch(state), label);
   });
-  return [make("h3", {}, "Has now"), make("div.held", {}, chips)];
+  return [make("h3", {}, "Addresses"), make("div.held", {}, chips)];
 }
 
-function waiters(found) {
+function waitingPods(found) {
   const list = found.node?.waiting_pods ?? [];
   if (!list.length) return [];
   const now = Date.now() / 1000;
@@ -92,18 +92,18 @@ function waiters(found) {
     make("ul", {}, list.map((each) => make("li", {}, link("pod", each.pod), each.since ? `, for ${since(each.since, now)}` : "")))];
 }
 
-function past(found) {
+function history(found) {
   const head = [make("h3", {}, "History")];
-  if (found.history_error) return [...head, make("p.said", { "data-mood": "warn" }, found.history_error)];
-  const told = [...(found.past ?? []).map((each) => tenure(each, found.kind)), ...(found.uses ?? []).map((each) => use(each, found.kind))];
-  return [...head, told.length ? make("ol.past", {}, told) : make("p", {}, "The ledger knows of nothing.")];
+  if (found.history_error) return [...head, make("p.summary", { "data-mood": "warn" }, found.history_error)];
+  const entries = [...(found.past ?? []).map((each) => tenure(each, found.kind)), ...(found.uses ?? []).map((each) => use(each, found.kind))];
+  return [...head, entries.length ? make("ol.past", {}, entries) : make("p", {}, "No history.")];
 }
 
 function tenure(each, kind) {
   const what = kind === "node" ? link("address", each.address) : link("node", each.node);
   const pods = (each.pods ?? []).map((use) =>
     make("span.who", {}, "Pod ", link("pod", `${use.namespace}/${use.name}`), use.until ? ` until ${day(use.until)}` : ` since ${day(use.since)}`));
-  return make("li", { "data-lasts": !each.until }, what, each.grant ? "" : " (the node's own)", make("span.when", {}, when(each)), pods);
+  return make("li", { "data-lasts": !each.until }, what, each.grant ? "" : " (primary)", make("span.when", {}, when(each)), pods);
 }
 
 function use(each, kind) {

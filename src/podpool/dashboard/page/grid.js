@@ -1,12 +1,12 @@
-// Many cells on one canvas, of which only those in sight are drawn: 5,000 nodes cost what fits on the screen.
+// A grid of cells on one canvas that draws only visible cells, so that 5,000 nodes cost no more than a screen.
 //
-// To whoever listens it is a list box with one option, the active one, whose words change as the arrows move.
-import { make } from "./words.js";
+// For screen readers it is a list box with one option, the active cell, whose text changes with the arrow keys.
+import { make } from "./format.js";
 import { hideTip, showTip } from "./tip.js";
 
 let probe = null;
 
-/** What a colour of the style sheet is now, in light or dark. */
+/** The current value of a style sheet colour, in light or dark mode. */
 export function colour(name) {
   probe ??= document.body.appendChild(make("span.unseen", { "aria-hidden": "true" }));
   probe.style.color = `var(--${name})`;
@@ -14,16 +14,16 @@ export function colour(name) {
 }
 
 export class Grid {
-  /** `kind` names the list; `shape` gives the cell's width and height for a width in pixels; `paint`, `words`, `open` take an index. */
-  constructor(home, { kind, label, shape, paint, words, open }) {
-    Object.assign(this, { home, kind, shape, paint, words, open, length: 0, active: 0, drawn: 0 });
-    this.canvas = make("canvas.stage", { "aria-hidden": "true" });
+  /** `kind` names the list; `shape` gives the cell's width and height for a width in pixels; `paint`, `describe`, `open` take an index. */
+  constructor(home, { kind, label, shape, paint, describe, open }) {
+    Object.assign(this, { home, kind, shape, paint, describe, open, length: 0, active: 0, drawn: 0 });
+    this.canvas = make("canvas.surface", { "aria-hidden": "true" });
     this.option = make("div.unseen", { role: "option", id: `${kind}-active`, "aria-selected": "true" }, "nothing");
-    this.room = make("div.room", {}, this.canvas);
+    this.container = make("div.container", {}, this.canvas);
     home.setAttribute("role", "listbox");
     home.setAttribute("aria-label", label);
     home.tabIndex = 0;
-    home.append(this.room, this.option);
+    home.append(this.container, this.option);
     home.addEventListener("scroll", () => this.draw(), { passive: true });
     home.addEventListener("keydown", (event) => this.key(event));
     home.addEventListener("focus", () => this.activate(this.active, true));
@@ -45,7 +45,7 @@ export class Grid {
   }
 
   spoken() {
-    return this.words(this.active).replaceAll("\n", ", ");
+    return this.describe(this.active).replaceAll("\n", ", ");
   }
 
   measure() {
@@ -54,7 +54,7 @@ export class Grid {
     if (width <= 0) return;
     this.cell = this.shape(width);
     const rows = Math.ceil(this.length / this.cell.columns);
-    this.room.style.height = `${rows * this.cell.height}px`;
+    this.container.style.height = `${rows * this.cell.height}px`;
     const seen = Math.min(rows * this.cell.height, parseFloat(style.maxHeight));
     const scale = devicePixelRatio || 1;
     const [wide, high] = [Math.round(width * scale), Math.round(seen * scale)];
@@ -92,7 +92,7 @@ export class Grid {
     this.drawn += 1;
   }
 
-  /** How far the canvas, which sticks, is below the top of the room. */
+  /** Offset of the sticky canvas from the top of its container. */
   offset() {
     return Math.max(0, this.canvas.offsetTop);
   }
@@ -108,11 +108,11 @@ export class Grid {
 
   point(event) {
     const index = this.at(event);
-    if (index === this.under) return index === null ? hideTip() : showTip(this.words(index), event.clientX, event.clientY);
+    if (index === this.under) return index === null ? hideTip() : showTip(this.describe(index), event.clientX, event.clientY);
     this.under = index;
     this.draw();
     if (index === null) hideTip();
-    else showTip(this.words(index), event.clientX, event.clientY);
+    else showTip(this.describe(index), event.clientX, event.clientY);
     this.hovered?.(index, event.clientX, event.clientY);
   }
 
@@ -139,7 +139,7 @@ export class Grid {
     if (top + height > this.home.scrollTop + this.home.clientHeight - 28) this.home.scrollTop = top + height - this.home.clientHeight + 28;
     if (!quiet || this.home.matches(":focus-visible")) {
       const box = this.home.getBoundingClientRect();
-      showTip(this.words(this.active), box.left + left + ((this.active % columns) + 1) * width, box.top + top + height - this.home.scrollTop);
+      showTip(this.describe(this.active), box.left + left + ((this.active % columns) + 1) * width, box.top + top + height - this.home.scrollTop);
       this.hovered?.(this.active, box.left + left + ((this.active % columns) + 1) * width, box.top + top + height - this.home.scrollTop);
     }
     this.draw();

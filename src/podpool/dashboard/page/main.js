@@ -1,21 +1,21 @@
-// The page begins here: what is known, who shows it, and when.
+// Entry point: creates the model and the views, and schedules drawing.
 import { AddressMap } from "./map.js";
 import { Nodes } from "./nodes.js";
 import { Subnets } from "./subnets.js";
 import { openDetail, refreshDetail } from "./detail.js";
 import { watchSearch } from "./search.js";
-import { showNetworks, showNews } from "./side.js";
-import { Known, follow } from "./stream.js";
+import { showNetworks, showActivity } from "./side.js";
+import { ClusterState, follow } from "./stream.js";
 import { watchTheme } from "./theme.js";
-import { byId, grouped, make } from "./words.js";
+import { byId, grouped, make } from "./format.js";
 
 const STALE = 240;
 
-const known = new Known();
+const known = new ClusterState();
 const subnets = new Subnets(known);
 const nodes = new Nodes(known, openDetail);
 const map = new AddressMap(known, openDetail);
-let everything = true;
+let all = true;
 let dirty = new Set();
 let frame = 0;
 
@@ -23,11 +23,11 @@ watchTheme(() => [nodes, map].forEach((each) => each.recolour()));
 watchSearch(openDetail);
 follow(known, changed, linked);
 
-/** Gather what arrives before the next frame, so that a burst is drawn once. */
+/** Collect changes until the next animation frame, so that a burst is drawn once. */
 function changed(delta) {
-  if (!delta) everything = true;
-  else for (const [part, words] of Object.entries({ nodes: ["nodes", "removed_nodes"], networks: ["networks"] })) {
-    if (words.some((word) => delta[word])) dirty.add(part);
+  if (!delta) all = true;
+  else for (const [part, keys] of Object.entries({ nodes: ["nodes", "removed_nodes"], networks: ["networks"] })) {
+    if (keys.some((key) => delta[key])) dirty.add(part);
   }
   frame ||= requestAnimationFrame(draw);
 }
@@ -36,13 +36,13 @@ function draw() {
   frame = 0;
   showSums();
   subnets.show();
-  if (everything || dirty.has("nodes")) nodes.show();
+  if (all || dirty.has("nodes")) nodes.show();
   else nodes.tick();
-  if (everything || dirty.has("networks")) showNetworks(known, openDetail);
+  if (all || dirty.has("networks")) showNetworks(known, openDetail);
   map.show();
-  showNews(known);
+  showActivity(known);
   refreshDetail();
-  everything = false;
+  all = false;
   dirty = new Set();
   document.documentElement.dataset.shown = String(Number(document.documentElement.dataset.shown ?? 0) + 1);
 }
@@ -60,12 +60,12 @@ function showSums() {
     ["reserved", grouped(sum("reserved")), sum("capacity") ? ` of ${grouped(sum("capacity"))}` : ""],
     ["nodes", grouped(known.nodes.size)],
   ];
-  byId("sums").replaceChildren(...figures.map(([words, figure, of]) =>
-    make("div", {}, make("dt", {}, words), make("dd", {}, figure, of ? make("small", {}, of) : null))));
+  byId("sums").replaceChildren(...figures.map(([label, figure, of]) =>
+    make("div", {}, make("dt", {}, label), make("dd", {}, figure, of ? make("small", {}, of) : null))));
   showStep();
-  const troubles = Object.values(known.problems);
-  byId("troubles").hidden = !troubles.length;
-  if (troubles.length) byId("troubles").textContent = troubles.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
+  const problems = Object.values(known.problems);
+  byId("problems").hidden = !problems.length;
+  if (problems.length) byId("problems").textContent = problems.map((each) => `${each[0].toUpperCase()}${each.slice(1)}.`).join(" ");
 }
 
 /** Show the current step of the scenario of `podpool up`, until the scenario has finished or the step is stale. */
@@ -80,5 +80,5 @@ function showStep() {
 
 function linked(state) {
   byId("link").dataset.state = state;
-  byId("link-words").textContent = state === "live" ? "live" : "reconnecting";
+  byId("link-text").textContent = state === "live" ? "live" : "reconnecting";
 }

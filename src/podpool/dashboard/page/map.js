@@ -1,20 +1,20 @@
-// A subnet, address by address. It is asked for again when the subnet's books, or its Pods, have changed.
+// A subnet, address by address. It is requested for again when the subnet's books, or its Pods, have changed.
 import { Grid, colour } from "./grid.js";
 import { ask } from "./stream.js";
 import { showTip } from "./tip.js";
-import { byId, day, grouped, legend, make } from "./words.js";
+import { byId, day, grouped, legend, make } from "./format.js";
 
-const STATES = { ".": "free", k: "kept", p: "primary", a: "assigned", i: "idle", r: "cooling_down", o: "other_clusters" };
-const WORDS = {
+const STATES = { ".": "free", k: "excluded", p: "primary", a: "assigned", i: "idle", r: "cooling_down", o: "other_clusters" };
+const DESCRIPTIONS = {
   free: "free",
-  kept: "never given: network, broadcast, gateway, or kept back",
-  primary: "a node's own",
-  assigned: "used by a Pod",
+  excluded: "not assignable: network, broadcast, gateway or excluded",
+  primary: "primary of a node",
+  assigned: "assigned to a Pod",
   idle: "idle on its node",
-  cooling_down: "resting: nobody is given it yet",
+  cooling_down: "cooling down",
   other_clusters: "held in another cluster",
 };
-const SHORT = { free: "free", assigned: "used by Pods", idle: "idle on a node", primary: "a node's own", cooling_down: "cooling_down", other_clusters: "other clusters'", kept: "never given" };
+const SHORT = { free: "free", assigned: "assigned", idle: "idle on a node", primary: "primary of a node", cooling_down: "cooling down", other_clusters: "other clusters", excluded: "not assignable" };
 const PAUSE = 2000;
 
 export class AddressMap {
@@ -22,18 +22,18 @@ export class AddressMap {
     this.known = known;
     this.cells = [];
     this.drawn = "";
-    this.asked = 0;
+    this.requested = 0;
     this.choice = byId("map-subnet");
     this.choice.addEventListener("change", () => this.fetch());
     this.grid = new Grid(byId("address-grid"), {
       kind: "address",
-      label: "Addresses of the subnet; the arrows move, Enter tells more",
+      label: "Addresses of the subnet; arrow keys move, Enter opens details",
       shape: (width) => this.shape(width),
       paint: (...all) => this.paint(...all),
-      words: (index) => this.words(this.cells[index]),
+      describe: (index) => this.describe(this.cells[index]),
       open: (index) => open("address", this.cells[index].text),
     });
-    this.grid.hovered = (index, x, y) => this.tellMore(index, x, y);
+    this.grid.hovered = (index, x, y) => this.requestOwner(index, x, y);
     this.recolour();
   }
 
@@ -54,24 +54,24 @@ export class AddressMap {
     const subnet = this.known.subnets.get(this.choice.value);
     if (!subnet) return;
     if (!subnet.capacity) {
-      byId("addresses-title").textContent = "Addresses: one by one, only a ledger can tell them";
+      byId("addresses-title").textContent = "Addresses: available only with a ledger";
       return;
     }
     const state = [subnet.name, subnet.revision, subnet.assigned, subnet.idle, subnet.cooling_down].join();
-    if (state === this.drawn || this.waits) return;
-    this.waits = setTimeout(() => ((this.waits = 0), this.show()), PAUSE);
+    if (state === this.drawn || this.timer) return;
+    this.timer = setTimeout(() => ((this.timer = 0), this.show()), PAUSE);
     this.drawn = state;
     this.fetch();
   }
 
   async fetch() {
-    const number = ++this.asked;
+    const number = ++this.requested;
     const [network, ...rest] = this.choice.value.split(".");
     try {
       const map = await ask(`api/subnets/${encodeURIComponent(network)}/${encodeURIComponent(rest.join("."))}/addresses`);
-      if (number === this.asked) this.take(map);
+      if (number === this.requested) this.take(map);
     } catch (error) {
-      if (number !== this.asked) return;
+      if (number !== this.requested) return;
       this.drawn = "";
       byId("addresses-title").textContent = `Addresses: ${error.message}`;
     }
@@ -109,7 +109,7 @@ export class AddressMap {
     pen.beginPath();
     pen.roundRect(x, y, width - gap, height - gap, Math.min(4, width / 4));
     pen.fill();
-    if (cell.state === "kept") {
+    if (cell.state === "excluded") {
       pen.strokeStyle = this.colours["line-strong"];
       pen.lineWidth = 1;
       pen.beginPath();
@@ -132,25 +132,25 @@ export class AddressMap {
     }
   }
 
-  words(cell) {
-    return `${cell.text}\n${WORDS[cell.state]}${cell.node ? ` on ${cell.node}` : ""}${cell.more ? `\n${cell.more}` : ""}`;
+  describe(cell) {
+    return `${cell.text}\n${DESCRIPTIONS[cell.state]}${cell.node ? ` on ${cell.node}` : ""}${cell.more ? `\n${cell.more}` : ""}`;
   }
 
-  /** After a moment of rest on a cell, ask who has it and since when. */
-  tellMore(index, x, y) {
+  /** After a short hover, request the owner of a cell. */
+  requestOwner(index, x, y) {
     clearTimeout(this.asking);
     const cell = this.cells[index];
     if (!cell || cell.more || !["assigned", "idle", "primary", "cooling_down"].includes(cell.state)) return;
     this.asking = setTimeout(async () => {
       const found = await ask(`api/addresses/${encodeURIComponent(cell.text)}`).catch(() => null);
-      const tenure = found?.past?.[0];
-      if (!tenure) return;
+      const period = found?.past?.[0];
+      if (!period) return;
       const pod = found.addresses?.[0]?.pod;
-      const use = tenure.pods?.find((each) => `${each.namespace}/${each.name}` === pod);
-      const last = tenure.until ? `last on ${tenure.node}, until ${day(tenure.until)}` : `on the node since ${day(tenure.since)}`;
+      const use = period.pods?.find((each) => `${each.namespace}/${each.name}` === pod);
+      const last = period.until ? `last on ${period.node}, until ${day(period.until)}` : `on the node since ${day(period.since)}`;
       cell.more = pod ? `Pod ${pod}${use ? ` since ${day(use.since)}` : ""}\n${last}` : last;
       const still = this.grid.under === index || (this.grid.under == null && this.grid.active === index);
-      if (still) showTip(this.words(cell), x, y);
+      if (still) showTip(this.describe(cell), x, y);
       if (this.grid.active === index) this.grid.option.textContent = this.grid.spoken();
     }, 180);
   }

@@ -1,6 +1,6 @@
-// Every node as a bar: assigned, idle, on the way; and who waits there. One scale for all, so lengths can be compared.
+// One bar per node: assigned, idle, pending, releasing, and waiting Pods. All bars share one scale.
 import { Grid, colour } from "./grid.js";
-import { byId, count, legend, since } from "./words.js";
+import { byId, count, legend, since } from "./format.js";
 
 const MANY = 240;
 const ORDERS = {
@@ -24,13 +24,13 @@ export class Nodes {
     this.longest = 1;
     this.grid = new Grid(byId("node-grid"), {
       kind: "node",
-      label: "Nodes; the arrows move, Enter tells more",
+      label: "Nodes; arrow keys move, Enter opens details",
       shape: (width) => this.shape(width),
       paint: (...all) => this.paint(...all),
-      words: (index) => this.words(this.list[index]),
+      describe: (index) => this.describe(this.list[index]),
       open: (index) => open("node", this.list[index].name),
     });
-    legend(byId("nodes-legend"), [["assigned", "used by Pods"], ["idle", "idle"], ["pending", "asked for"], ["releasing", "let go of"], ["waiting", "Pods wait"]]);
+    legend(byId("nodes-legend"), [["assigned", "assigned"], ["idle", "idle"], ["pending", "requested"], ["releasing", "pending release"], ["waiting", "waiting Pods"]]);
     byId("node-order").addEventListener("change", () => this.show());
     this.recolour();
   }
@@ -48,10 +48,10 @@ export class Nodes {
     this.longest = Math.max(8, ...this.list.map(length));
     this.grid.show(this.list.length);
     const waiting = this.list.filter((node) => node.waiting).length;
-    byId("nodes-title").textContent = `${count(this.list.length, "node")}${waiting ? `, ${waiting} with Pods that wait` : ""}`;
+    byId("nodes-title").textContent = `${count(this.list.length, "node")}${waiting ? `, ${waiting} with waiting Pods` : ""}`;
   }
 
-  /** Nothing changed but the time: whoever waits, waits longer. */
+  /** Redraw waiting times. */
   tick() {
     if (this.list.some((node) => node.waiting)) this.grid.draw();
   }
@@ -109,20 +109,20 @@ export class Nodes {
     pen.textBaseline = "alphabetic";
     pen.font = `${0.8 * this.em}px ${this.font}`;
     const longest = node.waiting_pods?.[0]?.since;
-    const told = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : `${node.assigned ?? 0} of ${held(node)}`;
-    const wide = pen.measureText(told).width;
+    const label = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : `${node.assigned ?? 0} of ${held(node)}`;
+    const wide = pen.measureText(label).width;
     pen.fillStyle = node.waiting ? this.colours.waiting : this.colours["ink-soft"];
-    pen.fillText(told, x + whole - wide, line);
+    pen.fillText(label, x + whole - wide, line);
     pen.font = `${node.gone ? "italic " : ""}560 ${0.86 * this.em}px ${this.font}`;
     pen.fillStyle = this.colours.ink;
     pen.fillText(fitted(pen, node.name, whole - wide - 8), x, line);
   }
 
-  words(node) {
-    const lines = [node.name, `${node.assigned ?? 0} used by Pods, ${node.idle ?? 0} idle`];
-    if (node.pending) lines.push(`${node.pending} more asked for${node.short ? ", but the subnet is short" : ""}`);
-    if (node.releasing) lines.push(`${node.releasing} let go of`);
-    if (node.gone) lines.push("there is no Node of this name any more");
+  describe(node) {
+    const lines = [node.name, `${node.assigned ?? 0} assigned, ${node.idle ?? 0} idle`];
+    if (node.pending) lines.push(`${node.pending} requested${node.short ? "; the subnet is full" : ""}`);
+    if (node.releasing) lines.push(`${node.releasing} pending release`);
+    if (node.gone) lines.push("the Node object does not exist");
     if (node.waiting) {
       const first = node.waiting_pods?.[0];
       lines.push(`${count(node.waiting, "Pod")} ${node.waiting === 1 ? "waits" : "wait"}${first?.since ? `, ${first.pod} for ${since(first.since, this.known.at)}` : ""}`);

@@ -1,6 +1,6 @@
-// The search field: a combo box whose list the arrows walk through. `/` leads to it from anywhere.
+// Search field: a combo box navigated with the arrow keys. `/` focuses it.
 import { ask } from "./stream.js";
-import { byId, make, say } from "./words.js";
+import { byId, make, announce } from "./format.js";
 
 const PAUSE = 120;
 
@@ -10,12 +10,12 @@ export function watchSearch(open) {
   let found = [];
   let active = -1;
   let waiting = 0;
-  let asked = 0;
-  let answered = "";
+  let requested = 0;
+  let shownFor = "";
 
   const close = () => {
     clearTimeout(waiting);
-    asked += 1;
+    requested += 1;
     list.hidden = true;
     field.setAttribute("aria-expanded", "false");
     field.removeAttribute("aria-activedescendant");
@@ -38,36 +38,36 @@ export function watchSearch(open) {
   const show = (none) => {
     const options = found.map((match, at) =>
       make("li", { role: "option", id: `match-${at}`, "aria-selected": "false", onpointerdown: (event) => (event.preventDefault(), choose(at)) },
-        make("span.of", {}, match.kind), make("span.code", {}, match.name), match.message ? make("span.message", {}, match.message) : null));
+        make("span.of", {}, match.kind), make("span.code", {}, match.name), match.message ? make("span.detail", {}, match.message) : null));
     list.replaceChildren(...(options.length ? options : [make("li.none", { role: "option", "aria-disabled": "true", "aria-selected": "false" }, none)]));
     list.hidden = false;
     field.setAttribute("aria-expanded", "true");
-    say(options.length ? `${options.length} found` : none);
+    announce(options.length ? `${options.length} found` : none);
     mark(options.length ? 0 : -1);
   };
-  const look = async (first) => {
+  const search = async (first) => {
     clearTimeout(waiting);
-    const number = ++asked;
+    const number = ++requested;
     const text = field.value.trim();
     if (!text) return close();
     const answer = await ask(`api/search?q=${encodeURIComponent(text)}`).catch((error) => error);
-    if (number !== asked) return;
+    if (number !== requested) return;
     const failed = answer instanceof Error;
     found = failed ? [] : answer;
-    answered = failed ? "" : text;
-    show(failed ? answer.message : "Nothing of that name.");
+    shownFor = failed ? "" : text;
+    show(failed ? answer.message : "No match.");
     if (first) choose(0);
   };
 
   field.addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(look, PAUSE);
+    waiting = setTimeout(search, PAUSE);
   });
   field.addEventListener("blur", close);
   field.addEventListener("keydown", (event) => {
     const text = field.value.trim();
     if (event.key === "Escape") close();
-    else if (event.key === "Enter" && text && (list.hidden || text !== answered)) look(true);
+    else if (event.key === "Enter" && text && (list.hidden || text !== shownFor)) search(true);
     else if (list.hidden) return;
     else if (event.key === "ArrowDown") mark((active + 1) % Math.max(1, found.length));
     else if (event.key === "ArrowUp") mark((active - 1 + found.length) % Math.max(1, found.length));

@@ -1,11 +1,11 @@
-// What the page knows, kept in step with the server: everything once, then changes. The browser reconnects by itself
-// and says which change it saw last.
+// State of the cluster, kept up to date by server-sent events: a snapshot, then deltas. The browser reconnects by itself
+// and sends the ID of the last event.
 
-const MOST_SAMPLES = 1000;
-const MOST_NEWS = 200;
-const AGAIN = 3000;
+const MAX_SAMPLES = 1000;
+const MAX_ACTIVITY = 200;
+const RECONNECT_AFTER = 3000;
 
-export class Known {
+export class ClusterState {
   constructor() {
     this.at = 0;
     this.headline = "";
@@ -19,14 +19,14 @@ export class Known {
     this.forecasts = {};
   }
 
-  begin(picture) {
-    Object.assign(this, { at: picture.at, headline: picture.headline, waiting: picture.waiting ?? 0, problems: picture.problems, networks: picture.networks });
-    this.subnets = new Map(picture.subnets.map((each) => [each.name, each]));
-    this.nodes = new Map(picture.nodes.map((each) => [each.name, each]));
-    this.series = new Map(Object.entries(picture.series));
-    this.forecasts = { ...picture.forecasts };
+  load(snapshot) {
+    Object.assign(this, { at: snapshot.at, headline: snapshot.headline, waiting: snapshot.waiting ?? 0, problems: snapshot.problems, networks: snapshot.networks });
+    this.subnets = new Map(snapshot.subnets.map((each) => [each.name, each]));
+    this.nodes = new Map(snapshot.nodes.map((each) => [each.name, each]));
+    this.series = new Map(Object.entries(snapshot.series));
+    this.forecasts = { ...snapshot.forecasts };
     this.activity = [];
-    this.addActivity(picture.activity);
+    this.addActivity(snapshot.activity);
   }
 
   change(delta) {
@@ -47,22 +47,22 @@ export class Known {
   sample(name, sample) {
     let samples = this.series.get(name) ?? [];
     samples.push(sample);
-    if (samples.length > MOST_SAMPLES) samples = samples.filter((_, at) => (samples.length - 1 - at) % 2 === 0);
+    if (samples.length > MAX_SAMPLES) samples = samples.filter((_, at) => (samples.length - 1 - at) % 2 === 0);
     this.series.set(name, samples);
   }
 
   addActivity(entries) {
-    const fresh = new Map(entries.map((each, at) => [each.key || at, each]));
-    const kept = this.activity.filter((each) => !fresh.has(each.key));
-    this.activity = [...fresh.values(), ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MOST_NEWS);
+    const updated = new Map(entries.map((each, at) => [each.key || at, each]));
+    const kept = this.activity.filter((each) => !updated.has(each.key));
+    this.activity = [...updated.values(), ...kept].sort((a, b) => Date.parse(b.at) - Date.parse(a.at)).slice(0, MAX_ACTIVITY);
   }
 }
 
-/** Follow the server; `changed` hears of each step with what it carried, `linked` whether the line stands. */
+/** Follow the stream; `changed` is called with each delta (null for a snapshot), `linked` with the connection state. */
 export function follow(known, changed, linked) {
   const source = new EventSource("api/stream");
   source.addEventListener("snapshot", (event) => {
-    known.begin(JSON.parse(event.data));
+    known.load(JSON.parse(event.data));
     linked("live");
     changed(null);
   });
@@ -73,16 +73,16 @@ export function follow(known, changed, linked) {
     changed(delta);
   });
   source.addEventListener("error", () => {
-    linked("away");
-    // the browser gives up for good when it is answered anything but 200
-    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(known, changed, linked), AGAIN);
+    linked("disconnected");
+    // the browser does not reconnect after a response other than 200
+    if (source.readyState === EventSource.CLOSED) setTimeout(() => follow(known, changed, linked), RECONNECT_AFTER);
   });
 }
 
 export async function ask(path) {
   const answer = await fetch(path, { headers: { accept: "application/json" } }).catch(() => null);
-  if (!answer) throw new Error("The page's server does not answer.");
-  const told = await answer.json();
-  if (!answer.ok) throw new Error(told.message ?? `status ${answer.status}`);
-  return told;
+  if (!answer) throw new Error("The dashboard server does not respond.");
+  const body = await answer.json();
+  if (!answer.ok) throw new Error(body.message ?? `status ${answer.status}`);
+  return body;
 }

@@ -1,13 +1,13 @@
-// A card for each subnet: how it was, how it is, and when it runs full.
+// One card per subnet: usage over time, current figures, forecast.
 import { Chart } from "./chart.js";
-import { byId, count, grouped, make, share, span, swatch } from "./words.js";
+import { byId, count, grouped, make, share, span, swatch } from "./format.js";
 
 const FIGURES = [
-  ["assigned", "used by Pods"],
+  ["assigned", "assigned"],
   ["idle", "idle on nodes"],
-  ["primary", "nodes' own", "primaries"],
-  ["cooling_down", "cooling_down"],
-  ["other_clusters", "other clusters'"],
+  ["primary", "primaries", "primaries"],
+  ["cooling_down", "cooling down"],
+  ["other_clusters", "other clusters"],
   ["free", "free"],
 ];
 
@@ -46,8 +46,8 @@ class Card {
     this.full = make("span.full");
     this.figures = make("dl.figures");
     this.ladder = make("div.ladder");
-    this.outlook = make("div.outlook");
-    const side = make("div.side", {}, this.figures, this.ladder, this.outlook);
+    this.forecast = make("div.forecast");
+    const side = make("div.side", {}, this.figures, this.ladder, this.forecast);
     this.home = make("article.card", { "aria-label": `Subnet ${subnet.name}` },
       make("header", {}, this.title, this.cidr, this.chip, this.full), make("div.inside", {}, this.chart.home, side));
   }
@@ -56,29 +56,29 @@ class Card {
     const reserved = subnet.reserved ?? 0;
     this.cidr.textContent = subnet.cidrs.join(", ");
     [this.chip.textContent, this.chip.dataset.mood] = mood(subnet);
-    const { capacity } = subnet; // 0 where no ledger tells it
+    const { capacity } = subnet; // 0 without a ledger
     this.full.replaceChildren(share(reserved, capacity), " ", make("small", {}, capacity ? `${grouped(reserved)} of ${grouped(capacity)} reserved` : `${grouped(reserved)} on nodes`));
     const all = { ...subnet, free: Math.max(0, capacity - reserved) };
-    const told = (state, field) => (state === "other_clusters" ? all[field] : capacity || !["free", "cooling_down"].includes(state));
-    this.figures.replaceChildren(...FIGURES.filter(([state, , field]) => told(state, field ?? state)).map(([state, words, field]) =>
-      make("div", {}, swatch(state), make("dt", {}, words), make("dd", {}, grouped(all[field ?? state] ?? 0)))));
-    this.ladder.replaceChildren(make("h4", {}, subnet.buffer ? "Addresses move in batches of" : "Addresses move one by one, none is kept idle"),
+    const isKnown = (state, field) => (state === "other_clusters" ? all[field] : capacity || !["free", "cooling_down"].includes(state));
+    this.figures.replaceChildren(...FIGURES.filter(([state, , field]) => isKnown(state, field ?? state)).map(([state, label, field]) =>
+      make("div", {}, swatch(state), make("dt", {}, label), make("dd", {}, grouped(all[field ?? state] ?? 0)))));
+    this.ladder.replaceChildren(make("h4", {}, subnet.buffer ? "Batch" : "Batch 1, no buffer"),
       make("ol", {}, rungs(subnet.configured_batch || subnet.batch || 1).map((rung) => make("li", { "aria-current": rung === subnet.batch ? "true" : null }, String(rung)))));
     this.ladder.hidden = !subnet.batch;
-    this.outlook.replaceChildren(make("h4", {}, "Runs full"), ...(capacity ? outlook(forecast, subnet) : [make("p", {}, "How large it is, only a ledger knows.")]));
+    this.forecast.replaceChildren(make("h4", {}, "Forecast"), ...(capacity ? forecastText(forecast, subnet) : [make("p", {}, "The capacity is known only with a ledger.")]));
     this.chart.show(subnet, samples, forecast);
   }
 }
 
 function mood(subnet) {
-  if (subnet.frozen) return ["grants nothing: the ledger recovers", "bad"];
-  if (subnet.draining) return ["is being drained", "warn"];
+  if (subnet.frozen) return ["grants nothing: ledger in recovery", "bad"];
+  if (subnet.draining) return ["draining", "warn"];
   if (subnet.pods_waiting && subnet.short) return [`full: ${count(subnet.pods_waiting, "Pod")} without an address`, "bad"];
-  if (subnet.exhausted) return ["short", "warn"];
-  return ["has room", "good"];
+  if (subnet.exhausted) return ["exhausted", "warn"];
+  return ["ok", "good"];
 }
 
-/** The steps in which the batch shrinks: each the largest proper divisor of the one before. */
+/** Rungs of the batch ladder: each the largest proper divisor of the one before. */
 function rungs(batch) {
   const found = [batch];
   while (found.at(-1) > 1) {
@@ -90,18 +90,18 @@ function rungs(batch) {
   return found;
 }
 
-function outlook(forecast, subnet) {
-  const { outlook: state, likely, early, late, seen = 0 } = forecast ?? { outlook: "not enough data" };
-  const small = (words) => make("small", {}, words);
-  if (state === "full") {
+function forecastText(forecast, subnet) {
+  const { trend, likely, early, late, seen = 0 } = forecast ?? { trend: "not enough data" };
+  const small = (text) => make("small", {}, text);
+  if (trend === "full") {
     const kept = Math.min(subnet.reserved_for_primaries ?? 0, Math.max(0, subnet.capacity - (subnet.reserved ?? 0)));
-    return [make("p", {}, "It is full now."), small(`Every address is in use or rests${kept ? `, but ${kept} that are kept for new nodes` : ""}.`)];
+    return [make("p", {}, "Full."), small(`Every address is reserved or cooling down${kept ? `, except ${kept} reserved for primaries` : ""}.`)];
   }
-  if (state === "not enough data") return [make("p", {}, "Not enough data yet."), small("A minute of watching tells more.")];
-  if (state === "not filling up") {
-    const from = early === undefined || early === null ? "" : `One chance in ten: within ${span(early)}. `;
-    return [make("p", {}, "Not in sight."), small(`${from}From the last ${span(seen)}.`)];
+  if (trend === "not enough data") return [make("p", {}, "Not enough data yet."), small("At least one minute of samples is needed.")];
+  if (trend === "not filling up") {
+    const from = early === undefined || early === null ? "" : `10 % probability within ${span(early)}. `;
+    return [make("p", {}, "Not filling up."), small(`${from}Based on the last ${span(seen)}.`)];
   }
-  const until = late === undefined || late === null ? `${span(early)} or much later` : `${span(early)} to ${span(late)}`;
-  return [make("p", {}, "In about ", make("b", {}, span(likely)), "."), small(`Four chances in five: ${until}. From the last ${span(seen)}.`)];
+  const until = late === undefined || late === null ? `${span(early)} or later` : `${span(early)} to ${span(late)}`;
+  return [make("p", {}, "Full in about ", make("b", {}, span(likely)), "."), small(`80 % interval: ${until}. Based on the last ${span(seen)}.`)];
 }

@@ -1,9 +1,9 @@
-// The small box beside the pointer, or beside what has the focus.
-import { byId } from "./words.js";
+// Tooltip beside the pointer or the focused element.
+import { byId } from "./format.js";
 
-export function showTip(words, x, y) {
+export function showTip(text, x, y) {
   const tip = byId("tip");
-  const [title, ...rest] = words.split("\n");
+  const [title, ...rest] = text.split("\n");
   const strong = document.createElement("b");
   strong.textContent = title;
   tip.replaceChildren(strong, rest.length ? `\n${rest.join("\n")}` : "");

@@ -1,4 +1,4 @@
-// Numbers, times and small pieces of the page, made once for everybody.
+// Formatting of numbers and times, and small DOM helpers.
 
 const SPANS = [[86400, "day"], [3600, "hour"], [60, "minute"], [1, "second"]];
 
@@ -10,7 +10,7 @@ export function grouped(number) {
   return number.toLocaleString("en").replaceAll(",", "\u202f");
 }
 
-/** How long, in one unit, as people say it. */
+/** A duration in its largest unit. */
 export function span(seconds) {
   const [unit, name] = SPANS.find(([each]) => seconds >= each) ?? [1, "second"];
   const amount = Math.max(0, Math.round(seconds / unit));
@@ -35,20 +35,20 @@ export function share(part, whole) {
   return whole ? `${Math.round((100 * part) / whole)} %` : "";
 }
 
-/** An element: its name with classes, what it has, what is in it. Text is always text. */
-export function make(name, having = {}, ...inside) {
+/** Create an element: tag with classes, attributes and listeners, children. Strings become text nodes. */
+export function make(name, attributes = {}, ...children) {
   const [tag, ...classes] = name.split(".");
-  const made = document.createElement(tag);
-  if (classes.length) made.className = classes.join(" ");
-  for (const [key, value] of Object.entries(having)) {
-    if (key.startsWith("on")) made.addEventListener(key.slice(2), value);
-    else if (value !== undefined && value !== null && value !== false) made.setAttribute(key, value === true ? "" : value);
+  const element = document.createElement(tag);
+  if (classes.length) element.className = classes.join(" ");
+  for (const [key, value] of Object.entries(attributes)) {
+    if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+    else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value === true ? "" : value);
   }
-  made.append(...inside.flat().filter((each) => each !== null && each !== undefined && each !== ""));
-  return made;
+  element.append(...children.flat().filter((each) => each !== null && each !== undefined && each !== ""));
+  return element;
 }
 
-/** A sentence in which `what is typed` stands in backticks. */
+/** Text with `code` in backticks. */
 export function prose(text) {
   return text.split("`").map((part, at) => (at % 2 ? make("code", {}, part) : part));
 }
@@ -58,12 +58,12 @@ export function swatch(state) {
 }
 
 export function legend(list, entries) {
-  list.replaceChildren(...entries.map(([state, words]) => make("li", {}, swatch(state), words)));
+  list.replaceChildren(...entries.map(([state, label]) => make("li", {}, swatch(state), label)));
 }
 
 export const byId = (id) => document.getElementById(id);
 
-/** Speak a sentence to whoever listens instead of looking. */
-export function say(words) {
-  byId("aloud").textContent = words;
+/** Announce a text to screen readers. */
+export function announce(text) {
+  byId("announcer").textContent = text;
 }
