@@ -1,15 +1,20 @@
-"""Which source is asked for what."""
+"""Routing of plugin requests to address sources."""
 
+import random
 from collections.abc import Callable
 
 import pytest
 
+from podpool.agent.deps import AgentDeps
 from podpool.agent.records import PodIdentity
 from podpool.agent.secondary.router import AddressRequest, Router
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
+from podpool.kube.client import KubeClient
 from tests.agent.clocks import SetClock
+from tests.agent.disks import MemoryDisk
+from tests.agent.secondary.test_shared_range_log import NoTransport
 from tests.kube.event_loops import run_in_loop
 
 ARGS = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"
@@ -21,54 +26,63 @@ SLICED = b'{"name": "net", "ipam": {"type": "podpool", "range": "10.1.0.0/16", "
 ONE = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
 
 
-class Fountain:
-    """A source that has the first address of every range."""
+class FakeSource:
+    """Allocates the first address of every range."""
 
     def __init__(self) -> None:
-        self.held: dict[Attachment, tuple[Address, ...]] = {}
+        self.allocated: dict[Attachment, tuple[Address, ...]] = {}
         self.collected: list[str] = []
-        self.looked_at: list[str] | None = None
+        self.released_ranges: list[str] | None = None
 
-    async def give(self, want: AddressRequest) -> tuple[Address, ...]:
-        self.held[want.sandbox] = tuple(each.prefix.at(1) for each in want.ranges)
-        return self.held[want.sandbox]
+    async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
+        self.allocated[request.attachment] = tuple(each.prefix.at(1) for each in request.ranges)
+        return self.allocated[request.attachment]
 
-    async def give_back(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
-        self.release(sandbox, want)
+    async def release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        self.schedule_release(attachment, request)
 
-    def release(self, sandbox: Attachment, want: AddressRequest | None = None) -> None:
-        self.held.pop(sandbox, None)
-        self.looked_at = [str(each.prefix) for each in want.ranges] if want else None
+    def schedule_release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
+        self.allocated.pop(attachment, None)
+        self.released_ranges = [str(each.prefix) for each in request.ranges] if request else None
 
-    async def check(self, want: AddressRequest) -> tuple[Address, ...]:
-        if want.sandbox not in self.held:
+    async def check(self, request: AddressRequest) -> tuple[Address, ...]:
+        if request.attachment not in self.allocated:
             raise CniError(ErrorCode.CHECK_MISMATCH, "nothing")
-        return self.held[want.sandbox]
+        return self.allocated[request.attachment]
 
-    async def collect(self, network: str, valid: frozenset[Attachment]) -> None:
+    async def collect_garbage(self, network: str, valid: frozenset[Attachment]) -> None:
         assert not valid
         self.collected.append(network)
 
 
 def router(
-    sliced: Fountain | None = None,
-    shared: Fountain | None = None,
+    sliced: FakeSource | None = None,
+    shared: FakeSource | None = None,
     read_file: Callable[[str], bytes | None] = lambda _path: None,
 ) -> Router:
-    return Router(sliced=sliced or Fountain(), shared=shared or Fountain(), clock=SetClock(), read_file=read_file)
+    deps = AgentDeps(
+        node="a",
+        boot_id="boot-1",
+        kube=KubeClient(NoTransport()),
+        disk=MemoryDisk(),
+        clock=SetClock(),
+        rng=random.Random(1),  # noqa: S311  seeded
+        read_file=read_file,
+    )
+    return Router(deps, sliced=sliced or FakeSource(), shared=shared or FakeSource())
 
 
 def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> PluginRequest:
     return PluginRequest(command=command, container_id="a", ifname="net1", args=args, stdin=stdin)
 
 
-def wanted(stdin: bytes) -> AddressRequest:
-    found = router().want(request(stdin), PodIdentity())
+def parsed(stdin: bytes) -> AddressRequest:
+    found = router().parse(request(stdin), PodIdentity())
     assert found
     return found
 
 
-class TestWhoseItIs:
+class TestParse:
     @pytest.mark.parametrize(
         "stdin",
         [
@@ -78,8 +92,8 @@ class TestWhoseItIs:
             b'{"ipam": {"type": "host-local", "ranges": []}}',
         ],
     )
-    def test_without_ranges_of_ours_it_is_for_the_nodes_own_pool(self, stdin: bytes) -> None:
-        assert router().want(request(stdin), PodIdentity()) is None
+    def test_a_configuration_without_ranges_is_for_the_node_pool(self, stdin: bytes) -> None:
+        assert router().parse(request(stdin), PodIdentity()) is None
 
     @pytest.mark.parametrize(
         "stdin",
@@ -89,35 +103,35 @@ class TestWhoseItIs:
             b'{"ipam": {"type": "whereabouts"}}',
         ],
     )
-    def test_with_ranges_or_as_whereabouts_it_is_not(self, stdin: bytes) -> None:
-        assert router().want(request(stdin), PodIdentity())
+    def test_a_configuration_with_ranges_or_of_whereabouts_is_not(self, stdin: bytes) -> None:
+        assert router().parse(request(stdin), PodIdentity())
 
-    def test_the_flat_file_fills_what_is_left_empty(self) -> None:
+    def test_the_flat_file_fills_empty_keys(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
         stdin = b'{"ipam": {"type": "whereabouts"}}'
-        found = router(read_file=flat.get).want(request(stdin), PodIdentity())
+        found = router(read_file=flat.get).parse(request(stdin), PodIdentity())
         assert found
         assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
 
-    def test_but_makes_no_range_of_the_nodes_own_pool(self) -> None:
+    def test_the_flat_file_does_not_apply_to_the_node_pool(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
         stdin = b'{"ipam": {"type": "podpool", "ipRanges": []}}'
-        assert router(read_file=flat.get).want(request(stdin), PodIdentity()) is None
+        assert router(read_file=flat.get).parse(request(stdin), PodIdentity()) is None
 
-    def test_an_empty_flat_file_is_refused_as_one_that_is_no_json(self) -> None:
+    def test_an_empty_flat_file_is_rejected(self) -> None:
         flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b""}
         with pytest.raises(CniError, match="flat file") as caught:
-            router(read_file=flat.get).want(request(ONE), PodIdentity())
+            router(read_file=flat.get).parse(request(ONE), PodIdentity())
         assert ErrorCode.INVALID_CONFIG is caught.value.code
 
-    def test_what_cannot_be_meant_is_refused_with_the_reason(self) -> None:
+    def test_invalid_configurations_are_rejected_with_the_reason(self) -> None:
         def directory(path: str) -> bytes | None:
             raise InvalidInput("configuration_path", path, "is a directory")
 
         bad = b'{"ipam": {"type": "whereabouts", "range": "foo"}}'
-        for asked, read_file in ((request(bad), lambda _path: None), (request(ONE), directory)):
+        for plugin_request, read_file in ((request(bad), lambda _path: None), (request(ONE), directory)):
             with pytest.raises(CniError) as caught:
-                router(read_file=read_file).want(asked, PodIdentity())
+                router(read_file=read_file).parse(plugin_request, PodIdentity())
             assert ErrorCode.INVALID_CONFIG is caught.value.code
 
     @pytest.mark.parametrize(
@@ -134,52 +148,52 @@ class TestWhoseItIs:
             f"{ARGS};IP=10.0.0.5/8;GATEWAY=foo",
         ],
     )
-    def test_an_environment_that_does_not_tell_who_asks_for_what_is_refused_as_such(self, args: str) -> None:
+    def test_invalid_cni_args_are_rejected_as_invalid_environment(self, args: str) -> None:
         with pytest.raises(CniError) as caught:
-            router().want(request(ONE, args=args), PodIdentity())
+            router().parse(request(ONE, args=args), PodIdentity())
         assert ErrorCode.INVALID_ENVIRONMENT is caught.value.code
         assert caught.value.message.startswith(("CNI_ARGS", "IgnoreUnknown"))
 
     @pytest.mark.parametrize("args", ["", "FOO", f"{ARGS};IP=foo"])
     def test_only_an_add_needs_a_pod(self, args: str) -> None:
-        assert router().want(request(ONE, command="DEL", args=args), PodIdentity())
+        assert router().parse(request(ONE, command="DEL", args=args), PodIdentity())
 
 
-class TestSources:
+class TestRouting:
     @run_in_loop
-    async def test_a_size_makes_it_the_slices_and_none_the_shared_ranges(self) -> None:
-        sliced, shared = Fountain(), Fountain()
+    async def test_ranges_with_a_slice_size_go_to_slices_and_others_to_shared_ranges(self) -> None:
+        sliced, shared = FakeSource(), FakeSource()
         both = router(sliced, shared)
-        assert ["10.1.0.1"] == list(map(str, await both.give(wanted(SLICED))))
-        assert ["10.1.0.1"] == list(map(str, await both.check(wanted(SLICED))))
-        assert not shared.held
-        assert ["10.0.0.1"] == list(map(str, await both.give(wanted(ONE))))
-        assert shared.held
+        assert ["10.1.0.1"] == list(map(str, await both.allocate(parsed(SLICED))))
+        assert ["10.1.0.1"] == list(map(str, await both.check(parsed(SLICED))))
+        assert not shared.allocated
+        assert ["10.0.0.1"] == list(map(str, await both.allocate(parsed(ONE))))
+        assert shared.allocated
 
     @run_in_loop
-    async def test_ranges_of_both_kinds_are_refused_with_the_key(self) -> None:
-        """As by the controller, which gives such a definition no slices."""
-        sliced, shared = Fountain(), Fountain()
+    async def test_a_mix_of_sliced_and_shared_ranges_is_rejected(self) -> None:
+        """As by the controller, which assigns no slices for such a NAD."""
+        sliced, shared = FakeSource(), FakeSource()
         both = router(sliced, shared)
-        for call in (both.give, both.check):
+        for call in (both.allocate, both.check):
             with pytest.raises(CniError, match="^node_slice_size '': is missing for 10.2.0.0/16") as caught:
-                await call(wanted(MIXED))
+                await call(parsed(MIXED))
             assert ErrorCode.INVALID_CONFIG is caught.value.code
-        assert not sliced.held
-        assert not shared.held
+        assert not sliced.allocated
+        assert not shared.allocated
 
-    @pytest.mark.parametrize(("stdin", "looked_at"), [(ONE, ["10.0.0.0/8"]), (SLICED, None), (MIXED, None)])
-    def test_a_del_and_a_gc_go_to_both(self, stdin: bytes, looked_at: list[str] | None) -> None:
+    @pytest.mark.parametrize(("stdin", "released_ranges"), [(ONE, ["10.0.0.0/8"]), (SLICED, None), (MIXED, None)])
+    def test_del_and_gc_go_to_both_sources(self, stdin: bytes, released_ranges: list[str] | None) -> None:
         @run_in_loop
-        async def story() -> None:
-            sliced, shared = Fountain(), Fountain()
-            both, sandbox = router(sliced, shared), Attachment(container_id="a", ifname="net1")
-            sliced.held[sandbox] = shared.held[sandbox] = ()
-            await both.give_back(sandbox, wanted(stdin))
-            assert not sliced.held
-            assert not shared.held
-            assert looked_at == shared.looked_at
-            await both.collect("net", frozenset())
+        async def body() -> None:
+            sliced, shared = FakeSource(), FakeSource()
+            both, attachment = router(sliced, shared), Attachment(container_id="a", ifname="net1")
+            sliced.allocated[attachment] = shared.allocated[attachment] = ()
+            await both.release(attachment, parsed(stdin))
+            assert not sliced.allocated
+            assert not shared.allocated
+            assert released_ranges == shared.released_ranges
+            await both.collect_garbage("net", frozenset())
             assert ["net"] == sliced.collected == shared.collected
 
-        story()
+        body()

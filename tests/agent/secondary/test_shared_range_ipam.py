@@ -1,4 +1,4 @@
-"""Ranges that all nodes share: what an ADD, a DEL, a CHECK and a GC do to the cluster's objects."""
+"""ADD, DEL, CHECK and GC in shared ranges, and their effect on the cluster's objects."""
 
 import asyncio
 from collections.abc import Awaitable
@@ -27,11 +27,11 @@ in_cluster = run_in(SharedRangeCluster)
 
 
 async def holders(cluster: SharedRangeCluster) -> dict[str, str]:
-    """Which sandbox has which address."""
+    """Return the container ID of each address."""
     return {str(address): owner.container_id for (_, address), owner in (await cluster.entries()).items()}
 
 
-async def failed(request: Awaitable[object]) -> CniError:
+async def failure(request: Awaitable[object]) -> CniError:
     with pytest.raises(CniError) as error:
         await request
     return error.value
@@ -39,23 +39,21 @@ async def failed(request: Awaitable[object]) -> CniError:
 
 class TestAdd:
     @in_cluster
-    async def test_the_lowest_address_of_each_range_is_stored_before_it_is_told(
-        self, cluster: SharedRangeCluster
-    ) -> None:
+    async def test_the_lowest_address_of_each_range_is_stored(self, cluster: SharedRangeCluster) -> None:
         assert ("10.0.0.1", "fd00::1") == await cluster.node("a").add(pod_interface("p"), DUAL)
         assert {"10.0.0.1": "c-p", "fd00::1": "c-p"} == await holders(cluster)
 
     @in_cluster
-    async def test_the_same_sandbox_gets_the_same_again(self, cluster: SharedRangeCluster) -> None:
+    async def test_the_same_sandbox_gets_the_same_addresses(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         assert await node.add(pod_interface("p"), DUAL) == await node.add(pod_interface("p"), DUAL)
         assert 2 == len(await holders(cluster))
 
     @in_cluster
-    async def test_a_new_sandbox_of_the_pod_takes_the_entry_over_and_the_old_ones_del_finds_nothing(
+    async def test_a_new_sandbox_of_a_pod_takes_over_the_entry_from_a_late_del(
         self, cluster: SharedRangeCluster
     ) -> None:
-        """On whichever node: a StatefulSet's Pod comes back under its name."""
+        """On any node: a Pod of a StatefulSet keeps its name."""
         one, other = cluster.node("a"), cluster.node("b")
         given = await one.add(pod_interface("web-0", container_id="c1"), ONE)
         assert given == await other.add(pod_interface("web-0", container_id="c2"), ONE)
@@ -66,14 +64,14 @@ class TestAdd:
         ]
 
     @in_cluster
-    async def test_many_at_once_share_patches(self, cluster: SharedRangeCluster) -> None:
+    async def test_concurrent_adds_share_patches(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         given = await asyncio.gather(*(node.add(pod_interface(f"p{each}"), ONE) for each in range(16)))
         assert 16 == len(set(given))
         assert node.transport.calls("PATCH") <= 3
 
     @in_cluster
-    async def test_nodes_that_write_at_once_never_take_one_address_twice(self, cluster: SharedRangeCluster) -> None:
+    async def test_concurrent_nodes_never_allocate_an_address_twice(self, cluster: SharedRangeCluster) -> None:
         nodes = [cluster.node(f"n{each}") for each in range(8)]
         given = await asyncio.gather(
             *(node.add(pod_interface(f"{node.name}-{n}"), ONE) for node in nodes for n in range(4))
@@ -82,60 +80,58 @@ class TestAdd:
         assert {each for (each,) in given} == set(await holders(cluster))
 
     @in_cluster
-    async def test_a_full_range_is_told_with_code_11_and_leaves_nothing_of_the_other_ranges(
+    async def test_a_full_range_fails_with_code_11_and_releases_the_other_ranges(
         self, cluster: SharedRangeCluster
     ) -> None:
         node, tight = cluster.node("a"), network("10.0.0.0/24", "10.9.0.0/30")
         for each in "pq":
             await node.add(pod_interface(each), tight)
-        error = await failed(node.add(pod_interface("r"), tight))
+        error = await failure(node.add(pod_interface("r"), tight))
         assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert "no address of 10.9.0.1-10.9.0.2 of 10.9.0.0/30 is free: 2 are allocated" in error.message
         await asyncio.sleep(1)
         assert "c-r" not in (await holders(cluster)).values()
 
     @pytest.mark.parametrize("status", [422, 500])
-    def test_what_is_not_stored_is_not_told_as_success(self, status: int) -> None:
-        """Whereabouts answers with the address although its patch failed, when only the reservation went well."""
+    def test_an_add_fails_if_its_entry_is_not_stored(self, status: int) -> None:
+        """Whereabouts returns the address although its patch failed, if the reservation succeeded."""
 
         @in_cluster
-        async def story(cluster: SharedRangeCluster) -> None:
+        async def body(cluster: SharedRangeCluster) -> None:
             await cluster.fill("10.0.0.0/24")
             node = cluster.node("a")
-            node.transport.refuse = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
-            error = await failed(node.add(pod_interface("p"), ONE))
+            node.transport.reject = lambda each: status if each.method == "PATCH" and "/ippools/" in each.path else None
+            error = await failure(node.add(pod_interface("p"), ONE))
             assert ErrorCode.TRY_AGAIN_LATER == error.code
             assert f"not now ({status}" in error.message
             assert node.transport.calls("PATCH", "ippools") > 1
             assert {} == await cluster.entries()
             assert {} == await cluster.reservations()
 
-        story()
+        body()
 
     @in_cluster
-    async def test_while_the_api_server_is_away_an_add_says_so_within_its_deadline(
+    async def test_an_add_fails_within_its_deadline_if_the_api_server_is_unreachable(
         self, cluster: SharedRangeCluster
     ) -> None:
         node = cluster.node("a")
         node.transport.cut = True
         begun = asyncio.get_running_loop().time()
-        error = await failed(node.add(pod_interface("p"), ONE))
+        error = await failure(node.add(pod_interface("p"), ONE))
         assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert "could not be written in time" in error.message
         assert asyncio.get_running_loop().time() - begun < REQUEST_TIMEOUT + 1
 
     @in_cluster
-    async def test_a_name_that_no_object_can_have_is_refused_with_the_key_to_set(
-        self, cluster: SharedRangeCluster
-    ) -> None:
-        """Whereabouts fails at each create, with the API server's words."""
-        error = await failed(cluster.node("a").add(pod_interface("p"), network("::/126")))
+    async def test_an_invalid_object_name_is_rejected_with_the_key_to_set(self, cluster: SharedRangeCluster) -> None:
+        """Whereabouts fails at each create, with the error of the API server."""
+        error = await failure(cluster.node("a").add(pod_interface("p"), network("::/126")))
         assert ErrorCode.INVALID_CONFIG == error.code
         assert "set network_name" in error.message
 
     @in_cluster
-    async def test_far_addresses_of_ipv6_are_kept(self, cluster: SharedRangeCluster) -> None:
-        """Whereabouts cannot read keys of 2^63 and more, and gives such an address to the next Pod too."""
+    async def test_large_ipv6_offsets_are_kept(self, cluster: SharedRangeCluster) -> None:
+        """Whereabouts cannot read keys of 2^63 and more, and allocates such an address twice."""
         far = network("fd00::8000:0:0:1-fd00::8000:0:0:9/64")
         node = cluster.node("a")
         assert ("fd00::8000:0:0:1",) == await node.add(pod_interface("p"), far)
@@ -143,8 +139,8 @@ class TestAdd:
         assert {"fd00::8000:0:0:1": "c-p", "fd00::8000:0:0:2": "c-q"} == await holders(cluster)
 
     @in_cluster
-    async def test_an_address_that_was_given_back_here_is_given_last(self, cluster: SharedRangeCluster) -> None:
-        """To its own Pod at once; other nodes know nothing of it."""
+    async def test_a_released_address_cools_down(self, cluster: SharedRangeCluster) -> None:
+        """Its own Pod gets it at once. Other nodes have no record of the release."""
         node, other = cluster.node("a"), cluster.node("b")
         await node.add(pod_interface("p"), ONE)
         await node.delete(pod_interface("p"), ONE)
@@ -154,24 +150,24 @@ class TestAdd:
         assert ("10.0.0.1",) == await other.add(pod_interface("r"), ONE)
 
     @in_cluster
-    async def test_a_del_ends_the_waiting_of_its_sandbox(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_del_cancels_the_waiting_add_of_its_sandbox(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         node.transport.cut = True
         adding = asyncio.get_running_loop().create_task(node.add(pod_interface("p"), ONE))
         await asyncio.sleep(1)
         await node.delete(pod_interface("p"), ONE)
-        assert "the sandbox was deleted" in (await failed(adding)).message
+        assert "the sandbox was deleted" in (await failure(adding)).message
 
 
-class TestCutIntoSlices:
-    """The controller has marked a pool: nodes have slices of its range."""
+class TestSealedPool:
+    """The controller has sealed a pool: its range is divided into slices."""
 
     @in_cluster
-    async def test_nothing_new_is_given_and_the_error_names_the_cure(self, cluster: SharedRangeCluster) -> None:
+    async def test_nothing_new_is_allocated_and_the_error_has_the_remedy(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         given = await node.add(pod_interface("p"), WIDE)
-        await shut(cluster, "10.0.0.0-24")
-        error = await failed(node.add(pod_interface("q"), WIDE))
+        await seal(cluster, "10.0.0.0-24")
+        error = await failure(node.add(pod_interface("q"), WIDE))
         assert ErrorCode.TRY_AGAIN_LATER == error.code
         assert (
             "10.0.0.0/24 is divided into node slices, according to IPPool 10.0.0.0-24: set node_slice_size"
@@ -180,40 +176,40 @@ class TestCutIntoSlices:
         assert {given[0]: "c-p"} == await holders(cluster)
 
     @in_cluster
-    async def test_nor_through_a_range_that_overlaps_also_where_its_pool_is_not_there(
+    async def test_nothing_is_allocated_from_an_overlapping_range_even_without_a_pool(
         self, cluster: SharedRangeCluster
     ) -> None:
         await cluster.fill("10.0.0.0/24")
-        await shut(cluster, "10.0.0.0-24")
-        error = await failed(cluster.node("a").add(pod_interface("p"), NARROW))
+        await seal(cluster, "10.0.0.0-24")
+        error = await failure(cluster.node("a").add(pod_interface("p"), NARROW))
         assert "10.0.0.0/28 is divided into node slices, according to IPPool 10.0.0.0-24" in error.message
         assert ["10.0.0.0-24"] == [each.metadata.name for each in (await cluster.kube.list(IP_POOLS)).items]
 
     @in_cluster
-    async def test_who_has_an_entry_gets_it_again_and_gives_it_back(self, cluster: SharedRangeCluster) -> None:
+    async def test_an_existing_allocation_is_returned_and_released(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         given = await node.add(pod_interface("p"), WIDE)
-        await shut(cluster, "10.0.0.0-24")
+        await seal(cluster, "10.0.0.0-24")
         assert given == await node.add(pod_interface("p", container_id="next"), WIDE)
         await node.delete(pod_interface("p", container_id="next"), WIDE)
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_who_had_looked_before_the_mark_stores_nothing(self, cluster: SharedRangeCluster) -> None:
-        """Its patch fits only the version that it looked at."""
+    async def test_an_add_that_read_the_pool_before_the_seal_stores_nothing(self, cluster: SharedRangeCluster) -> None:
+        """Its patch has the resourceVersion that it read as precondition."""
         node = cluster.node("a")
         await cluster.fill("10.0.0.0/24")
         adding = asyncio.get_running_loop().create_task(
             node.add(pod_interface("p"), network("10.0.0.0/24", sleep_for_race=1))
         )
         await asyncio.sleep(0.5)
-        await shut(cluster, "10.0.0.0-24")
-        assert "is divided into node slices" in (await failed(adding)).message
+        await seal(cluster, "10.0.0.0-24")
+        assert "is divided into node slices" in (await failure(adding)).message
         assert {} == await holders(cluster)
 
 
-async def shut(cluster: SharedRangeCluster, name: str) -> None:
-    """Mark a pool as the controller does."""
+async def seal(cluster: SharedRangeCluster, name: str) -> None:
+    """Seal a pool as the controller does."""
     await cluster.kube.merge_patch(
         IP_POOLS, name, {"metadata": {"annotations": {SEALED_ANNOTATION: "word"}}}, namespace=SYSTEM
     )
@@ -221,8 +217,8 @@ async def shut(cluster: SharedRangeCluster, name: str) -> None:
 
 class TestDel:
     @in_cluster
-    async def test_every_range_is_looked_at(self, cluster: SharedRangeCluster) -> None:
-        """Whereabouts stops at the first that has nothing."""
+    async def test_every_range_is_released(self, cluster: SharedRangeCluster) -> None:
+        """Whereabouts stops at the first range without an entry."""
         node = cluster.node("a")
         await cluster.fill("10.0.0.0/24")
         await cluster.fill("fd00::/64", (7, pod_interface("p")))
@@ -230,11 +226,11 @@ class TestDel:
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_nothing_there_is_a_success(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_del_without_allocations_succeeds(self, cluster: SharedRangeCluster) -> None:
         await cluster.node("a").delete(pod_interface("p"), DUAL)
 
     @in_cluster
-    async def test_only_its_own_sandbox_interface_is_freed(self, cluster: SharedRangeCluster) -> None:
+    async def test_only_its_own_interface_is_released(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         await node.add(pod_interface("p"), ONE)
         await node.add(pod_interface("p", ifname="net2"), ONE)
@@ -242,8 +238,8 @@ class TestDel:
         assert {"10.0.0.1": "c-p"} == await holders(cluster)
 
     @in_cluster
-    async def test_a_reservation_of_another_stays(self, cluster: SharedRangeCluster) -> None:
-        """Whereabouts deletes whichever has the address for a name, also that of a Pod that runs."""
+    async def test_a_reservation_of_another_pod_is_kept(self, cluster: SharedRangeCluster) -> None:
+        """Whereabouts deletes any reservation of the address, also of a running Pod."""
         node = cluster.node("a")
         await cluster.fill("10.0.0.0/24", (5, pod_interface("p")))
         await cluster.reserve("10.0.0.5", "default/another")
@@ -252,10 +248,10 @@ class TestDel:
         assert ["10.0.0.5"] == [*await cluster.reservations()]
 
     @in_cluster
-    async def test_while_the_api_server_is_away_it_succeeds_and_is_done_later_by_whichever_agent(
+    async def test_it_succeeds_while_the_api_server_is_unreachable_and_is_done_after_a_restart(
         self, cluster: SharedRangeCluster
     ) -> None:
-        """Whereabouts answers with success too, and forgets it."""
+        """Whereabouts succeeds too, but does not release the address."""
         node = cluster.node("a")
         await node.add(pod_interface("p"), DUAL)
         node.transport.cut = True
@@ -270,8 +266,8 @@ class TestDel:
         assert {} == await cluster.reservations()
 
     @in_cluster
-    async def test_also_by_the_next_boot(self, cluster: SharedRangeCluster) -> None:
-        """What was answered is on the platter."""
+    async def test_a_deferred_release_survives_a_reboot(self, cluster: SharedRangeCluster) -> None:
+        """It is synced before the DEL is answered."""
         node = cluster.node("a")
         await node.add(pod_interface("p"), ONE)
         node.transport.cut = True
@@ -283,31 +279,31 @@ class TestDel:
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_it_finds_what_was_given_whatever_the_configuration_says_by_then(
+    async def test_it_releases_what_was_allocated_under_another_configuration(
         self, cluster: SharedRangeCluster
     ) -> None:
-        """Another network, other ranges, slices, or nothing that could be read."""
+        """Another network, other ranges, or no configuration."""
         node = cluster.node("a")
-        for pod, by_then in (("p", network("10.9.0.0/24")), ("q", network("10.0.0.0/24", network_name="blue"))):
+        for pod, later in (("p", network("10.9.0.0/24")), ("q", network("10.0.0.0/24", network_name="blue"))):
             await node.add(pod_interface(pod), DUAL)
-            await node.delete(pod_interface(pod), by_then)
+            await node.delete(pod_interface(pod), later)
         await node.add(pod_interface("r"), DUAL)
         await node.ipam.release(node.request(pod_interface("r"), DUAL).attachment)
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_one_that_nobody_waits_for_is_done_as_well(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_scheduled_release_is_done(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         await node.add(pod_interface("p"), DUAL)
         await cluster.fill("10.9.0.0/24", (7, pod_interface("q")))
         node.ipam.schedule_release(node.request(pod_interface("p"), DUAL).attachment)
-        stranger = node.request(pod_interface("q"), network("10.9.0.0/24"))
-        node.ipam.schedule_release(stranger.attachment, stranger)
+        unknown = node.request(pod_interface("q"), network("10.9.0.0/24"))
+        node.ipam.schedule_release(unknown.attachment, unknown)
         await asyncio.sleep(1)
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_a_pool_that_cannot_be_read_holds_up_no_other_and_is_done_when_it_is_mended(
+    async def test_an_invalid_pool_blocks_no_other_and_is_released_when_repaired(
         self, cluster: SharedRangeCluster
     ) -> None:
         node, other = cluster.node("a"), network("10.9.0.0/24")
@@ -325,7 +321,7 @@ class TestDel:
         assert {} == await holders(cluster)
 
     @in_cluster
-    async def test_one_that_was_kept_is_forgotten_when_the_sandbox_is_added_again(
+    async def test_a_deferred_release_is_dropped_when_the_sandbox_is_added_again(
         self, cluster: SharedRangeCluster
     ) -> None:
         node = cluster.node("a")
@@ -340,7 +336,7 @@ class TestDel:
 
 class TestOverlap:
     @in_cluster
-    async def test_an_address_is_taken_in_every_range_that_has_it(self, cluster: SharedRangeCluster) -> None:
+    async def test_an_address_is_taken_in_every_range_that_contains_it(self, cluster: SharedRangeCluster) -> None:
         one, other = cluster.node("a"), cluster.node("b")
         given = await asyncio.gather(
             *(one.add(pod_interface(f"p{each}"), WIDE) for each in range(5)),
@@ -349,32 +345,32 @@ class TestOverlap:
         assert 10 == len(set(given))
 
     @in_cluster
-    async def test_the_entries_of_other_pools_count_without_reservations(self, cluster: SharedRangeCluster) -> None:
+    async def test_entries_of_overlapping_pools_count_without_reservations(self, cluster: SharedRangeCluster) -> None:
         await cluster.fill("10.0.0.0/28", (1, pod_interface("old")), (2, pod_interface("older")))
         assert ("10.0.0.3",) == await cluster.node("a").add(pod_interface("p"), WIDE)
 
     @in_cluster
-    async def test_what_another_has_reserved_is_left_alone(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_reserved_address_is_skipped(self, cluster: SharedRangeCluster) -> None:
         await cluster.reserve("10.0.0.1", "default/another")
         assert ("10.0.0.2",) == await cluster.node("a").add(pod_interface("p"), WIDE)
         assert {"10.0.0.2": "c-p"} == await holders(cluster)
 
     @in_cluster
-    async def test_networks_with_names_are_kept_apart(self, cluster: SharedRangeCluster) -> None:
+    async def test_named_networks_are_independent(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         red, blue = network("10.0.0.0/24", network_name="red"), network("10.0.0.0/24", network_name="blue")
         assert await node.add(pod_interface("p"), red) == await node.add(pod_interface("q"), blue)
         assert {"red-10.0.0.1", "blue-10.0.0.1"} == set(await cluster.reservations())
 
     @in_cluster
-    async def test_beside_foreign_plugins_every_address_is_reserved(self, cluster: SharedRangeCluster) -> None:
-        """They look at reservations alone, and may make a range that overlaps at any time."""
+    async def test_with_third_party_plugins_every_address_is_reserved(self, cluster: SharedRangeCluster) -> None:
+        """They read only reservations, and may create an overlapping range at any time."""
         await cluster.node("a").add(pod_interface("p"), ONE)
         assert {"10.0.0.1"} == set(await cluster.reservations())
         assert "10.0.0.2" == await WhereaboutsPlugin(cluster, "elsewhere").add(pod_interface("q"), NARROW)
 
     @in_cluster
-    async def test_among_ours_only_where_ranges_overlap(self, cluster: SharedRangeCluster) -> None:
+    async def test_among_podpool_agents_only_overlaps_are_reserved(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a", third_party=False)
         await node.add(pod_interface("p"), WIDE)
         assert {} == await cluster.reservations()
@@ -382,14 +378,14 @@ class TestOverlap:
         assert {"10.0.0.2"} == set(await cluster.reservations())
 
     @in_cluster
-    async def test_or_where_the_configuration_insists(self, cluster: SharedRangeCluster) -> None:
+    async def test_addresses_are_reserved_if_configured(self, cluster: SharedRangeCluster) -> None:
         await cluster.node("a", third_party=False).add(
             pod_interface("p"), network("10.0.0.0/24", enable_overlapping_ranges=True)
         )
         assert {"10.0.0.1"} == set(await cluster.reservations())
 
     @in_cluster
-    async def test_and_never_where_it_forbids(self, cluster: SharedRangeCluster) -> None:
+    async def test_addresses_are_not_reserved_if_disabled(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         first = network("192.168.33.0/24", enable_overlapping_ranges=False)
         second = network("192.168.33.0/28", enable_overlapping_ranges=False)
@@ -398,25 +394,27 @@ class TestOverlap:
         assert {} == await cluster.reservations()
 
     @in_cluster
-    async def test_who_forbids_it_and_who_does_not_may_ask_at_once(self, cluster: SharedRangeCluster) -> None:
-        """Each goes by its own configuration, in one pool."""
+    async def test_requests_with_and_without_overlap_check_share_a_batch(self, cluster: SharedRangeCluster) -> None:
+        """Each follows its own configuration, in one pool."""
         await cluster.fill("10.0.0.0/24", (1, pod_interface("p")))
-        node, forbidding = cluster.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
-        given = await asyncio.gather(node.add(pod_interface("q"), NARROW), node.add(pod_interface("r"), forbidding))
+        node, unchecked = cluster.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
+        given = await asyncio.gather(node.add(pod_interface("q"), NARROW), node.add(pod_interface("r"), unchecked))
         assert [("10.0.0.2",), ("10.0.0.1",)] == [*given]
 
     @in_cluster
-    async def test_who_forbids_it_keeps_its_own_when_the_pool_has_lost_it(self, cluster: SharedRangeCluster) -> None:
-        node, forbidding = cluster.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
+    async def test_without_overlap_check_lost_entries_of_the_node_still_count(
+        self, cluster: SharedRangeCluster
+    ) -> None:
+        node, unchecked = cluster.node("a"), network("10.0.0.0/28", enable_overlapping_ranges=False)
         copy = cluster.server.store.snapshot()
-        await node.add(pod_interface("p"), forbidding)
+        await node.add(pod_interface("p"), unchecked)
         cluster.server.store.restore(copy)
-        assert ("10.0.0.2",) == await node.add(pod_interface("q"), forbidding)
+        assert ("10.0.0.2",) == await node.add(pod_interface("q"), unchecked)
 
 
 class TestLease:
     @in_cluster
-    async def test_it_is_taken_where_ranges_overlap_and_given_back(self, cluster: SharedRangeCluster) -> None:
+    async def test_it_is_taken_if_ranges_overlap_and_released(self, cluster: SharedRangeCluster) -> None:
         await cluster.fill("10.0.0.0/28")
         await cluster.node("a").add(pod_interface("p"), WIDE)
         lease = await cluster.kube.get(LEASES, "whereabouts", namespace=SYSTEM)
@@ -424,9 +422,9 @@ class TestLease:
         assert 0 == lease.spec.lease_transitions
 
     @in_cluster
-    async def test_nobody_writes_there_while_a_foreign_plugin_has_it(self, cluster: SharedRangeCluster) -> None:
+    async def test_nothing_is_written_while_a_third_party_plugin_holds_it(self, cluster: SharedRangeCluster) -> None:
         await cluster.fill("10.0.0.0/28")
-        spec = {"holderIdentity": "default/foreign", "leaseDurationSeconds": 4}
+        spec = {"holderIdentity": "default/third-party", "leaseDurationSeconds": 4}
         await cluster.kube.create(LEASES, {"metadata": {"name": "whereabouts", "namespace": SYSTEM}, "spec": spec})
         adding = asyncio.get_running_loop().create_task(cluster.node("a").add(pod_interface("p"), WIDE))
         await asyncio.sleep(3)
@@ -434,7 +432,7 @@ class TestLease:
         assert ("10.0.0.1",) == await adding
 
     @in_cluster
-    async def test_it_is_not_touched_where_nothing_overlaps_nor_among_ours_nor_for_a_del(
+    async def test_it_is_not_needed_without_overlap_or_among_podpool_agents_or_for_a_del(
         self, cluster: SharedRangeCluster
     ) -> None:
         plain, ours = cluster.node("a"), cluster.node("b", third_party=False)
@@ -447,16 +445,16 @@ class TestLease:
 
 class TestRuntime:
     @in_cluster
-    async def test_check_tells_what_the_sandbox_has(self, cluster: SharedRangeCluster) -> None:
+    async def test_check_returns_what_the_sandbox_has(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         given = await node.add(pod_interface("p"), DUAL)
         assert tuple(map(parse_address, given)) == await node.ipam.check(node.request(pod_interface("p"), DUAL))
-        error = await failed(node.ipam.check(node.request(pod_interface("q"), DUAL)))
+        error = await failure(node.ipam.check(node.request(pod_interface("q"), DUAL)))
         assert ErrorCode.CHECK_MISMATCH == error.code
 
     @in_cluster
-    async def test_gc_frees_what_the_runtime_does_not_list_of_its_network(self, cluster: SharedRangeCluster) -> None:
-        """Also what an earlier agent of this node gave; never what another node has."""
+    async def test_gc_releases_invalid_attachments_of_its_network(self, cluster: SharedRangeCluster) -> None:
+        """Also what a former agent of this node allocated; never what another node has."""
         node, other = cluster.node("a"), cluster.node("b")
         for pod in ("kept", "lost"):
             await node.add(pod_interface(pod), ONE)
@@ -470,10 +468,10 @@ class TestRuntime:
         assert {"c-kept", "c-elsewhere"} == set((await holders(cluster)).values())
 
     @in_cluster
-    async def test_a_runtime_that_hangs_up_does_not_hold_up_the_others(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_cancelled_add_does_not_block_others(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
-        asked = [asyncio.get_running_loop().create_task(node.add(pod_interface(f"p{each}"), ONE)) for each in range(4)]
+        tasks = [asyncio.get_running_loop().create_task(node.add(pod_interface(f"p{each}"), ONE)) for each in range(4)]
         await asyncio.sleep(0.005)
-        asked[0].cancel()
-        given = await asyncio.gather(*asked[1:])
+        tasks[0].cancel()
+        given = await asyncio.gather(*tasks[1:])
         assert 3 == len(set(given))

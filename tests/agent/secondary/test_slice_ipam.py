@@ -1,4 +1,4 @@
-"""ADD and DEL on the node's slices, as a runtime and the cluster see them."""
+"""ADD, DEL, CHECK, GC and STATUS on the node's slices."""
 
 import asyncio
 import json
@@ -29,17 +29,17 @@ SETTINGS = Settings()
 LARGE = "10.1.16.0/20"
 
 
-def crowd(count: int, *, longest: int) -> dict[str, Allocation]:
-    """As many entries, of Pods with names as long."""
+def entries_of(count: int, *, name_length: int) -> dict[str, Allocation]:
+    """Return entries of Pods with names of this length."""
     return {
-        str(key): Allocation(id=f"{key}".zfill(64), podref=f"default/{'x' * longest}", ifname="net1")
+        str(key): Allocation(id=f"{key}".zfill(64), podref=f"default/{'x' * name_length}", ifname="net1")
         for key in range(1, count + 1)
     }
 
 
 class TestAdd:
     @in_node_env
-    async def test_the_lowest_of_the_slice_with_the_mask_of_the_range(self, env: NodeEnv) -> None:
+    async def test_the_lowest_address_of_the_slice_with_the_prefix_length_of_the_range(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         assert ["10.1.4.1/16"] == await add(env, "a")
@@ -49,7 +49,7 @@ class TestAdd:
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_the_lease_names_this_node_before_anything_is_given(self, env: NodeEnv) -> None:
+    async def test_the_lease_names_this_node_and_boot(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         lease = await lease_of(env, name)
@@ -58,7 +58,7 @@ class TestAdd:
         assert env.boot_id == lease.metadata.annotations[BOOT_ANNOTATION]
 
     @in_node_env
-    async def test_one_of_each_family_or_none(self, env: NodeEnv) -> None:
+    async def test_an_address_of_every_range_or_none(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         error = await failed(env, "ADD", "a", DUAL)
@@ -69,16 +69,16 @@ class TestAdd:
         assert ["10.1.4.1/16", "fd00::401/64"] == await add(env, "b", DUAL)
 
     @in_node_env
-    async def test_exclusions_and_bounds_hold_inside_the_slice(self, env: NodeEnv) -> None:
+    async def test_exclusions_and_bounds_apply_inside_the_slice(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         ipam = {**IPAM, "exclude": ["10.1.4.0/30"], "range_start": "10.1.4.2", "range_end": "10.1.4.5"}
         assert [["10.1.4.4/16"], ["10.1.4.5/16"]] == [await add(env, each, ipam) for each in "ab"]
         error = await failed(env, "ADD", "c", ipam)
-        assert "2 in use" in error["msg"]
+        assert "2 assigned" in error["msg"]
 
     @in_node_env
-    async def test_ten_networks_of_one_pod_at_once(self, env: NodeEnv) -> None:
+    async def test_ten_networks_of_one_pod_concurrently(self, env: NodeEnv) -> None:
         enable_slices(env)
         for number in range(10):
             await assign_slice(env, network=f"net{number}")
@@ -97,7 +97,7 @@ class TestAdd:
         assert {"1": "a"} == await pool_entries(env, f"net7-{NODE}-10.1.4.0-28")
 
     @in_node_env
-    async def test_routes_dns_gateway_and_static_addresses_are_handed_on(self, env: NodeEnv) -> None:
+    async def test_routes_dns_gateway_and_static_addresses_are_passed_on(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         more = {
@@ -106,29 +106,29 @@ class TestAdd:
             "dns": {"nameservers": ["10.1.0.2"]},
             "addresses": [{"address": "192.168.1.5/24"}],
         }
-        told = json.loads((await call(env, "ADD", "a", {**IPAM, **more})).stdout)
-        assert [{"address": "10.1.4.1/16", "gateway": "10.1.0.1"}, {"address": "192.168.1.5/24"}] == told["ips"]
-        assert [{"dst": "10.0.0.0/8"}] == told["routes"]
-        assert {"nameservers": ["10.1.0.2"]} == told["dns"]
+        result = json.loads((await call(env, "ADD", "a", {**IPAM, **more})).stdout)
+        assert [{"address": "10.1.4.1/16", "gateway": "10.1.0.1"}, {"address": "192.168.1.5/24"}] == result["ips"]
+        assert [{"dst": "10.0.0.0/8"}] == result["routes"]
+        assert {"nameservers": ["10.1.0.2"]} == result["dns"]
 
     @pytest.mark.parametrize("version", ["0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"])
-    def test_every_versions_form(self, version: str) -> None:
+    def test_the_result_format_of_every_version(self, version: str) -> None:
         @in_node_env
-        async def told(env: NodeEnv) -> None:
+        async def body(env: NodeEnv) -> None:
             await assign_slice(enable_slices(env))
             await env.start()
-            answer = json.loads((await call(env, "ADD", "a", version=version)).stdout)
-            assert version == answer["cniVersion"]
+            result = json.loads((await call(env, "ADD", "a", version=version)).stdout)
+            assert version == result["cniVersion"]
             if version in ("0.1.0", "0.2.0"):
-                assert "10.1.4.1/16" == answer["ip4"]["ip"]
+                assert "10.1.4.1/16" == result["ip4"]["ip"]
             else:
                 expected = {"address": "10.1.4.1/16"} | ({"version": "4"} if version.startswith("0.") else {})
-                assert [expected] == answer["ips"]
+                assert [expected] == result["ips"]
 
-        told()
+        body()
 
     @in_node_env
-    async def test_bad_configuration_is_refused_with_its_key(self, env: NodeEnv) -> None:
+    async def test_an_invalid_configuration_is_rejected_with_its_key(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         for ipam, word in (({**IPAM, "range": "foo"}, "range"), ({**IPAM, "exclude": ["10.0.0.1/99"]}, "exclude")):
@@ -137,8 +137,8 @@ class TestAdd:
             assert word in error["msg"]
 
     @in_node_env
-    async def test_also_while_nothing_can_be_given_yet_and_it_stops_nobody_else(self, env: NodeEnv) -> None:
-        """It must not wait among those who are served when a slice comes."""
+    async def test_an_invalid_configuration_does_not_wait_for_a_slice(self, env: NodeEnv) -> None:
+        """Otherwise it would fail when waiting requests are served."""
         enable_slices(env)
         await env.start()
         for bad in ("garbage", "10.0.0.1/99"):
@@ -148,21 +148,21 @@ class TestAdd:
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
-    async def test_what_fits_into_no_object_is_refused_with_the_cure(self, env: NodeEnv) -> None:
-        """By the entries that there are, however short the name of who asks is."""
-        name = await assign_slice(enable_slices(env), LARGE, entries=crowd(2800, longest=400))
+    async def test_an_ippool_that_is_too_large_is_reported(self, env: NodeEnv) -> None:
+        """By the size of the existing entries, however short the name of the new Pod."""
+        name = await assign_slice(enable_slices(env), LARGE, entries=entries_of(2800, name_length=400))
         await env.start()
-        told = f"the IPPool {name} has as many entries as fit into one object: use a smaller node_slice_size"
-        assert told == (await failed(env, "ADD", "a"))["msg"]
+        message = f"IPPool {name} has as many allocations as fit into one object: use a smaller node_slice_size"
+        assert message == (await failed(env, "ADD", "a"))["msg"]
 
     @in_node_env
-    async def test_what_fits_is_given_however_long_the_name_of_who_asks(self, env: NodeEnv) -> None:
-        await assign_slice(enable_slices(env), LARGE, entries=crowd(4000, longest=1))
+    async def test_an_entry_that_fits_is_assigned_however_long_the_pod_name(self, env: NodeEnv) -> None:
+        await assign_slice(enable_slices(env), LARGE, entries=entries_of(4000, name_length=1))
         await env.start()
         assert ["10.1.31.161/16"] == await add(env, "a" * 400)
 
     @in_node_env
-    async def test_the_nodes_own_pool_is_served_beside_it(self, env: NodeEnv) -> None:
+    async def test_the_node_pool_is_served_too(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         assert "10.0.1.1/16" == await env.add("a")
@@ -171,7 +171,7 @@ class TestAdd:
 
 class TestWaiting:
     @in_node_env
-    async def test_for_a_slice_on_its_way(self, env: NodeEnv) -> None:
+    async def test_an_add_waits_for_a_slice(self, env: NodeEnv) -> None:
         await enable_slices(env).start()
         waiting = asyncio.ensure_future(add(env, "a"))
         await asyncio.sleep(2.0)
@@ -179,7 +179,7 @@ class TestWaiting:
         assert ["10.1.4.1/16"] == await waiting
 
     @in_node_env
-    async def test_in_vain_says_where_to_look(self, env: NodeEnv) -> None:
+    async def test_a_timeout_is_explained(self, env: NodeEnv) -> None:
         await enable_slices(env).start()
         error = await failed(env, "ADD", "a", {**IPAM, "network_name": "blue"})
         assert 11 == error["code"]
@@ -187,7 +187,7 @@ class TestWaiting:
             assert word in error["msg"]
 
     @in_node_env
-    async def test_for_rest_first_come_first_served(self, env: NodeEnv) -> None:
+    async def test_adds_wait_for_the_cooldown_first_come_first_served(self, env: NodeEnv) -> None:
         ipam = {**IPAM, "range_end": "10.1.4.1"}
         await assign_slice(enable_slices(env))
         await env.start()
@@ -203,7 +203,7 @@ class TestWaiting:
         assert 1 == (await second).exit_code
 
     @in_node_env
-    async def test_ends_with_the_sandbox(self, env: NodeEnv) -> None:
+    async def test_a_del_cancels_the_waiting_add(self, env: NodeEnv) -> None:
         await enable_slices(env).start()
         waiting = asyncio.ensure_future(failed(env, "ADD", "a"))
         await asyncio.sleep(1.0)
@@ -213,7 +213,7 @@ class TestWaiting:
 
 class TestDel:
     @in_node_env
-    async def test_frees_every_range_and_lets_it_rest(self, env: NodeEnv) -> None:
+    async def test_every_range_is_released_and_cools_down(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         other = await assign_slice(env, SLICE6, range_=V6)
         await env.start()
@@ -228,7 +228,7 @@ class TestDel:
         assert ["10.1.4.1/16", "fd00::401/64"] == await add(env, "c", DUAL)
 
     @in_node_env
-    async def test_needs_no_configuration_that_can_be_read(self, env: NodeEnv) -> None:
+    async def test_an_invalid_configuration_is_accepted(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -237,7 +237,7 @@ class TestDel:
         assert {} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_one_left_while_no_agent_ran_is_done(self, env: NodeEnv) -> None:
+    async def test_a_deferred_del_is_processed(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -252,7 +252,7 @@ class TestDel:
 
 class TestOtherCommands:
     @in_node_env
-    async def test_check_finds_what_is_there(self, env: NodeEnv) -> None:
+    async def test_check_compares_with_prev_result(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         assert 100 == (await failed(env, "CHECK", "a"))["code"]
@@ -261,7 +261,7 @@ class TestOtherCommands:
         assert 100 == (await failed(env, "CHECK", "a", prevResult={"ips": [{"address": "10.1.4.9/16"}]}))["code"]
 
     @in_node_env
-    async def test_gc_frees_what_is_not_listed_of_its_network(self, env: NodeEnv) -> None:
+    async def test_gc_releases_invalid_attachments_of_its_network(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         for each in "abc":
@@ -273,7 +273,7 @@ class TestOtherCommands:
         assert {"b", "d"} == set((await pool_entries(env, name)).values())
 
     @in_node_env
-    async def test_status_is_about_the_agent_not_about_slices(self, env: NodeEnv) -> None:
+    async def test_status_reports_the_agent_not_missing_slices(self, env: NodeEnv) -> None:
         await enable_slices(env).start()
         assert 0 == (await call(env, "STATUS", "", version="1.1.0")).exit_code
         env.transport.cut = True

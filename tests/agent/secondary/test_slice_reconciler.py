@@ -1,4 +1,4 @@
-"""A slice's life beside its ADDs: taken, written behind, meddled with, handed back, lost; restarts and reboots."""
+"""The lifecycle of a slice: acquired, written, changed by third parties, returned, lost; restarts and reboots."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ from tests.agent.secondary.slice_env import (
 )
 
 SETTINGS = Settings()
-FOREIGN = Allocation(id="x", podref="default/pod-x", ifname="net1")
+THIRD_PARTY = Allocation(id="x", podref="default/pod-x", ifname="net1")
 
 
 async def holder(env: NodeEnv, name: str) -> str:
@@ -55,17 +55,17 @@ async def holder(env: NodeEnv, name: str) -> str:
     return (lease.spec.holder_identity or "") if lease else "gone"
 
 
-async def scribble(env: NodeEnv, name: str, entries: dict[str, Allocation | None]) -> None:
-    """Write into an IPPool with another hand."""
+async def write_entries(env: NodeEnv, name: str, entries: dict[str, Allocation | None]) -> None:
+    """Write entries into an IPPool as a third party."""
     written = {
         key: each and {"id": each.id, "podref": each.podref, "ifname": each.ifname} for key, each in entries.items()
     }
     await env.kube.merge_patch(IP_POOLS, name, {"spec": {"allocations": written}}, namespace=SYSTEM)
 
 
-class TestTaking:
+class TestAcquiring:
     @in_node_env
-    async def test_nothing_is_given_while_another_holds_the_lease(self, env: NodeEnv) -> None:
+    async def test_nothing_is_assigned_while_another_node_holds_the_lease(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.kube.merge_patch(LEASES, name, {"spec": {"holderIdentity": "other/1"}}, namespace=SYSTEM)
         await env.start()
@@ -74,7 +74,7 @@ class TestTaking:
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
-    async def test_nothing_is_taken_under_another_boot(self, env: NodeEnv) -> None:
+    async def test_nothing_is_acquired_while_the_node_reports_another_boot(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.report_boot("another")
         await env.start()
@@ -82,9 +82,9 @@ class TestTaking:
         assert "confirm" in (await failed(env, "ADD", "a"))["msg"]
 
     @in_node_env
-    async def test_what_a_predecessor_gave_stays_with_its_pods(self, env: NodeEnv) -> None:
-        """As after moving in from Whereabouts: the entries of its Pods are believed, and their DELs are done."""
-        name = await assign_slice(enable_slices(env), entries={"1": FOREIGN})
+    async def test_existing_entries_are_kept(self, env: NodeEnv) -> None:
+        """As after a migration from Whereabouts: the entries of its Pods count, and their DELs release them."""
+        name = await assign_slice(enable_slices(env), entries={"1": THIRD_PARTY})
         await env.bind("pod-x")
         await env.start()
         assert ["10.1.4.2/16"] == await add(env, "a")
@@ -96,30 +96,38 @@ class TestTaking:
         assert {"2": "a"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_signature_counts_no_more_once_its_lease_is_let_go_of_whatever_comes_of_that(
+    async def test_returning_a_lease_invalidates_its_acknowledgement_even_if_the_request_fails(
         self, env: NodeEnv
     ) -> None:
-        """The answer may be lost, and a watch may show the Lease for a while as it was before."""
+        """The response may be lost, and the watch may show the former Lease for a while."""
         name = await assign_slice(env)
         rng = random.Random(1)  # noqa: S311  seeded
-        told, clock = env.warnings.append, env.clock
-        deps = AgentDeps(node=NODE, kube=KubeClient(env.transport), clock=clock, rng=rng, settings=SETTINGS, tell=told)
-        leases = SliceLeases(deps, SliceInformers(deps, SYSTEM, changed=lambda _: None), boot_id=env.boot_id)
-        await leases.sign(await env.kube.get(LEASES, name, namespace=SYSTEM))
-        signature = (await env.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[SIGNATURE_ANNOTATION]
-        note = {"metadata": {"annotations": {GRANTED_ANNOTATION: signature}}}
-        agreed = await env.kube.merge_patch(LEASES, name, note, namespace=SYSTEM)
-        assert leases.agreed(agreed)
+        deps = AgentDeps(
+            node=NODE,
+            boot_id=env.boot_id,
+            kube=KubeClient(env.transport),
+            disk=env.disk,
+            clock=env.clock,
+            rng=rng,
+        )
+        leases = SliceLeases(deps, SliceInformers(deps, SYSTEM, on_change=lambda _: None))
+        await leases.acknowledge(await env.kube.get(LEASES, name, namespace=SYSTEM))
+        acknowledgement = (await env.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[
+            SIGNATURE_ANNOTATION
+        ]
+        patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: acknowledgement}}}
+        confirmed = await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
+        assert leases.confirmed(confirmed)
         env.transport.cut = True
         with pytest.raises(Unreachable):
-            await leases.let_go(agreed)
-        assert not leases.agreed(agreed)
-        assert not leases.is_pending(agreed)
+            await leases.return_(confirmed)
+        assert not leases.confirmed(confirmed)
+        assert not leases.is_pending(confirmed)
 
 
-class TestWritingBehind:
+class TestWritingPools:
     @in_node_env
-    async def test_many_changes_are_one_patch(self, env: NodeEnv) -> None:
+    async def test_changes_are_collected_into_one_patch(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         env.transport.others = 0
@@ -132,34 +140,34 @@ class TestWritingBehind:
         assert list("abdef") == list((await pool_entries(env, name)).values())
 
     @in_node_env
-    async def test_out_of_reach_it_gives_and_the_pool_follows_later(self, env: NodeEnv) -> None:
+    async def test_addresses_are_assigned_without_the_api_server_and_written_later(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         agent = await env.start()
         env.transport.cut = True
         assert [["10.1.4.1/16"], ["10.1.4.2/16"]] == [await add(env, each) for each in "ab"]
         await asyncio.sleep(20.0)
-        assert 19 < agent.picture().slices[0].lag < 21
+        assert 19 < agent.metrics_snapshot().slices[0].lag < 21
         env.transport.cut = False
         await asyncio.sleep(16.0)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
-        assert 0.0 == agent.picture().slices[0].lag
+        assert 0.0 == agent.metrics_snapshot().slices[0].lag
 
     @in_node_env
-    async def test_a_foreign_hand_is_mended_without_a_double_assignment(self, env: NodeEnv) -> None:
+    async def test_third_party_changes_are_corrected_without_a_double_assignment(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.bind("pod-x")
         await env.start()
         await add(env, "a")
         await add(env, "b")
         await asyncio.sleep(1.0)
-        await scribble(env, name, {"1": FOREIGN, "2": None, "3": FOREIGN, "nonsense": FOREIGN})
+        await write_entries(env, name, {"1": THIRD_PARTY, "2": None, "3": THIRD_PARTY, "nonsense": THIRD_PARTY})
         await asyncio.sleep(1.0)
         assert {"1": "a", "2": "b", "3": "x", "nonsense": "x"} == await pool_entries(env, name)
         assert ["10.1.4.4/16"] == await add(env, "c")
 
     @in_node_env
-    async def test_a_foreign_entry_whose_pod_is_gone_is_released_after_two_looks(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env), entries={"1": FOREIGN})
+    async def test_a_third_party_entry_without_a_pod_is_released_after_two_observations(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env), entries={"1": THIRD_PARTY})
         await env.start()
         await asyncio.sleep(50.0)
         assert {"1": "x"} == await pool_entries(env, name)
@@ -167,8 +175,8 @@ class TestWritingBehind:
         assert {} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_or_whose_pod_asks_again_in_vain(self, env: NodeEnv) -> None:
-        """Nobody who waits for an address waits for one of its own."""
+    async def test_a_third_party_entry_is_released_if_its_pod_waits_for_an_address(self, env: NodeEnv) -> None:
+        """A waiting Pod has no other sandbox."""
         entries = {key: Allocation(id=f"old-{key}", podref=f"default/pod-{key}", ifname="net1") for key in "12"}
         await assign_slice(enable_slices(env), "10.1.4.0/30", entries=entries)
         await env.start()
@@ -179,17 +187,17 @@ class TestWritingBehind:
         assert {"10.1.4.1/16", "10.1.4.2/16"} == {address for pod in "12" for address in await add(env, pod)}
 
     @in_node_env
-    async def test_a_foreign_entry_behind_the_back_of_an_add_comes_second(self, env: NodeEnv) -> None:
-        """The sandbox was answered: its entry is put back over the other's."""
+    async def test_a_third_party_entry_for_an_assigned_address_is_overwritten(self, env: NodeEnv) -> None:
+        """The ADD was answered, so its entry is restored."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
-        await scribble(env, name, {"1": FOREIGN})
+        await write_entries(env, name, {"1": THIRD_PARTY})
         await asyncio.sleep(1.0)
         assert {"1": "a"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_pool_that_somebody_deleted_is_filled_again(self, env: NodeEnv) -> None:
+    async def test_a_recreated_pool_is_filled_again(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -204,9 +212,9 @@ class TestWritingBehind:
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
 
-class TestHandingBack:
+class TestReturning:
     @in_node_env
-    async def test_when_nothing_is_held_or_rests(self, env: NodeEnv) -> None:
+    async def test_a_slice_is_returned_after_the_last_cooldown(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -219,10 +227,10 @@ class TestHandingBack:
         await asyncio.sleep(6)
         assert "" == await holder(env, name)
         assert {} == await pool_entries(env, name)
-        assert "handed back (the range changed)" in (await failed(env, "ADD", "b"))["msg"]
+        assert "being returned (the range changed)" in (await failed(env, "ADD", "b"))["msg"]
 
     @in_node_env
-    async def test_another_slice_serves_meanwhile(self, env: NodeEnv) -> None:
+    async def test_another_slice_is_used_meanwhile(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -233,9 +241,9 @@ class TestHandingBack:
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @pytest.mark.parametrize("killed_at", range(6))
-    def test_a_death_on_the_way_is_finished_by_the_next(self, killed_at: int) -> None:
+    def test_a_return_is_completed_after_a_kill(self, killed_at: int) -> None:
         @in_node_env
-        async def story(env: NodeEnv) -> None:
+        async def body(env: NodeEnv) -> None:
             name = await assign_slice(enable_slices(env))
             await env.start()
             await request_return(env, name)
@@ -246,7 +254,7 @@ class TestHandingBack:
             assert "" == await holder(env, name)
             assert 1 == (await call(env, "ADD", "c")).exit_code
 
-        story()
+        body()
 
     @in_node_env
     async def test_a_lost_lease_closes_the_slice_and_a_new_one_keeps_its_pods(self, env: NodeEnv) -> None:
@@ -267,20 +275,18 @@ class TestHandingBack:
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_lost_lease_that_a_restored_copy_brings_back_is_kept_while_pods_have_addresses(
-        self, env: NodeEnv
-    ) -> None:
+    async def test_a_lost_lease_in_a_restored_api_server_is_kept_while_pods_have_addresses(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(2.0)
-        held, copy = await holder(env, name), env.store.snapshot()
+        holder_before, copy = await holder(env, name), env.store.snapshot()
         await env.kube.delete(LEASES, name, namespace=SYSTEM)
         await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
         await asyncio.sleep(SETTLE_TIME)
         env.store.restore(copy)
         await asyncio.sleep(2400.0)
-        assert held == await holder(env, name)
+        assert holder_before == await holder(env, name)
         assert {"1": "a"} == await pool_entries(env, name)
         await call(env, "DEL", "a")
         await asyncio.sleep(SETTINGS.cooldown + SETTLE_TIME)
@@ -288,7 +294,7 @@ class TestHandingBack:
         assert {} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_but_left_alone_where_another_holds_it(self, env: NodeEnv) -> None:
+    async def test_a_lost_lease_of_another_node_is_left_alone(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -303,12 +309,12 @@ class TestHandingBack:
 
 
 class TestAnotherRange:
-    """The definition's range was made larger or smaller: the controller names the new one on the slices that fit."""
+    """The range of the NAD became larger or smaller: the controller writes it to the slices that fit."""
 
     WIDER: ClassVar = {**IPAM, "range": "10.0.0.0/15"}
 
     @in_node_env
-    async def test_a_slice_that_fits_serves_the_range_as_it_is_now(self, env: NodeEnv) -> None:
+    async def test_a_slice_that_fits_is_used_for_the_new_range(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -318,8 +324,8 @@ class TestAnotherRange:
         assert ["10.1.4.1/15"] == await add(env, "a", self.WIDER)
 
     @in_node_env
-    async def test_and_nobody_who_asks_for_another(self, env: NodeEnv) -> None:
-        """A definition that was failed, whose range has the slice too, gets nothing of it."""
+    async def test_it_is_not_used_for_the_former_range(self, env: NodeEnv) -> None:
+        """A rejected NAD whose range contains the slice gets no address."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         await change_range(env, name, "10.0.0.0/15")
@@ -327,7 +333,7 @@ class TestAnotherRange:
         assert "has no slice of 10.1.0.0/16" in (await failed(env, "ADD", "a"))["msg"]
 
     @in_node_env
-    async def test_also_after_a_restart_out_of_reach(self, env: NodeEnv) -> None:
+    async def test_the_new_range_survives_a_restart_without_the_api_server(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await change_range(env, name, "10.0.0.0/15")
@@ -338,20 +344,20 @@ class TestAnotherRange:
         assert ["10.1.4.1/15"] == await add(env, "a", self.WIDER)
 
     @in_node_env
-    async def test_who_waits_is_served_when_it_is_told(self, env: NodeEnv) -> None:
+    async def test_waiting_adds_are_served_when_the_range_changes(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
-        asked = asyncio.create_task(add(env, "a", self.WIDER))
+        adding = asyncio.create_task(add(env, "a", self.WIDER))
         await asyncio.sleep(1.0)
         await change_range(env, name, "10.0.0.0/15")
-        assert ["10.1.4.1/15"] == await asyncio.wait_for(asked, 1.0)
+        assert ["10.1.4.1/15"] == await asyncio.wait_for(adding, 1.0)
 
     @in_node_env
-    async def test_one_that_is_asked_back_serves_until_there_is_another(self, env: NodeEnv) -> None:
+    async def test_a_slice_to_be_returned_is_used_until_there_is_another(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
-        await change_range(env, name, "10.0.0.0/15", "10.0.0.0/15 is divided into node slices of /29 now")
+        await change_range(env, name, "10.0.0.0/15", "10.0.0.0/15 is divided into slices of /29")
         await asyncio.sleep(1.0)
         assert ["10.1.4.2/15"] == await add(env, "b", self.WIDER)
         await assign_slice(env, "10.0.8.0/29", range_="10.0.0.0/15")
@@ -359,19 +365,19 @@ class TestAnotherRange:
         assert ["10.0.8.1/15"] == await add(env, "c", self.WIDER)
 
     @in_node_env
-    async def test_only_addresses_of_the_smaller_range_are_given(self, env: NodeEnv) -> None:
+    async def test_only_addresses_of_the_smaller_range_are_assigned(self, env: NodeEnv) -> None:
         smaller = {**IPAM, "range": "10.1.4.8/29", "node_slice_size": "/30"}
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
-        await change_range(env, name, "10.1.4.8/29", "10.1.4.8/29 is divided into node slices of /30 now")
+        await change_range(env, name, "10.1.4.8/29", "10.1.4.8/29 is divided into slices of /30")
         await asyncio.sleep(1.0)
         assert ["10.1.4.9/29"] == await add(env, "b", smaller)
         assert ["10.1.4.10/29"] == await add(env, "a", smaller)
 
     @in_node_env
-    async def test_a_check_goes_by_what_the_sandbox_was_given(self, env: NodeEnv) -> None:
-        """The runtime asks with the configuration of the ADD, whatever the definition says by now."""
+    async def test_a_check_succeeds_with_the_configuration_of_the_add(self, env: NodeEnv) -> None:
+        """The runtime sends the configuration of the ADD, also after the NAD changed."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         given = (await call(env, "ADD", "a")).stdout
@@ -380,7 +386,7 @@ class TestAnotherRange:
         assert 0 == (await call(env, "CHECK", "a", prevResult=json.loads(given))).exit_code
 
     @in_node_env
-    async def test_a_range_that_cannot_be_read_changes_nothing(self, env: NodeEnv) -> None:
+    async def test_an_invalid_range_is_ignored(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await change_range(env, name, "nonsense")
@@ -390,7 +396,7 @@ class TestAnotherRange:
 
 class TestRestarts:
     @in_node_env
-    async def test_a_killed_agent_serves_again_with_nobody_to_ask(self, env: NodeEnv) -> None:
+    async def test_a_killed_agent_serves_again_without_the_api_server(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await assign_slice(env, SLICE6, range_=V6)
         await env.start()
@@ -407,7 +413,7 @@ class TestRestarts:
         assert {"2": "b", "3": "c"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_reboot_voids_what_sandboxes_had_and_it_rests(self, env: NodeEnv) -> None:
+    async def test_after_a_reboot_assigned_addresses_cool_down(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -423,7 +429,7 @@ class TestRestarts:
         assert "boot-2" == lease.metadata.annotations[BOOT_ANNOTATION]
 
     @in_node_env
-    async def test_a_power_cut_lets_everything_rest(self, env: NodeEnv) -> None:
+    async def test_after_a_power_failure_every_address_cools_down(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -435,7 +441,7 @@ class TestRestarts:
         assert asyncio.get_running_loop().time() - began >= SETTINGS.cooldown_exhausted
 
     @in_node_env
-    async def test_behind_the_fence_nothing_new_and_the_same_again(self, env: NodeEnv) -> None:
+    async def test_a_fenced_agent_assigns_nothing_new(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -448,10 +454,10 @@ class TestRestarts:
         assert ["10.1.4.2/16"] == await add(env, "b")
 
 
-class TestTheNode:
+class TestNode:
     @in_node_env
-    async def test_98_an_agent_whose_node_is_not_there_gives_nothing_and_names_it(self, env: NodeEnv) -> None:
-        """Theirs does not start; ours goes on as soon as its Node is registered."""
+    async def test_98_an_agent_without_a_node_assigns_nothing(self, env: NodeEnv) -> None:
+        """Whereabouts does not start; podpool continues as soon as its Node is registered."""
         enable_slices(env)
         await env.kube.delete(NODES, NODE)
         await env.start()
@@ -462,19 +468,19 @@ class TestTheNode:
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
-    async def test_without_a_network_container_it_is_ready_and_confirms_itself(self, env: NodeEnv) -> None:
-        """A cluster of slices alone: no NNC, no ledger, no subnet."""
+    async def test_without_an_nc_it_is_ready_and_confirms_its_node(self, env: NodeEnv) -> None:
+        """A cluster with slices only: no NNC, no ledger, no subnet."""
         await env.kube.delete(NODE_NETWORK_CONFIGS, NODE, namespace=SYSTEM)
         await assign_slice(enable_slices(env))
         agent = await env.start()
-        assert agent.missing() is None
-        assert not agent.able.is_set()
+        assert agent.not_ready_reason() is None
+        assert not agent.ready.is_set()
         assert ["10.1.4.1/16"] == await add(env, "a")
         await asyncio.sleep(3 * SETTINGS.fence)
         assert ["10.1.4.2/16"] == await add(env, "b")
 
     @in_node_env
-    async def test_registered_again_in_the_same_boot_it_keeps_its_slice(self, env: NodeEnv) -> None:
+    async def test_a_node_registered_again_in_the_same_boot_keeps_its_slice(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -492,8 +498,8 @@ class TestTheNode:
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_registered_again_it_is_confirmed_when_its_leases_are_the_new_nodes(self, env: NodeEnv) -> None:
-        """Until then the controller misses the old Node, and the time for which it does so is not counted anew."""
+    async def test_a_node_registered_again_is_confirmed_when_its_leases_are_relabelled(self, env: NodeEnv) -> None:
+        """Until then node GC counts the time for which the former Node is missing."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         await env.kube.delete(NODES, NODE)
@@ -508,10 +514,8 @@ class TestTheNode:
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
-    async def test_nor_does_its_network_container_confirm_it_for_slices_whose_leases_are_not_seen(
-        self, env: NodeEnv
-    ) -> None:
-        """Others may have the slice by then: the Node was away for long, and its Leases are gone."""
+    async def test_an_nc_does_not_confirm_a_node_for_slices_whose_leases_are_not_listed(self, env: NodeEnv) -> None:
+        """Another node may have the slice: this one was missing for long, and its Leases are deleted."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -537,8 +541,8 @@ class TestTheNode:
         assert "no slice" in (await failed(env, "ADD", "b"))["msg"]
 
     @in_node_env
-    async def test_registered_again_in_another_boot_it_is_another_node(self, env: NodeEnv) -> None:
-        """Its old slice is given to others once the old Node is gone: nothing more is given of it."""
+    async def test_a_node_registered_again_in_another_boot_is_another_node(self, env: NodeEnv) -> None:
+        """Node GC releases its former slice, so nothing of it is assigned."""
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -554,7 +558,7 @@ class TestTheNode:
         assert ["10.1.8.1/16"] == await add(env, "b")
 
     @in_node_env
-    async def test_it_reads_nothing_of_other_nodes(self, env: NodeEnv) -> None:
+    async def test_objects_of_other_nodes_are_not_read(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         relabelled = {"metadata": {"labels": {NODE_UID_LABEL: "other"}}}
         await env.kube.merge_patch(IP_POOLS, name, relabelled, namespace=SYSTEM)
@@ -565,15 +569,15 @@ class TestTheNode:
 
 
 @in_node_env
-async def test_metrics_tell_size_use_rest_and_lag_of_each_slice(env: NodeEnv) -> None:
+async def test_metrics_of_slices(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env), network="blue")
     agent = await env.start()
     for each in "abc":
         await add(env, each, {**IPAM, "network_name": "blue"})
     await call(env, "DEL", "c")
     await asyncio.sleep(0.25)
-    page = AgentMetrics(agent.handle, agent.picture).page(health_handler(agent.missing))
+    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.not_ready_reason))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     labels = f'{{network="blue",range="{V4}",slice="{SLICE}"}}'
-    for name, value in (("size_ips", 14.0), ("assigned_ips", 2.0), ("resting_ips", 1.0), ("lag_seconds", 0.25)):
+    for name, value in (("size_ips", 14.0), ("assigned_ips", 2.0), ("cooling_down_ips", 1.0), ("lag_seconds", 0.25)):
         assert f"podpool_agent_slice_{name}{labels} {value}" in text

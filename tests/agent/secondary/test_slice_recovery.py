@@ -1,4 +1,4 @@
-"""After a journal was lost in a running boot: no Pod's address is given to another, whatever the IPPool had of it."""
+"""Recovery after the journal was lost: no address of a running Pod is assigned again, whatever the IPPool contains."""
 
 import asyncio
 import json
@@ -28,15 +28,15 @@ SOON = OBSERVATION_INTERVAL + 2 * RECOVERY_INTERVAL + Settings().cooldown_exhaus
 
 
 async def run_pod(env: NodeEnv, container: str, *addresses: str) -> None:
-    """A Pod that asked for a network; Multus tells of it when it has told its addresses."""
-    told = [{"name": "default/net", "interface": "net1", "ips": [*addresses]}]
-    notes = {WANTED: "net", **({STATUS: json.dumps(told)} if addresses else {})}
-    meta = {"name": f"pod-{container}", "namespace": "default", "annotations": notes}
+    """Create a Pod with a secondary network; with addresses it also has Multus' network status."""
+    statuses = [{"name": "default/net", "interface": "net1", "ips": [*addresses]}]
+    annotations = {WANTED: "net", **({STATUS: json.dumps(statuses)} if addresses else {})}
+    meta = {"name": f"pod-{container}", "namespace": "default", "annotations": annotations}
     await env.kube.create(PODS, {"metadata": meta, "spec": {"nodeName": "node-1"}, "status": {"phase": "Running"}})
 
 
 async def lose_journal(env: NodeEnv) -> None:
-    """The next agent of this boot finds nothing."""
+    """Restart the agent in the same boot without a journal."""
     await env.kill()
     env.disk = MemoryDisk()
     env.transport.cut = False
@@ -44,7 +44,7 @@ async def lose_journal(env: NodeEnv) -> None:
 
 
 async def damage_journal(env: NodeEnv, record: bytes) -> None:
-    """The next agent of this boot finds that the last record with this in it is spoilt."""
+    """Restart the agent in the same boot with the last record that contains this damaged."""
     await env.kill()
     (segment,) = [each for each in env.disk.names() if each.startswith("segment")]
     content = bytearray(env.disk.written[segment])
@@ -54,22 +54,22 @@ async def damage_journal(env: NodeEnv, record: bytes) -> None:
     await env.start()
 
 
-async def behind(env: NodeEnv, *containers: str) -> list[str]:
-    """Give addresses that the IPPool never shows."""
+async def add_unwritten(env: NodeEnv, *containers: str) -> list[str]:
+    """Assign addresses that are not written to the IPPool."""
     env.transport.cut = True
     given = [(await add(env, each))[0] for each in containers]
     return [each.partition("/")[0] for each in given]
 
 
 @in_node_env
-async def test_what_pods_show_is_theirs_and_the_rest_is_given_when_all_have_told(env: NodeEnv) -> None:
+async def test_reported_addresses_are_recovered_and_others_assigned_when_all_pods_reported(env: NodeEnv) -> None:
     name = await assign_slice(enable_slices(env))
     await env.start()
     await add(env, "a")
     await run_pod(env, "a", "10.1.4.1")
     await asyncio.sleep(1.0)
-    given = await behind(env, "b")
-    await run_pod(env, "b", *given)
+    addresses = await add_unwritten(env, "b")
+    await run_pod(env, "b", *addresses)
     await lose_journal(env)
     assert ["10.1.4.1/16"] == await add(env, "a")
     assert "journal was lost" in (await failed(env, "ADD", "c"))["msg"]
@@ -81,25 +81,25 @@ async def test_what_pods_show_is_theirs_and_the_rest_is_given_when_all_have_told
 
 
 @in_node_env
-async def test_a_pod_that_tells_nothing_yet_may_have_any(env: NodeEnv) -> None:
+async def test_a_pod_without_network_status_may_have_any_address(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env))
     await env.start()
-    given = await behind(env, "a")
+    addresses = await add_unwritten(env, "a")
     await run_pod(env, "a")
     await lose_journal(env)
     await asyncio.sleep(2 * SOON)
     assert 11 == (await failed(env, "ADD", "c"))["code"]
-    told = json.dumps([{"name": "default/net", "interface": "net1", "ips": given}])
-    await env.kube.merge_patch(PODS, "pod-a", {"metadata": {"annotations": {STATUS: told}}}, namespace="default")
+    status = json.dumps([{"name": "default/net", "interface": "net1", "ips": addresses}])
+    await env.kube.merge_patch(PODS, "pod-a", {"metadata": {"annotations": {STATUS: status}}}, namespace="default")
     await asyncio.sleep(SOON)
     assert ["10.1.4.2/16"] == await add(env, "c")
 
 
 @in_node_env
-async def test_unless_it_has_asked_since(env: NodeEnv) -> None:
+async def test_a_pod_that_sent_an_add_has_no_former_address(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env))
     await env.start()
-    await behind(env, "a")
+    await add_unwritten(env, "a")
     await run_pod(env, "a")
     await lose_journal(env)
     await failed(env, "ADD", "a")
@@ -108,10 +108,10 @@ async def test_unless_it_has_asked_since(env: NodeEnv) -> None:
 
 
 @in_node_env
-async def test_one_whose_pod_goes_is_free_again(env: NodeEnv) -> None:
+async def test_a_recovered_address_is_released_with_its_pod(env: NodeEnv) -> None:
     name = await assign_slice(enable_slices(env))
     await env.start()
-    await run_pod(env, "a", *await behind(env, "a"))
+    await run_pod(env, "a", *await add_unwritten(env, "a"))
     await lose_journal(env)
     await asyncio.sleep(SOON)
     assert 1 == len(await pool_entries(env, name))
@@ -122,8 +122,8 @@ async def test_one_whose_pod_goes_is_free_again(env: NodeEnv) -> None:
 
 
 @in_node_env
-async def test_networks_over_the_same_addresses_are_kept_apart(env: NodeEnv) -> None:
-    """Pods' networks are told by their definitions' names, which the agent does not read: who is known is enough."""
+async def test_networks_with_the_same_addresses_are_independent(env: NodeEnv) -> None:
+    """The network status has NAD names, which the agent cannot map to networks: known holders suffice."""
     enable_slices(env)
     names = [await assign_slice(env, network=each) for each in ("blue", "red")]
     await env.start()
@@ -136,12 +136,12 @@ async def test_networks_over_the_same_addresses_are_kept_apart(env: NodeEnv) -> 
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_it_is_not_handed_back_before_that(early: bool) -> None:
+def test_a_slice_is_not_returned_before_it_is_recovered(early: bool) -> None:
     @in_node_env
-    async def story(env: NodeEnv) -> None:
+    async def body(env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
-        await run_pod(env, "a", *await behind(env, "a"))
+        await run_pod(env, "a", *await add_unwritten(env, "a"))
         if early:
             await request_return(env, name)
         await lose_journal(env)
@@ -157,18 +157,18 @@ def test_it_is_not_handed_back_before_that(early: bool) -> None:
         assert lease
         assert not lease.spec.holder_identity
 
-    story()
+    body()
 
 
 @pytest.mark.parametrize("moments", [0, 3, 6, 10, 20, 10_000])
-def test_nor_is_anything_given_after_another_restart(moments: int) -> None:
-    """Whatever the agent was doing when it was killed."""
+def test_nothing_is_assigned_after_another_restart(moments: int) -> None:
+    """The agent is killed at different points."""
 
     @in_node_env
-    async def story(env: NodeEnv) -> None:
+    async def body(env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
-        await behind(env, "a")
+        await add_unwritten(env, "a")
         await run_pod(env, "a")
         await env.kill()
         env.disk = MemoryDisk()
@@ -181,22 +181,22 @@ def test_nor_is_anything_given_after_another_restart(moments: int) -> None:
         await asyncio.sleep(2 * SOON)
         assert "journal was lost" in (await failed(env, "ADD", "c"))["msg"]
 
-    story()
+    body()
 
 
 @in_node_env
-async def test_a_journal_that_is_damaged_is_as_good_as_lost(env: NodeEnv) -> None:
+async def test_a_damaged_journal_is_recovered_like_a_lost_one(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env))
     await env.start()
-    await run_pod(env, "a", *await behind(env, "a"))
-    await damage_journal(env, b"slice-given")
+    await run_pod(env, "a", *await add_unwritten(env, "a"))
+    await damage_journal(env, b"slice-assigned")
     assert "journal was lost" in (await failed(env, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
     assert ["10.1.4.2/16"] == await add(env, "c")
 
 
 @in_node_env
-async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(env: NodeEnv) -> None:
+async def test_reported_addresses_override_a_partial_journal(env: NodeEnv) -> None:
     name = await assign_slice(enable_slices(env))
     await env.start()
     await add(env, "a")
@@ -206,7 +206,7 @@ async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(env: N
     assert ["10.1.4.1/16"] == await add(env, "b")
     await run_pod(env, "b", "10.1.4.1")
     await asyncio.sleep(1.0)
-    await damage_journal(env, b"slice-returned")
+    await damage_journal(env, b"slice-unassigned")
     await asyncio.sleep(SOON + 3 * OBSERVATION_INTERVAL)
     assert ["10.1.4.2/16"] == await add(env, "c")
     await asyncio.sleep(1.0)
@@ -215,14 +215,14 @@ async def test_what_is_left_of_a_journal_may_be_older_than_what_pods_show(env: N
 
 
 @in_node_env
-async def test_what_is_left_of_a_journal_may_end_before_this_boot(env: NodeEnv) -> None:
+async def test_a_partial_journal_may_end_before_this_boot(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env))
     await env.start()
     await add(env, "a")
     await env.reboot("boot-2", clean=True)
     await env.report_boot("boot-2")
     await env.start()
-    await run_pod(env, "b", *await behind(env, "b"))
+    await run_pod(env, "b", *await add_unwritten(env, "b"))
     await damage_journal(env, b"boot-2")
     assert "journal was lost" in (await failed(env, "ADD", "c"))["msg"]
     await asyncio.sleep(SOON)
@@ -230,10 +230,10 @@ async def test_what_is_left_of_a_journal_may_end_before_this_boot(env: NodeEnv) 
 
 
 @in_node_env
-async def test_after_a_reboot_nobody_has_anything(env: NodeEnv) -> None:
+async def test_after_a_reboot_no_recovery_is_needed(env: NodeEnv) -> None:
     await assign_slice(enable_slices(env))
     await env.start()
-    await run_pod(env, "a", *await behind(env, "a"))
+    await run_pod(env, "a", *await add_unwritten(env, "a"))
     await env.reboot("boot-2")
     env.disk = MemoryDisk()
     env.transport.cut = False
@@ -243,7 +243,7 @@ async def test_after_a_reboot_nobody_has_anything(env: NodeEnv) -> None:
 
 
 @in_node_env
-async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(env: NodeEnv) -> None:
+async def test_after_a_reboot_entries_of_the_ippool_are_removed(env: NodeEnv) -> None:
     name = await assign_slice(enable_slices(env))
     await env.start()
     await add(env, "a")
@@ -254,22 +254,22 @@ async def test_after_a_reboot_nobody_has_what_the_ippool_still_shows(env: NodeEn
     env.disk = MemoryDisk()
     await env.report_boot("boot-2")
     await env.start()
-    assert ["10.1.4.1/16"] == await add(env, "a-anew")
+    assert ["10.1.4.1/16"] == await add(env, "a-again")
     await asyncio.sleep(1.0)
-    assert {"1": "a-anew"} == await pool_entries(env, name)
+    assert {"1": "a-again"} == await pool_entries(env, name)
 
 
 @in_node_env
-async def test_a_slice_that_is_asked_back_rests_before_it_goes_although_the_ippool_shows_nothing(env: NodeEnv) -> None:
+async def test_a_slice_cools_down_before_it_is_returned_although_its_ippool_is_empty(env: NodeEnv) -> None:
     name = await assign_slice(enable_slices(env))
     await env.start()
-    await behind(env, "a")
+    await add_unwritten(env, "a")
     await env.reboot("boot-2")
     env.disk = MemoryDisk()
     env.transport.cut = False
     await env.report_boot("boot-2")
     await request_return(env, name)
-    env.store.on_write.clear()  # nobody agrees to it: others may have those addresses by now
+    env.store.on_write.clear()  # not confirmed: another node may have those addresses
     await env.start()
     lease = await lease_of(env, name)
     assert lease

@@ -1,4 +1,4 @@
-"""Slices that are lost: an API server was restored from an older copy, and knows nothing of them any more."""
+"""Lost slices after a restore of the API server: acknowledgements, reports and returns."""
 
 import asyncio
 
@@ -34,37 +34,37 @@ SETTINGS = Settings()
 LOST = LostSlice(range=V4, slice=SLICE)
 
 
-async def told(env: NodeEnv) -> SliceReport | None:
-    """What the agent tells on its Node."""
+async def report(env: NodeEnv) -> SliceReport | None:
+    """Return the agent's report on its Node."""
     node = await env.kube.get(NODES, NODE)
     return slice_report(node)
 
 
-async def ask(env: NodeEnv, question: str) -> None:
-    """Ask as the controller does."""
-    await env.kube.merge_patch(NODES, NODE, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}})
+async def request_inventory(env: NodeEnv, request: str) -> None:
+    """Request an inventory as the controller does."""
+    await env.kube.merge_patch(NODES, NODE, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: request}}})
 
 
 async def lose(env: NodeEnv, name: str) -> None:
-    """Let IPPool and Lease be as if they had never been."""
+    """Delete IPPool and Lease."""
     await env.kube.delete(LEASES, name, namespace=SYSTEM)
     await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
 
 
-async def show(env: NodeEnv, name: str, *, holder: str | None) -> None:
-    """Let a Lease be as a copy has it: of before it was signed, or from when it was held in this boot."""
+async def write_lease(env: NodeEnv, name: str, *, holder: str | None) -> None:
+    """Write a Lease as an older backup has it: without a holder, or held in this boot."""
     uid = (await env.kube.get(NODES, NODE)).metadata.uid
-    notes = {BOOT_ANNOTATION: env.boot_id, SIGNATURE_ANNOTATION: "old", GRANTED_ANNOTATION: "old"}
+    annotations = {BOOT_ANNOTATION: env.boot_id, SIGNATURE_ANNOTATION: "old", GRANTED_ANNOTATION: "old"}
     change = {
         "spec": {"holderIdentity": holder and f"{holder}/{uid}"},
-        "metadata": {"annotations": notes if holder else dict.fromkeys(notes)},
+        "metadata": {"annotations": annotations if holder else dict.fromkeys(annotations)},
     }
     await env.kube.merge_patch(LEASES, name, change, namespace=SYSTEM)
 
 
-class TestAgreement:
+class TestAcknowledgement:
     @in_node_env
-    async def test_nothing_is_given_before_the_signature_is_agreed_to(self, env: NodeEnv) -> None:
+    async def test_nothing_is_assigned_before_the_acknowledgement_is_confirmed(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
@@ -72,32 +72,32 @@ class TestAgreement:
         lease = await lease_of(env, name)
         assert lease
         assert (lease.spec.holder_identity or "").startswith(f"{NODE}/")
-        signature = lease.metadata.annotations[SIGNATURE_ANNOTATION]
-        for agreed, exit_code in (("another", 1), (signature, 0)):
-            note = {"metadata": {"annotations": {GRANTED_ANNOTATION: agreed}}}
-            await env.kube.merge_patch(LEASES, name, note, namespace=SYSTEM)
+        acknowledgement = lease.metadata.annotations[SIGNATURE_ANNOTATION]
+        for confirmed, exit_code in (("another", 1), (acknowledgement, 0)):
+            patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: confirmed}}}
+            await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
             assert exit_code == (await call(env, "ADD", "a")).exit_code
 
     @in_node_env
-    async def test_what_was_agreed_to_before_a_question_is_signed_anew(self, env: NodeEnv) -> None:
+    async def test_an_inventory_request_invalidates_acknowledgements(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
         before = await lease_of(env, name)
         assert before
-        signature = before.metadata.annotations[SIGNATURE_ANNOTATION]
-        await ask(env, "who has what")
+        acknowledgement = before.metadata.annotations[SIGNATURE_ANNOTATION]
+        await request_inventory(env, "request-1")
         await asyncio.sleep(SETTLE_TIME)
-        note = {"metadata": {"annotations": {GRANTED_ANNOTATION: signature}}}
-        await env.kube.merge_patch(LEASES, name, note, namespace=SYSTEM)
+        patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: acknowledgement}}}
+        await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
         await asyncio.sleep(SETTLE_TIME)
         after = await lease_of(env, name)
         assert after
-        assert signature != after.metadata.annotations[SIGNATURE_ANNOTATION]
+        assert acknowledgement != after.metadata.annotations[SIGNATURE_ANNOTATION]
         assert 1 == (await call(env, "ADD", "a")).exit_code
 
     @in_node_env
-    async def test_who_is_asked_to_leave_what_it_only_signed_lets_go_of_it(self, env: NodeEnv) -> None:
+    async def test_an_unconfirmed_slice_is_returned_on_request(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env, confirming=False))
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
@@ -108,25 +108,25 @@ class TestAgreement:
         assert not lease.spec.holder_identity
 
 
-class TestTelling:
+class TestReport:
     @in_node_env
-    async def test_a_lost_slice_is_told_for_as_long_as_it_is_in_use_or_rests(self, env: NodeEnv) -> None:
+    async def test_a_lost_slice_is_reported_while_in_use_or_cooling_down(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
-        assert await told(env) is None
+        assert await report(env) is None
         await lose(env, name)
         await asyncio.sleep(SETTLE_TIME)
-        assert SliceReport(lost=(LOST,)) == await told(env)
+        assert SliceReport(lost=(LOST,)) == await report(env)
         await call(env, "DEL", "a")
         await asyncio.sleep(SETTINGS.cooldown - SETTLE_TIME)
-        assert SliceReport(lost=(LOST,)) == await told(env)
+        assert SliceReport(lost=(LOST,)) == await report(env)
         await asyncio.sleep(2 * SETTLE_TIME)
-        assert SliceReport() == await told(env)
+        assert SliceReport() == await report(env)
 
     @in_node_env
-    async def test_also_after_a_restart(self, env: NodeEnv) -> None:
+    async def test_a_lost_slice_is_reported_after_a_restart(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -134,10 +134,10 @@ class TestTelling:
         await lose(env, name)
         await env.start()
         await asyncio.sleep(SETTLE_TIME)
-        assert SliceReport(lost=(LOST,)) == await told(env)
+        assert SliceReport(lost=(LOST,)) == await report(env)
 
     @in_node_env
-    async def test_it_is_told_no_more_when_it_is_the_nodes_again(self, env: NodeEnv) -> None:
+    async def test_a_slice_that_is_acquired_again_is_not_reported(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -146,31 +146,31 @@ class TestTelling:
         await asyncio.sleep(SETTLE_TIME)
         await assign_slice(env)
         await asyncio.sleep(SETTLE_TIME)
-        assert SliceReport() == await told(env)
+        assert SliceReport() == await report(env)
         assert {"1": "a"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_question_is_answered_after_quorum_reads_whatever_the_watch_shows(self, env: NodeEnv) -> None:
+    async def test_an_inventory_request_is_answered_after_quorum_reads(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
         env.store.on_write.append(lambda _: None)
         copy = env.store.snapshot()
-        await ask(env, "first")
+        await request_inventory(env, "first")
         await asyncio.sleep(SETTLE_TIME)
-        assert SliceReport(inventory="first") == await told(env)
+        assert SliceReport(inventory="first") == await report(env)
         env.store.restore(copy)
         await lose(env, name)
-        await ask(env, "second")
+        await request_inventory(env, "second")
         await asyncio.sleep(60.0)
-        assert SliceReport(inventory="second", lost=(LOST,)) == await told(env)
+        assert SliceReport(inventory="second", lost=(LOST,)) == await report(env)
         assert 1 == (await call(env, "ADD", "b")).exit_code
 
 
-class TestLeaving:
+class TestReturning:
     @in_node_env
-    async def test_a_slice_that_is_to_leave_serves_while_it_is_the_only_one(self, env: NodeEnv) -> None:
+    async def test_a_slice_to_be_returned_is_used_while_it_is_the_only_one(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
@@ -181,7 +181,7 @@ class TestLeaving:
         assert "excluded" in (await failed(env, "ADD", "c", excluded))["msg"]
 
     @in_node_env
-    async def test_it_is_kept_while_addresses_of_it_may_rest_that_nobody_knows_of(self, env: NodeEnv) -> None:
+    async def test_a_slice_is_kept_during_a_forced_cooldown(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await env.reboot("boot-2")
@@ -199,12 +199,12 @@ class TestLeaving:
         assert not lease.spec.holder_identity
 
     @in_node_env
-    async def test_one_that_was_handed_back_is_not_taken_again_when_a_copy_offers_it(self, env: NodeEnv) -> None:
+    async def test_a_returned_slice_is_not_acquired_again_after_a_restore(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await request_return(env, name)
         await asyncio.sleep(SETTLE_TIME)
-        await show(env, name, holder=None)
+        await write_lease(env, name, holder=None)
         await asyncio.sleep(SETTLE_TIME)
         lease = await lease_of(env, name)
         assert lease
@@ -212,7 +212,7 @@ class TestLeaving:
         assert BOOT_ANNOTATION in lease.metadata.annotations  # so that the controller replaces it
 
     @in_node_env
-    async def test_one_that_a_copy_shows_beside_another_is_handed_back(self, env: NodeEnv) -> None:
+    async def test_an_overlapping_slice_after_a_restore_is_returned(self, env: NodeEnv) -> None:
         await assign_slice(enable_slices(env))
         await env.start()
         assert ["10.1.4.1/16"] == await add(env, "a")
@@ -220,7 +220,7 @@ class TestLeaving:
         entries = {"1": Allocation(id="earlier", podref="default/pod-earlier", ifname="net1")}
         other = await assign_slice(env, "10.1.4.0/29", entries=entries)
         await request_return(env, other)
-        await show(env, other, holder=NODE)
+        await write_lease(env, other, holder=NODE)
         await asyncio.sleep(4 * OBSERVATION_INTERVAL)
         assert ["10.1.4.2/16"] == await add(env, "b")
         lease = await lease_of(env, other)
