@@ -14,7 +14,7 @@ from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 from tests.lab.apiserver.processes import ApiServerProcess, Kubectl
 
 if TYPE_CHECKING:
@@ -104,20 +104,18 @@ class Both:
     """kubectl with the same arguments on two servers."""
 
     def __init__(self, api_server: Kubectl, real: Kubectl, namespace: str) -> None:
-        self._pocket, self._real = api_server, real
+        self._lite, self._real = api_server, real
         self.namespace = namespace
 
     def run(self, *args: str, manifest: str = "", editor: str = "") -> str:
         """Return the output, which must be the same on both."""
-        ours, theirs = (
-            _common(each.run(*args, manifest=manifest, editor=editor)) for each in (self._pocket, self._real)
-        )
+        ours, theirs = (_common(each.run(*args, manifest=manifest, editor=editor)) for each in (self._lite, self._real))
         assert theirs == ours, f"kubectl {' '.join(args)}"
         return ours
 
     def watched(self, *args: str, lines: int) -> tuple[list[str], list[str]]:
         """Return the first lines of a watch on each."""
-        ours, theirs = (_first_lines(each, args, lines) for each in (self._pocket, self._real))
+        ours, theirs = (_first_lines(each, args, lines) for each in (self._lite, self._real))
         return ours, theirs
 
 
@@ -169,7 +167,7 @@ def both(api_server: ApiServerProcess, control_plane: ControlPlane, tmp_path: Pa
     return both
 
 
-@in_loop
+@run_in_loop
 async def define(kubeconfig: Path) -> None:
     transport = from_kubeconfig(kubeconfig)
     try:
@@ -279,7 +277,7 @@ class TestBuiltinKinds:
 
 class TestUnsupported:
     @pytest.mark.parametrize(
-        ("args", "sentence"),
+        ("args", "message"),
         [
             (["apply", "--server-side", "-f", "-"], "server-side apply is not supported"),
             (["create", "--dry-run=server", "-f", "-"], "is not supported"),
@@ -287,16 +285,16 @@ class TestUnsupported:
         ],
     )
     def test_unsupported_requests_name_the_feature(
-        self, api_server: ApiServerProcess, tmp_path: Path, args: list[str], sentence: str
+        self, api_server: ApiServerProcess, tmp_path: Path, args: list[str], message: str
     ) -> None:
-        assert sentence in Kubectl(api_server.kubeconfig, tmp_path, "default").run(*args, manifest=LEASE)
+        assert message in Kubectl(api_server.kubeconfig, tmp_path, "default").run(*args, manifest=LEASE)
 
     @pytest.mark.parametrize("verb", ["create", "apply"])
     def test_webhooks_are_rejected_by_name(self, api_server: ApiServerProcess, tmp_path: Path, verb: str) -> None:
         """The error names the missing feature, instead of an unknown kind."""
         kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")
-        sentence = "admission (webhooks and policies) is not supported by this API server (podpool apiserver)"
-        assert sentence in kubectl.run(verb, "-f", "-", manifest=WEBHOOK)
+        message = "admission (webhooks and policies) is not supported by this API server (podpool apiserver)"
+        assert message in kubectl.run(verb, "-f", "-", manifest=WEBHOOK)
 
     def test_cel_rules_are_accepted_with_a_warning(self, api_server: ApiServerProcess, tmp_path: Path) -> None:
         kubectl = Kubectl(api_server.kubeconfig, tmp_path, "default")

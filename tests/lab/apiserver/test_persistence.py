@@ -16,8 +16,8 @@ from podpool.lab.apiserver.persistence import StoreFile, StoreFileError
 from podpool.lab.apiserver.registry import CRDS
 from podpool.lab.apiserver.status_errors import StatusError
 from podpool.lab.apiserver.store import ObjectStore
-from tests.kube.clusters import FixedClock
-from tests.kube.loops import in_loop
+from tests.kube.api_servers import FixedClock
+from tests.kube.event_loops import run_in_loop
 from tests.lab.apiserver.processes import ApiServerProcess
 from tests.lab.apiserver.test_malformed_objects import without_scope
 
@@ -109,7 +109,7 @@ def test_a_failed_write_is_rolled_back(tmp_path: Path) -> None:
     file.close()
 
 
-@in_loop
+@run_in_loop
 async def test_a_killed_server_loses_no_answered_write(tmp_path: Path) -> None:
     api_server = ApiServerProcess(tmp_path, "--file", str(tmp_path / "api_server.db"))
     api_server.start()
@@ -120,8 +120,8 @@ async def test_a_killed_server_loses_no_answered_write(tmp_path: Path) -> None:
 
     async def writing() -> None:
         for number in range(100_000):
-            made = await client.create(NODES, {"metadata": {"name": f"n-{number}"}})
-            answered[made.metadata.name] = made.metadata.resource_version
+            created = await client.create(NODES, {"metadata": {"name": f"n-{number}"}})
+            answered[created.metadata.name] = created.metadata.resource_version
             if number == 50:
                 begun.set()
 

@@ -3,8 +3,8 @@
 from typing import Any
 
 from podpool.api.crds import CRDS
-from tests.kube.clusters import Cluster
-from tests.kube.loops import in_loop
+from tests.kube.api_servers import ApiServerUnderTest
+from tests.kube.event_loops import run_in_loop
 from tests.lab.apiserver.test_parity import call, wait_until_served
 
 SPEC: dict[str, Any] = {
@@ -58,18 +58,18 @@ def definition(group: str) -> dict[str, Any]:
     return {"metadata": {"name": f"shapes.{group}"}, "spec": spec}
 
 
-@in_loop
-async def test_schema_cases(cluster: Cluster) -> None:
-    async with cluster.guest() as guest:
-        group = f"{guest.namespace}.dev"
-        await guest.client.create(CRDS, definition(group))
+@run_in_loop
+async def test_schema_cases(cluster: ApiServerUnderTest) -> None:
+    async with cluster.open_namespace() as api:
+        group = f"{api.namespace}.dev"
+        await api.client.create(CRDS, definition(group))
         path = f"/apis/{group}/v1/shapes"
-        await wait_until_served(guest, path, yes=True)
+        await wait_until_served(api, path, yes=True)
         for number, (field, value, good) in enumerate(CASES):
             shape = {"apiVersion": f"{group}/v1", "kind": "Shape", "metadata": {"name": f"s-{number}"}}
-            code, body = await call(guest, "POST", path, {**shape, "spec": {field: value, "odd": 1}})
+            code, body = await call(api, "POST", path, {**shape, "spec": {field: value, "odd": 1}})
             assert (201 if good else 422) == code, (field, value, body)
             if good:
                 assert {"given": "so"} == body["spec"]["deep"], "defaults apply inside defaults too"
                 assert "odd" not in body["spec"]
-        await guest.client.delete(CRDS, f"shapes.{group}")
+        await api.client.delete(CRDS, f"shapes.{group}")

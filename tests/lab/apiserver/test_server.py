@@ -13,39 +13,39 @@ from podpool.lab.apiserver.server import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tables import find_json_path, format_duration
 from podpool.runtime.transport import Request
-from tests.kube.clusters import FixedClock
-from tests.kube.loops import in_virtual_time
+from tests.kube.api_servers import FixedClock
+from tests.kube.event_loops import run_in_virtual_time
 from tests.lab.apiserver.test_store import fresh
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
 
 
-async def server() -> LiteApiServer:
-    made = LiteApiServer(fresh())
+async def new_server() -> LiteApiServer:
+    server = LiteApiServer(fresh())
     for manifest in crd_manifests():
         body = msgspec.json.encode(manifest)
-        await made(Request(method="POST", path=CRDS.path(), body=body))
-    return made
+        await server(Request(method="POST", path=CRDS.path(), body=body))
+    return server
 
 
-async def get(made: LiteApiServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
-    answer = await made(Request(method="GET", path=path, query=query, headers={"accept": accept}))
-    return answer.status, msgspec.json.decode(await answer.read())
+async def get(server: LiteApiServer, path: str, *, accept: str = "", **query: str) -> tuple[int, Any]:
+    response = await server(Request(method="GET", path=path, query=query, headers={"accept": accept}))
+    return response.status, msgspec.json.decode(await response.read())
 
 
 class TestDiscovery:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_both_formats_list_the_same_resources(self) -> None:
-        made = await server()
+        server = await new_server()
         aggregated = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
         at_once = {
             (group["metadata"]["name"], version["version"], resource["resource"])
             for path in ("/api", "/apis")
-            for group in (await get(made, path, accept=aggregated))[1]["items"]
+            for group in (await get(server, path, accept=aggregated))[1]["items"]
             for version in group["versions"]
             for resource in version["resources"]
         }
-        _, groups = await get(made, "/apis")
+        _, groups = await get(server, "/apis")
         roots = [("", "v1", "/api/v1")]
         roots += [
             (group["name"], version["version"], f"/apis/{version['groupVersion']}")
@@ -55,112 +55,112 @@ class TestDiscovery:
         one_by_one = {
             (group, version, resource["name"])
             for group, version, path in roots
-            for resource in (await get(made, path))[1]["resources"]
+            for resource in (await get(server, path))[1]["resources"]
             if "/" not in resource["name"]
         }
         assert one_by_one == at_once
         assert ("acn.azure.com", "v1alpha", "nodenetworkconfigs") in at_once
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_an_openapi_document_has_a_hash_of_its_content(self) -> None:
-        made = LiteApiServer(fresh())
-        _, before = await get(made, "/openapi/v3")
-        await made(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(crd_manifests()[0])))
-        _, after = await get(made, "/openapi/v3")
+        server = LiteApiServer(fresh())
+        _, before = await get(server, "/openapi/v3")
+        await server(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(crd_manifests()[0])))
+        _, after = await get(server, "/openapi/v3")
         assert before["paths"]["api/v1"] == after["paths"]["api/v1"]
         assert "apis/acn.azure.com/v1alpha" in after["paths"]
-        code, described = await get(made, "/openapi/v3/apis/acn.azure.com/v1alpha")
+        code, described = await get(server, "/openapi/v3/apis/acn.azure.com/v1alpha")
         schemas = described["components"]["schemas"]
         assert (200, "object") == (code, schemas["com.azure.acn.v1alpha.NodeNetworkConfig"]["type"])
 
-    @in_virtual_time
+    @run_in_virtual_time
     @pytest.mark.parametrize("path", ["/apis/rbac.authorization.k8s.io/v1/roles", "/openapi/v2"])
     async def test_unsupported_paths_name_the_feature(self, path: str) -> None:
-        code, body = await get(await server(), path)
+        code, body = await get(await new_server(), path)
         assert (404, "Status") == (code, body["kind"])
         assert "is not supported by this API server" in body["message"]
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_client_that_accepts_no_json_gets_406(self) -> None:
-        assert 406 == (await get(await server(), "/api/v1/nodes", accept="application/yaml"))[0]
+        assert 406 == (await get(await new_server(), "/api/v1/nodes", accept="application/yaml"))[0]
 
 
 class TestRepresentations:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_table_has_the_columns_of_the_crd(self) -> None:
-        made = await server()
+        server = await new_server()
         body = {"apiVersion": "acn.azure.com/v1alpha", "kind": "NodeNetworkConfig", "metadata": {"name": "n"}}
         path = "/apis/acn.azure.com/v1alpha/namespaces/default/nodenetworkconfigs"
-        await made(
+        await server(
             Request(method="POST", path=path, body=msgspec.json.encode({**body, "spec": {"requestedIPCount": 3}}))
         )
-        _, table = await get(made, path, accept=TABLE)
+        _, table = await get(server, path, accept=TABLE)
         named = dict(zip((each["name"] for each in table["columnDefinitions"]), table["rows"][0]["cells"], strict=True))
         assert ("n", 3, None) == (named["Name"], named["Requested IPs"], named["Allocated IPs"])
         assert "PartialObjectMetadata" == table["rows"][0]["object"]["kind"]
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_ages_in_a_watched_table_are_current(self) -> None:
         clock = FixedClock()
-        made = LiteApiServer(ObjectStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
-        query = {"watch": "true", "resourceVersion": str(made.store.revision)}
-        watch = await made(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
+        server = LiteApiServer(ObjectStore(clock=clock, rng=random.Random(1)))  # noqa: S311  seeded
+        query = {"watch": "true", "resourceVersion": str(server.store.revision)}
+        watch = await server(Request(method="GET", path="/api/v1/nodes", query=query, headers={"accept": TABLE}))
         clock.seconds += 3600
-        await made(Request(method="POST", path="/api/v1/nodes", body=b'{"metadata": {"name": "n"}}'))
+        await server(Request(method="POST", path="/api/v1/nodes", body=b'{"metadata": {"name": "n"}}'))
         event = msgspec.json.decode(await anext(watch.stream))["object"]
         named = dict(zip((each["name"] for each in event["columnDefinitions"]), event["rows"][0]["cells"], strict=True))
         assert ("n", "0s") == (named["Name"], named["Age"])
         await watch.close()
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_an_event_is_stored_once_and_served_in_two_formats(self) -> None:
-        made = await server()
+        server = await new_server()
         older = {"metadata": {"name": "e"}, "involvedObject": {"name": "x"}, "message": "so", "reason": "R"}
         path = "/api/v1/namespaces/default/events"
-        await made(Request(method="POST", path=path, body=msgspec.json.encode(older)))
-        _, old = await get(made, path, fieldSelector="involvedObject.name=x")
-        _, new = await get(made, "/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=x")
+        await server(Request(method="POST", path=path, body=msgspec.json.encode(older)))
+        _, old = await get(server, path, fieldSelector="involvedObject.name=x")
+        _, new = await get(server, "/apis/events.k8s.io/v1/events", fieldSelector="regarding.name=x")
         assert ("v1", "so") == (old["items"][0]["apiVersion"], old["items"][0]["message"])
         assert ("events.k8s.io/v1", "so") == (new["items"][0]["apiVersion"], new["items"][0]["note"])
-        watch = await made(Request(method="GET", path=path, query={"watch": "true"}))
-        made.store.delete(EVENTS, "default/e")
+        watch = await server(Request(method="GET", path=path, query={"watch": "true"}))
+        server.store.delete(EVENTS, "default/e")
         lines = (await anext(watch.stream)).splitlines()
         assert [("ADDED", "so"), ("DELETED", "so")] == [
             (each["type"], each["object"]["message"]) for each in map(msgspec.json.decode, lines)
         ]
         await watch.close()
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_watch_can_start_with_initial_events_and_a_bookmark(self) -> None:
-        made = await server()
+        server = await new_server()
         query = {
             "watch": "true",
             "sendInitialEvents": "true",
             "allowWatchBookmarks": "true",
             "resourceVersionMatch": "NotOlderThan",
         }
-        watch = await made(Request(method="GET", path="/api/v1/namespaces", query=query))
+        watch = await server(Request(method="GET", path="/api/v1/namespaces", query=query))
         lines = [msgspec.json.decode(each) for each in (await anext(watch.stream)).splitlines()]
         assert ["ADDED"] * 4 + ["BOOKMARK"] == [each["type"] for each in lines]
         assert "true" == lines[-1]["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"]
         await watch.close()
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_unknown_fields_are_warned_of_or_rejected(self) -> None:
-        made = await server()
+        server = await new_server()
         definition = {**crd_manifests()[0], "metadata": {"name": "lamps.x.dev"}}
         schema = {"type": "object", "properties": {"colour": {"type": "string"}}}
         version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
         names = {"plural": "lamps", "kind": "Lamp"}
         definition["spec"] = {"group": "x.dev", "scope": "Cluster", "names": names, "versions": [version]}
-        await made(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(definition)))
+        await server(Request(method="POST", path=CRDS.path(), body=msgspec.json.encode(definition)))
         lamp = {"apiVersion": "x.dev/v1", "kind": "Lamp", "metadata": {"name": "a"}, "odd": 1}
         codes = {}
         for how in ("Strict", "Warn"):
             query = {"fieldValidation": how}
             request = Request(method="POST", path="/apis/x.dev/v1/lamps", query=query, body=msgspec.json.encode(lamp))
-            answer = await made(request)
-            codes[how] = (answer.status, "unknown field" in answer.headers.get("warning", ""))
+            response = await server(request)
+            codes[how] = (response.status, "unknown field" in response.headers.get("warning", ""))
         assert {"Strict": (400, False), "Warn": (201, True)} == codes
 
 
@@ -184,13 +184,13 @@ class TestProtobuf:
             return
         assert "Namespace" == body["kind"]
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_an_unsupported_kind_gets_415(self) -> None:
         body = b"k8s\x00\n\x0a\n\x02v1\x12\x04Node\x12\x00"
         headers = {"content-type": MEDIA_TYPE}
-        answer = await (await server())(Request(method="POST", path="/api/v1/nodes", body=body, headers=headers))
-        assert 415 == answer.status
-        await answer.read()
+        response = await (await new_server())(Request(method="POST", path="/api/v1/nodes", body=body, headers=headers))
+        assert 415 == response.status
+        await response.read()
 
 
 @pytest.mark.parametrize(

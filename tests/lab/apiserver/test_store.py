@@ -16,8 +16,8 @@ from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.watch import MAX_UNREAD, WatchOptions
 from podpool.lab.apiserver.watch_cache import CAPACITY
 from podpool.runtime.transport import Request
-from tests.kube.clusters import FixedClock
-from tests.kube.loops import in_virtual_time
+from tests.kube.api_servers import FixedClock
+from tests.kube.event_loops import run_in_virtual_time
 
 
 def fresh(seed: int = 1) -> ObjectStore:
@@ -66,7 +66,7 @@ class TestSnapshots:
             store.restore(copy)
             assert ["kept"] == names(store)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_restore_ends_watches_and_drops_earlier_writes(self) -> None:
         store = fresh()
         make(store, "a")
@@ -131,7 +131,7 @@ class TestEarlierRevisions:
         for revision, objects in shown.items():
             assert objects == store.list(MAPS, revision=revision)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_the_watch_cache_has_a_limit(self) -> None:
         store = fresh()
         make(store, "a")
@@ -143,14 +143,14 @@ class TestEarlierRevisions:
 
 
 class TestWatches:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_quiet_watch_gets_a_bookmark_every_minute(self) -> None:
         store, loop = fresh(), asyncio.get_running_loop()
         watch = store.watch(MAPS, since=store.revision, options=WatchOptions(timeout=150, bookmarks=True))
         times = [(round(loop.time()), piece.count(b"BOOKMARK")) async for piece in watch]
         assert [(60, 1), (120, 1), (150, 1)] == times
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_an_unread_watch_ends_and_can_be_continued(self) -> None:
         store = fresh()
         make(store, "a")
@@ -160,10 +160,10 @@ class TestWatches:
         lines = b"".join([piece async for piece in watch]).splitlines()
         assert 1 + MAX_UNREAD == len(lines), "the existing object, and the writes up to the limit"
         last = int(msgspec.json.decode(lines[-1])["object"]["metadata"]["resourceVersion"])
-        rest = await anext(store.watch(MAPS, since=last))
-        assert 5 == rest.count(b"MODIFIED")
+        remaining = await anext(store.watch(MAPS, since=last))
+        assert 5 == remaining.count(b"MODIFIED")
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_closed_watch_gets_no_more_events(self) -> None:
         store = fresh()
         watch = store.watch(MAPS, since=store.revision)
@@ -213,7 +213,7 @@ class TestGarbageCollection:
         assert "deletionTimestamp" in store.get(MAPS, "default/child")["metadata"]
         assert 0 == collect(store)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_it_collects_continuously(self) -> None:
         store = fresh()
         make(store, "child", owners=(make(store, "owner"),))
@@ -240,15 +240,15 @@ def test_the_same_calls_make_the_same_history() -> None:
     assert history(1) != history(2)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_crd_with_cel_rules_gets_a_warning() -> None:
     api = ResourceHandler(fresh())
     ruled = next(each for each in crd_manifests() if "x-kubernetes-validations" in str(each))
     for manifest, warned in ((ruled, True), (LAMPS, False)):
         body = msgspec.json.encode(manifest)
-        answer = await api.send(Request(method="POST", path=CRDS.path(), body=body))
-        assert 201 == answer.status
-        assert ("not evaluated" in answer.headers.get("warning", "")) is warned
+        response = await api.send(Request(method="POST", path=CRDS.path(), body=body))
+        assert 201 == response.status
+        assert ("not evaluated" in response.headers.get("warning", "")) is warned
 
 
 class TestPages:
