@@ -19,7 +19,7 @@ from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
-    SIGNATURE_ANNOTATION,
+    ACKNOWLEDGED_ANNOTATION,
     SLICE_INVENTORY_ANNOTATION,
     SLICE_REPORT_ANNOTATION,
 )
@@ -37,7 +37,7 @@ def admission_manifests() -> list[Manifest]:
     """Return the policies and their bindings."""
     pools = [
         _pool_policy(IP_POOLS, unchanged=["range"], annotations=[BOOT_ANNOTATION]),
-        _pool_policy(LEASES, annotations=[BOOT_ANNOTATION, SIGNATURE_ANNOTATION]),
+        _pool_policy(LEASES, annotations=[BOOT_ANNOTATION, ACKNOWLEDGED_ANNOTATION]),
     ]
     made = [_nnc_policy(), *pools, _node_policy(), _event_policy(), _controller_node_policy()]
     return [*made, *(_binding(each["metadata"]["name"]) for each in made)]

@@ -7,12 +7,12 @@ from typing import Any
 from podpool.agent.secondary.router import AddressRequest
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    SIGNATURE_ANNOTATION,
+    ACKNOWLEDGED_ANNOTATION,
     Allocation,
     IPPool,
 )
@@ -44,10 +44,10 @@ def enable_slices(env: NodeEnv, *, confirming: bool = True) -> NodeEnv:
 
 def _confirm(store: ObjectStore, event: StoreEvent) -> None:
     """Confirm the acknowledgement of a Lease as the controller does."""
-    acknowledgement = event.new["metadata"].get("annotations", {}).get(SIGNATURE_ANNOTATION)
+    acknowledgement = event.new["metadata"].get("annotations", {}).get(ACKNOWLEDGED_ANNOTATION)
 
     def confirmed(lease: Any) -> Any:  # noqa: ANN401  JSON
-        annotations = {**lease["metadata"].get("annotations", {}), GRANTED_ANNOTATION: acknowledgement}
+        annotations = {**lease["metadata"].get("annotations", {}), CONFIRMED_ANNOTATION: acknowledgement}
         return {**lease, "metadata": {**lease["metadata"], "annotations": annotations}}
 
     def confirm() -> None:

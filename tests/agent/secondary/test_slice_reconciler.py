@@ -15,10 +15,10 @@ from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_UID_LABEL,
-    SIGNATURE_ANNOTATION,
+    ACKNOWLEDGED_ANNOTATION,
     Allocation,
 )
 from podpool.core.settings import Settings
@@ -113,9 +113,9 @@ class TestAcquiring:
         leases = SliceLeases(deps, SliceInformers(deps, SYSTEM, on_change=lambda _: None))
         await leases.acknowledge(await env.kube.get(LEASES, name, namespace=SYSTEM))
         acknowledgement = (await env.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[
-            SIGNATURE_ANNOTATION
+            ACKNOWLEDGED_ANNOTATION
         ]
-        patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: acknowledgement}}}
+        patch = {"metadata": {"annotations": {CONFIRMED_ANNOTATION: acknowledgement}}}
         confirmed = await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
         assert leases.confirmed(confirmed)
         env.transport.cut = True

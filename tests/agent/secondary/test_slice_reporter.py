@@ -5,9 +5,9 @@ import asyncio
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
     BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     IP_POOLS,
-    SIGNATURE_ANNOTATION,
+    ACKNOWLEDGED_ANNOTATION,
     SLICE_INVENTORY_ANNOTATION,
     Allocation,
     LostSlice,
@@ -54,7 +54,7 @@ async def lose(env: NodeEnv, name: str) -> None:
 async def write_lease(env: NodeEnv, name: str, *, holder: str | None) -> None:
     """Write a Lease as an older backup has it: without a holder, or held in this boot."""
     uid = (await env.kube.get(NODES, NODE)).metadata.uid
-    annotations = {BOOT_ANNOTATION: env.boot_id, SIGNATURE_ANNOTATION: "old", GRANTED_ANNOTATION: "old"}
+    annotations = {BOOT_ANNOTATION: env.boot_id, ACKNOWLEDGED_ANNOTATION: "old", CONFIRMED_ANNOTATION: "old"}
     change = {
         "spec": {"holderIdentity": holder and f"{holder}/{uid}"},
         "metadata": {"annotations": annotations if holder else dict.fromkeys(annotations)},
@@ -72,9 +72,9 @@ class TestAcknowledgement:
         lease = await lease_of(env, name)
         assert lease
         assert (lease.spec.holder_identity or "").startswith(f"{NODE}/")
-        acknowledgement = lease.metadata.annotations[SIGNATURE_ANNOTATION]
+        acknowledgement = lease.metadata.annotations[ACKNOWLEDGED_ANNOTATION]
         for confirmed, exit_code in (("another", 1), (acknowledgement, 0)):
-            patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: confirmed}}}
+            patch = {"metadata": {"annotations": {CONFIRMED_ANNOTATION: confirmed}}}
             await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
             assert exit_code == (await call(env, "ADD", "a")).exit_code
 
@@ -85,15 +85,15 @@ class TestAcknowledgement:
         await asyncio.sleep(SETTLE_TIME)
         before = await lease_of(env, name)
         assert before
-        acknowledgement = before.metadata.annotations[SIGNATURE_ANNOTATION]
+        acknowledgement = before.metadata.annotations[ACKNOWLEDGED_ANNOTATION]
         await request_inventory(env, "request-1")
         await asyncio.sleep(SETTLE_TIME)
-        patch = {"metadata": {"annotations": {GRANTED_ANNOTATION: acknowledgement}}}
+        patch = {"metadata": {"annotations": {CONFIRMED_ANNOTATION: acknowledgement}}}
         await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
         await asyncio.sleep(SETTLE_TIME)
         after = await lease_of(env, name)
         assert after
-        assert acknowledgement != after.metadata.annotations[SIGNATURE_ANNOTATION]
+        assert acknowledgement != after.metadata.annotations[ACKNOWLEDGED_ANNOTATION]
         assert 1 == (await call(env, "ADD", "a")).exit_code
 
     @in_node_env

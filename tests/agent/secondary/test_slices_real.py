@@ -13,11 +13,11 @@ import pytest
 from parts.installation import Installation, podpool
 from parts.polling import until
 from podpool.api.whereabouts import (
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    SIGNATURE_ANNOTATION,
+    ACKNOWLEDGED_ANNOTATION,
 )
 from podpool.cni.build import build
 from podpool.core.ranges import parse_prefix
@@ -70,10 +70,10 @@ class Sliced(Installation):
         place = f"{LEASES}/{name_of(network)}"
 
         def signature() -> str:
-            return str(self.plane.admin.get(place)["metadata"]["annotations"].get(SIGNATURE_ANNOTATION, ""))
+            return str(self.plane.admin.get(place)["metadata"]["annotations"].get(ACKNOWLEDGED_ANNOTATION, ""))
 
         until(signature, f"the Lease of {network} is signed")
-        self.plane.admin.patch(place, {"metadata": {"annotations": {GRANTED_ANNOTATION: signature()}}})
+        self.plane.admin.patch(place, {"metadata": {"annotations": {CONFIRMED_ANNOTATION: signature()}}})
 
     def run(self) -> None:
         words = [

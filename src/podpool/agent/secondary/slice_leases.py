@@ -19,7 +19,7 @@ import msgspec
 from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.whereabouts import BOOT_ANNOTATION, GRANTED_ANNOTATION, NODE_UID_LABEL, SIGNATURE_ANNOTATION
+from podpool.api.whereabouts import BOOT_ANNOTATION, CONFIRMED_ANNOTATION, NODE_UID_LABEL, ACKNOWLEDGED_ANNOTATION
 from podpool.runtime.entropy import new_uuid
 
 
@@ -71,13 +71,13 @@ class SliceLeases:
 
     def is_pending(self, lease: Lease) -> bool:
         """Return whether it shows this agent's last acknowledgement."""
-        last, shown = self._acknowledged.get(lease.metadata.uid), lease.metadata.annotations.get(SIGNATURE_ANNOTATION)
+        last, shown = self._acknowledged.get(lease.metadata.uid), lease.metadata.annotations.get(ACKNOWLEDGED_ANNOTATION)
         return last is not None and last.id == shown and self.is_acknowledged(lease)
 
     def confirmed(self, lease: Lease) -> Acknowledgement | None:
         """Return this agent's last acknowledgement if the controller has confirmed it."""
         last = self._acknowledged.get(lease.metadata.uid)
-        confirmed_id = lease.metadata.annotations.get(GRANTED_ANNOTATION)
+        confirmed_id = lease.metadata.annotations.get(CONFIRMED_ANNOTATION)
         return last if last and self.is_pending(lease) and last.id == confirmed_id else None
 
     def forget(self, lease: Lease) -> None:
@@ -107,7 +107,7 @@ class SliceLeases:
         """Write this Node and this boot as holder."""
         annotations = {BOOT_ANNOTATION: self._deps.boot_id}
         if acknowledgement_id:
-            annotations[SIGNATURE_ANNOTATION] = acknowledgement_id
+            annotations[ACKNOWLEDGED_ANNOTATION] = acknowledgement_id
         await self._patch(lease, holder=self._identity, annotations=annotations)
 
     async def return_(self, lease: Lease) -> None:
@@ -130,4 +130,4 @@ class SliceLeases:
 
 
 def _was_confirmed(lease: Lease) -> bool:
-    return bool(lease.spec.holder_identity and lease.metadata.annotations.get(GRANTED_ANNOTATION))
+    return bool(lease.spec.holder_identity and lease.metadata.annotations.get(CONFIRMED_ANNOTATION))
