@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from podpool.cli.commands import adopt, journal
-from podpool.cli.commands.status import Items
+from podpool.cli.commands.status import ItemList
 from podpool.cli.output import Printer
 from podpool.cli.spec import COMMANDS
 from podpool.cli.spec.model import Output
@@ -51,10 +51,10 @@ LEDGER = {
 def answers() -> dict[str, Any]:
     """What each command tells, with every field set."""
     lists = {"subnets": SubnetView, "nodes": NodeView, "pods": PodView, "slices": NetworkView}
-    past = {"past": [sample(forms.AllocationPeriod)], "uses": [sample(forms.ReportedPodUsage)]}
+    past = {"periods": [sample(forms.AllocationPeriod)], "pod_usages": [sample(forms.ReportedPodUsage)]}
     report, plan = sample(AuditReport), [sample(Repair)]
     return {
-        **{name: Items(items=[sample(view)], unreachable={"ledger": "why"}) for name, view in lists.items()},
+        **{name: ItemList(items=[sample(view)], unreachable={"ledger": "why"}) for name, view in lists.items()},
         **{f"ledger {name}": sample(answer) for name, answer in LEDGER.items()},
         "watch": sample(Activity),
         "who": {"now": sample(AddressStatus), **past},
@@ -62,7 +62,7 @@ def answers() -> dict[str, Any]:
         "audit": report,
         "audit --repair": {"report": report, "server": "server", "plan": plan},
         "audit --repair, each step": sample(RepairResult),
-        "adopt whereabouts": sample(adopt.AuditReport),
+        "adopt whereabouts": sample(adopt.AdoptionReport),
         "agent journal, each assignment": sample(journal.JournalAssignment),
         "status, controller": sample(Leader),
     }

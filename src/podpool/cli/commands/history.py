@@ -36,13 +36,13 @@ async def who(context: ClusterContext, *, address: str, at: str) -> int:
     model = await load_cluster(context)
     now = address_status(model, wanted)
     if context.ledger is None:
-        context.printer.result({"now": now, "past": (), "uses": ()}, f"{wanted} {_owner(now, ())}.")
+        context.printer.result({"now": now, "periods": (), "pod_usages": ()}, f"{wanted} {_owner(now, ())}.")
         return 0
     found = await HistorySearch(model, context.ledger).address(wanted)
     parts: list[TextTable | str] = [f"{wanted} {_owner(now, found.uses)}."]
     if found.past or found.uses:
         parts += ["", history_table(found.past, found.uses)]
-    context.printer.result({"now": now, "past": found.past, "uses": found.uses}, *parts)
+    context.printer.result({"now": now, "periods": found.past, "pod_usages": found.uses}, *parts)
     if found.history_error:
         context.printer.warn(f"past owners are unknown: {found.history_error}")
         return UNREACHABLE
