@@ -12,6 +12,7 @@ from podpool.lab.sim.convergence import check_converged
 from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.network import MessageFilter, MessageHold
 from podpool.lab.sim.profiles import SimConfig
+from podpool.ledger.messages import ReconcileItem, ReconcileRequest
 
 CHECK_INTERVAL = 0.5
 SETTINGS = Settings(
@@ -86,7 +87,7 @@ class ScenarioDriver:
 
     async def hold_node_gc(self, name: str) -> MessageHold:
         """Delete a Node, and hold the call by which the leader closes its network container."""
-        call = self.hold(reconcile_calls(lambda item: item.get("gone")))
+        call = self.hold(reconcile_calls(lambda item: item.get("node_gone")))
         self.cluster.delete_node(name)
         await self.wait_until(lambda: call.messages, within=60)
         return call
@@ -181,11 +182,11 @@ def nnc_status_writes_of(name: str) -> MessageFilter:
     return lambda each: each.request.path.endswith(f"/nodenetworkconfigs/{name}/status")
 
 
-def reconcile_calls(matches: Callable[[dict[str, Any]], object]) -> MessageFilter:
+def reconcile_calls(matches: Callable[[ReconcileItem], object]) -> MessageFilter:
     """Match a controller's reconcile calls of the ledger with a matching item."""
     return lambda each: (
         each.request.path == "/v1/reconcile"
-        and any(matches(item) for item in msgspec.json.decode(each.request.body)["items"])
+        and any(map(matches, msgspec.json.decode(each.request.body, type=ReconcileRequest).items))
     )
 
 

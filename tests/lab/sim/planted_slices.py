@@ -24,7 +24,7 @@ def holders_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def a_slice_keeps_its_first_range(patch: pytest.MonkeyPatch) -> None:
     """An agent ignores a changed range of its slice's network."""
-    patch.setattr(SliceReconciler, "_range", lambda *_: None)
+    patch.setattr(SliceReconciler, "_update_range", lambda *_: None)
 
 
 def deletes_have_no_precondition(patch: pytest.MonkeyPatch) -> None:
@@ -76,7 +76,7 @@ def grants_are_ignored(patch: pytest.MonkeyPatch) -> None:
 
 def shared_entries_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Slices are assigned whatever Pods have from the range while it was shared."""
-    patch.setattr(nodeslicepool_reconciler, "shared_in_use", lambda _: ())
+    patch.setattr(nodeslicepool_reconciler, "allocated_in_shared_pools", lambda _: ())
 
 
 def shared_pools_are_not_sealed(patch: pytest.MonkeyPatch) -> None:
@@ -90,4 +90,4 @@ def shared_pools_are_not_sealed(patch: pytest.MonkeyPatch) -> None:
 
 def seals_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """An agent assigns addresses of a shared pool that is sealed."""
-    patch.setattr(IPPoolBatcher, "_let_in", lambda _batcher, requests, _pools: list(requests))
+    patch.setattr(IPPoolBatcher, "_reject_if_sealed", lambda _batcher, requests, _pools: list(requests))
