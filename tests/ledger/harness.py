@@ -81,7 +81,7 @@ class LedgerHarness:
         self.clock = clock or ManualClock()
         self.detector = detector or MemoryRollbackDetector()
         self.store = backends[-1].open(image=image, detector=self.detector)
-        self.rng = random.Random(seed)  # noqa: S311  the same each time
+        self.rng = random.Random(seed)  # noqa: S311  reproducible
         self.ledger = LedgerService(self.store, clock=self.clock, rng=self.rng, settings=settings)
         self.client = LedgerClient(InProcessTransport(LedgerHandler(self.ledger)))
         run(self.ledger.start())

@@ -1,4 +1,4 @@
-"""A whole ledger on a port of its own, in a thread: as the world meets it."""
+"""A complete ledger on its own port, in a thread."""
 
 import asyncio
 import random
@@ -19,32 +19,33 @@ from podpool.runtime.http import serving
 UNLIMITED = RateLimits(rate=1e9, burst=1e9, unauthenticated=1e9)
 
 
-class Open(msgspec.Struct, frozen=True):
-    """Where a ledger answers, and to whom."""
+class ServedLedger(msgspec.Struct, frozen=True):
+    """The URL of a ledger, and its tokens."""
 
     url: str
     admin: str
     cluster: str
-    """The token of a cluster that has not spoken yet."""
+    """A token that is not bound to a cluster yet."""
 
 
 @contextmanager
-def served_ledger(limits: RateLimits = UNLIMITED) -> Iterator[Open]:
-    """Serve a ledger on books in memory."""
-    begun, stopping, told = threading.Event(), asyncio.Event(), []
+def served_ledger(limits: RateLimits = UNLIMITED) -> Iterator[ServedLedger]:
+    """Serve a ledger on a database in memory."""
+    started, stopping = threading.Event(), asyncio.Event()
+    served: list[ServedLedger] = []
     loops: list[asyncio.AbstractEventLoop] = []
 
     async def serve() -> None:
         loops.append(asyncio.get_running_loop())
         store, clock = InlineSqliteStore(), SystemClock()
-        ledger = LedgerService(store, clock=clock, rng=random.Random(1))  # noqa: S311  the same each time
+        ledger = LedgerService(store, clock=clock, rng=random.Random(1))  # noqa: S311  reproducible
         tokens = [
             await ledger.admin.create_token(CreateTokenRequest(name=name, admin=name == "admin"))
             for name in ("admin", "cluster")
         ]
         async with serving(build_app(ledger, store, clock=clock, limits=limits), host="127.0.0.1", port=0) as port:
-            told.append(Open(f"http://127.0.0.1:{port}", *(token.secret or "" for token in tokens)))
-            begun.set()
+            served.append(ServedLedger(f"http://127.0.0.1:{port}", *(token.secret or "" for token in tokens)))
+            started.set()
             await stopping.wait()
             ledger.stop()
         await store.close()
@@ -52,8 +53,8 @@ def served_ledger(limits: RateLimits = UNLIMITED) -> Iterator[Open]:
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
     try:
-        begun.wait(30)
-        yield told[0]
+        started.wait(30)
+        yield served[0]
     finally:
         loops[0].call_soon_threadsafe(stopping.set)
         thread.join()

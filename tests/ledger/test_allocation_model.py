@@ -33,20 +33,22 @@ from podpool.ledger.messages import (
 from tests.ledger.harness import Leader, LedgerHarness, inventory_item, item, run
 
 COOLDOWN = 64.0
-KEPT = 2
+RESERVED = 2
 MEMBERS = frozenset(str(each) for each in ipaddress.ip_network("10.0.0.0/27").hosts()) - {
     "10.0.0.1",
     "10.0.0.8",
     "10.0.0.9",
 }
-PATIENT = 30.0
+NOTICE_TIMEOUT = 30.0
+QUEUE = ("pods", "buffer")
+"""Waiting Pods come before buffers."""
 CLUSTERS = ("c1", "c2")
 NODES = ("n1", "n2", "n3")
 
 
 @dataclass
-class Plain:
-    """One container, as plain Python knows it."""
+class ModelNC:
+    """One NC of the reference model."""
 
     state: NetworkContainerState
     short: dict[str, int] = field(default_factory=lambda: {"pods": 0, "buffer": 0})
@@ -54,7 +56,7 @@ class Plain:
     asked: float = 0.0
 
     def held(self) -> dict[str, str]:
-        """Address to grant; the primary has none."""
+        """Return the grants by address; the primary has none."""
         return {self.state.primary: ""} | {grant.address: grant.id for grant in self.state.grants}
 
 
@@ -73,37 +75,37 @@ request_fields = st.fixed_dictionaries(
 
 
 class Model(RuleBasedStateMachine):
-    """Clusters that ask, let go, repeat, come late, restart and restore."""
+    """Clusters that request, release, repeat, come late, restart and restore."""
 
     @initialize()
     def begin(self) -> None:
         self.harness = LedgerHarness(
             settings=LedgerSettings(breaker=BreakerSettings(min_lost=1_000))
-        )  # plain Python never brakes
+        )  # the model has no circuit breaker
         self.harness.subnet(
             "10.0.0.0/27",
             gateway="10.0.0.1",
             excluded_ranges=("10.0.0.8/31",),
-            reserved_for_primaries=KEPT,
+            reserved_for_primaries=RESERVED,
             cooldown=COOLDOWN,
             cooldown_exhausted=COOLDOWN,
         )
         self.leaders = {cluster: Leader(self.harness, cluster) for cluster in CLUSTERS}
-        self.open: dict[tuple[str, str], Plain] = {}
+        self.open: dict[tuple[str, str], ModelNC] = {}
         self.closed: dict[tuple[str, str], NetworkContainerState] = {}
         self.freed: dict[str, float] = {}
         self.names: set[str] = set()
         self.stale: list[str] = []
         self.copy = self.harness.store.image()
 
-    # what plain Python knows
+    # the model
 
     @property
     def now(self) -> float:
         return self.harness.clock.now
 
     def holders(self) -> dict[str, tuple[str, str]]:
-        return {address: key for key, plain in self.open.items() for address in plain.held()}
+        return {address: key for key, model_nc in self.open.items() for address in model_nc.held()}
 
     def cooling(self) -> set[str]:
         return {each for each, since in self.freed.items() if self.now - since < COOLDOWN}
@@ -113,22 +115,22 @@ class Model(RuleBasedStateMachine):
 
     def make(self, request: dict[str, object], cluster: str) -> ReconcileItem:
         key = (cluster, str(request["node"]))
-        plain = self.open.get(key)
-        grants = plain.state.grants if plain else ()
+        model_nc = self.open.get(key)
+        grants = model_nc.state.grants if model_nc else ()
         released = [grant.id for at, grant in enumerate(grants) if int(str(request["release"])) >> at & 1]
         if request["stale"]:
             released += self.stale[-5:]
         return item(
             key[1],
-            plain.state if plain else None,
+            model_nc.state if model_nc else None,
             wanted=int(str(request["wanted"])),
             released=released,
             cooled_seconds=float(str(request["cooled_seconds"])),
             report=DemandReport(waiting=int(str(request["waiting"]))),
-            node_gone=bool(request["gone"]) and plain is not None,
+            node_gone=bool(request["gone"]) and model_nc is not None,
         )
 
-    # what happens
+    # rules
 
     @rule(requests=st.lists(request_fields, min_size=1, max_size=3, unique_by=lambda request: request["node"]))
     def reconcile(self, requests: list[dict[str, object]]) -> None:
@@ -140,32 +142,32 @@ class Model(RuleBasedStateMachine):
         keys = [(cluster, each.node) for each in items]
         before = {key: self.open[key].state for key in keys if key in self.open}
         for key, each in zip(keys, items, strict=True):
-            self.let_go(key, each)
+            self.release(key, each)
         for key, result in zip(keys, results, strict=True):
             self.take_primary(key, result)
         self.top_up([each for each in zip(keys, items, results, strict=True) if each[0] in self.open])
         for key, each, result in zip(keys, items, results, strict=True):
             self.compare_version(before.get(key), each, result)
 
-    def let_go(self, key: tuple[str, str], each: ReconcileItem) -> None:
-        plain = self.open.get(key)
-        if plain is None:
+    def release(self, key: tuple[str, str], each: ReconcileItem) -> None:
+        model_nc = self.open.get(key)
+        if model_nc is None:
             return
-        going = [grant for grant in plain.state.grants if each.node_gone or grant.id in each.released]
+        going = [grant for grant in model_nc.state.grants if each.node_gone or grant.id in each.released]
         for grant in going:
             self.freed[grant.address] = self.now - each.cooled_seconds
             self.stale.append(grant.id)
-        left = tuple(grant for grant in plain.state.grants if grant not in going)
-        plain.state = NetworkContainerState(
-            nc_id=plain.state.nc_id,
-            subnet=plain.state.subnet,
-            version=plain.state.version,
-            primary=plain.state.primary,
+        left = tuple(grant for grant in model_nc.state.grants if grant not in going)
+        model_nc.state = NetworkContainerState(
+            nc_id=model_nc.state.nc_id,
+            subnet=model_nc.state.subnet,
+            version=model_nc.state.version,
+            primary=model_nc.state.primary,
             grants=left,
         )
         if each.node_gone:
-            self.freed[plain.state.primary] = self.now - each.cooled_seconds
-            self.closed[key] = plain.state
+            self.freed[model_nc.state.primary] = self.now - each.cooled_seconds
+            self.closed[key] = model_nc.state
             del self.open[key]
 
     def take_primary(self, key: tuple[str, str], result: NetworkContainerResult) -> None:
@@ -180,61 +182,63 @@ class Model(RuleBasedStateMachine):
         bare = NetworkContainerState(
             nc_id=result.state.nc_id, subnet=result.state.subnet, version=0, primary=result.state.primary
         )
-        self.open[key] = Plain(bare)
+        self.open[key] = ModelNC(bare)
 
     def take(self, address: str) -> None:
-        """An address is given: it is a member, nobody has it, and its rest is over."""
+        """Record a grant: the address is a member, has no owner, and has cooled down."""
         assert address in MEMBERS
         assert address not in self.holders()
         assert address not in self.cooling()
         self.freed.pop(address, None)
 
-    def top_up(self, asks: list[tuple[tuple[str, str], ReconcileItem, NetworkContainerResult]]) -> None:
-        spare = max(0, self.free() - KEPT)
-        here = {key for key, _, _ in asks}
-        others = [plain for key, plain in self.open.items() if key not in here]
+    def top_up(self, waiters: list[tuple[tuple[str, str], ReconcileItem, NetworkContainerResult]]) -> None:
+        spare = max(0, self.free() - RESERVED)
+        here = {key for key, _, _ in waiters}
+        others = [model_nc for key, model_nc in self.open.items() if key not in here]
         wanted = granted = 0
-        for key, each, result in asks:
-            plain = self.open[key]
+        for key, each, result in waiters:
+            model_nc = self.open[key]
             assert result.state is not None
-            short = max(0, each.wanted - len(plain.state.grants))
-            got = len(result.state.grants) - len(plain.state.grants)
+            short = max(0, each.wanted - len(model_nc.state.grants))
+            got = len(result.state.grants) - len(model_nc.state.grants)
             assert 0 <= got <= short
-            assert set(plain.state.grants) <= set(result.state.grants)
-            self.queue(plain, short, each.report.waiting if each.report else 0)
+            assert set(model_nc.state.grants) <= set(result.state.grants)
+            self.queue(model_nc, short, each.report.waiting if each.report else 0)
             wanted, granted = wanted + short, granted + got
         assert granted <= spare
-        assert granted >= min(wanted, spare - sum(sum(plain.short.values()) for plain in others))
-        for key, _, result in asks:
+        assert granted >= min(wanted, spare - sum(sum(model_nc.short.values()) for model_nc in others))
+        for key, _, result in waiters:
             self.receive(key, result, others, left=spare - granted)
 
-    def queue(self, plain: Plain, short: int, waiting: int) -> None:
+    def queue(self, model_nc: ModelNC, short: int, waiting: int) -> None:
         for_pods = min(short, waiting)
         for kind, amount in (("pods", for_pods), ("buffer", short - for_pods)):
-            plain.short[kind] = amount
-            since = plain.since[kind]
-            plain.since[kind] = (self.now if since is None else since) if amount else None
-        plain.asked = self.now
+            model_nc.short[kind] = amount
+            since = model_nc.since[kind]
+            model_nc.since[kind] = (self.now if since is None else since) if amount else None
+        model_nc.asked = self.now
 
-    def receive(self, key: tuple[str, str], result: NetworkContainerResult, others: list[Plain], *, left: int) -> None:
-        plain, state = self.open[key], result.state
+    def receive(
+        self, key: tuple[str, str], result: NetworkContainerResult, others: list[ModelNC], *, left: int
+    ) -> None:
+        model_nc, state = self.open[key], result.state
         assert state is not None
-        new = [grant for grant in state.grants if grant not in plain.state.grants]
+        new = [grant for grant in state.grants if grant not in model_nc.state.grants]
         for grant in new:
             self.take(grant.address)
             assert grant.id not in self.names
             self.names.add(grant.id)
         if new:
-            kind = "pods" if len(new) <= plain.short["pods"] else "buffer"
-            assert left >= sum(ahead(other, plain, kind, self.now) for other in others)
-        for kind in ("pods", "buffer"):
-            served = min(len(new), plain.short[kind])
-            plain.short[kind] -= served
+            kind = "pods" if len(new) <= model_nc.short["pods"] else "buffer"
+            assert left >= sum(ahead(other, model_nc, kind, self.now) for other in others)
+        for kind in QUEUE:
+            served = min(len(new), model_nc.short[kind])
+            model_nc.short[kind] -= served
             new = new[served:]
-            if not plain.short[kind]:
-                plain.since[kind] = None
-        assert state.shortage == sum(plain.short.values())
-        plain.state = state
+            if not model_nc.short[kind]:
+                model_nc.since[kind] = None
+        assert state.shortage == sum(model_nc.short.values())
+        model_nc.state = state
 
     def compare_version(
         self, before: NetworkContainerState | None, each: ReconcileItem, result: NetworkContainerResult
@@ -252,17 +256,17 @@ class Model(RuleBasedStateMachine):
         self.harness.advance(float(seconds))
 
     @rule(cluster=st.sampled_from(CLUSTERS), back=st.integers(0, 3), request=request_fields)
-    def late_or_repeated_call(self, cluster: str, back: int, request: dict[str, object]) -> None:
+    def late_or_repeated_request(self, cluster: str, back: int, request: dict[str, object]) -> None:
         leader = self.leaders[cluster]
         each = self.make(request, cluster)
         call = ReconcileRequest(cluster=cluster, term=leader.term, number=max(0, leader.number - back), items=(each,))
-        answer = run(self.harness.client.reconcile(call))
-        assert not answer.changed
-        (result,) = answer.results
-        plain = self.open.get((cluster, each.node))
-        if plain is not None:
+        response = run(self.harness.client.reconcile(call))
+        assert not response.changed
+        (result,) = response.results
+        model_nc = self.open.get((cluster, each.node))
+        if model_nc is not None:
             assert result.state is not None
-            assert plain.state.grants == result.state.grants
+            assert model_nc.state.grants == result.state.grants
         else:
             assert result.error is not None
             assert "superseded" == result.error.error
@@ -285,36 +289,36 @@ class Model(RuleBasedStateMachine):
     @precondition(lambda self: any(self.open))
     @rule(named=st.integers(0, 3))
     def restore(self, named: int) -> None:
-        """Exchange the books for an older copy; the clusters list, and what the old copy revived is closed again."""
+        """Restore an older copy; the clusters send inventories, and NCs that the copy revived are closed again."""
         self.move(self.harness.restore(self.copy))
         for cluster, leader in self.leaders.items():
             leader.lead()
-            mine = {key: plain for key, plain in self.open.items() if key[0] == cluster}
-            answer = leader.send_inventory(*(self.listing(key, plain, named) for key, plain in mine.items()))
-            assert () == answer.conflicts
-            for (key, plain), result in zip(mine.items(), answer.results, strict=True):
+            mine = {key: model_nc for key, model_nc in self.open.items() if key[0] == cluster}
+            response = leader.send_inventory(*(self.listing(key, model_nc, named) for key, model_nc in mine.items()))
+            assert () == response.conflicts
+            for (key, model_nc), result in zip(mine.items(), response.results, strict=True):
                 assert result.state is not None
-                assert result.state.version > plain.state.version or not leader.inventory_required
-                released = {grant.id for grant in plain.state.grants[:named]}
-                left = tuple(grant for grant in plain.state.grants if grant.id not in released)
+                assert result.state.version > model_nc.state.version or not leader.inventory_required
+                released = {grant.id for grant in model_nc.state.grants[:named]}
+                left = tuple(grant for grant in model_nc.state.grants if grant.id not in released)
                 assert left == result.state.grants or not leader.inventory_required
-                self.open[key] = Plain(result.state)
+                self.open[key] = ModelNC(result.state)
         self.tidy()
 
-    def listing(self, key: tuple[str, str], plain: Plain, named: int) -> InventoryItem:
-        released = tuple(grant.id for grant in plain.state.grants[:named])
-        return inventory_item(key[1], plain.state, released=released)
+    def listing(self, key: tuple[str, str], model_nc: ModelNC, named: int) -> InventoryItem:
+        released = tuple(grant.id for grant in model_nc.state.grants[:named])
+        return inventory_item(key[1], model_nc.state, released=released)
 
     def tidy(self) -> None:
-        """Do what a controller does next: compare each container with the ledger."""
+        """Compare each NC with the ledger, as a controller does next."""
         for cluster, leader in self.leaders.items():
-            ours = {plain.state.nc_id: plain for key, plain in self.open.items() if key[0] == cluster}
+            ours = {model_nc.state.nc_id: model_nc for key, model_nc in self.open.items() if key[0] == cluster}
             for record in run(self.harness.client.network_containers(cluster)).network_containers:
-                plain = ours.get(record.state.nc_id)
-                if plain is None:
+                model_nc = ours.get(record.state.nc_id)
+                if model_nc is None:
                     leader.reconcile_one(item(record.node, record.state, node_gone=True))
                 else:
-                    plain.state = leader.reconcile_one(item(record.node, record.state, wanted=0))
+                    model_nc.state = leader.reconcile_one(item(record.node, record.state, wanted=0))
         self.freed.clear()
         self.harness.advance(COOLDOWN + 1)
         self.copy = self.harness.store.image()
@@ -324,19 +328,19 @@ class Model(RuleBasedStateMachine):
         for leader in self.leaders.values():
             leader.move_to(harness)
 
-    # what must always hold
+    # invariants
 
     @invariant()
-    def one_owner_and_the_count_is_right(self) -> None:
+    def one_owner_and_matching_counters(self) -> None:
         if not hasattr(self, "open"):
             return
-        held = [address for plain in self.open.values() for address in plain.held()]
+        held = [address for model_nc in self.open.values() for address in model_nc.held()]
         assert len(held) == len(set(held))
         assert set(held) <= MEMBERS
         assert len(held) + len(self.cooling()) == self.harness.reserved()
 
     @invariant()
-    def the_books_show_what_was_answered(self) -> None:
+    def database_equals_the_responses(self) -> None:
         if not hasattr(self, "open"):
             return
         for cluster in CLUSTERS:
@@ -344,24 +348,24 @@ class Model(RuleBasedStateMachine):
                 each.node: each.state
                 for each in run(self.harness.client.network_containers(cluster)).network_containers
             }
-            assert {key[1]: plain.state for key, plain in self.open.items() if key[0] == cluster} == shown
+            assert {key[1]: model_nc.state for key, model_nc in self.open.items() if key[0] == cluster} == shown
 
 
-def ahead(other: Plain, plain: Plain, kind: str, now: float) -> int:
-    """Count what must be left for another: for its Pods, and for what has waited longer; unless it may have passed."""
-    if now - other.asked >= PATIENT:
+def ahead(other: ModelNC, model_nc: ModelNC, kind: str, now: float) -> int:
+    """Return what must be left for another NC, for its Pods and what has waited longer; 0 if it may be skipped."""
+    if now - other.asked >= NOTICE_TIMEOUT:
         return 0
-    ours = plain.since[kind]
+    ours = model_nc.since[kind]
     amount = 0
-    for theirs in ("pods", "buffer"):
+    for theirs in QUEUE:
         since = other.since[theirs]
-        if since is not None and ours is not None and ((theirs, since) < (kind, ours)):
+        if since is not None and ours is not None and ((QUEUE.index(theirs), since) < (QUEUE.index(kind), ours)):
             amount += other.short[theirs]
     return amount
 
 
-def test_the_ledger_does_what_plain_python_does(backend: str) -> None:
-    """On a real server a history takes a second, so that there are fewer."""
+def test_ledger_equals_the_reference_model(backend: str) -> None:
+    """A run takes a second on PostgreSQL, so there are fewer."""
     share = 1 if backend == "sqlite" else 4
     examples = settings().max_examples // share
     chosen = settings(stateful_step_count=25, max_examples=examples)

@@ -1,4 +1,4 @@
-"""The whole service: what it shows to everybody, what Prometheus reads, and its admin token."""
+"""The application: its public pages, the metrics, and the admin token."""
 
 import re
 import stat
@@ -18,8 +18,8 @@ from tests.ledger.harness import SUBNET, Leader, LedgerHarness, ids, item, run
 pytestmark = pytest.mark.usefixtures("backend")
 
 
-class Front(LedgerHarness):
-    """An office behind everything."""
+class AppHarness(LedgerHarness):
+    """A ledger with all middleware."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -40,12 +40,12 @@ class Front(LedgerHarness):
         return float(found[1])
 
 
-def test_the_description_is_at_its_path() -> None:
-    assert msgspec.json.encode(openapi_document()).decode() == Front().read("/openapi.json")
+def test_openapi_document_is_served() -> None:
+    assert msgspec.json.encode(openapi_document()).decode() == AppHarness().read("/openapi.json")
 
 
-def test_the_page_tells_of_every_call_and_asks_no_other_host() -> None:
-    page = Front().read("/")
+def test_page_documents_every_route_without_other_hosts() -> None:
+    page = AppHarness().read("/")
     for route in ROUTES:
         assert f"{route.method} {route.path}" in page
         assert route.summary.split(":")[0] in page.replace("&#x27;", "'")
@@ -55,8 +55,8 @@ def test_the_page_tells_of_every_call_and_asks_no_other_host() -> None:
     assert links <= set(re.findall(r"id='(\w+)'", page))
 
 
-def test_metrics_tell_of_subnets_grants_and_releases() -> None:
-    harness = Front()
+def test_metrics_of_subnets_grants_and_releases() -> None:
+    harness = AppHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
     state = leader.node("n1", wanted=9)
@@ -73,8 +73,8 @@ def test_metrics_tell_of_subnets_grants_and_releases() -> None:
     assert expected == {name: harness.metric(f"podpool_subnet_{name}{labels}") for name in expected}
 
 
-def test_metrics_tell_of_calls_by_their_pattern_and_of_commits() -> None:
-    harness = Front()
+def test_metrics_of_requests_by_path_pattern_and_of_commits() -> None:
+    harness = AppHarness()
     harness.subnet("10.0.0.0/24")
     for token in (harness.admin, harness.admin, "wrong"):
         harness.get(f"/v1/networks/{SUBNET.network}/subnets/{SUBNET.name}", token=token)
@@ -88,18 +88,18 @@ def test_metrics_tell_of_calls_by_their_pattern_and_of_commits() -> None:
     assert "stranger" not in harness.read("/metrics")
 
 
-def test_the_admin_token_is_written_once_for_its_owner_alone(tmp_path: Path) -> None:
+def test_admin_token_is_written_once_readable_by_its_owner_only(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db.admin-token"
-    secret = admin_token(path, rng=Random(1))  # noqa: S311  the same each time
+    secret = admin_token(path, rng=Random(1))  # noqa: S311  reproducible
     assert 0o600 == stat.S_IMODE(path.stat().st_mode)
-    assert secret == admin_token(path, rng=Random(2))  # noqa: S311  the same each time
+    assert secret == admin_token(path, rng=Random(2))  # noqa: S311  reproducible
     path.write_text("\n")
     with pytest.raises(InvalidInput):
-        admin_token(path, rng=Random(3))  # noqa: S311  the same each time
+        admin_token(path, rng=Random(3))  # noqa: S311  reproducible
 
 
-def test_the_admin_token_beside_the_books_counts_whatever_they_say() -> None:
-    harness = Front()
+def test_admin_token_beside_the_database_is_always_valid() -> None:
+    harness = AppHarness()
     (row,) = run(harness.client.tokens()).tokens
     run(harness.client.revoke_token(row.name))
     harness.clock.now += 5.0

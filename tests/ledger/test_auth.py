@@ -1,4 +1,4 @@
-"""Who may call: a token for each cluster, which sees and touches only its own; an admin token for the rest."""
+"""Authorization: a cluster's token sees and changes only its own; an admin token administers."""
 
 import itertools
 
@@ -29,22 +29,22 @@ pytestmark = pytest.mark.usefixtures("backend")
         "{secret}",
     ],
 )
-def test_without_a_good_token_the_answer_is_401(authorization: str) -> None:
+def test_request_without_a_valid_token_gets_401(authorization: str) -> None:
     harness = AuthHarness()
     secret = harness.token(admin=True).secret
     assert 401 == harness.status("GET", "/v1/subnets", authorization=authorization.format(secret=secret))
     assert 200 == harness.status("GET", "/v1/subnets", authorization=f"bearer {secret}")
 
 
-def test_only_health_is_for_everybody() -> None:
+def test_only_health_is_public() -> None:
     harness = AuthHarness()
-    answers = {
+    responses = {
         (route.access, harness.status(route.method, route.path.replace("{", "").replace("}", ""))) for route in ROUTES
     }
-    assert {(access, 401) for access in Access if access is not Access.PUBLIC} | {(Access.PUBLIC, 200)} == answers
+    assert {(access, 401) for access in Access if access is not Access.PUBLIC} | {(Access.PUBLIC, 200)} == responses
 
 
-def test_the_secret_is_told_once_and_kept_nowhere() -> None:
+def test_secret_is_returned_once_and_never_stored() -> None:
     harness = AuthHarness()
     secret = harness.token("mine").secret or ""
     assert secret.encode() not in harness.store.image()
@@ -52,14 +52,14 @@ def test_the_secret_is_told_once_and_kept_nowhere() -> None:
     assert ("mine", None, False) == (shown.name, shown.secret, shown.revoked)
 
 
-def test_a_revoked_token_is_no_token_and_its_name_is_free() -> None:
+def test_revoked_token_is_invalid_and_its_name_free() -> None:
     harness = AuthHarness()
     caller = harness.caller(harness.token("mine"))
     run(caller.subnets())
     with pytest.raises(Conflict):
         harness.token("mine")
     assert run(harness.client.revoke_token("mine")).revoked
-    harness.clock.now += 2.0  # another replica would have known it for so long
+    harness.clock.now += 2.0  # for so long another replica would accept it
     with pytest.raises(Unauthorized):
         run(caller.subnets())
     with pytest.raises(NotFound):
@@ -67,7 +67,7 @@ def test_a_revoked_token_is_no_token_and_its_name_is_free() -> None:
     run(harness.caller(harness.token("mine")).subnets())
 
 
-def test_a_token_that_is_revoked_here_is_none_at_once() -> None:
+def test_token_revoked_on_this_replica_is_invalid_at_once() -> None:
     harness = AuthHarness()
     admin, caller = harness.caller(harness.token("admin", admin=True)), harness.caller(harness.token("mine"))
     run(caller.subnets())
@@ -76,7 +76,7 @@ def test_a_token_that_is_revoked_here_is_none_at_once() -> None:
         run(caller.subnets())
 
 
-def test_tokens_are_not_read_for_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tokens_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = AuthHarness()
     caller, reads = harness.caller(harness.token(cluster="c1")), itertools.count()
     read = harness.ledger.admin.token_rows
@@ -91,7 +91,7 @@ def test_tokens_are_not_read_for_every_call(monkeypatch: pytest.MonkeyPatch) -> 
     assert 1 == next(reads)
 
 
-def test_a_token_speaks_for_the_cluster_that_it_first_spoke_for() -> None:
+def test_token_is_bound_to_the_cluster_of_its_first_request() -> None:
     harness = AuthHarness()
     caller = harness.caller(harness.token())
     run(caller.open_term(OpenTermRequest(cluster="c1")))
@@ -101,7 +101,7 @@ def test_a_token_speaks_for_the_cluster_that_it_first_spoke_for() -> None:
     assert ["c1"] == [each.cluster for each in run(harness.client.tokens()).tokens]
 
 
-def test_no_new_token_can_take_over_a_cluster_that_has_one() -> None:
+def test_first_request_cannot_bind_to_a_cluster_that_has_a_token() -> None:
     harness = AuthHarness()
     run(harness.caller(harness.token("first")).open_term(OpenTermRequest(cluster="c1")))
     with pytest.raises(Forbidden):
@@ -109,7 +109,7 @@ def test_no_new_token_can_take_over_a_cluster_that_has_one() -> None:
     run(harness.caller(harness.token("next", cluster="c1")).open_term(OpenTermRequest(cluster="c1")))
 
 
-def test_a_cluster_sees_and_touches_nothing_of_another() -> None:
+def test_cluster_neither_sees_nor_changes_another() -> None:
     harness = AuthHarness()
     harness.subnet("10.0.0.0/24")
     victim = Leader(harness, "c1")
@@ -134,7 +134,7 @@ def test_a_cluster_sees_and_touches_nothing_of_another() -> None:
     assert 4 == harness.reserved()
 
 
-def test_a_cluster_manages_nothing_and_an_admin_speaks_for_nobody() -> None:
+def test_cluster_token_cannot_administer_and_admin_token_has_no_cluster() -> None:
     harness = AuthHarness()
     harness.subnet("10.0.0.0/24")
     cluster = harness.caller(harness.token("cluster", cluster="c1"))
@@ -161,7 +161,7 @@ def test_a_cluster_manages_nothing_and_an_admin_speaks_for_nobody() -> None:
 
 
 @pytest.mark.parametrize("body", [None, {}, {"cluster": 7}, {"cluster": ""}, [], "c1"])
-def test_a_call_that_does_not_say_for_whom_it_is_is_refused(body: object) -> None:
+def test_request_without_a_cluster_is_rejected(body: object) -> None:
     harness = AuthHarness()
     authorization = f"Bearer {harness.token().secret}"
     assert 400 == harness.status("POST", "/v1/terms", authorization=authorization, body=body)
@@ -176,7 +176,7 @@ def test_a_call_that_does_not_say_for_whom_it_is_is_refused(body: object) -> Non
         CreateTokenRequest(name="x", cluster="c", admin=True),
     ],
 )
-def test_a_token_that_cannot_be_meant_is_refused(new: CreateTokenRequest) -> None:
+def test_invalid_token_request_is_rejected(new: CreateTokenRequest) -> None:
     with pytest.raises(Invalid):
         run(AuthHarness().client.create_token(new))
 
@@ -187,7 +187,7 @@ def calls_until_refused(harness: AuthHarness, authorization: str) -> int:
     )
 
 
-def test_who_calls_too_often_is_told_to_wait_and_others_are_not() -> None:
+def test_rate_limit_is_per_caller() -> None:
     harness = AuthHarness(RateLimits(rate=2.0, burst=5.0))
     busy, calm = (f"Bearer {harness.token(name).secret}" for name in ("busy", "calm"))
     assert 5 == calls_until_refused(harness, busy)
@@ -196,14 +196,14 @@ def test_who_calls_too_often_is_told_to_wait_and_others_are_not() -> None:
     assert 2 == calls_until_refused(harness, busy)
 
 
-def test_guessing_is_slow() -> None:
+def test_unauthenticated_requests_are_rate_limited() -> None:
     harness = AuthHarness(RateLimits(unauthenticated=3.0))
     good = f"Bearer {harness.token().secret}"
     assert 6 == calls_until_refused(harness, "Bearer guess")
     assert 200 == harness.status("GET", "/v1/subnets", authorization=good)
 
 
-def test_streams_and_calls_at_once_are_bounded_and_counted_down() -> None:
+def test_concurrent_requests_and_streams_are_limited() -> None:
     harness = AuthHarness(RateLimits(concurrent=2))
     token = harness.token(cluster="c1")
     caller, headers = harness.caller(token), {"authorization": f"Bearer {token.secret}"}
@@ -218,7 +218,7 @@ def test_streams_and_calls_at_once_are_bounded_and_counted_down() -> None:
     run(caller.subnets())
 
 
-def test_a_body_larger_than_its_call_needs_is_refused() -> None:
+def test_body_over_the_limit_of_its_route_is_rejected() -> None:
     harness = AuthHarness()
     authorization = f"Bearer {harness.token(admin=True).secret}"
     body = {"network": "vnet", "name": "pods", "cidr": "10.0.0.0/24", "more": "x" * 70_000}

@@ -1,4 +1,4 @@
-"""Clusters as a person manages them: the brake on losses, and what a destroyed cluster gives back."""
+"""Administration of clusters: the mass-loss circuit breaker, and retiring."""
 
 import pytest
 
@@ -23,7 +23,7 @@ def nodes(leader: Leader, count: int) -> dict[str, NetworkContainerState]:
 
 
 def lose(leader: Leader, states: dict[str, NetworkContainerState], count: int) -> list[NetworkContainerResult]:
-    """Give up the first so many, in one call."""
+    """Report the nodes of the first so many NCs as gone, in one request."""
     lost = [(name, states.pop(name)) for name in list(states)[:count]]
     results = leader.reconcile(*(item(name, state, node_gone=True) for name, state in lost)).results
     states.update({name: state for (name, state), result in zip(lost, results, strict=True) if result.error})
@@ -45,7 +45,7 @@ def codes(results: list[NetworkContainerResult]) -> set[str]:
         (100, 31, "breaker-open"),
     ],
 )
-def test_more_than_three_in_ten_and_at_least_five_are_too_many(
+def test_breaker_opens_above_30_percent_and_at_least_five(
     harness: LedgerHarness, known: int, lost: int, outcome: str
 ) -> None:
     leader = Leader(harness)
@@ -56,7 +56,7 @@ def test_more_than_three_in_ten_and_at_least_five_are_too_many(
     assert held - (4 * lost if outcome == "closed" else 0) == harness.reserved()
 
 
-def test_losses_add_up_within_the_gone_time_and_are_forgotten_after_it(harness: LedgerHarness) -> None:
+def test_losses_add_up_within_the_window(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     states = nodes(leader, 20)
     for _ in range(3):
@@ -71,7 +71,7 @@ def test_losses_add_up_within_the_gone_time_and_are_forgotten_after_it(harness: 
         harness.clock.now += 661.0
 
 
-def test_who_says_how_many_are_missing_loses_none_of_them(harness: LedgerHarness) -> None:
+def test_missing_count_opens_the_breaker_before_any_release(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     states = nodes(leader, 20)
     name, state = next(iter(states.items()))
@@ -83,11 +83,11 @@ def test_who_says_how_many_are_missing_loses_none_of_them(harness: LedgerHarness
         missing=7,
         items=(item(name, state, node_gone=True),),
     )
-    answer: ReconcileResponse = run(harness.client.reconcile(call))
-    assert {"breaker-open"} == codes(list(answer.results))
+    response: ReconcileResponse = run(harness.client.reconcile(call))
+    assert {"breaker-open"} == codes(list(response.results))
 
 
-def test_a_braked_cluster_goes_on_with_everything_else(harness: LedgerHarness) -> None:
+def test_open_breaker_blocks_only_lost_nodes(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     states = nodes(leader, 10)
     lose(leader, states, 9)
@@ -97,7 +97,7 @@ def test_a_braked_cluster_goes_on_with_everything_else(harness: LedgerHarness) -
     assert {"closed"} == codes(lose(other, nodes(other, 4), 4))
 
 
-def test_a_person_agrees_and_then_they_are_given_up(harness: LedgerHarness) -> None:
+def test_confirmed_loss_releases_the_ncs(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     states = nodes(leader, 10)
     assert {"breaker-open"} == codes(lose(leader, states, 9))
@@ -110,7 +110,7 @@ def test_a_person_agrees_and_then_they_are_given_up(harness: LedgerHarness) -> N
         run(harness.client.confirm_loss("none"))
 
 
-def test_after_a_day_nobody_needs_to_agree(harness: LedgerHarness) -> None:
+def test_breaker_closes_after_the_hold_time(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     states = nodes(leader, 10)
     assert {"breaker-open"} == codes(lose(leader, states, 9))
@@ -120,7 +120,7 @@ def test_after_a_day_nobody_needs_to_agree(harness: LedgerHarness) -> None:
     assert {"closed"} == codes(lose(leader, states, 9))
 
 
-def test_a_destroyed_cluster_gives_back_all_and_others_nothing(harness: LedgerHarness) -> None:
+def test_retire_releases_only_the_cluster(harness: LedgerHarness) -> None:
     leader, other = Leader(harness, "c1"), Leader(harness, "c2")
     nodes(leader, 6)
     kept = nodes(other, 2)
@@ -136,7 +136,7 @@ def test_a_destroyed_cluster_gives_back_all_and_others_nothing(harness: LedgerHa
         leader.reconcile()
 
 
-def test_nobody_waits_for_the_list_of_a_retired_cluster(harness: LedgerHarness) -> None:
+def test_recovery_does_not_await_a_retired_cluster(harness: LedgerHarness) -> None:
     nodes(Leader(harness, "c1"), 2)
     harness = harness.restore(harness.store.image(), detector=type(harness.detector)())
     assert harness.state().frozen

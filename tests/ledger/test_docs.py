@@ -1,4 +1,4 @@
-"""The page for the ledger's users is true: its commands are run as they are written."""
+"""Runs the commands of docs/ledger.md as they are written."""
 
 import re
 from pathlib import Path
@@ -10,12 +10,12 @@ from parts.pages import commands_of, run_commands
 
 
 @pytest.mark.real
-def test_the_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> None:
-    """In a network and a /var/lib of their own: usual ports and usual places."""
-    told = run_commands(commands_of("docs/ledger.md"), namespaces=namespaces, home=tmp_path)
-    assert 0 == told.returncode, told.stdout
-    assert "vnet.pods: 10.50.0.0/25, 10.60.0.0/26 with 179 addresses" in told.stdout
-    assert '"capacity":179,"reserved":0' in told.stdout
-    assert re.search("10.50.0.11 .* one .* now .*default/web$", told.stdout, re.MULTILINE)
-    assert '"namespace":"default","name":"web"' in told.stdout
-    assert "1 containers closed, 4 addresses rest, 1 tokens revoked" in told.stdout
+def test_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> None:
+    """In a network namespace and /var/lib of their own, with default ports and paths."""
+    result = run_commands(commands_of("docs/ledger.md"), namespaces=namespaces, home=tmp_path)
+    assert 0 == result.returncode, result.stdout
+    assert "vnet.pods: 10.50.0.0/25, 10.60.0.0/26 with 179 addresses" in result.stdout
+    assert '"capacity":179,"reserved":0' in result.stdout
+    assert re.search("10.50.0.11 .* one .* now .*default/web$", result.stdout, re.MULTILINE)
+    assert '"namespace":"default","name":"web"' in result.stdout
+    assert "1 containers closed, 4 addresses rest, 1 tokens revoked" in result.stdout

@@ -1,4 +1,4 @@
-"""Terms and numbers: late, repeated and reordered calls."""
+"""Terms and numbers: late, repeated and reordered requests."""
 
 import pytest
 from hypothesis import given, settings
@@ -19,18 +19,18 @@ def harness() -> LedgerHarness:
 
 
 def send(leader: Leader, number: int, *items: object, term: int | None = None) -> ReconcileResponse:
-    # items of any kind: none is looked at
+    # items of any type: none is read
     call = ReconcileRequest(cluster=leader.cluster, term=term or leader.term, number=number, items=items)  # type: ignore[arg-type]
     return run(leader.harness.client.reconcile(call))
 
 
-def test_each_term_is_above_every_one_that_the_cluster_has_seen(harness: LedgerHarness) -> None:
+def test_each_term_is_above_all_that_the_cluster_has_seen(harness: LedgerHarness) -> None:
     terms = [run(harness.client.open_term(OpenTermRequest(cluster="c1"))).term for _ in range(5)]
     assert terms == sorted(set(terms))
     assert terms[-1] < run(harness.client.open_term(OpenTermRequest(cluster="c1", known_term=terms[-1]))).term
 
 
-def test_an_older_term_changes_nothing(harness: LedgerHarness) -> None:
+def test_stale_term_changes_nothing(harness: LedgerHarness) -> None:
     old = Leader(harness)
     state = old.node(wanted=4)
     new = Leader(harness, known_term=old.term)
@@ -40,17 +40,17 @@ def test_an_older_term_changes_nothing(harness: LedgerHarness) -> None:
     assert state == new.reconcile_one(item("n1", state, wanted=4))
 
 
-def test_a_cluster_without_a_term_is_told_to_open_one(harness: LedgerHarness) -> None:
+def test_request_without_a_term_is_rejected(harness: LedgerHarness) -> None:
     with pytest.raises(StaleTerm, match="open a term"):
         run(harness.client.reconcile(ReconcileRequest(cluster="c9", term=0, number=1)))
 
 
-def test_a_term_of_one_cluster_says_nothing_about_another(harness: LedgerHarness) -> None:
+def test_terms_of_clusters_are_independent(harness: LedgerHarness) -> None:
     first, second = Leader(harness, "c1"), Leader(harness, "c2")
     assert first.node().primary != second.node().primary
 
 
-def test_a_repeated_call_shows_what_is_and_acts_once(harness: LedgerHarness) -> None:
+def test_repeated_request_is_processed_once(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     first = send(leader, 1, item(wanted=4))
     again = send(leader, 1, item(wanted=4))
@@ -59,7 +59,7 @@ def test_a_repeated_call_shows_what_is_and_acts_once(harness: LedgerHarness) -> 
     assert 5 == harness.reserved()
 
 
-def test_a_call_that_comes_after_a_later_one_changes_nothing(harness: LedgerHarness) -> None:
+def test_request_after_a_later_one_changes_nothing(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     state = leader.node(wanted=4)
     later = send(leader, 5, item("n1", state, wanted=6))
@@ -68,7 +68,7 @@ def test_a_call_that_comes_after_a_later_one_changes_nothing(harness: LedgerHarn
     assert not late.changed
 
 
-def test_a_container_that_a_late_call_would_have_opened_is_not(harness: LedgerHarness) -> None:
+def test_late_request_opens_no_nc(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     send(leader, 2)
     (result,) = send(leader, 1, item()).results
@@ -77,14 +77,14 @@ def test_a_container_that_a_late_call_would_have_opened_is_not(harness: LedgerHa
     assert 0 == harness.reserved()
 
 
-def test_numbers_begin_again_with_each_term(harness: LedgerHarness) -> None:
+def test_numbers_restart_with_each_term(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     send(leader, 1_000, item(wanted=1))
     leader.lead()
     assert send(leader, 1, item(wanted=2)).changed
 
 
-def test_a_call_that_changes_nothing_leaves_the_revision(harness: LedgerHarness) -> None:
+def test_request_without_changes_keeps_the_revision(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     state = leader.node(wanted=4)
     before = leader.reconcile(item("n1", state, wanted=4)).revision
@@ -93,13 +93,11 @@ def test_a_call_that_changes_nothing_leaves_the_revision(harness: LedgerHarness)
 
 @settings(max_examples=25)
 @given(st.permutations(range(1, 6)), st.lists(st.integers(1, 5), max_size=5))
-def test_whatever_order_calls_arrive_in_the_result_is_that_of_those_that_were_in_order(
-    order: list[int], repeats: list[int]
-) -> None:
-    """Only a call above all before it acts: the books are as if the others had been lost."""
-    arrived, plain = (LedgerHarness(), LedgerHarness())
+def test_reordered_requests_count_only_if_above_all_before(order: list[int], repeats: list[int]) -> None:
+    """Only a request above all before it takes effect: the database is as if the others had been lost."""
+    arrived, model_nc = (LedgerHarness(), LedgerHarness())
     leaders = []
-    for harness in (arrived, plain):
+    for harness in (arrived, model_nc):
         harness.subnet("10.0.0.0/24")
         leaders.append(Leader(harness))
     highest = 0
@@ -108,12 +106,12 @@ def test_whatever_order_calls_arrive_in_the_result_is_that_of_those_that_were_in
         if number > highest:
             highest = number
             send(leaders[1], number, item("n1", wanted=number), item(f"m{number}"))
-    shown, expected = (unnamed(run(harness.client.network_containers("c1"))) for harness in (arrived, plain))
+    shown, expected = (unnamed(run(harness.client.network_containers("c1"))) for harness in (arrived, model_nc))
     assert expected == shown
 
 
 def unnamed(shown: NetworkContainerList) -> list[object]:
-    """All but the names, which a work that is done again draws again."""
+    """Return all but the random IDs."""
     return [
         (each.node, each.wanted, each.state.version, each.state.primary, addresses(each.state))
         for each in shown.network_containers

@@ -62,7 +62,7 @@ def ask(harness: LedgerHarness, method: str, path: str, body: bytes = b"", **que
         ("GET", "/v1/changes", b"", 400, "invalid", "cluster"),
     ],
 )
-def test_an_error_has_a_status_a_code_a_sentence_and_its_field(
+def test_error_has_status_code_message_and_field(
     method: str, path: str, body: bytes, status: int, code: str, field: str | None
 ) -> None:
     answered, problem = ask(LedgerHarness(), method, path, body)
@@ -70,7 +70,7 @@ def test_an_error_has_a_status_a_code_a_sentence_and_its_field(
     assert problem.message
 
 
-def test_a_failure_of_the_ledger_is_an_error_and_not_silence(caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_exception_is_an_internal_error(caplog: pytest.LogCaptureFixture) -> None:
     harness = LedgerHarness()
     run(harness.store.close())
     status, problem = ask(harness, "GET", "/v1/subnets")
@@ -78,13 +78,13 @@ def test_a_failure_of_the_ledger_is_an_error_and_not_silence(caplog: pytest.LogC
     assert "request failed" in caplog.text
 
 
-def test_every_route_names_what_it_takes_and_gives() -> None:
+def test_every_route_has_request_and_response_types() -> None:
     assert all(route.response is not None for route in ROUTES)
     assert all(route.method == "POST" for route in ROUTES if route.request is not None)
     assert len(ROUTES) == len({(route.method, route.path) for route in ROUTES})
 
 
-def test_utilization_is_the_array_of_the_design_documents() -> None:
+def test_utilization_has_the_format_of_dnc() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     Leader(harness).node(wanted=9)
@@ -93,13 +93,13 @@ def test_utilization_is_the_array_of_the_design_documents() -> None:
     assert {"timestamp": "1970-01-12T13:46:40.000+00:00", "capacity": 254, "reserved": 10} == entry
 
 
-def test_health_is_told() -> None:
+def test_health_endpoints() -> None:
     harness = LedgerHarness()
     for path in ("/healthz", "/readyz"):
         assert 200 == run(LedgerHandler(harness.ledger)(Request(method="GET", path=path))).status
 
 
-def test_what_is_not_ours_becomes_an_error_too() -> None:
+def test_response_of_a_proxy_is_a_ledger_error() -> None:
     async def proxy(_: Request) -> Response:
         return Response(502, b"<html>bad gateway</html>")
 
@@ -107,7 +107,7 @@ def test_what_is_not_ours_becomes_an_error_too() -> None:
         run(LedgerClient(InProcessTransport(proxy)).subnets())
 
 
-def test_an_error_keeps_its_type_on_the_way() -> None:
+def test_client_raises_the_service_error_type() -> None:
     harness = LedgerHarness()
     with pytest.raises(NotFound):
         run(harness.client.subnet(SUBNET))
@@ -116,7 +116,7 @@ def test_an_error_keeps_its_type_on_the_way() -> None:
 
 
 class Stream:
-    """The changes of a cluster, as they come."""
+    """The change stream of a cluster."""
 
     def __init__(self, harness: LedgerHarness, cluster: str = "c1") -> None:
         self._changes = harness.client.changes(cluster)
@@ -129,7 +129,7 @@ class Stream:
         await self._changes.aclose()
 
 
-def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
+def test_stream_sends_the_state_then_changes() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
@@ -140,7 +140,7 @@ def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
         leader.reconcile(*(item(f"n{number}", report=DemandReport(demand=1)) for number in range(20)))
         change = await stream.next()
         assert (SUBNET, Scaler(8, 50)) == (change.state.subnet, change.state.scaler)
-        leader.node("n0", wanted=5)  # nothing that others must know
+        leader.node("n0", wanted=5)  # not relevant to others
         leader.reconcile(*(item(f"n{number}", report=DemandReport(demand=6)) for number in range(20)))
         assert Scaler(4, 50) == (await stream.next()).state.scaler
         await stream.close()
@@ -148,19 +148,19 @@ def test_the_stream_begins_with_what_is_and_goes_on_with_what_changes() -> None:
     asyncio.run(main())
 
 
-def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -> None:
+def test_stream_sends_a_cluster_its_servable_ncs() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
         leader, other = Leader(harness, "c1"), Leader(harness, "c2")
         waiting = other.node("n1")
-        hog = leader.node("hog", wanted=12)
+        holder = leader.node("hog", wanted=12)
         streams = [Stream(harness, "c1"), Stream(harness, "c2")]
         for stream in streams:
             await stream.next()
         other.reconcile_one(item("n1", waiting, wanted=2, report=DemandReport(waiting=1)))
         assert [1, 1] == [(await stream.next()).state.waiting for stream in streams]
-        leader.reconcile_one(item("hog", hog, wanted=11, released=ids(hog)[:1]))
+        leader.reconcile_one(item("hog", holder, wanted=11, released=ids(holder)[:1]))
         assert (waiting.nc_id,) == (await streams[1].next()).servable
         for stream in streams:
             await stream.close()
@@ -168,7 +168,7 @@ def test_the_stream_tells_a_cluster_of_its_own_containers_that_can_be_served() -
     asyncio.run(main())
 
 
-def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
+def test_stream_sends_freeze_and_its_end() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
@@ -188,7 +188,7 @@ def test_the_stream_tells_of_the_freeze_and_of_its_end() -> None:
     asyncio.run(main())
 
 
-def test_the_stream_tells_that_a_subnet_is_no_more() -> None:
+def test_stream_sends_the_removal_of_a_subnet() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
@@ -205,7 +205,7 @@ def test_the_stream_tells_that_a_subnet_is_no_more() -> None:
     asyncio.run(main())
 
 
-def test_a_ledger_that_stops_ends_its_streams() -> None:
+def test_stop_ends_the_streams() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
@@ -218,7 +218,7 @@ def test_a_ledger_that_stops_ends_its_streams() -> None:
     asyncio.run(main())
 
 
-def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
+def test_services_on_one_store_stream_each_others_changes() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
@@ -232,9 +232,9 @@ def test_two_services_on_one_store_tell_of_each_other_s_changes() -> None:
     asyncio.run(main())
 
 
-def test_it_is_the_same_over_http() -> None:
+def test_calls_over_http() -> None:
     async def main() -> None:
-        ledger = LedgerService(InlineSqliteStore(), clock=ManualClock(), rng=random.Random(1))  # noqa: S311  the same each time
+        ledger = LedgerService(InlineSqliteStore(), clock=ManualClock(), rng=random.Random(1))  # noqa: S311  reproducible
         async with serving(LedgerHandler(ledger), host="127.0.0.1", port=0) as port:
             transport = HttpTransport(f"http://127.0.0.1:{port}")
             client = LedgerClient(transport)
@@ -255,7 +255,7 @@ def test_it_is_the_same_over_http() -> None:
     asyncio.run(main())
 
 
-def test_time_alone_moves_the_ledger_on() -> None:
+def test_timers_settle_subnets() -> None:
     async def main() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/28", reserved_for_primaries=0)
@@ -265,7 +265,7 @@ def test_time_alone_moves_the_ledger_on() -> None:
         assert harness.state().exhausted
         running = asyncio.create_task(harness.ledger.run())
         harness.clock.now += 6.0
-        for _ in range(2):  # its task, and the task of that
+        for _ in range(2):  # the task and its subtask
             await asyncio.sleep(0)
         assert not harness.state().exhausted
         running.cancel()
@@ -288,14 +288,14 @@ def test_time_alone_moves_the_ledger_on() -> None:
         ("GET", "/v1/history/nodes/n1\0", b""),
     ],
 )
-def test_what_no_database_could_hold_is_refused_before_it(method: str, path: str, body: bytes) -> None:
+def test_value_that_no_database_can_store_is_rejected(method: str, path: str, body: bytes) -> None:
     status, problem = ask(LedgerHarness(), method, path, body)
     assert (400, "invalid") == (status, problem.error)
 
 
 @pytest.mark.usefixtures("backend")
 @pytest.mark.parametrize("more", [{"cooled_seconds": 1e300}, {"node_uid": "x" * 300}])
-def test_an_item_that_no_database_could_hold_fails_alone(more: dict[str, Any]) -> None:
+def test_item_that_no_database_can_store_fails_alone(more: dict[str, Any]) -> None:
     harness = LedgerHarness()
     harness.subnet()
     leader = Leader(harness)

@@ -1,4 +1,4 @@
-"""Who held which address when: for an address, for a node, down to the Pod."""
+"""The history of addresses, nodes and Pods."""
 
 import datetime as dt
 
@@ -11,8 +11,8 @@ from tests.ledger.harness import SUBNET, Leader, LedgerHarness, addresses, ids, 
 pytestmark = pytest.mark.usefixtures("backend")
 
 
-def at(moment: float) -> str:
-    return dt.datetime.fromtimestamp(moment, dt.UTC).isoformat(timespec="milliseconds")
+def at(time: float) -> str:
+    return dt.datetime.fromtimestamp(time, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def use(address: str, name: str, since: float, until: float | None = None, **more: str) -> PodUsage:
@@ -28,12 +28,12 @@ def harness() -> LedgerHarness:
     return made
 
 
-def of_address(harness: LedgerHarness, address: str, moment: float | None = None) -> tuple[AllocationPeriod, ...]:
-    when = "" if moment is None else at(moment)
+def of_address(harness: LedgerHarness, address: str, time: float | None = None) -> tuple[AllocationPeriod, ...]:
+    when = "" if time is None else at(time)
     return run(harness.client.history(address=address, at=when)).periods
 
 
-def test_an_address_goes_from_node_to_node_and_each_is_told(harness: LedgerHarness) -> None:
+def test_history_of_an_address_lists_each_node(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     one = leader.node("n1", wanted=1)
     address = one.grants[0].address
@@ -43,32 +43,32 @@ def test_an_address_goes_from_node_to_node_and_each_is_told(harness: LedgerHarne
     two = leader.node("n2", wanted=1)
     while address not in addresses(two):
         two = leader.reconcile_one(item("n2", two, wanted=len(two.grants) + 1))
-    told = [(each.node, each.since, each.until) for each in of_address(harness, address)]
-    assert [("n2", at(start + 200), None), ("n1", at(start), at(start + 100))] == told
+    result = [(each.node, each.since, each.until) for each in of_address(harness, address)]
+    assert [("n2", at(start + 200), None), ("n1", at(start), at(start + 100))] == result
     assert [["n1"], [], ["n2"]] == [
-        [each.node for each in of_address(harness, address, start + moment)] for moment in (50, 150, 250)
+        [each.node for each in of_address(harness, address, start + time)] for time in (50, 150, 250)
     ]
     (now,) = of_address(harness, address, start + 250)
     assert (SUBNET, "c1", two.nc_id) == (now.subnet, now.cluster, now.nc_id)
     assert next(grant.id for grant in two.grants if grant.address == address) == now.grant
 
 
-def test_what_a_node_held_with_its_primary_and_since_when(harness: LedgerHarness) -> None:
+def test_history_of_a_node_lists_its_addresses_and_primary(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     state = leader.node("n1", wanted=2)
     harness.clock.now += 10
     later = leader.reconcile_one(item("n1", state, wanted=3))
     (new,) = set(addresses(later)) - set(addresses(state))
-    told = run(harness.client.history(node="n1")).periods
-    assert {state.primary: None} == {each.address: each.grant for each in told if each.grant is None}
-    assert {*addresses(later), state.primary} == {each.address for each in told}
-    assert [new] == [each.address for each in told if each.since == at(start + 10)]
+    result = run(harness.client.history(node="n1")).periods
+    assert {state.primary: None} == {each.address: each.grant for each in result if each.grant is None}
+    assert {*addresses(later), state.primary} == {each.address for each in result}
+    assert [new] == [each.address for each in result if each.since == at(start + 10)]
     assert {*addresses(state), state.primary} == {
         each.address for each in run(harness.client.history(node="n1", at=at(start + 5))).periods
     }
 
 
-def test_a_container_that_is_closed_held_nothing_after(harness: LedgerHarness) -> None:
+def test_closing_an_nc_ends_its_periods(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     state = leader.node("n1", wanted=2)
     harness.clock.now += 10
@@ -77,7 +77,7 @@ def test_a_container_that_is_closed_held_nothing_after(harness: LedgerHarness) -
     assert 3 == len(run(harness.client.history(node="n1", at=at(start + 9))).periods)
 
 
-def test_an_address_that_changes_hands_within_one_call(harness: LedgerHarness) -> None:
+def test_address_that_changes_its_owner_within_one_request(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     harness.subnet("10.9.0.0/30", name="tiny", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     tiny = harness.state("tiny").subnet
@@ -93,7 +93,7 @@ def test_an_address_that_changes_hands_within_one_call(harness: LedgerHarness) -
     ]
 
 
-def test_a_pod_is_told_where_its_cluster_reported_it(harness: LedgerHarness) -> None:
+def test_periods_list_reported_pods(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     state = leader.node("n1", wanted=1)
     address = state.grants[0].address
@@ -102,14 +102,14 @@ def test_a_pod_is_told_where_its_cluster_reported_it(harness: LedgerHarness) -> 
     assert 2 == run(harness.client.report_pods(report)).count, "the same again changes nothing"
     harness.clock.now += 100
     assert [[], ["web"], ["web"], [], ["db"]] == [
-        [pod.name for each in of_address(harness, address, start + moment) for pod in each.pods]
-        for moment in (5, 10, 15, 20, 35)
+        [pod.name for each in of_address(harness, address, start + time) for pod in each.pods]
+        for time in (5, 10, 15, 20, 35)
     ]
     (tenure,) = of_address(harness, address)
     assert ["db", "web"] == [pod.name for pod in tenure.pods]
 
 
-def test_a_pod_whose_end_nobody_reported_ended_with_the_next(harness: LedgerHarness) -> None:
+def test_usage_without_an_end_ends_with_the_next(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     address = leader.node("n1", wanted=1).grants[0].address
     for name, since in (("first", start + 10), ("second", start + 20)):
@@ -118,7 +118,7 @@ def test_a_pod_whose_end_nobody_reported_ended_with_the_next(harness: LedgerHarn
     assert ["second"] == [pod.name for pod in tenure.pods]
 
 
-def test_a_cluster_s_report_says_nothing_of_another_s_addresses(harness: LedgerHarness) -> None:
+def test_report_of_a_cluster_does_not_affect_anothers_addresses(harness: LedgerHarness) -> None:
     address = Leader(harness, "c1").node("n1", wanted=1).grants[0].address
     lie = PodReport(cluster="c2", pods=(use(address, "liar", harness.clock.now),))
     run(harness.client.report_pods(lie))
@@ -140,9 +140,7 @@ def test_a_cluster_s_report_says_nothing_of_another_s_addresses(harness: LedgerH
         ("pods.node", {"node": "x" * 300}),
     ],
 )
-def test_a_report_that_cannot_be_meant_is_refused_whole(
-    harness: LedgerHarness, field: str, changes: dict[str, str]
-) -> None:
+def test_invalid_report_is_rejected_as_a_whole(harness: LedgerHarness, field: str, changes: dict[str, str]) -> None:
     good = {"network": "vnet", "address": "10.0.0.4", "namespace": "d", "name": "n", "uid": "u", "since": at(9.0)}
     with pytest.raises(Invalid) as refused:
         run(harness.client.report_pods(PodReport(cluster="c1", pods=(PodUsage(**{**good, **changes}),))))
@@ -152,14 +150,14 @@ def test_a_report_that_cannot_be_meant_is_refused_whole(
 @pytest.mark.parametrize(
     ("field", "asked"), [("at", {"at": "noon"}), ("limit", {"limit": 1001}), ("address", {"address": "x"})]
 )
-def test_a_question_that_cannot_be_meant_is_refused(harness: LedgerHarness, field: str, asked: dict[str, str]) -> None:
+def test_invalid_query_is_rejected(harness: LedgerHarness, field: str, asked: dict[str, str]) -> None:
     with pytest.raises(Invalid) as refused:
-        # whatever a person may ask
+        # any text
         run(harness.client.history(**{"address": "10.0.0.4", **asked}))  # type: ignore[arg-type]
     assert field == refused.value.field
 
 
-def test_an_address_may_be_written_in_any_way() -> None:
+def test_address_is_normalized() -> None:
     harness = LedgerHarness()
     harness.subnet("fd00::/120")
     primary = Leader(harness).node("n1").primary
@@ -167,7 +165,7 @@ def test_an_address_may_be_written_in_any_way() -> None:
     assert of_address(harness, primary)
 
 
-def test_what_is_too_old_is_forgotten_in_the_background_and_the_rest_is_not(harness: LedgerHarness) -> None:
+def test_only_expired_history_is_deleted(harness: LedgerHarness) -> None:
     leader, start = Leader(harness), harness.clock.now
     one, two = leader.node("n1", wanted=1), leader.node("n2", wanted=1)
     pods = (use(one.grants[0].address, "old", start, start + 1), use(two.grants[0].address, "lasting", start))
@@ -185,7 +183,7 @@ def test_what_is_too_old_is_forgotten_in_the_background_and_the_rest_is_not(harn
     assert [] == events
 
 
-def test_many_calls_are_read_a_few_at_a_time_and_none_is_left_out(harness: LedgerHarness) -> None:
+def test_events_are_indexed_in_batches(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     state = leader.node("n1")
     for count in range(1, 150):
@@ -194,7 +192,7 @@ def test_many_calls_are_read_a_few_at_a_time_and_none_is_left_out(harness: Ledge
     assert 7 == len(run(harness.client.history(node="n1", limit=7)).periods)
 
 
-def test_history_goes_on_over_a_restore(harness: LedgerHarness) -> None:
+def test_history_continues_after_a_restore(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     state = leader.node("n1", wanted=2)
     image = harness.store.image()
@@ -204,9 +202,9 @@ def test_history_goes_on_over_a_restore(harness: LedgerHarness) -> None:
     harness.advance(31.0)
     leader.move_to(harness).lead()
     leader.send_inventory(inventory_item("n1", state))
-    told = run(harness.client.history(node="n1")).periods
-    assert {state.primary, *addresses(state)} == {each.address for each in told}
-    assert {None} == {each.until for each in told}
+    result = run(harness.client.history(node="n1")).periods
+    assert {state.primary, *addresses(state)} == {each.address for each in result}
+    assert {None} == {each.until for each in result}
 
 
 def test_history_outlives_its_subnet(harness: LedgerHarness) -> None:
@@ -219,11 +217,11 @@ def test_history_outlives_its_subnet(harness: LedgerHarness) -> None:
 
 
 class TestPods:
-    """By their names, also when they are gone; and in networks that the ledger does not give addresses in."""
+    """Pods by name, also deleted ones, and in networks that the ledger does not manage."""
 
     @pytest.fixture
     def start(self, harness: LedgerHarness) -> float:
-        """Two clusters reported what their Pods had; 100 seconds later somebody asks."""
+        """Two clusters have reported their Pods; queries follow 100 seconds later."""
         start = harness.clock.now
         reports = {
             "c1": (
@@ -240,11 +238,11 @@ class TestPods:
         return start
 
     def of_pod(self, harness: LedgerHarness, **asked: str) -> list[tuple[str, str, str]]:
-        told = run(harness.client.pod_history("web-0", **asked))  # type: ignore[arg-type]  # all but the limit is text
-        assert () == told.periods
-        return [(each.address, each.node, each.uid) for each in told.pod_usages]
+        result = run(harness.client.pod_history("web-0", **asked))  # type: ignore[arg-type]  # all but the limit is text
+        assert () == result.periods
+        return [(each.address, each.node, each.uid) for each in result.pod_usages]
 
-    def test_all_that_had_the_name_the_latest_first(self, harness: LedgerHarness, start: float) -> None:
+    def test_usages_by_name_latest_first(self, harness: LedgerHarness, start: float) -> None:
         assert start
         first = [("10.0.0.9", "n1", "first"), ("10.9.0.9", "n1", "first")]
         second, other = ("10.0.0.12", "n2", "second"), ("10.0.0.13", "", "other")
@@ -254,22 +252,22 @@ class TestPods:
         assert [("10.9.0.9", "m1", "foreign"), other, second] == self.of_pod(harness)[:3]
         assert 5 == len(self.of_pod(harness))
 
-    def test_at_a_moment(self, harness: LedgerHarness, start: float) -> None:
+    def test_usages_at_a_time(self, harness: LedgerHarness, start: float) -> None:
         assert {"first"} == {uid for *_, uid in self.of_pod(harness, at=at(start + 15))}
         assert [] == self.of_pod(harness, at=at(start + 25))
         assert {"second", "other"} == {uid for *_, uid in self.of_pod(harness, at=at(start + 35))}
 
-    def test_which_cluster_told_and_until_when(self, harness: LedgerHarness, start: float) -> None:
-        told = run(harness.client.pod_history("web-0", namespace="default", limit=2)).pod_usages
+    def test_usages_have_cluster_and_end(self, harness: LedgerHarness, start: float) -> None:
+        result = run(harness.client.pod_history("web-0", namespace="default", limit=2)).pod_usages
         assert [("c2", "default/fast", None), ("c1", "vnet", None)] == [
-            (each.cluster, each.network, each.until) for each in told
+            (each.cluster, each.network, each.until) for each in result
         ]
         assert at(start + 20) == run(harness.client.pod_history("web-0", at=at(start + 15))).pod_usages[0].until
 
-    def test_an_address_of_a_further_network_tells_its_pods(self, harness: LedgerHarness, start: float) -> None:
-        told = run(harness.client.history(address="10.9.0.9"))
-        assert () == told.periods
-        assert [("c2", "foreign"), ("c1", "first")] == [(each.cluster, each.uid) for each in told.pod_usages]
+    def test_address_of_a_secondary_network_lists_its_pods(self, harness: LedgerHarness, start: float) -> None:
+        result = run(harness.client.history(address="10.9.0.9"))
+        assert () == result.periods
+        assert [("c2", "foreign"), ("c1", "first")] == [(each.cluster, each.uid) for each in result.pod_usages]
         assert ["first"] == [
             each.uid for each in run(harness.client.history(address="10.9.0.9", cluster="c1")).pod_usages
         ]
@@ -277,8 +275,8 @@ class TestPods:
             each.uid for each in run(harness.client.history(address="10.9.0.9", at=at(start + 12))).pod_usages
         ]
 
-    def test_a_node_tells_its_pods_of_further_networks(self, harness: LedgerHarness, start: float) -> None:
-        """Those of networks that the ledger gives stand under the node's tenures."""
+    def test_node_lists_its_pods_in_secondary_networks(self, harness: LedgerHarness, start: float) -> None:
+        """Those of networks that the ledger manages are part of the node's allocation periods."""
         assert start
         leader = Leader(harness)
         address = leader.node("n1", wanted=1).grants[0].address
@@ -287,16 +285,16 @@ class TestPods:
                 PodReport(cluster="c1", pods=(use(address, "db", harness.clock.now, node="n1"),))
             )
         )
-        told = run(harness.client.history(node="n1"))
-        assert "10.9.0.9" in [each.address for each in told.pod_usages]
-        assert address not in [each.address for each in told.pod_usages]
-        (held,) = (each for each in told.periods if each.address == address)
+        result = run(harness.client.history(node="n1"))
+        assert "10.9.0.9" in [each.address for each in result.pod_usages]
+        assert address not in [each.address for each in result.pod_usages]
+        (held,) = (each for each in result.periods if each.address == address)
         assert [("db", "n1")] == [(each.name, each.node) for each in held.pods]
 
-    def test_where_a_pod_is_may_be_told_later(self, harness: LedgerHarness) -> None:
+    def test_node_of_a_pod_may_be_reported_later(self, harness: LedgerHarness) -> None:
         for node in ("", "n1", ""):
             run(harness.client.report_pods(PodReport(cluster="c1", pods=(use("10.0.0.9", "db", 5.0, node=node),))))
         assert ["n1"] == [each.node for each in run(harness.client.pod_history("db")).pod_usages]
 
-    def test_a_pod_that_nobody_reported_had_nothing(self, harness: LedgerHarness) -> None:
+    def test_unreported_pod_has_no_usages(self, harness: LedgerHarness) -> None:
         assert () == run(harness.client.pod_history("web-0", namespace="default")).pod_usages

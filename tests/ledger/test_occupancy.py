@@ -1,4 +1,4 @@
-"""A subnet address by address: what is told of each, and to whom."""
+"""The occupancy of a subnet, and what each caller sees of it."""
 
 import pytest
 
@@ -12,21 +12,21 @@ def seen(harness: LedgerHarness, cluster: str | None = None) -> Occupancy:
     return run(harness.ledger.admin.occupancy(SUBNET, cluster=cluster))
 
 
-def test_what_a_node_has_is_told_with_its_name() -> None:
+def test_occupants_have_their_node_names() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", gateway="10.0.0.1", excluded_ranges=("10.0.0.8",))
     state = Leader(harness).node("n1", wanted=3, demand=3)
-    told = run(harness.client.occupancy(SUBNET))
-    (occupant,) = told.occupants
+    result = run(harness.client.occupancy(SUBNET))
+    (occupant,) = result.occupants
     assert ("c1", "n1") == (occupant.cluster, occupant.node)
     assert (state.primary,) == occupant.primaries
     assert addresses(state) == list(occupant.secondaries)
-    assert ("10.0.0.2-10.0.0.7", "10.0.0.9-10.0.0.14") == told.members
-    assert ("10.0.0.0/28",) == told.cidrs
-    assert () == told.cooling_down
+    assert ("10.0.0.2-10.0.0.7", "10.0.0.9-10.0.0.14") == result.members
+    assert ("10.0.0.0/28",) == result.cidrs
+    assert () == result.cooling_down
 
 
-def test_what_was_let_go_of_rests_and_then_is_free() -> None:
+def test_released_address_cools_down_then_is_free() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", cooldown=30.0)
     leader = Leader(harness)
@@ -37,7 +37,7 @@ def test_what_was_let_go_of_rests_and_then_is_free() -> None:
     assert () == seen(harness).cooling_down
 
 
-def test_of_another_clusters_nodes_a_cluster_is_told_only_what_is_taken() -> None:
+def test_cluster_sees_only_addresses_of_others() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/26")
     mine = Leader(harness, "c1").node("n1", wanted=2, demand=2)
@@ -47,10 +47,10 @@ def test_of_another_clusters_nodes_a_cluster_is_told_only_what_is_taken() -> Non
     assert ("", "", 2) == (other.cluster, other.node, len(other.secondaries))
 
 
-def test_a_wide_subnet_costs_what_was_given_of_it() -> None:
+def test_ipv6_subnet_reads_only_created_blocks() -> None:
     harness = LedgerHarness()
     harness.subnet("fd00::/64")
     Leader(harness).node("n1", wanted=20, demand=20)
-    told = seen(harness)
-    assert 20 == len(told.occupants[0].secondaries)
-    assert told.complete
+    result = seen(harness)
+    assert 20 == len(result.occupants[0].secondaries)
+    assert result.complete

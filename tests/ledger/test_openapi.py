@@ -1,4 +1,4 @@
-"""The description of the interface is true: whatever it allows is answered as it says, and nothing fails."""
+"""The OpenAPI document: generated requests get the documented responses, and no server error."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -18,7 +18,7 @@ from schemathesis.specs.openapi.checks import (
 
 from podpool.ledger.http.openapi import openapi_document
 from podpool.ledger.http.routes import ROUTES
-from tests.ledger.ledger_server import Open, served_ledger
+from tests.ledger.ledger_server import ServedLedger, served_ledger
 
 schema = schemathesis.openapi.from_dict(msgspec.json.decode(msgspec.json.encode(openapi_document())))
 CHECKS = [
@@ -32,18 +32,18 @@ CHECKS = [
 
 
 @pytest.fixture(scope="module")
-def ledger() -> Iterator[Open]:
+def ledger() -> Iterator[ServedLedger]:
     with served_ledger() as found:
         yield found
 
 
-def test_every_call_is_described() -> None:
+def test_every_route_is_documented() -> None:
     described = {(method.upper(), path) for path, each in openapi_document()["paths"].items() for method in each}
     assert {(route.method, route.path) for route in ROUTES} == described
 
 
 @schema.exclude(path="/v1/changes").parametrize()
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
-def test_no_answer_is_undocumented_and_none_is_a_failure(case: schemathesis.Case[Any], ledger: Open) -> None:
+def test_responses_conform_to_the_document(case: schemathesis.Case[Any], ledger: ServedLedger) -> None:
     for token in (ledger.admin, ledger.cluster, "none"):
         case.call_and_validate(base_url=ledger.url, headers={"authorization": f"Bearer {token}"}, checks=CHECKS)

@@ -1,4 +1,4 @@
-"""Two lists that claim one address: an alarm, and how it ends."""
+"""Ownership conflicts: two inventories that claim one address."""
 
 import pytest
 
@@ -21,14 +21,14 @@ def recovery(harness: LedgerHarness) -> RecoveryStatus:
     return run(harness.client.recovery())
 
 
-def over(harness: LedgerHarness) -> None:
-    """Let the rests end that may have been lost with the books."""
+def finish_cooldowns(harness: LedgerHarness) -> None:
+    """Wait until lost cooldowns are over."""
     harness.advance(31.0)
 
 
-class TestTwoOwners:
+class TestOwnershipConflict:
     def disputed(self, harness: LedgerHarness) -> tuple[Leader, Leader, NetworkContainerState, NetworkContainerState]:
-        """Two clusters that list one address."""
+        """Return two clusters whose inventories claim one address."""
         first, second = Leader(harness, "c1"), Leader(harness, "c2")
         mine, other = first.node(wanted=1), second.node(wanted=1)
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
@@ -36,17 +36,17 @@ class TestTwoOwners:
             leader.move_to(restored).lead()
         first.send_inventory(inventory_item("n1", mine))
         claim = Grant(id="00000000-0000-4000-8000-000000000001", address=mine.grants[0].address)
-        answer = second.send_inventory(inventory_item("n1", other, grants=(*other.grants, claim)))
-        (alarm,) = answer.conflicts
+        response = second.send_inventory(inventory_item("n1", other, grants=(*other.grants, claim)))
+        (alarm,) = response.conflicts
         assert (mine.grants[0].address, mine.nc_id, other.nc_id) == (
             alarm.address,
             alarm.holder,
             alarm.claimant,
         )
-        over(restored)
+        finish_cooldowns(restored)
         return first, second, mine, other
 
-    def test_nothing_is_granted_and_nothing_is_told_of_the_two(self, harness: LedgerHarness) -> None:
+    def test_nothing_is_granted_and_both_states_are_withheld(self, harness: LedgerHarness) -> None:
         first, second, mine, other = self.disputed(harness)
         assert "ownership-disputed" == first.error(item("n1", mine, wanted=1)).error
         assert "ownership-disputed" == second.error(item("n1", other, node_gone=True)).error
@@ -54,7 +54,7 @@ class TestTwoOwners:
         assert first.harness.state().frozen
 
     @pytest.mark.parametrize("winner", ["holder", "claimant"])
-    def test_a_person_gives_it_to_one_of_them(self, harness: LedgerHarness, winner: str) -> None:
+    def test_operator_assigns_it_to_one_of_them(self, harness: LedgerHarness, winner: str) -> None:
         first, second, mine, other = self.disputed(harness)
         container = mine.nc_id if winner == "holder" else other.nc_id
         address = mine.grants[0].address
@@ -69,10 +69,10 @@ class TestTwoOwners:
         assert theirs.version > other.version
         assert not set(addresses(ours)) & set(addresses(theirs))
         assert first.node("n3").primary
-        told = run(first.harness.client.history(address=address)).periods
-        assert [container] == [each.nc_id for each in told if each.until is None]
+        result = run(first.harness.client.history(address=address)).periods
+        assert [container] == [each.nc_id for each in result if each.until is None]
 
-    def test_only_one_of_the_two_can_be_given_it(self, harness: LedgerHarness) -> None:
+    def test_only_a_claimant_can_be_assigned_it(self, harness: LedgerHarness) -> None:
         first, *_ = self.disputed(harness)
         client = first.harness.client
         decision = ResolveConflictRequest(subnet=SUBNET, address="10.0.0.200", nc_id="nobody")
@@ -82,7 +82,7 @@ class TestTwoOwners:
         with pytest.raises(NotFound):
             run(client.resolve_conflict(ResolveConflictRequest(subnet=SUBNET, address=alarm.address, nc_id="nobody")))
 
-    def test_an_excused_cluster_that_returns_raises_the_alarm_that_it_must(self, harness: LedgerHarness) -> None:
+    def test_excused_cluster_that_returns_raises_a_conflict(self, harness: LedgerHarness) -> None:
         leader, late = Leader(harness, "c1"), Leader(harness, "late")
         mine, other = leader.node(), late.node()
         copy = harness.store.image()
@@ -91,20 +91,20 @@ class TestTwoOwners:
         leader.move_to(restored).lead()
         leader.send_inventory(inventory_item("n1", mine))
         run(restored.client.excuse("late"))
-        over(restored)
+        finish_cooldowns(restored)
         taken = leader.reconcile_one(item("n1", mine, wanted=3))
         late.move_to(restored).lead()
-        answer = late.send_inventory(inventory_item("n1", other))
+        response = late.send_inventory(inventory_item("n1", other))
         both = set(addresses(taken)) & set(addresses(other))
         assert both
-        assert both == {alarm.address for alarm in answer.conflicts}
+        assert both == {alarm.address for alarm in response.conflicts}
 
-    def test_a_second_restore_forgets_the_alarms_and_asks_again(self, harness: LedgerHarness) -> None:
+    def test_second_restore_deletes_conflicts_and_requires_inventories(self, harness: LedgerHarness) -> None:
         first, second, mine, other = self.disputed(harness)
         again = first.harness.restore(first.harness.store.image(), detector=MemoryRollbackDetector())
         assert () == recovery(again).conflicts
         for leader, state in ((first, mine), (second, other)):
             leader.move_to(again).lead()
             leader.send_inventory(inventory_item("n1", state))
-        over(again)
+        finish_cooldowns(again)
         assert mine.grants == first.reconcile_one(item("n1", mine, wanted=1)).grants

@@ -24,44 +24,44 @@ def leader(harness: LedgerHarness) -> Leader:
 
 
 def full(leader: Leader, *, left: int, node: str = "hog") -> None:
-    """Take all but so many of the addresses that can be secondaries."""
+    """Take all but so many of the available addresses."""
     state = leader.harness.state()
     free = state.capacity - state.reserved - state.reserved_for_primaries
     leader.reconcile_one(item(node, wanted=free - left - 1))
 
 
-def test_a_container_without_secondaries_is_normal(leader: Leader, harness: LedgerHarness) -> None:
+def test_nc_without_secondaries(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node()
     assert ("10.0.0.2", (), 0, 1) == (state.primary, state.grants, state.shortage, state.version)
     assert state.nc_id == str(uuid.UUID(state.nc_id))
     assert 1 == harness.reserved()
 
 
-def test_opening_twice_finds_the_same_container(leader: Leader) -> None:
+def test_opening_twice_returns_the_same_nc(leader: Leader) -> None:
     assert leader.node() == leader.node()
 
 
-def test_another_uid_of_the_same_name_is_another_container(leader: Leader) -> None:
+def test_another_node_uid_is_another_nc(leader: Leader) -> None:
     old, new = leader.node(), leader.reconcile_one(item(node_uid="uid-new"))
     assert old.nc_id != new.nc_id
     assert old.primary != new.primary
 
 
-def test_a_kept_container_takes_its_new_owner(leader: Leader) -> None:
+def test_kept_nc_takes_its_new_node_uid(leader: Leader) -> None:
     state = leader.node(wanted=3)
     kept = leader.reconcile_one(item("n1", state, wanted=3, node_uid="uid-new"))
     assert state == kept
     assert kept == leader.reconcile_one(item("n1", wanted=3, node_uid="uid-new"))
 
 
-def test_a_container_cannot_move_to_a_node_that_has_one(leader: Leader) -> None:
+def test_nc_cannot_move_to_a_node_that_has_one(leader: Leader) -> None:
     state = leader.node()
     leader.reconcile_one(item(node_uid="uid-new"))
     problem = leader.error(item("n1", state, node_uid="uid-new"))
     assert ("conflict", "node_uid") == (problem.error, problem.field)
 
 
-def test_it_is_topped_up_to_what_is_wanted(leader: Leader, harness: LedgerHarness) -> None:
+def test_nc_is_topped_up_to_wanted(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=16)
     assert 16 == len(set(addresses(state)))
     assert 16 == len(set(ids(state)))
@@ -69,19 +69,19 @@ def test_it_is_topped_up_to_what_is_wanted(leader: Leader, harness: LedgerHarnes
     assert 17 == harness.reserved()
 
 
-def test_asking_for_less_without_names_takes_nothing_away(leader: Leader) -> None:
+def test_wanting_less_without_releases_takes_nothing_away(leader: Leader) -> None:
     state = leader.node(wanted=16)
     assert state == leader.reconcile_one(item("n1", state, wanted=2))
 
 
-def test_a_named_grant_goes_and_the_others_stay(leader: Leader) -> None:
+def test_released_grant_leaves_and_others_stay(leader: Leader) -> None:
     state = leader.node(wanted=4)
     after = leader.reconcile_one(item("n1", state, wanted=3, released=[state.grants[1].id]))
     assert [state.grants[0], state.grants[2], state.grants[3]] == list(after.grants)
     assert state.version + 1 == after.version
 
 
-def test_names_that_are_not_held_are_ignored(leader: Leader) -> None:
+def test_release_of_an_unknown_grant_is_ignored(leader: Leader) -> None:
     state = leader.node(wanted=4)
     other = leader.node("n2", wanted=2)
     names = ["", "no uuid", str(uuid.UUID(int=7)), str(uuid.UUID(int=0)), *ids(other)]
@@ -89,7 +89,7 @@ def test_names_that_are_not_held_are_ignored(leader: Leader) -> None:
     assert other == leader.reconcile_one(item("n2", other, wanted=2))
 
 
-def test_a_late_release_frees_nothing_new(leader: Leader) -> None:
+def test_late_release_frees_nothing_new(leader: Leader) -> None:
     state = leader.node(wanted=1)
     leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60))
     full(leader, left=0)
@@ -100,7 +100,7 @@ def test_a_late_release_frees_nothing_new(leader: Leader) -> None:
     assert holder == leader.reconcile_one(item("hog", wanted=245))
 
 
-def test_rested_addresses_may_come_back_as_new_grants() -> None:
+def test_cooled_addresses_may_return_as_new_grants() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/29", reserved_for_primaries=0)
     leader = Leader(harness)
@@ -111,7 +111,7 @@ def test_rested_addresses_may_come_back_as_new_grants() -> None:
     assert state.version + 1 == after.version
 
 
-def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> None:
+def test_cooling_address_is_reserved_and_not_granted() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(harness)
@@ -127,7 +127,7 @@ def test_what_has_not_rested_is_reserved_and_given_to_nobody_until_it_has() -> N
     assert 0 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
 
 
-def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
+def test_cooldown_while_the_subnet_is_exhausted() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
     leader = Leader(harness)
@@ -139,8 +139,8 @@ def test_the_floor_is_the_cooldown_while_the_subnet_is_exhausted() -> None:
     assert 13 == harness.reserved()
 
 
-def test_a_rest_that_is_over_stays_over() -> None:
-    """An all-clear brings the longer cooldown back, and nothing that was free rests again."""
+def test_finished_cooldown_stays_finished() -> None:
+    """The end of exhaustion restores the longer cooldown, and no free address cools down again."""
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=5.0)
     leader = Leader(harness)
@@ -153,7 +153,7 @@ def test_a_rest_that_is_over_stays_over() -> None:
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.3, 0.468, 0.9995])
-def test_no_rest_is_shorter_than_the_cooldown_and_none_much_longer(fraction: float) -> None:
+def test_no_cooldown_is_too_short_or_much_longer(fraction: float) -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(harness)
@@ -166,16 +166,16 @@ def test_no_rest_is_shorter_than_the_cooldown_and_none_much_longer(fraction: flo
     assert 13 == harness.reserved()
 
 
-def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_found() -> None:
+def test_free_addresses_are_found_among_many_cooling_blocks() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(harness)
     states = [leader.node(f"n{number}", wanted=84) for number in range(3)]
     assert [0, 0, 1] == [state.shortage for state in states]
-    for turn in range(12):
-        at = turn % 3
-        going = ids(states[at])[turn::5]
-        cooled_seconds = 30.0 if turn % 2 else 0.0
+    for reply in range(12):
+        at = reply % 3
+        going = ids(states[at])[reply::5]
+        cooled_seconds = 30.0 if reply % 2 else 0.0
         states[at] = leader.reconcile_one(
             item(f"n{at}", states[at], wanted=250, released=going, cooled_seconds=cooled_seconds)
         )
@@ -186,12 +186,12 @@ def test_over_many_blocks_what_rests_is_passed_over_and_all_that_is_free_is_foun
         held = [address for each in states for address in addresses(each)]
         assert len(held) == len(set(held))
     harness.advance(31.0)
-    answer = leader.reconcile(*(item(f"n{at}", state, wanted=250) for at, state in enumerate(states)))
-    states = [result.state for result in answer.results if result.state]
+    response = leader.reconcile(*(item(f"n{at}", state, wanted=250) for at, state in enumerate(states)))
+    states = [result.state for result in response.results if result.state]
     assert 254 == sum(len(each.grants) + 1 for each in states)
 
 
-def test_a_clock_that_is_set_back_shortens_no_rest() -> None:
+def test_clock_set_back_shortens_no_cooldown() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=30.0, cooldown_exhausted=30.0)
     leader = Leader(harness)
@@ -204,15 +204,13 @@ def test_a_clock_that_is_set_back_shortens_no_rest() -> None:
     assert 13 == harness.reserved()
 
 
-def test_what_is_left_is_given_and_the_rest_is_told_as_short(leader: Leader) -> None:
+def test_partial_grant_reports_the_shortage(leader: Leader) -> None:
     full(leader, left=5)
     state = leader.node("n2", wanted=16)
     assert (4, 12) == (len(state.grants), state.shortage)
 
 
-def test_primaries_may_come_from_what_is_kept_for_them_and_secondaries_never(
-    leader: Leader, harness: LedgerHarness
-) -> None:
+def test_reserved_addresses_are_for_primaries_only(leader: Leader, harness: LedgerHarness) -> None:
     full(leader, left=0)
     states = [leader.node(f"n{number}", wanted=1) for number in range(4)]
     assert {(): 1} == {state.grants: state.shortage for state in states}
@@ -221,9 +219,7 @@ def test_primaries_may_come_from_what_is_kept_for_them_and_secondaries_never(
     assert ("subnet-full", "subnet") == (problem.error, problem.field)
 
 
-def test_a_container_that_is_gone_is_closed_for_good_and_all_of_it_rests(
-    leader: Leader, harness: LedgerHarness
-) -> None:
+def test_nc_of_a_gone_node_is_closed_and_cools_down(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=3)
     gone = leader.reconcile_one(item("n1", state, node_gone=True))
     assert (True, "", ()) == (gone.closed, gone.primary, gone.grants)
@@ -236,12 +232,12 @@ def test_a_container_that_is_gone_is_closed_for_good_and_all_of_it_rests(
     assert gone == leader.reconcile_one(item("n1", state, node_gone=True))
 
 
-def test_one_bad_item_fails_alone(leader: Leader, harness: LedgerHarness) -> None:
+def test_bad_item_fails_alone(leader: Leader, harness: LedgerHarness) -> None:
     elsewhere = SubnetName(network="vnet", name="none")
-    answer = leader.reconcile(
+    response = leader.reconcile(
         item("n1", wanted=2), item("n2", wanted=-1), item("n3", subnet=elsewhere), item("n4", wanted=3)
     )
-    first, second, third, fourth = answer.results
+    first, second, third, fourth = response.results
     assert first.state is not None
     assert fourth.state is not None
     assert (2, 3) == (len(first.state.grants), len(fourth.state.grants))
@@ -268,18 +264,18 @@ def test_one_bad_item_fails_alone(leader: Leader, harness: LedgerHarness) -> Non
         ("nc_id", ReconcileItem(subnet=SubnetName(network="vnet", name="pods"), node="n1", node_uid="u", nc_id="x")),
     ],
 )
-def test_an_error_names_its_field(leader: Leader, field: str, bad: ReconcileItem) -> None:
+def test_error_names_its_field(leader: Leader, field: str, bad: ReconcileItem) -> None:
     assert field == leader.error(bad).field
 
 
-def test_a_node_with_two_items_in_one_call_is_served_once(leader: Leader) -> None:
+def test_second_item_of_a_node_is_rejected(leader: Leader) -> None:
     first, second = leader.reconcile(item(wanted=2), item(wanted=3)).results
     assert first.state is not None
     assert 2 == len(first.state.grants)
     assert second.error is not None
 
 
-def test_a_container_of_another_node_or_cluster_is_not_touched(leader: Leader, harness: LedgerHarness) -> None:
+def test_nc_of_another_node_or_cluster_is_not_changed(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=3)
     assert "node" == leader.error(item("n2", state)).field
     stranger = Leader(harness, "c2")
@@ -287,7 +283,7 @@ def test_a_container_of_another_node_or_cluster_is_not_touched(leader: Leader, h
     assert state == leader.reconcile_one(item("n1", state, wanted=3))
 
 
-def test_a_container_does_not_move_to_another_subnet(leader: Leader, harness: LedgerHarness) -> None:
+def test_nc_does_not_move_to_another_subnet(leader: Leader, harness: LedgerHarness) -> None:
     harness.subnet("10.0.1.0/24", name="other")
     other = SubnetName(network="vnet", name="other")
     state = leader.node()
@@ -295,14 +291,14 @@ def test_a_container_does_not_move_to_another_subnet(leader: Leader, harness: Le
     assert state.nc_id != leader.reconcile_one(item("n1", subnet=other)).nc_id
 
 
-def test_a_version_that_the_agent_has_accepted_is_passed(leader: Leader) -> None:
+def test_version_exceeds_the_one_that_the_agent_accepted(leader: Leader) -> None:
     state = leader.node(wanted=1)
     after = leader.reconcile_one(item("n1", state, wanted=1, report=DemandReport(version=41)))
     assert 42 == after.version
     assert state.grants == after.grants
 
 
-def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, harness: LedgerHarness) -> None:
+def test_record_contains_what_recreates_an_nnc(leader: Leader, harness: LedgerHarness) -> None:
     state = leader.node(wanted=2)
     gone_name = state.grants[0].id
     report = DemandReport(demand=1, batch=16, version=1)
@@ -324,6 +320,6 @@ def test_what_an_nnc_can_be_made_again_from_is_remembered(leader: Leader, harnes
     assert () == run(harness.client.network_containers("c2")).network_containers
 
 
-def test_an_answer_shows_the_subnets_that_it_is_about(leader: Leader, harness: LedgerHarness) -> None:
-    answer = leader.reconcile(item())
-    assert (harness.state(),) == answer.subnets
+def test_response_contains_the_subnets_of_its_items(leader: Leader, harness: LedgerHarness) -> None:
+    response = leader.reconcile(item())
+    assert (harness.state(),) == response.subnets

@@ -1,4 +1,4 @@
-"""After a restore from an older copy: the traces that broke earlier drafts, and what the rules say about them."""
+"""Recovery after a restore from an older copy, with the traces of the protocol reference (`row_N`)."""
 
 import pytest
 
@@ -21,19 +21,19 @@ def recovery(harness: LedgerHarness) -> RecoveryStatus:
     return run(harness.client.recovery())
 
 
-def over(harness: LedgerHarness) -> None:
-    """Let the rests end that may have been lost with the books."""
+def finish_cooldowns(harness: LedgerHarness) -> None:
+    """Wait until lost cooldowns are over."""
     harness.advance(31.0)
 
 
-class TestNoticing:
-    def test_a_restart_on_the_same_books_is_no_restore(self, harness: LedgerHarness) -> None:
+class TestDetection:
+    def test_restart_on_the_same_database_is_no_restore(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node(wanted=2)
         leader.move_to(harness.restore(harness.store.image()))
         assert state == leader.reconcile_one(item("n1", state, wanted=2))
 
-    def test_the_witness_ends_every_term(self, harness: LedgerHarness) -> None:
+    def test_detected_rollback_ends_every_term(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         copy = harness.store.image()
         leader.node()
@@ -42,7 +42,7 @@ class TestNoticing:
         with pytest.raises(StaleTerm, match="restored"):
             leader.node()
 
-    def test_a_caller_that_has_seen_a_higher_revision_is_a_witness(self, harness: LedgerHarness) -> None:
+    def test_higher_known_revision_reveals_a_restore(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         copy, detector = harness.store.image(), harness.detector_copy()
         leader.node()
@@ -53,7 +53,7 @@ class TestNoticing:
             leader.node()
         assert ["c1"] == [each.cluster for each in recovery(restored).pending_inventories]
 
-    def test_a_caller_that_knows_a_higher_term_is_a_witness(self, harness: LedgerHarness) -> None:
+    def test_higher_known_term_reveals_a_restore(self, harness: LedgerHarness) -> None:
         copy, detector = harness.store.image(), harness.detector_copy()
         leader = Leader(harness)
         restored = harness.restore(copy, detector=detector)
@@ -61,19 +61,19 @@ class TestNoticing:
         leader.move_to(restored).lead()
         assert leader.inventory_required
 
-    def test_books_without_their_witness_are_taken_as_restored(self, harness: LedgerHarness) -> None:
+    def test_database_without_detector_records_counts_as_restored(self, harness: LedgerHarness) -> None:
         Leader(harness).node()
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
         assert restored.state().frozen
 
-    def test_the_new_term_is_above_one_that_the_books_have_forgotten(self, harness: LedgerHarness) -> None:
+    def test_new_term_is_above_a_lost_one(self, harness: LedgerHarness) -> None:
         copy = harness.store.image()
         old = Leader(harness)
         new = Leader(harness.restore(copy))
         assert new.term > old.term
 
-    def test_even_when_the_witness_is_lost_too(self, harness: LedgerHarness) -> None:
-        """A new leader has seen little of what the old one did after the copy; its term is higher all the same."""
+    def test_new_term_is_above_a_lost_one_without_detector_records(self, harness: LedgerHarness) -> None:
+        """A new leader knows little of what the old one did after the copy; its term is higher nevertheless."""
         copy, detector = harness.store.image(), harness.detector_copy()
         first = Leader(harness)
         later = [Leader(harness).term for _ in range(20)]
@@ -83,14 +83,14 @@ class TestNoticing:
         assert new.inventory_required
         assert new.term > max(later)
 
-    def test_a_cluster_that_has_nothing_to_lose_need_not_list(self, harness: LedgerHarness) -> None:
+    def test_new_cluster_needs_no_inventory(self, harness: LedgerHarness) -> None:
         Leader(harness, "c1").node()
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
         assert not Leader(restored, "new").inventory_required
 
 
 class TestNothingIsGranted:
-    def test_row_7_a_call_under_way_gets_nothing_that_the_books_have_forgotten(self, harness: LedgerHarness) -> None:
+    def test_row_7_request_in_flight_gets_no_lost_address(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         first = leader.node("n0")
         copy = harness.store.image()
@@ -102,10 +102,10 @@ class TestNothingIsGranted:
         with pytest.raises(InventoryRequired):
             leader.reconcile_one(item("n1", wanted=200))
         leader.send_inventory(inventory_item("n0", used))
-        over(restored)
+        finish_cooldowns(restored)
         assert used.grants[0].address not in addresses(leader.reconcile_one(item("n1", wanted=200)))
 
-    def test_not_before_each_cluster_on_the_subnet_has_listed(self, harness: LedgerHarness) -> None:
+    def test_not_before_all_inventories_are_in(self, harness: LedgerHarness) -> None:
         first, second = Leader(harness, "c1"), Leader(harness, "c2")
         state, other = first.node(), second.node()
         copy = harness.store.image()
@@ -114,28 +114,28 @@ class TestNothingIsGranted:
         for leader in (first, second):
             leader.move_to(restored).lead()
         first.send_inventory(inventory_item("n1", state))
-        over(restored)
-        answer = first.reconcile(item("n1", state, wanted=5))
-        assert (5, ()) == (answer.results[0].state and answer.results[0].state.shortage, answer.servable)
+        finish_cooldowns(restored)
+        response = first.reconcile(item("n1", state, wanted=5))
+        assert (5, ()) == (response.results[0].state and response.results[0].state.shortage, response.servable)
         assert "subnet-frozen" == first.error(item("n2")).error
         second.send_inventory(inventory_item("n1", other))
         assert not set(addresses(first.reconcile_one(item("n1", state, wanted=200)))) & set(addresses(other))
 
-    def test_a_person_can_excuse_a_cluster(self, harness: LedgerHarness) -> None:
+    def test_operator_can_excuse_a_cluster(self, harness: LedgerHarness) -> None:
         Leader(harness, "absent").node()
         leader = Leader(harness)
         state = leader.node()
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
         leader.move_to(restored).lead()
         leader.send_inventory(inventory_item("n1", state))
-        over(restored)
+        finish_cooldowns(restored)
         assert 1 == leader.reconcile_one(item("n1", state, wanted=1)).shortage
         assert () == run(restored.client.excuse("absent")).pending_inventories
         assert 0 == leader.reconcile_one(item("n1", state, wanted=1)).shortage
         with pytest.raises(NotFound):
             run(restored.client.excuse("absent"))
 
-    def test_what_was_released_just_before_rests(self, harness: LedgerHarness) -> None:
+    def test_addresses_released_just_before_cool_down(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node()
         copy = harness.store.image()
@@ -145,15 +145,15 @@ class TestNothingIsGranted:
         leader.move_to(restored).lead()
         leader.send_inventory(inventory_item("n1", gone))
         assert 200 == leader.reconcile_one(item("n1", state, wanted=200)).shortage
-        over(restored)
+        finish_cooldowns(restored)
         assert 0 == leader.reconcile_one(item("n1", state, wanted=200)).shortage
 
 
-class TestTheListsBecomeTheBooks:
+class TestInventoriesBecomeTheDatabase:
     def prepared(
         self, harness: LedgerHarness, *, before: int, after: int
     ) -> tuple[Leader, NetworkContainerState, LedgerHarness]:
-        """A node that held `before` when the copy was made and `after` when it was restored."""
+        """Return a node that held `before` when the copy was made and `after` when it was restored."""
         leader = Leader(harness)
         state = leader.node(wanted=before)
         copy = harness.store.image()
@@ -164,40 +164,40 @@ class TestTheListsBecomeTheBooks:
         assert leader.inventory_required
         return leader, state, restored
 
-    def test_row_7c_a_grant_that_the_books_have_forgotten_stays_with_its_node(self, harness: LedgerHarness) -> None:
+    def test_row_7c_lost_grant_stays_with_its_node(self, harness: LedgerHarness) -> None:
         leader, state, restored = self.prepared(harness, before=0, after=3)
         (result,) = leader.send_inventory(inventory_item("n1", state)).results
         assert result.state is not None
         assert (state.grants, state.primary) == (result.state.grants, result.state.primary)
         assert 4 == restored.reserved()
 
-    def test_a_grant_that_only_the_books_have_is_free_after_rest(self, harness: LedgerHarness) -> None:
+    def test_grant_missing_in_the_inventory_is_freed_after_its_cooldown(self, harness: LedgerHarness) -> None:
         leader, state, restored = self.prepared(harness, before=5, after=2)
         leader.send_inventory(inventory_item("n1", state, cooled_seconds=60.0))
         assert 6 == restored.reserved()
-        over(restored)
+        finish_cooldowns(restored)
         assert 3 == restored.reserved()
 
-    def test_named_grants_are_taken_off_and_rest(self, harness: LedgerHarness) -> None:
+    def test_released_grants_are_removed_and_cool_down(self, harness: LedgerHarness) -> None:
         leader, state, restored = self.prepared(harness, before=1, after=4)
         named = ids(state)[2:]
         (result,) = leader.send_inventory(inventory_item("n1", state, released=tuple(named), wanted=2)).results
         assert result.state is not None
         assert state.grants[:2] == result.state.grants
         assert 5 == restored.reserved()
-        over(restored)
+        finish_cooldowns(restored)
         assert 3 == restored.reserved()
 
-    def test_row_8_a_released_name_does_not_come_back(self, harness: LedgerHarness) -> None:
+    def test_row_8_released_grant_does_not_return(self, harness: LedgerHarness) -> None:
         leader, state, restored = self.prepared(harness, before=2, after=1)
         leader.send_inventory(inventory_item("n1", state))
-        over(restored)
+        finish_cooldowns(restored)
         again = leader.reconcile_one(item("n1", state, wanted=40, released=ids(state)))
         assert not set(ids(state)) & set(ids(again))
         assert 40 == len(set(ids(again)))
 
     @pytest.mark.parametrize(("shown", "accepted", "expected"), [(1, 0, 3), (9, 0, 10), (1, 12, 13), (9, 12, 13)])
-    def test_the_version_is_above_everything_that_was_ever_told(
+    def test_version_is_above_every_earlier_one(
         self, harness: LedgerHarness, shown: int, accepted: int, expected: int
     ) -> None:
         leader = Leader(harness)
@@ -210,7 +210,7 @@ class TestTheListsBecomeTheBooks:
         assert result.state is not None
         assert expected == result.state.version
 
-    def test_a_container_that_the_books_have_forgotten_is_there_again(self, harness: LedgerHarness) -> None:
+    def test_lost_nc_is_recovered(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         copy = harness.store.image()
         state = leader.node(wanted=2)
@@ -221,7 +221,7 @@ class TestTheListsBecomeTheBooks:
         assert (state.nc_id, state.grants) == (result.state.nc_id, result.state.grants)
         assert state.nc_id == leader.node(wanted=2).nc_id
 
-    def test_a_container_that_was_closed_stays_closed(self, harness: LedgerHarness) -> None:
+    def test_closed_nc_stays_closed(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node(wanted=2)
         leader.reconcile_one(item("n1", state, node_gone=True))
@@ -231,7 +231,7 @@ class TestTheListsBecomeTheBooks:
         assert result.state is not None
         assert (True, ()) == (result.state.closed, result.state.grants)
 
-    def test_a_container_that_no_list_shows_keeps_what_nobody_lists(self, harness: LedgerHarness) -> None:
+    def test_unlisted_nc_keeps_unclaimed_addresses(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         unlisted, state = leader.node("n1", wanted=2), leader.node("n2", wanted=1)
         copy = harness.store.image()
@@ -240,10 +240,10 @@ class TestTheListsBecomeTheBooks:
         leader.move_to(restored).lead()
         taken = Grant(id=unlisted.grants[0].id, address=unlisted.grants[0].address)
         leader.send_inventory(inventory_item("n2", state, grants=(*state.grants, taken)))
-        over(restored)
+        finish_cooldowns(restored)
         assert unlisted.grants[1:] == leader.reconcile_one(item("n1", unlisted)).grants
 
-    def test_nothing_is_told_of_an_unlisted_container_before_all_lists_are_in(self, harness: LedgerHarness) -> None:
+    def test_state_of_an_unlisted_nc_is_withheld_until_all_inventories_are_in(self, harness: LedgerHarness) -> None:
         first, second = Leader(harness, "c1"), Leader(harness, "c2")
         state, other = first.node(wanted=1), second.node()
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
@@ -254,7 +254,7 @@ class TestTheListsBecomeTheBooks:
         second.send_inventory(inventory_item("n1", other, grants=state.grants))
         assert () == first.reconcile_one(item("n1", state)).grants
 
-    def test_a_follower_of_the_same_node_closes_the_one_that_the_books_have(self, harness: LedgerHarness) -> None:
+    def test_listed_successor_closes_its_predecessor(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         old = leader.node(wanted=2)
         copy = harness.store.image()
@@ -268,42 +268,42 @@ class TestTheListsBecomeTheBooks:
         told = run(restored.client.history(node="n1")).periods
         assert {new.nc_id} == {each.nc_id for each in told if each.until is None}
 
-    def test_containers_that_changed_their_nodes_are_found_on_them(self, harness: LedgerHarness) -> None:
+    def test_ncs_that_changed_nodes_are_found_on_them(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         first, second = leader.reconcile_one(item(node_uid="a")), leader.reconcile_one(item(node_uid="b"))
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
         leader.move_to(restored).lead()
         leader.send_inventory(inventory_item("n1", first, node_uid="b"), inventory_item("n1", second, node_uid="a"))
-        over(restored)
+        finish_cooldowns(restored)
         assert first.nc_id == leader.reconcile_one(item(node_uid="b")).nc_id
         assert second.nc_id == leader.reconcile_one(item(node_uid="a")).nc_id
 
 
-class TestAListThatIsNotWanted:
-    def test_row_6_a_grant_that_the_books_do_not_hold_changes_nothing(self, harness: LedgerHarness) -> None:
+class TestInventoryThatIsNotRequired:
+    def test_row_6_unknown_grant_changes_nothing(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node(wanted=1)
         leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60.0))
-        hog = leader.node("n2", wanted=200)
-        answer = leader.send_inventory(inventory_item("n1", state))
-        assert () == answer.conflicts
-        (result,) = answer.results
+        holder = leader.node("n2", wanted=200)
+        response = leader.send_inventory(inventory_item("n1", state))
+        assert () == response.conflicts
+        (result,) = response.results
         assert result.state is not None
         assert () == result.state.grants
-        assert hog == leader.reconcile_one(item("n2", hog, wanted=200))
+        assert holder == leader.reconcile_one(item("n2", holder, wanted=200))
 
-    def test_it_counts_once_in_a_recovery(self, harness: LedgerHarness) -> None:
+    def test_it_counts_once_per_recovery(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node(wanted=1)
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
         leader.move_to(restored).lead()
         leader.send_inventory(inventory_item("n1", state))
-        over(restored)
+        finish_cooldowns(restored)
         growths = leader.reconcile_one(item("n1", state, wanted=3))
         leader.send_inventory(inventory_item("n1", state))
         assert growths == leader.reconcile_one(item("n1", state, wanted=3))
 
-    def test_an_older_term_s_list_changes_nothing(self, harness: LedgerHarness) -> None:
+    def test_inventory_of_a_stale_term_changes_nothing(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)
         state = leader.node(wanted=1)
         restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
@@ -321,7 +321,7 @@ class TestAListThatIsNotWanted:
             ("network_containers", {"grants": (Grant(id="00000000-0000-4000-8000-000000000001", address="10.0.0.1"),)}),
         ],
     )
-    def test_one_that_cannot_be_meant_is_refused_as_a_whole(
+    def test_invalid_inventory_is_rejected_as_a_whole(
         self, harness: LedgerHarness, field: str, bad: dict[str, object]
     ) -> None:
         leader = Leader(harness)
@@ -333,16 +333,14 @@ class TestAListThatIsNotWanted:
         assert field == refused.value.field
         assert len(recovery(restored).pending_inventories) == 1
 
-    def test_nothing_is_told_of_another_cluster_s_container(self, harness: LedgerHarness) -> None:
+    def test_state_of_anothers_nc_is_not_returned(self, harness: LedgerHarness) -> None:
         state = Leader(harness, "c1").node(wanted=2)
         (result,) = Leader(harness, "c2").send_inventory(inventory_item("n1", state)).results
         assert result.error is not None
         assert "not-found" == result.error.error
 
     @pytest.mark.parametrize("with_witness", [True, False])
-    def test_a_subnet_that_the_books_have_forgotten_must_be_made_again_first(
-        self, harness: LedgerHarness, *, with_witness: bool
-    ) -> None:
+    def test_lost_subnet_must_be_created_first(self, harness: LedgerHarness, *, with_witness: bool) -> None:
         first, second = Leader(harness, "c1"), Leader(harness, "c2")
         states = [first.node(), second.node()]
         copy = harness.store.image()

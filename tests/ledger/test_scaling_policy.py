@@ -15,7 +15,7 @@ def nodes(harness: LedgerHarness, count: int, *, demand: int, cluster: str = "c1
     return leader
 
 
-def test_the_batch_goes_down_at_once_when_the_demand_of_all_clusters_does_not_fit() -> None:
+def test_batch_steps_down_at_once_when_demand_does_not_fit() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     nodes(harness, 7, demand=8)
@@ -28,7 +28,7 @@ def test_the_batch_goes_down_at_once_when_the_demand_of_all_clusters_does_not_fi
 
 
 @pytest.mark.parametrize("hold", [60.0, 10.0])
-def test_the_batch_goes_up_after_a_hold_by_itself(hold: float) -> None:
+def test_batch_steps_up_after_the_hold_time(hold: float) -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", step_up_hold=hold)
     leader = nodes(harness, 20, demand=1)
@@ -40,7 +40,7 @@ def test_the_batch_goes_up_after_a_hold_by_itself(hold: float) -> None:
     assert Scaler(16, 50) == harness.state().scaler
 
 
-def test_and_only_to_where_its_margin_is_left() -> None:
+def test_batch_steps_up_only_within_the_margin() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", step_up_margin=80)
     leader = nodes(harness, 20, demand=1)
@@ -49,21 +49,21 @@ def test_and_only_to_where_its_margin_is_left() -> None:
     assert Scaler(8, 50) == harness.state().scaler
 
 
-def test_a_waiting_pod_brings_the_bare_rung_and_the_hold_leaves_it() -> None:
+def test_waiting_pod_selects_the_smallest_scaler_until_the_hold_ends() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     leader = Leader(harness)
-    hog = leader.node("hog", wanted=12, demand=1)
+    holder = leader.node("hog", wanted=12, demand=1)
     waiting = leader.node("n1", wanted=1, waiting=1, demand=1)
     assert Scaler(1, 0) == harness.state().scaler
-    leader.reconcile_one(item("hog", hog, wanted=1, released=ids(hog)[:11], report=DemandReport(demand=1)))
+    leader.reconcile_one(item("hog", holder, wanted=1, released=ids(holder)[:11], report=DemandReport(demand=1)))
     assert 0 == leader.reconcile_one(item("n1", waiting, wanted=1, report=DemandReport(waiting=1, demand=1))).shortage
     assert Scaler(1, 0) == harness.state().scaler
     harness.advance(61.0)
     assert Scaler(1, 50) == harness.state().scaler
 
 
-def test_a_pinned_scaler_counts_as_the_cluster_says() -> None:
+def test_pinned_scaler_is_used_for_the_projection() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
@@ -71,7 +71,7 @@ def test_a_pinned_scaler_counts_as_the_cluster_says() -> None:
     assert 128 == harness.state().projected
 
 
-def test_a_closed_container_counts_no_more() -> None:
+def test_closed_nc_is_not_projected() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
@@ -81,7 +81,7 @@ def test_a_closed_container_counts_no_more() -> None:
     assert 0 == harness.state().projected
 
 
-def test_exhausted_above_the_upper_threshold_and_clear_below_the_lower() -> None:
+def test_exhausted_above_the_upper_until_below_the_lower_threshold() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
     leader = Leader(harness)
@@ -95,7 +95,7 @@ def test_exhausted_above_the_upper_threshold_and_clear_below_the_lower() -> None
     assert not harness.state().exhausted
 
 
-def test_the_all_clear_waits_for_what_everybody_would_then_hold() -> None:
+def test_exhaustion_ends_only_if_the_projection_fits() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0, batch=1, buffer=0)
     leader = Leader(harness)
@@ -109,7 +109,7 @@ def test_the_all_clear_waits_for_what_everybody_would_then_hold() -> None:
     assert not harness.state().exhausted
 
 
-def test_the_end_of_a_rest_alone_can_bring_the_all_clear() -> None:
+def test_end_of_a_cooldown_can_end_exhaustion() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0)
     leader = Leader(harness)
@@ -124,24 +124,24 @@ def third_party(node: str, wanted: int) -> ReconcileItem:
     return item(node, wanted=wanted, report=None)
 
 
-def test_a_foreign_request_counts_for_the_scaler_that_it_was_read_with() -> None:
-    """One node with 9 Pods on a subnet of 30 is enough to oscillate for good, if requests are read anew each time."""
+def test_third_party_request_is_interpreted_with_its_scaler() -> None:
+    """One node with 9 Pods on a subnet of 30 would oscillate, if requests were interpreted with each new scaler."""
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/27", reserved_for_primaries=0)
     leader = Leader(harness)
     leader.reconcile_one(third_party("n1", 31))
-    seen = [harness.state().scaler]
+    occupancy = [harness.state().scaler]
     for _ in range(40):
-        batch = seen[-1].batch
-        target = -(-(max(seen[-1].buffer * batch, 200) + 900) // (100 * batch)) * batch - 1
+        batch = occupancy[-1].batch
+        target = -(-(max(occupancy[-1].buffer * batch, 200) + 900) // (100 * batch)) * batch - 1
         leader.reconcile_one(third_party("n1", target))
         harness.advance(15.0)
-        if harness.state().scaler != seen[-1]:
-            seen.append(harness.state().scaler)
-    assert len(seen) <= 4
+        if harness.state().scaler != occupancy[-1]:
+            occupancy.append(harness.state().scaler)
+    assert len(occupancy) <= 4
 
 
-def test_the_batch_does_not_go_up_before_foreign_agents_have_answered() -> None:
+def test_batch_steps_up_only_after_third_party_agents_have_reacted() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", reserved_for_primaries=0)
     leader = nodes(harness, 20, demand=1)

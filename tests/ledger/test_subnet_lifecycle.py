@@ -1,4 +1,4 @@
-"""Subnets that grow, are emptied, and go: nobody's address moves, and none is given twice."""
+"""Growing, draining and deleting subnets: no address moves, and none is granted twice."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 
 def grow(harness: LedgerHarness, cidr: str, *excluded_ranges: str) -> int:
-    """Grow the subnet; tell its capacity."""
+    """Grow the subnet; returns its capacity."""
     return run(harness.client.grow_subnet(SUBNET, SubnetGrowth(cidr=cidr, excluded_ranges=excluded_ranges))).capacity
 
 
@@ -36,7 +36,7 @@ def usable(*cidrs: str) -> set[str]:
         ("10.0.0.0/28", "192.168.0.0/29", usable("10.0.0.0/28", "192.168.0.0/29")),
     ],
 )
-def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth: str, all_of_it: set[str]) -> None:
+def test_growth_keeps_held_addresses_and_adds_all_others(cidr: str, growth: str, all_of_it: set[str]) -> None:
     harness = LedgerHarness()
     harness.subnet(cidr, reserved_for_primaries=0)
     leader = Leader(harness)
@@ -48,7 +48,7 @@ def test_what_was_held_stays_and_everything_else_can_be_given(cidr: str, growth:
     assert len(all_of_it) == harness.reserved()
 
 
-def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
+def test_growth_of_a_full_subnet_serves_waiting_ncs() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28", reserved_for_primaries=0)
     leader = Leader(harness)
@@ -59,7 +59,7 @@ def test_a_full_subnet_that_grows_serves_those_who_wait() -> None:
     assert 0 == leader.reconcile_one(item("n1", short, wanted=20)).shortage
 
 
-def test_it_can_grow_again_and_the_same_growth_again_changes_nothing() -> None:
+def test_repeated_growth_changes_nothing() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28")
     assert [30, 62, 62] == [grow(harness, cidr) for cidr in ("10.0.0.0/27", "10.0.0.0/26", "10.0.0.0/26")]
@@ -69,7 +69,7 @@ def test_it_can_grow_again_and_the_same_growth_again_changes_nothing() -> None:
     assert state == harness.subnet("10.0.0.0/28"), "made again as it was made, it is the one that has grown"
 
 
-def test_an_ipv6_subnet_gets_a_further_64() -> None:
+def test_ipv6_subnet_gets_an_additional_64() -> None:
     harness = LedgerHarness()
     harness.subnet("fd00::/126", reserved_for_primaries=0)
     assert 4 + (1 << 64) == grow(harness, "fd00:1::/64")
@@ -80,7 +80,7 @@ def test_an_ipv6_subnet_gets_a_further_64() -> None:
     }
 
 
-def test_what_is_new_can_be_kept_back_but_not_what_is_given() -> None:
+def test_growth_excludes_only_new_addresses() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28")
     with pytest.raises(Invalid) as refused:
@@ -91,7 +91,7 @@ def test_what_is_new_can_be_kept_back_but_not_what_is_given() -> None:
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/28", "10.0.0.0/29", "10.0.0.7/27", "fd00::/64", "10.0.0.0/99", "x"])
-def test_a_growth_that_is_none_is_refused(cidr: str) -> None:
+def test_invalid_growth_is_rejected(cidr: str) -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28")
     with pytest.raises(Invalid) as refused:
@@ -100,7 +100,7 @@ def test_a_growth_that_is_none_is_refused(cidr: str) -> None:
     assert 14 == harness.state().capacity
 
 
-def test_a_growth_over_another_subnet_is_refused_with_its_name() -> None:
+def test_growth_over_another_subnet_is_rejected() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/28")
     harness.subnet("10.0.0.16/28", name="other")
@@ -132,7 +132,7 @@ networks = st.builds(
 
 
 @given(networks, st.lists(networks, max_size=5))
-def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[str]) -> None:
+def test_growth_keeps_the_slot_of_each_address(cidr: str, growths: list[str]) -> None:
     before: dict[int, tuple[int, int]] = {}
     for layout in layouts(cidr, growths):
         members = [value for each in layout.members.ranges for value in range(each.first, each.last + 1)]
@@ -148,7 +148,7 @@ def test_an_address_keeps_its_slot_and_no_slot_has_two(cidr: str, growths: list[
         before = places
 
 
-def test_a_subnet_that_drains_grants_nothing_and_wants_back_what_is_idle() -> None:
+def test_draining_subnet_grants_nothing_and_recovers_idle_addresses() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
@@ -163,7 +163,7 @@ def test_a_subnet_that_drains_grants_nothing_and_wants_back_what_is_idle() -> No
     assert 0 == leader.reconcile_one(item("n1", state, wanted=20)).shortage
 
 
-def test_only_an_empty_subnet_is_deleted_and_its_place_is_free_then() -> None:
+def test_only_an_empty_subnet_is_deleted() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
@@ -180,7 +180,7 @@ def test_only_an_empty_subnet_is_deleted_and_its_place_is_free_then() -> None:
     assert "not-found" == leader.error(item("n1")).error
 
 
-def test_a_restored_ledger_deletes_nothing_that_somebody_may_have() -> None:
+def test_recovering_subnet_is_not_deleted() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24")
     leader = Leader(harness)
@@ -191,22 +191,22 @@ def test_a_restored_ledger_deletes_nothing_that_somebody_may_have() -> None:
         run(harness.client.delete_subnet(SUBNET))
 
 
-def test_details_tell_who_holds_a_subnet() -> None:
+def test_details_show_usage_per_cluster() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/26", gateway="10.0.0.1", excluded_ranges=("10.0.0.8/29",))
     Leader(harness, "c1").reconcile(item("n1", wanted=4), item("n2", wanted=2))
     other = Leader(harness, "c2")
     other.reconcile_one(item("n1", other.node("n1", wanted=60), wanted=60, report=DemandReport(waiting=3)))
-    told = run(harness.client.details(SUBNET))
-    assert ("10.0.0.1", 9, 4) == (told.spec.gateway, told.state.excluded, told.state.reserved_for_primaries)
+    result = run(harness.client.details(SUBNET))
+    assert ("10.0.0.1", 9, 4) == (result.spec.gateway, result.state.excluded, result.state.reserved_for_primaries)
     assert [("c1", 2, 8), ("c2", 1, 41)] == [
-        (each.cluster, each.network_containers, each.held) for each in told.clusters
+        (each.cluster, each.network_containers, each.held) for each in result.clusters
     ]
-    assert (3, 17) == (told.clusters[1].waiting, told.clusters[1].waiting_for_buffer)
-    assert told.state.reserved == sum(each.held for each in told.clusters)
+    assert (3, 17) == (result.clusters[1].waiting, result.clusters[1].waiting_for_buffer)
+    assert result.state.reserved == sum(each.held for each in result.clusters)
 
 
-def test_networks_are_what_subnets_are_in() -> None:
+def test_networks_of_all_subnets() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", name="b")
     harness.subnet("10.0.1.0/24", name="a")

@@ -1,4 +1,4 @@
-"""Subnets: what they are, what they hold, and what is refused."""
+"""Creation of subnets: capacity, members and validation."""
 
 import ipaddress
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("backend")
         ("fd00::/60", None, ("fd00::/64",), 15 << 64),
     ],
 )
-def test_capacity_is_the_cidr_less_what_can_never_be_given(
+def test_capacity_is_the_cidr_less_excluded_addresses(
     cidr: str, gateway: str | None, excluded_ranges: tuple[str, ...], capacity: int
 ) -> None:
     harness = LedgerHarness()
@@ -38,7 +38,7 @@ def test_capacity_is_the_cidr_less_what_can_never_be_given(
 
 
 @given(st.integers(24, 30), st.lists(st.integers(0, 255), max_size=6), st.none() | st.integers(0, 255))
-def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
+def test_members_are_the_usable_addresses_less_excluded_ranges(
     length: int, kept: list[int], gateway: int | None
 ) -> None:
     network = ipaddress.ip_network(f"10.0.0.0/{length}")
@@ -82,20 +82,20 @@ def test_the_members_are_the_usable_addresses_less_what_is_kept_back(
         ("name", {"name": "-a"}),
     ],
 )
-def test_a_field_outside_its_rule_is_refused_by_its_name(field: str, settings: dict[str, object]) -> None:
+def test_invalid_field_is_rejected_by_name(field: str, settings: dict[str, object]) -> None:
     harness = LedgerHarness()
     with pytest.raises(Invalid) as refused:
-        harness.subnet(**settings)  # type: ignore[arg-type]  # whatever a person may write
+        harness.subnet(**settings)  # type: ignore[arg-type]  # any value
     assert field == refused.value.field
     assert () == run(harness.client.subnets()).subnets
 
 
-def test_the_same_subnet_again_is_the_one_that_is_there() -> None:
+def test_creating_the_same_subnet_again_returns_it() -> None:
     harness = LedgerHarness()
     assert harness.subnet() == harness.subnet()
 
 
-def test_another_subnet_of_the_same_name_is_refused() -> None:
+def test_other_spec_of_the_same_name_is_rejected() -> None:
     harness = LedgerHarness()
     harness.subnet()
     with pytest.raises(Conflict):
@@ -103,27 +103,27 @@ def test_another_subnet_of_the_same_name_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cidr", ["10.0.0.0/24", "10.0.0.0/25", "10.0.0.128/25", "10.0.0.0/16", "10.0.0.64/26"])
-def test_an_overlap_in_a_network_is_refused_with_the_name_of_the_other(cidr: str) -> None:
+def test_overlap_in_a_network_is_rejected(cidr: str) -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", name="first")
     with pytest.raises(Conflict, match="vnet.first"):
         harness.subnet(cidr, name="second")
 
 
-def test_subnets_that_only_touch_and_those_of_other_networks_are_no_overlap() -> None:
+def test_adjacent_subnets_and_other_networks_do_not_overlap() -> None:
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/24", name="first")
     harness.subnet("10.0.1.0/24", name="second")
     assert ["first", "second"] == [each.subnet.name for each in run(harness.client.subnets()).subnets]
 
 
-def test_an_unknown_subnet_is_not_found() -> None:
+def test_unknown_subnet_is_not_found() -> None:
     harness = LedgerHarness()
     with pytest.raises(NotFound):
         run(harness.client.utilization(SubnetName(network="vnet", name="none")))
 
 
-def test_an_ipv6_64_gives_addresses_at_once_and_none_of_what_is_kept_back() -> None:
+def test_ipv6_64_grants_no_excluded_address() -> None:
     harness = LedgerHarness()
     harness.subnet("fd00::/64", gateway="fd00::1", excluded_ranges=("fd00::/65",))
     state = Leader(harness).reconcile_one(item(wanted=70))

@@ -1,4 +1,4 @@
-"""Utilisation from a cache that refreshes itself."""
+"""The utilization cache."""
 
 import asyncio
 import random
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class CountedStore(InlineSqliteStore):
-    """Counts how often the books are read."""
+    """Counts the read transactions."""
 
     reads = 0
 
@@ -28,12 +28,12 @@ class CountedStore(InlineSqliteStore):
         return await super().read(work)
 
 
-class Scene:
-    """A ledger with a cache, and one container."""
+class CachedLedger:
+    """A ledger with a utilization cache, and one NC."""
 
     def __init__(self, refresh: float) -> None:
         self.clock, self.store = ManualClock(), CountedStore()
-        rng = random.Random(1)  # noqa: S311  the same each time
+        rng = random.Random(1)  # noqa: S311  reproducible
         self.ledger = LedgerService(
             self.store, clock=self.clock, rng=rng, settings=LedgerSettings(utilization_refresh=refresh)
         )
@@ -49,31 +49,31 @@ class Scene:
         await self.ledger.reconcile(call)
 
     async def reserved(self) -> int:
-        (told,) = await self.ledger.utilization(SUBNET)
-        return told.reserved
+        (result,) = await self.ledger.utilization(SUBNET)
+        return result.reserved
 
 
-def test_what_is_cached_does_not_touch_the_books() -> None:
+def test_cached_value_does_not_read_the_database() -> None:
     async def main() -> None:
-        scene = Scene(refresh=3600.0)
-        await scene.begin()
-        assert 0 == await scene.reserved()
-        before = scene.store.reads
-        assert [0] * 100 == [await scene.reserved() for _ in range(100)]
-        assert before == scene.store.reads
+        cached_ledger = CachedLedger(refresh=3600.0)
+        await cached_ledger.begin()
+        assert 0 == await cached_ledger.reserved()
+        before = cached_ledger.store.reads
+        assert [0] * 100 == [await cached_ledger.reserved() for _ in range(100)]
+        assert before == cached_ledger.store.reads
 
     asyncio.run(main())
 
 
-def test_it_refreshes_itself_whoever_asks() -> None:
+def test_cache_refreshes_itself() -> None:
     async def main() -> None:
-        scene = Scene(refresh=0.001)
-        await scene.begin()
-        assert 0 == await scene.reserved()
-        await scene.want(9)
-        assert 0 == await scene.reserved()
-        running = asyncio.create_task(scene.ledger.run())
-        while await scene.reserved() != 10:  # noqa: ASYNC110  what is waited for is that it happens by itself
+        cached_ledger = CachedLedger(refresh=0.001)
+        await cached_ledger.begin()
+        assert 0 == await cached_ledger.reserved()
+        await cached_ledger.want(9)
+        assert 0 == await cached_ledger.reserved()
+        running = asyncio.create_task(cached_ledger.ledger.run())
+        while await cached_ledger.reserved() != 10:  # noqa: ASYNC110  it must refresh itself
             await asyncio.sleep(0.001)
         running.cancel()
         await asyncio.gather(running, return_exceptions=True)
@@ -81,42 +81,42 @@ def test_it_refreshes_itself_whoever_asks() -> None:
     asyncio.run(main())
 
 
-def test_it_tells_when_it_was_read() -> None:
+def test_value_has_the_time_of_its_read() -> None:
     async def main() -> None:
-        scene = Scene(refresh=3600.0)
-        await scene.begin()
-        (first,) = await scene.ledger.utilization(SUBNET)
-        scene.clock.now += 60.0
-        assert [first] == await scene.ledger.utilization(SUBNET)
+        cached_ledger = CachedLedger(refresh=3600.0)
+        await cached_ledger.begin()
+        (first,) = await cached_ledger.ledger.utilization(SUBNET)
+        cached_ledger.clock.now += 60.0
+        assert [first] == await cached_ledger.ledger.utilization(SUBNET)
 
     asyncio.run(main())
 
 
-def test_what_nobody_asks_for_is_read_no_more() -> None:
+def test_unrequested_subnet_is_not_refreshed() -> None:
     async def main() -> None:
-        scene = Scene(refresh=1.0)
-        await scene.begin()
-        cache = UtilizationCache(scene.store, clock=scene.clock, interval=1.0)
+        cached_ledger = CachedLedger(refresh=1.0)
+        await cached_ledger.begin()
+        cache = UtilizationCache(cached_ledger.store, clock=cached_ledger.clock, interval=1.0)
         await cache.get(SUBNET)
-        before = scene.store.reads
+        before = cached_ledger.store.reads
         await cache.refresh()
-        assert before + 1 == scene.store.reads
-        scene.clock.now += 601.0
+        assert before + 1 == cached_ledger.store.reads
+        cached_ledger.clock.now += 601.0
         await cache.refresh()
         await cache.refresh()
-        assert before + 1 == scene.store.reads
+        assert before + 1 == cached_ledger.store.reads
 
     asyncio.run(main())
 
 
-def test_a_deleted_subnet_is_not_found_at_once_and_an_unknown_one_is_not_cached() -> None:
+def test_deleted_subnet_is_dropped_and_unknown_one_not_cached() -> None:
     async def main() -> None:
-        scene = Scene(refresh=3600.0)
-        await scene.begin()
-        await scene.reserved()
-        await scene.ledger.admin.delete(SUBNET)
+        cached_ledger = CachedLedger(refresh=3600.0)
+        await cached_ledger.begin()
+        await cached_ledger.reserved()
+        await cached_ledger.ledger.admin.delete(SUBNET)
         for name in (SUBNET, SubnetName(network="vnet", name="none")):
             with pytest.raises(NotFound):
-                await scene.ledger.utilization(name)
+                await cached_ledger.ledger.utilization(name)
 
     asyncio.run(main())

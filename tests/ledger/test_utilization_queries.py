@@ -1,4 +1,4 @@
-"""How full a subnet is: the database is not asked while it is known, and for one indexed row when it is not."""
+"""The queries behind utilization: none while it is cached, else one indexed row."""
 
 import asyncio
 import random
@@ -34,12 +34,12 @@ async def make_subnets(ledger: LedgerService) -> None:
 class TestSqlite:
     @pytest.fixture
     def statements(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        """Whatever any connection is told."""
+        """Return the statements of all connections."""
         heard: list[str] = []
         connect = sqlite3.connect
 
         def listened(*arguments: object, **named: object) -> sqlite3.Connection:
-            # handed on as it came
+            # passed on
             connection: sqlite3.Connection = connect(*arguments, **named)  # type: ignore[call-overload]
             connection.set_trace_callback(heard.append)
             return connection
@@ -47,7 +47,7 @@ class TestSqlite:
         monkeypatch.setattr(sqlite3, "connect", listened)
         return heard
 
-    def test_one_row_then_none(self, statements: list[str]) -> None:
+    def test_first_request_reads_one_row_the_next_none(self, statements: list[str]) -> None:
         store = InlineSqliteStore()
         ledger = cached(store)
         run(make_subnets(ledger))
@@ -64,7 +64,7 @@ class TestSqlite:
         assert [] == statements
         run(store.close())
 
-    def test_the_row_is_found_by_its_index(self) -> None:
+    def test_row_is_found_by_index(self) -> None:
         connection = sqlite3.connect(":memory:")
         connection.deserialize(InlineSqliteStore().image())
         (step,) = connection.execute(
@@ -85,32 +85,32 @@ class TestPostgres:
         yield postgres.url("utilization")
         postgres.psql("DROP DATABASE utilization")
 
-    def test_one_row_then_none(self, postgres: Postgres, url: str) -> None:
+    def test_first_request_reads_one_row_the_next_none(self, postgres: Postgres, url: str) -> None:
         log = postgres.home / "log"
 
-        def told(since: int) -> list[str]:
-            lines = log.read_text()[since:].splitlines()
-            return [line.partition(": ")[2] for line in lines if " LOG:  execute " in line]
+        def result(since: int) -> list[str]:
+            waiters = log.read_text()[since:].splitlines()
+            return [line.partition(": ")[2] for line in waiters if " LOG:  execute " in line]
 
         async def make() -> None:
             store = await PostgresStore.open(url, rng=random.SystemRandom())
             await make_subnets(cached(store))
             await store.close()
 
-        async def ask() -> tuple[list[str], list[str]]:
+        async def request() -> tuple[list[str], list[str]]:
             store = await PostgresStore.open(url, rng=random.SystemRandom())
             ledger = cached(store)
             await ledger.start()
             before = len(log.read_text())
             (first,) = await ledger.utilization(SUBNET)
-            uncached, since = told(before), len(log.read_text())
+            uncached, since = result(before), len(log.read_text())
             for _ in range(10):
                 assert [first] == await ledger.utilization(SUBNET)
-            known = told(since)
+            known = result(since)
             await store.close()
             return uncached, known
 
         asyncio.run(make())
-        uncached, known = asyncio.run(ask())
+        uncached, known = asyncio.run(request())
         assert [] == known
         assert ["subnet WHERE network = $1 AND name = $2", "ledger"] == [each.split(" FROM ")[1] for each in uncached]
