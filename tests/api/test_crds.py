@@ -9,8 +9,8 @@ import pytest
 from parts.api import Api, ApiError
 from parts.control_plane import ControlPlane, KubectlFailed
 from podpool.api.crds import crd_manifests
-from tests.api.samples import CONTAINER, SCALER, WHOLE, apart, head, path
-from tests.kube.printed import define_kinds
+from tests.api.sample_objects import CONTAINER, SCALER, WHOLE, apart, head, path
+from tests.kube.cli_manifests import install_crds_with_kubectl
 
 
 def schemas(value: object) -> Iterator[Mapping[str, Any]]:
@@ -51,7 +51,7 @@ def test_wire_names_are_azures_to_the_letter() -> None:
 @pytest.fixture(scope="module")
 def api(started_control_plane: ControlPlane) -> Api:
     """A server that knows our kinds, from what `podpool crds` prints."""
-    define_kinds(started_control_plane)
+    install_crds_with_kubectl(started_control_plane)
     return started_control_plane.admin
 
 

@@ -20,7 +20,7 @@ from podpool.api.whereabouts import (
     NodeSlicePoolStatus,
     SliceAllocation,
 )
-from tests.api.samples import WHOLE
+from tests.api.sample_objects import WHOLE
 
 
 def test_a_network_config_has_azures_names() -> None:

@@ -1,15 +1,15 @@
-"""One suite, two servers, one of them on two roads."""
+"""API servers under test."""
 
 import pytest
 
-from tests.kube.clusters import Cluster
+from tests.kube.api_servers import ApiServerUnderTest
 
 REAL = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
 
 
-@pytest.fixture(params=["pocket", "pocket-http", pytest.param("real", marks=REAL)])
-def cluster(request: pytest.FixtureRequest) -> Cluster:
-    """Pocket and the real API server: where they differ, pocket is wrong."""
+@pytest.fixture(params=["lite", "lite-http", pytest.param("real", marks=REAL)])
+def cluster(request: pytest.FixtureRequest) -> ApiServerUnderTest:
+    """The lite API server and a real one: where they differ, the lite one is wrong."""
     if request.param != "real":
-        return Cluster(None, http=request.param == "pocket-http")
-    return Cluster(request.getfixturevalue("control_plane"))
+        return ApiServerUnderTest(None, http=request.param == "lite-http")
+    return ApiServerUnderTest(request.getfixturevalue("control_plane"))

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from podpool.kube.backoff import Backoff, backoff_delay, retry
-from tests.kube.loops import in_virtual_time
+from tests.kube.event_loops import run_in_virtual_time
 
 
 def make(*, base: float = 1.0, maximum: float = 8.0) -> Backoff:
@@ -31,7 +31,7 @@ def test_many_failures_do_not_overflow() -> None:
 
 
 class TestRetry:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_an_operation_is_called_until_it_succeeds(self) -> None:
         errors: list[Exception] = []
         results = iter([OSError("first"), OSError("second"), "done"])
@@ -49,7 +49,7 @@ class TestRetry:
         assert 1.5 <= asyncio.get_running_loop().time() - begun <= 3.1
         assert 0 == backoff.failures
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_other_errors_are_raised(self) -> None:
         async def operation() -> None:
             raise LookupError

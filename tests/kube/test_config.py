@@ -20,7 +20,7 @@ from podpool.kube.config import connect, default_namespace, from_kubeconfig, in_
 from podpool.kube.errors import ApiForbidden
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 
 def kubeconfig(path: Path, *, cluster: dict[str, Any], user: dict[str, Any]) -> Path:
@@ -58,9 +58,9 @@ class TestKubeconfig:
         path.write_text(json.dumps(config))
         assert meant == default_namespace(path) == default_namespace(environ={"KUBECONFIG": str(path)})
 
-    def test_what_is_missing_is_named(self, tmp_path: Path) -> None:
+    def test_a_missing_context_or_file_is_named(self, tmp_path: Path) -> None:
         path = kubeconfig(tmp_path / "config", cluster={"server": "http://127.0.0.1:1"}, user={})
-        with pytest.raises(InvalidInput, match="context 'other': .* knows x"):
+        with pytest.raises(InvalidInput, match="context 'other': .* defines x"):
             from_kubeconfig(path, context="other")
         with pytest.raises(InvalidInput, match="No such file"):
             from_kubeconfig(tmp_path / "none")
@@ -90,7 +90,7 @@ class TestKubeconfig:
         assert "http://127.0.0.1:1" == str(transport.base).rstrip("/")
         assert "http://127.0.0.1:3" == str(from_kubeconfig(one, two, context="x").base).rstrip("/")
 
-    @in_loop
+    @run_in_loop
     async def test_certificates_and_keys_may_stand_in_the_file(self, tmp_path: Path) -> None:
         async with strict_server(tmp_path) as (cluster, certificate, key):
             authority = inline((tmp_path / "ca.crt").read_bytes())
@@ -98,7 +98,7 @@ class TestKubeconfig:
             user = {"client-certificate-data": inline(certificate), "client-key-data": inline(key)}
             assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=inside, user=user))
 
-    @in_loop
+    @run_in_loop
     async def test_certificates_and_keys_may_stand_beside_the_file(self, tmp_path: Path) -> None:
         async with strict_server(tmp_path) as (cluster, certificate, key):
             (tmp_path / "mine.crt").write_bytes(certificate)
@@ -106,7 +106,7 @@ class TestKubeconfig:
             user = {"client-certificate": "mine.crt", "client-key": "mine.key"}
             assert b"hello" == await greeted(kubeconfig(tmp_path / "config", cluster=cluster, user=user))
 
-    @in_loop
+    @run_in_loop
     async def test_certificates_and_keys_may_come_from_a_plugin(self, tmp_path: Path) -> None:
         async with strict_server(tmp_path) as (cluster, certificate, key):
             status = {"clientCertificateData": certificate.decode(), "clientKeyData": key.decode()}
@@ -160,7 +160,7 @@ def test_a_token_file_is_read_again_when_it_has_changed(tmp_path: Path) -> None:
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
 class TestRealServer:
-    @in_loop
+    @run_in_loop
     async def test_a_pod_finds_its_way_and_its_account(self, control_plane: ControlPlane, tmp_path: Path) -> None:
         (tmp_path / "ca.crt").write_bytes(control_plane.ca.read_bytes())
         (tmp_path / "token").write_text(control_plane.accounts.token("in-cluster"))
@@ -170,7 +170,7 @@ class TestRealServer:
             await KubeClient(transport).list(NAMESPACES)
         await transport.close()
 
-    @in_loop
+    @run_in_loop
     async def test_the_environment_names_the_kubeconfig(self, control_plane: ControlPlane) -> None:
         transport = connect({"KUBECONFIG": str(control_plane.kubeconfig)})
         assert "default" == (await KubeClient(transport).get(NAMESPACES, "default")).metadata.name

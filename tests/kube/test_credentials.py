@@ -14,8 +14,8 @@ from podpool.core.errors import InvalidInput
 from podpool.kube.config import Connection, from_kubeconfig
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response, Unreachable
-from tests.kube.clusters import FixedClock
-from tests.kube.loops import in_loop
+from tests.kube.api_servers import FixedClock
+from tests.kube.event_loops import run_in_loop
 
 NOW = 1_700_000_000.0
 
@@ -46,11 +46,11 @@ class Server:
         found: dict[str, Any] = json.loads((self.home / "told").read_text())
         return found
 
-    def plugin(self, *, lasting: float | None = None, first: str = "") -> dict[str, Any]:
+    def plugin(self, *, valid_for: float | None = None, first: str = "") -> dict[str, Any]:
         """Write the plugin, and how a kubeconfig names it; what it does first may fail."""
         status = {"token": "token-@"}
-        if lasting is not None:
-            status["expirationTimestamp"] = datetime.fromtimestamp(NOW + lasting, UTC).isoformat()
+        if valid_for is not None:
+            status["expirationTimestamp"] = datetime.fromtimestamp(NOW + valid_for, UTC).isoformat()
         printed = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": status}
         script = f"""#!/bin/sh
             cd {self.home}
@@ -92,7 +92,7 @@ async def status(transport: Connection) -> int:
     return response.status
 
 
-@in_loop
+@run_in_loop
 async def test_a_plugin_runs_once_for_all_who_wait(server: Server) -> None:
     async with server.connected(server.plugin()) as transport:
         assert [200] * 5 == await asyncio.gather(*(status(transport) for _ in range(5)))
@@ -100,9 +100,9 @@ async def test_a_plugin_runs_once_for_all_who_wait(server: Server) -> None:
         assert {"interactive": False} == server.told["spec"]
 
 
-@in_loop
+@run_in_loop
 async def test_it_runs_again_when_its_credential_has_ended(server: Server) -> None:
-    async with server.connected(server.plugin(lasting=60)) as transport:
+    async with server.connected(server.plugin(valid_for=60)) as transport:
         await status(transport)
         server.clock.seconds = NOW + 49
         await status(transport)
@@ -112,7 +112,7 @@ async def test_it_runs_again_when_its_credential_has_ended(server: Server) -> No
         assert ["token-1", "token-1", "token-2"] == server.seen
 
 
-@in_loop
+@run_in_loop
 async def test_it_runs_again_when_the_server_does_not_know_the_credential(server: Server) -> None:
     server.known = {"token-2"}
     async with server.connected(server.plugin()) as transport:
@@ -129,7 +129,7 @@ async def give_up(transport: Connection) -> None:
             await status(transport)
 
 
-@in_loop
+@run_in_loop
 async def test_who_gives_up_does_not_stop_it(server: Server) -> None:
     async with server.connected(server.plugin(first="while ! [ -e go ]; do sleep 0.01; done")) as transport:
         await give_up(transport)
@@ -138,7 +138,7 @@ async def test_who_gives_up_does_not_stop_it(server: Server) -> None:
         assert 1 == server.runs
 
 
-@in_loop
+@run_in_loop
 async def test_one_that_fails_after_all_have_given_up_runs_again(server: Server) -> None:
     fails = "[ -e again ] || { while ! [ -e go ]; do sleep 0.01; done; touch again; exit 3; }"
     async with server.connected(server.plugin(first=fails)) as transport:
@@ -151,14 +151,14 @@ async def test_one_that_fails_after_all_have_given_up_runs_again(server: Server)
         assert (200, 1) == (answer, server.runs)
 
 
-@in_loop
+@run_in_loop
 async def test_one_that_still_runs_ends_with_the_connection(server: Server) -> None:
     async with server.connected(server.plugin(first="sleep 600")) as transport:
         await give_up(transport)
     assert 0 == server.runs
 
 
-@in_loop
+@run_in_loop
 async def test_the_cluster_is_told_if_wanted(server: Server) -> None:
     async with server.connected(server.plugin() | {"provideClusterInfo": True}) as transport:
         await status(transport)
@@ -166,28 +166,28 @@ async def test_the_cluster_is_told_if_wanted(server: Server) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "complaint"),
+    ("change", "reason"),
     [
         (lambda server: server.plugin(first="echo no such account >&2; exit 3"), "plugin: no such account"),
-        (lambda server: server.plugin(first="exit 3"), "it ended with 3"),
-        (lambda server: server.plugin(first="echo hello; exit 0"), "cannot be read"),
+        (lambda server: server.plugin(first="exit 3"), "exit code 3"),
+        (lambda server: server.plugin(first="echo hello; exit 0"), "cannot decode its output"),
         (
             lambda server: {**server.plugin(), "command": "./none", "installHint": "Install it from the store."},
             "none: No such file or directory. Install it from the store.",
         ),
     ],
 )
-@in_loop
-async def test_one_that_fails_says_why(
-    server: Server, spoil: Callable[[Server], dict[str, Any]], complaint: str
+@run_in_loop
+async def test_a_failing_plugin_is_reported_with_its_reason(
+    server: Server, change: Callable[[Server], dict[str, Any]], reason: str
 ) -> None:
-    async with server.connected(spoil(server)) as transport:
-        with pytest.raises(Unreachable, match=complaint):
+    async with server.connected(change(server)) as transport:
+        with pytest.raises(Unreachable, match=reason):
             await status(transport)
 
 
-@in_loop
-async def test_one_that_asks_a_person_is_refused(server: Server) -> None:
-    with pytest.raises(InvalidInput, match="asks a person"):
+@run_in_loop
+async def test_an_interactive_plugin_is_rejected(server: Server) -> None:
+    with pytest.raises(InvalidInput, match="needs an interactive terminal"):
         async with server.connected(server.plugin() | {"interactiveMode": "Always"}):
             pass

@@ -7,7 +7,7 @@ from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.kube.client import KubeClient
 from podpool.kube.discovery import KIND_POLL_INTERVAL, cluster_uid, wait_until_served
 from podpool.runtime.transport import Request, Response, Unreachable
-from tests.kube.loops import in_virtual_time
+from tests.kube.event_loops import run_in_virtual_time
 
 RNG = random.Random(1)  # noqa: S311  seeded
 
@@ -26,13 +26,13 @@ class ScriptedServer:
         return Response(*response)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_the_cluster_id_is_read_until_the_server_answers() -> None:
     server = ScriptedServer(None, (403, b"{}"), (200, b'{"metadata": {"uid": "u1"}}'))
     assert "u1" == await cluster_uid(server.client, rng=RNG)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_kind_that_is_not_served_is_polled() -> None:
     missing: list[float] = []
     loop = asyncio.get_running_loop()

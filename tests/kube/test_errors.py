@@ -11,15 +11,15 @@ from podpool.api.builtin import NAMESPACES, NODES
 from podpool.kube import errors
 from podpool.kube.client import KubeClient
 from podpool.runtime.transport import Request, Response, Unreachable
-from tests.kube.clusters import pocket
-from tests.kube.loops import in_virtual_time
-from tests.kube.roads import Road
+from tests.kube.api_servers import lite_api_server
+from tests.kube.disturbable_transport import DisturbableTransport
+from tests.kube.event_loops import run_in_virtual_time
 
 
 def client(answer: Response) -> KubeClient:
-    road = Road(pocket())
-    road.answer = lambda _: answer
-    return KubeClient(road)
+    transport = DisturbableTransport(lite_api_server())
+    transport.answer = lambda _: answer
+    return KubeClient(transport)
 
 
 def status(code: int, reason: str) -> Response:
@@ -44,7 +44,7 @@ def status(code: int, reason: str) -> Response:
         (504, "Timeout", errors.ApiServerError),
     ],
 )
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_refusal_has_its_type_and_says_what_was_asked(
     code: int, reason: str, expected: type[errors.ApiError]
 ) -> None:
@@ -54,90 +54,90 @@ async def test_a_refusal_has_its_type_and_says_what_was_asked(
     assert f"cannot get NodeNetworkConfig kube-system/node-1: because ({code} {reason})" == str(refused.value)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_page_of_a_proxy_is_an_error_like_any_other() -> None:
     with pytest.raises(errors.ApiServerError, match="<html>"):
         await client(Response(502, b"<html>Bad Gateway")).list(NODES)
 
 
-def busy(road: Road, times: int, *, patience: str) -> None:
+def busy(transport: DisturbableTransport, times: int, *, timeout: str) -> None:
     """Have a server turn away so many requests."""
 
     def answer(_: Request) -> Response | None:
-        turned_away = len(road.sent) <= times
-        return Response(429, b"", headers={"retry-after": patience}) if turned_away else None
+        turned_away = len(transport.sent) <= times
+        return Response(429, b"", headers={"retry-after": timeout}) if turned_away else None
 
-    road.answer = answer
+    transport.answer = answer
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_busy_server_is_asked_again_after_the_time_that_it_asked_for() -> None:
-    road = Road(pocket())
-    busy(road, 2, patience="3")
-    assert "default" == (await KubeClient(road).get(NAMESPACES, "default")).metadata.name
+    transport = DisturbableTransport(lite_api_server())
+    busy(transport, 2, timeout="3")
+    assert "default" == (await KubeClient(transport).get(NAMESPACES, "default")).metadata.name
     assert pytest.approx(6.0) == asyncio.get_running_loop().time()
-    assert 3 == len(road.sent)
+    assert 3 == len(transport.sent)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_watch_waits_for_a_busy_server_too() -> None:
-    road = Road(pocket())
-    busy(road, 1, patience="3")
-    async with aclosing(KubeClient(road).watch(NAMESPACES, resource_version="", timeout_seconds=1)) as watch:
+    transport = DisturbableTransport(lite_api_server())
+    busy(transport, 1, timeout="3")
+    async with aclosing(KubeClient(transport).watch(NAMESPACES, resource_version="", timeout_seconds=1)) as watch:
         assert "ADDED" == (await anext(watch)).type
-    assert 2 == len(road.sent)
+    assert 2 == len(transport.sent)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_patience_beyond_the_deadline_is_the_callers_business() -> None:
-    road = Road(pocket())
-    busy(road, 9, patience="4")
+    transport = DisturbableTransport(lite_api_server())
+    busy(transport, 9, timeout="4")
     with pytest.raises(errors.ApiTooManyRequests) as refused:
-        await KubeClient(road).create(NAMESPACES, {"metadata": {"name": "x"}})
+        await KubeClient(transport).create(NAMESPACES, {"metadata": {"name": "x"}})
     assert 4.0 == refused.value.retry_after
     assert pytest.approx(8.0) == asyncio.get_running_loop().time()
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_busy_server_that_asks_for_nothing_is_not_asked_again() -> None:
-    road = Road(pocket())
-    road.answer = lambda _: Response(429, b"")
+    transport = DisturbableTransport(lite_api_server())
+    transport.answer = lambda _: Response(429, b"")
     with pytest.raises(errors.ApiTooManyRequests):
-        await KubeClient(road).get(NODES, "n")
-    assert 1 == len(road.sent)
+        await KubeClient(transport).get(NODES, "n")
+    assert 1 == len(transport.sent)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_nothing_else_is_tried_twice() -> None:
-    road = Road(pocket())
-    road.answer = lambda _: Response(503, b"", headers={"retry-after": "1"})
+    transport = DisturbableTransport(lite_api_server())
+    transport.answer = lambda _: Response(503, b"", headers={"retry-after": "1"})
     with pytest.raises(errors.ApiServerError):
-        await KubeClient(road).get(NODES, "n")
-    assert 1 == len(road.sent)
+        await KubeClient(transport).get(NODES, "n")
+    assert 1 == len(transport.sent)
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_an_answer_that_is_not_its_kind_is_unreadable() -> None:
     for body in (b"[]", b"{", b'{"metadata": {"name": 5}}'):
         with pytest.raises(errors.ApiDecodeError, match="get Node n"):
             await client(Response(200, body)).get(NODES, "n")
 
 
-@in_virtual_time
-async def test_no_answer_within_the_deadline_is_unreachable() -> None:
-    road = Road(pocket())
-    road.hangs = True
-    with pytest.raises(Unreachable, match="within 10 s, to list nodes"):
-        await KubeClient(road).list(NODES)
+@run_in_virtual_time
+async def test_no_answer_within_the_timeout_is_unreachable() -> None:
+    transport = DisturbableTransport(lite_api_server())
+    transport.hangs = True
+    with pytest.raises(Unreachable, match="within 10 s to: list nodes"):
+        await KubeClient(transport).list(NODES)
     assert pytest.approx(10.0) == asyncio.get_running_loop().time()
     with pytest.raises(Unreachable):
-        await anext(KubeClient(road).watch(NODES, resource_version="1"))
+        await anext(KubeClient(transport).watch(NODES, resource_version="1"))
 
 
-@in_virtual_time
-async def test_who_gives_up_earlier_is_not_told_of_the_deadline() -> None:
-    road = Road(pocket())
-    road.hangs = True
+@run_in_virtual_time
+async def test_a_shorter_timeout_of_the_caller_is_raised_as_such() -> None:
+    transport = DisturbableTransport(lite_api_server())
+    transport.hangs = True
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(3):
-            await KubeClient(road).list(NODES)
+            await KubeClient(transport).list(NODES)

@@ -15,9 +15,9 @@ from podpool.kube.client import KubeClient
 from podpool.kube.events import BURST, MAX_SERIES, EventRecorder, object_reference
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.transport import Request, Response
-from tests.kube.clusters import Cluster, Guest, pocket
-from tests.kube.loops import in_loop, in_virtual_time
-from tests.kube.roads import Road
+from tests.kube.api_servers import ApiServerUnderTest, NamespaceClient, lite_api_server
+from tests.kube.disturbable_transport import DisturbableTransport
+from tests.kube.event_loops import run_in_loop, run_in_virtual_time
 
 
 class LoopClock:
@@ -42,14 +42,14 @@ def recorder(client: KubeClient, clock: Clock) -> EventRecorder:
 
 
 class Told:
-    """A recorder that runs on pocket, and a road to disturb."""
+    """A recorder that runs on pocket, and a transport to disturb."""
 
     def __init__(self) -> None:
-        self.road = Road(pocket())
-        self.client = KubeClient(self.road)
+        self.transport = DisturbableTransport(lite_api_server())
+        self.client = KubeClient(self.transport)
         self.recorder = recorder(self.client, LoopClock())
 
-    def tell(self, name: str = "a", *, reason: str = "SubnetShort", note: str = "no address left") -> None:
+    def tell(self, name: str = "a", *, reason: str = "InsufficientAddresses", note: str = "no address left") -> None:
         self.recorder.record(on(name), reason=reason, action="Scaling", note=note, warning=True)
 
     async def events(self) -> list[Event]:
@@ -57,7 +57,7 @@ class Told:
 
     @property
     def writes(self) -> int:
-        return sum(each.method != "GET" for each in self.road.sent)
+        return sum(each.method != "GET" for each in self.transport.sent)
 
 
 @asynccontextmanager
@@ -77,55 +77,56 @@ async def recording() -> AsyncIterator[Told]:
         yield told
 
 
-async def written(guest: Guest, regarding: ObjectReference, *, times: int = 1) -> Event:
+async def written(api: NamespaceClient, regarding: ObjectReference, *, times: int = 1) -> Event:
     """Wait until it is written that something happened so often to an object."""
     async with asyncio.timeout(30):
         while True:
-            for each in (await guest.client.list(EVENTS, namespace=regarding.namespace or "default")).items:
+            for each in (await api.client.list(EVENTS, namespace=regarding.namespace or "default")).items:
                 if each.regarding == regarding and (each.series.count if each.series else 1) == times:
                     return each
             await asyncio.sleep(0.02)
 
 
-@in_loop
-async def test_an_event_is_as_the_server_wants_it_and_is_counted(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("podpool.kube.events.AGAIN", 0.1)
-    async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
-        regarding = on("node-1", guest.namespace)
-        made.record(regarding, reason="SubnetShort", action="Scaling", note="ü" * 1000, warning=True)
-        first = await written(guest, regarding)
-        assert ("SubnetShort", "Scaling", "Warning") == (first.reason, first.action, first.type)
+@run_in_loop
+async def test_an_event_is_valid_and_counted(cluster: ApiServerUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("podpool.kube.events.UPDATE_INTERVAL", 0.1)
+    async with cluster.open_namespace() as api, running(recorder(api.client, SystemClock())) as made:
+        regarding = on("node-1", api.namespace)
+        made.record(regarding, reason="InsufficientAddresses", action="Scaling", note="ü" * 1000, warning=True)
+        first = await written(api, regarding)
+        assert ("InsufficientAddresses", "Scaling", "Warning") == (first.reason, first.action, first.type)
         assert ("podpool-agent", "n", "ü" * 512) == (first.reporting_controller, first.reporting_instance, first.note)
-        made.record(regarding, reason="SubnetShort", action="Scaling", note="another", warning=True)
-        again = await written(guest, regarding, times=2)
+        made.record(regarding, reason="InsufficientAddresses", action="Scaling", note="another", warning=True)
+        again = await written(api, regarding, times=2)
         assert (first.key, first.event_time, first.note) == (again.key, again.event_time, again.note)
 
 
-@in_loop
-async def test_what_happens_to_a_node_is_told_in_the_default_namespace(cluster: Cluster) -> None:
-    async with cluster.guest() as guest, running(recorder(guest.client, SystemClock())) as made:
-        node = object_reference(NODES, Node(metadata=ObjectMeta(name=guest.namespace)))
+@run_in_loop
+async def test_events_of_a_node_are_in_the_default_namespace(cluster: ApiServerUnderTest) -> None:
+    async with cluster.open_namespace() as api, running(recorder(api.client, SystemClock())) as made:
+        node = object_reference(NODES, Node(metadata=ObjectMeta(name=api.namespace)))
         made.record(node, reason="NodeGone", action="Releasing", note="its addresses are free")
-        assert "default" == (await written(guest, node)).metadata.namespace
+        assert "default" == (await written(api, node)).metadata.namespace
 
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
-@in_loop
+@run_in_loop
 async def test_kubectl_shows_them(control_plane: ControlPlane) -> None:
-    async with Cluster(control_plane).guest() as guest, running(recorder(guest.client, SystemClock())) as made:
-        regarding = on("node-1", guest.namespace)
-        made.record(regarding, reason="SubnetShort", action="Scaling", note="no address left")
-        await written(guest, regarding)
-        table = control_plane.kubectl("get", "events", "-n", guest.namespace)
-        assert ["Normal", "SubnetShort", "nodenetworkconfig/node-1", "no address left"] == [
+    async with (
+        ApiServerUnderTest(control_plane).open_namespace() as api,
+        running(recorder(api.client, SystemClock())) as made,
+    ):
+        regarding = on("node-1", api.namespace)
+        made.record(regarding, reason="InsufficientAddresses", action="Scaling", note="no address left")
+        await written(api, regarding)
+        table = control_plane.kubectl("get", "events", "-n", api.namespace)
+        assert ["Normal", "InsufficientAddresses", "nodenetworkconfig/node-1", "no address left"] == [
             each.strip() for each in table.splitlines()[1].split("  ") if each.strip()
         ][1:]
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_the_same_thing_is_one_event_written_every_five_minutes() -> None:
     async with recording() as told:
         for _ in range(170):
@@ -141,7 +142,7 @@ async def test_the_same_thing_is_one_event_written_every_five_minutes() -> None:
         assert str(event.series.last_observed_time).startswith("2023-11-14T22:27:25.")
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_after_a_while_it_is_a_new_event_with_its_own_note() -> None:
     async with recording() as told:
         told.tell(note="first")
@@ -151,17 +152,17 @@ async def test_after_a_while_it_is_a_new_event_with_its_own_note() -> None:
         assert ["first", "second"] == [each.note for each in await told.events()]
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_other_objects_and_reasons_are_other_events() -> None:
     async with recording() as told:
         for name in ("a", "b"):
-            for reason in ("SubnetShort", "Fenced"):
+            for reason in ("InsufficientAddresses", "Fenced"):
                 told.tell(name, reason=reason)
         await asyncio.sleep(1)
         assert 4 == len(await told.events())
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_many_are_written_at_once_and_then_one_a_second() -> None:
     async with recording() as told:
         for number in range(BURST + 10):
@@ -174,30 +175,30 @@ async def test_many_are_written_at_once_and_then_one_a_second() -> None:
         assert BURST + 10 == len(await told.events())
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_while_the_server_is_away_they_wait_and_the_oldest_are_forgotten() -> None:
     async with recording() as told:
-        told.road.answer = lambda _: Response(503, b"")
+        told.transport.answer = lambda _: Response(503, b"")
         for number in range(MAX_SERIES + 5):
             told.tell(f"n-{number:03}")
         await asyncio.sleep(60)
-        told.road.answer = lambda _: None
+        told.transport.answer = lambda _: None
         await asyncio.sleep(3600)
         names = sorted(each.regarding.name for each in await told.events())
         assert [f"n-{number:03}" for number in range(5, MAX_SERIES + 5)] == names
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_what_is_refused_is_given_up() -> None:
     async with recording() as told:
-        told.road.answer = lambda request: Response(403, b"") if request.method == "POST" else None
+        told.transport.answer = lambda request: Response(403, b"") if request.method == "POST" else None
         told.tell()
         told.recorder.record(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
         await asyncio.sleep(200)
         assert 2 == told.writes
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_one_that_the_server_forgot_is_written_anew() -> None:
     async with recording() as told:
         told.tell()
@@ -212,7 +213,7 @@ async def test_one_that_the_server_forgot_is_written_anew() -> None:
         assert old.metadata.name != new.metadata.name
 
 
-@in_virtual_time
+@run_in_virtual_time
 async def test_a_name_that_is_taken_is_not_used() -> None:
     async with recording() as told:
         taken: list[bytes] = []
@@ -223,7 +224,7 @@ async def test_a_name_that_is_taken_is_not_used() -> None:
             taken.append(request.body)
             return Response(409, b'{"reason": "AlreadyExists"}')
 
-        told.road.answer = once
+        told.transport.answer = once
         told.tell()
         await asyncio.sleep(5)
         assert 1 == len(await told.events())

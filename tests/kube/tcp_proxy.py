@@ -1,28 +1,28 @@
-"""A TCP connection to a server that a test can break in the middle, or let stand still."""
+"""A TCP proxy that can reset or stall its connections."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 
-class Wire:
-    """Listens on a port of its own, and passes on what it hears."""
+class TcpProxy:
+    """Forwards the connections of its port."""
 
     def __init__(self, to: int) -> None:
         self._to = to
         self.port = 0
-        self._ends: list[asyncio.StreamWriter] = []
+        self._writers: list[asyncio.StreamWriter] = []
         self._flows: list[asyncio.Event] = []
         self.connections: set[asyncio.Task[None] | None] = set()
 
-    def cut(self) -> None:
-        """Reset every connection that there is; new ones are served."""
-        for end in self._ends:
-            end.transport.abort()
-        self._ends.clear()
+    def reset(self) -> None:
+        """Reset all open connections; new ones are served."""
+        for writer in self._writers:
+            writer.transport.abort()
+        self._writers.clear()
 
     def stall(self) -> None:
-        """Pass on nothing more on the connections that there are, and close none; new ones are served."""
+        """Forward nothing more on the open connections, without closing them; new ones are served."""
         for flow in self._flows:
             flow.clear()
         self._flows.clear()
@@ -33,37 +33,37 @@ class Wire:
         flow = asyncio.Event()
         flow.set()
         self._flows.append(flow)
-        self._ends += [writer, far_writer]
+        self._writers += [writer, far_writer]
         try:
             await asyncio.gather(_pass(reader, far_writer, flow), _pass(far_reader, writer, flow))
         except (OSError, asyncio.CancelledError):
-            return  # the one is gone, and with it the other
+            return  # one side closed, so close the other
         finally:
             writer.transport.abort()
             far_writer.transport.abort()
 
 
 async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, flow: asyncio.Event) -> None:
-    while piece := await reader.read(65536):
+    while chunk := await reader.read(65536):
         await flow.wait()
-        writer.write(piece)
+        writer.write(chunk)
         await writer.drain()
     raise ConnectionResetError
 
 
 @asynccontextmanager
-async def wire(to: int) -> AsyncIterator[Wire]:
-    """Open a wire to a port of this machine."""
-    laid = Wire(to)
-    server = await asyncio.start_server(laid.connect, "127.0.0.1", 0)
-    laid.port = server.sockets[0].getsockname()[1]
+async def tcp_proxy(to: int) -> AsyncIterator[TcpProxy]:
+    """Run a proxy to a local port."""
+    proxy = TcpProxy(to)
+    server = await asyncio.start_server(proxy.connect, "127.0.0.1", 0)
+    proxy.port = server.sockets[0].getsockname()[1]
     try:
-        yield laid
+        yield proxy
     finally:
         server.close()
-        laid.cut()
-        for each in laid.connections:
+        proxy.reset()
+        for each in proxy.connections:
             if each:
-                each.cancel()  # one that stands still would wait for ever
-        await asyncio.gather(*(each for each in laid.connections if each))
+                each.cancel()  # a stalled one would wait for ever
+        await asyncio.gather(*(each for each in proxy.connections if each))
         await asyncio.sleep(0)  # the last sockets close

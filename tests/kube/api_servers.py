@@ -1,4 +1,4 @@
-"""What one suite runs on: pocket, in process and over HTTP, and a real kube-apiserver, over HTTP."""
+"""API servers under test: the lite API server, in process and over HTTP, and a real kube-apiserver."""
 
 import asyncio
 import itertools
@@ -24,15 +24,15 @@ from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Transport
-from tests.kube.etcds import Etcd
-from tests.kube.roads import Road
-from tests.kube.wires import Wire, wire
+from tests.kube.disturbable_transport import DisturbableTransport
+from tests.kube.etcd_client import EtcdClient
+from tests.kube.tcp_proxy import TcpProxy, tcp_proxy
 
 _count = itertools.count(1)
 
 
 class FixedClock:
-    """A clock that shows what it was set to."""
+    """A clock that stands still."""
 
     def __init__(self, wall: float = 1_700_000_000.0) -> None:
         self.seconds = wall
@@ -44,21 +44,21 @@ class FixedClock:
         return self.seconds
 
 
-def pocket() -> ResourceHandler:
+def lite_api_server() -> ResourceHandler:
     return ResourceHandler(ObjectStore(clock=FixedClock(), rng=random.Random(7)))  # noqa: S311  seeded
 
 
-class Guest:
-    """A test's place on a server: a client, the road under it, and a namespace that no other test has."""
+class NamespaceClient:
+    """A client with its transport and a namespace of its own."""
 
-    def __init__(self, transport: Transport, namespace: str, *, patience: float = 30.0) -> None:
-        self.road = Road(transport)
-        self.client = KubeClient(self.road, timeout=patience, watch_idle_timeout=patience * 3)
+    def __init__(self, transport: Transport, namespace: str, *, timeout: float = 30.0) -> None:
+        self.transport = DisturbableTransport(transport)
+        self.client = KubeClient(self.transport, timeout=timeout, watch_idle_timeout=timeout * 3)
         self.namespace = namespace
 
 
-class Host(Guest):
-    """A guest who can also do to the server what happens to servers."""
+class ServerHandle(NamespaceClient):
+    """A api who can also do to the server what happens to servers."""
 
     def __init__(
         self, transport: Transport, namespace: str, *, plane: ControlPlane | None, store: ObjectStore | None
@@ -69,18 +69,18 @@ class Host(Guest):
 
     @property
     def store(self) -> ObjectStore:
-        """What is behind pocket."""
+        """The store of the lite API server."""
         assert self._store
         return self._store
 
-    def forgotten(self) -> str:
-        """A version that the server no longer knows of."""
+    def expired_version(self) -> str:
+        """Return a resourceVersion that has expired."""
         if not self._plane:
             self.store.compact()
-        return "1"  # a real one remembers nothing from before it served a kind
+        return "1"  # a real server has no history from before it served a kind
 
     async def restart(self) -> None:
-        """Stop the server and start it again: all connections break, and its memory of events begins anew."""
+        """Restart the server: all connections break, and its watch cache is empty."""
         if self._plane:
             await asyncio.to_thread(self._plane.apiserver.stop)
             self._plane.apiserver.start()
@@ -90,26 +90,26 @@ class Host(Guest):
 
     @asynccontextmanager
     async def hanging(self) -> AsyncIterator[None]:
-        """Have the server answer nothing for a while, and close nothing."""
+        """Stop all responses of the server within the block, without closing connections."""
         if self._plane:
             self._plane.apiserver.pause()
-        self.road.hangs = not self._plane
+        self.transport.hangs = not self._plane
         try:
             yield
         finally:
-            self.road.hangs = False
+            self.transport.hangs = False
             if self._plane:
                 self._plane.apiserver.resume()
 
     async def compact(self) -> None:
-        """Have etcd forget the past, and the server lose what it remembers of it."""
+        """Compact etcd and restart the server."""
         if self._plane:
-            await asyncio.to_thread(Etcd(self._plane.etcd_port).compact)
+            await asyncio.to_thread(EtcdClient(self._plane.etcd_port).compact)
         await self.restart()
 
     @asynccontextmanager
     async def restoring(self) -> AsyncIterator[None]:
-        """Take a copy of everything, and go back to it in the end."""
+        """Back up the server, and restore the backup at the end of the block."""
         if not self._plane:
             copy = self.store.snapshot()
             yield
@@ -126,19 +126,19 @@ class Host(Guest):
         self._plane.start()
 
     async def fill(self, count: int) -> None:
-        """Make very many NodeNetworkConfigs, n-0 and so on."""
+        """Create many NodeNetworkConfigs: n-0, n-1 and so on."""
         names = [f"n-{number}" for number in range(count)]
         if self._plane:
-            objects = [(f"{self._registry}{name}", self._born(name)) for name in names]
-            await asyncio.to_thread(Etcd(self._plane.etcd_port).put, objects)
+            objects = [(f"{self._registry}{name}", self._stored(name)) for name in names]
+            await asyncio.to_thread(EtcdClient(self._plane.etcd_port).put, objects)
             return
         for name in names:
-            self.store.create(self._served, self._born(name), namespace=self.namespace)
+            self.store.create(self._served, self._stored(name), namespace=self.namespace)
 
     async def empty(self) -> None:
-        """Delete all NodeNetworkConfigs; nobody may be watching them."""
+        """Delete all NodeNetworkConfigs; no watch may be open."""
         if self._plane:
-            await asyncio.to_thread(Etcd(self._plane.etcd_port).delete, self._registry)
+            await asyncio.to_thread(EtcdClient(self._plane.etcd_port).delete, self._registry)
             return
         for key, _ in self.store.list(self._served, namespace=self.namespace):
             self.store.delete(self._served, key)
@@ -153,33 +153,33 @@ class Host(Guest):
             NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.version, NODE_NETWORK_CONFIGS.plural
         )
 
-    def _born(self, name: str) -> dict[str, object]:
-        """Write an object out as the API server keeps it."""
+    def _stored(self, name: str) -> dict[str, object]:
+        """Return an object as the API server stores it."""
         meta = {"name": name, "namespace": self.namespace, "uid": f"uid-{name}", "generation": 1}
         meta["creationTimestamp"] = "2026-01-01T00:00:00Z"
         return {"apiVersion": NODE_NETWORK_CONFIGS.api_version, "kind": NODE_NETWORK_CONFIGS.kind, "metadata": meta}
 
 
-class Cluster:
-    """A server: a real one, or else pocket, which may be behind HTTP."""
+class ApiServerUnderTest:
+    """A real API server, or the lite API server in process or over HTTP."""
 
     def __init__(self, plane: ControlPlane | None, *, http: bool = False) -> None:
         self._plane = plane
         self._http = http
 
     @asynccontextmanager
-    async def guest(self) -> AsyncIterator[Host]:
-        """Open a place for one test, with our kinds defined."""
+    async def open_namespace(self) -> AsyncIterator[ServerHandle]:
+        """Create a namespace for one test, with our CRDs installed."""
         async with AsyncExitStack() as stack:
-            store = None if self._plane else pocket().store
-            transport = await self._road(stack, store)
-            guest = Host(transport, f"test-{next(_count)}", plane=self._plane, store=store)
-            await install_crds(guest.client, crd_manifests())
-            await guest.client.create(NAMESPACES, {"metadata": {"name": guest.namespace}})
-            guest.road.sent.clear()
-            yield guest
+            store = None if self._plane else lite_api_server().store
+            transport = await self._transport(stack, store)
+            api = ServerHandle(transport, f"test-{next(_count)}", plane=self._plane, store=store)
+            await install_crds(api.client, crd_manifests())
+            await api.client.create(NAMESPACES, {"metadata": {"name": api.namespace}})
+            api.transport.sent.clear()
+            yield api
 
-    async def _road(self, stack: AsyncExitStack, store: ObjectStore | None) -> Transport:
+    async def _transport(self, stack: AsyncExitStack, store: ObjectStore | None) -> Transport:
         if store and not self._http:
             return ResourceHandler(store)
         if store:
@@ -193,23 +193,25 @@ class Cluster:
         return transport
 
     @asynccontextmanager
-    async def kubeconfig(self, guest: Host, home: Path) -> AsyncIterator[Path]:
-        """Have the guest's server on a port, for whoever comes with a kubeconfig."""
+    async def kubeconfig(self, api: ServerHandle, home: Path) -> AsyncIterator[Path]:
+        """Serve the API server on a port; yields a kubeconfig."""
         if self._plane:
             yield self._plane.kubeconfig
             return
-        async with serving(LiteApiServer(guest.store), host="127.0.0.1", port=0) as port:
-            path = home / "pocket.kubeconfig"
+        async with serving(LiteApiServer(api.store), host="127.0.0.1", port=0) as port:
+            path = home / "lite.kubeconfig"
             path.write_text(kubeconfig(f"http://127.0.0.1:{port}"))
             yield path
 
     @asynccontextmanager
-    async def afar(self, guest: Host, home: Path, *, patience: float) -> AsyncIterator[tuple[Guest, Wire]]:
-        """Open a second place in the guest's namespace, at the end of a wire."""
-        async with self.kubeconfig(guest, home) as path, AsyncExitStack() as stack:
+    async def through_proxy(
+        self, api: ServerHandle, home: Path, *, request_timeout: float
+    ) -> AsyncIterator[tuple[NamespaceClient, TcpProxy]]:
+        """Open a second client of the namespace, through a TCP proxy."""
+        async with self.kubeconfig(api, home) as path, AsyncExitStack() as stack:
             transport = from_kubeconfig(path)
             stack.push_async_callback(transport.close)
             base = URL(transport.base)
-            laid = await stack.enter_async_context(wire(base.port or 0))
-            transport.base = base.with_port(laid.port)
-            yield Guest(transport, guest.namespace, patience=patience), laid
+            proxy = await stack.enter_async_context(tcp_proxy(base.port or 0))
+            transport.base = base.with_port(proxy.port)
+            yield NamespaceClient(transport, api.namespace, timeout=request_timeout), proxy

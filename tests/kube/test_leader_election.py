@@ -12,10 +12,10 @@ from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.leader_election import DEFAULT_TIMING, LeaderElector, LeadershipLost, LeaseTiming
 from podpool.runtime.transport import Response, Transport, Unreachable
-from tests.kube.candidate import BRISK
-from tests.kube.clusters import Cluster, FixedClock, pocket
-from tests.kube.loops import in_loop, in_virtual_time
-from tests.kube.roads import Road
+from tests.kube.api_servers import ApiServerUnderTest, FixedClock, lite_api_server
+from tests.kube.disturbable_transport import DisturbableTransport
+from tests.kube.election_candidate import SHORT_TIMING
+from tests.kube.event_loops import run_in_loop, run_in_virtual_time
 
 
 class Stage:
@@ -51,10 +51,10 @@ class Candidate:
     def __init__(self, stage: Stage, name: str, timing: LeaseTiming = DEFAULT_TIMING) -> None:
         self.stage = stage
         self.name = name
-        self.road = Road(stage.server)
+        self.transport = DisturbableTransport(stage.server)
         self.clock = FixedClock()  # a wall clock that stands still decides nothing
         self.elector = LeaderElector(
-            KubeClient(self.road),
+            KubeClient(self.transport),
             name="controller",
             namespace=stage.namespace,
             identity=name,
@@ -92,10 +92,10 @@ async def holder(stage: Stage) -> str | None:
 
 
 class TestLeading:
-    @in_loop
-    async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
+    @run_in_loop
+    async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: ApiServerUnderTest) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
             async with candidates(stage, "a") as (first,):
                 await stage.led_by("a")
                 assert first.elector.is_leader
@@ -108,31 +108,31 @@ class TestLeading:
                     held = (await lease(stage)).spec
                     assert ("b", 15, 1) == (held.holder_identity, held.lease_duration_seconds, held.lease_transitions)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_leader_renews_and_stays(self) -> None:
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a", "b", "c"):
             await asyncio.sleep(3600)
             assert 1 == len(stage.leads)
 
-    @in_loop
-    async def test_it_renews_and_stays_on_either_server(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
-            async with candidates(stage, "a", "b", "c", timing=BRISK):
+    @run_in_loop
+    async def test_it_renews_and_stays_on_either_server(self, cluster: ApiServerUnderTest) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
+            async with candidates(stage, "a", "b", "c", timing=SHORT_TIMING):
                 await stage.changed.wait()
-                await asyncio.sleep(3 * BRISK.duration)
+                await asyncio.sleep(3 * SHORT_TIMING.duration)
                 assert 1 == len(stage.leads)
 
-    @in_loop
-    async def test_the_lead_ends_with_its_work(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
-            candidate = Candidate(stage, "a", BRISK)
+    @run_in_loop
+    async def test_the_lead_ends_with_its_work(self, cluster: ApiServerUnderTest) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
+            candidate = Candidate(stage, "a", SHORT_TIMING)
             await candidate.stop()
 
             async def short() -> None:
-                await asyncio.sleep(BRISK.duration)
+                await asyncio.sleep(SHORT_TIMING.duration)
 
             async def failing() -> None:
                 raise ValueError("broken")
@@ -145,26 +145,28 @@ class TestLeading:
 
 
 class TestLosing:
-    @in_loop
-    async def test_who_cannot_renew_has_stopped_when_another_starts_on_either_server(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
-            async with candidates(stage, "a", timing=BRISK) as (first,):
+    @run_in_loop
+    async def test_who_cannot_renew_has_stopped_when_another_starts_on_either_server(
+        self, cluster: ApiServerUnderTest
+    ) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
+            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
                 await stage.led_by("a")
-                async with candidates(stage, "b", timing=BRISK):
-                    first.road.hangs = True
+                async with candidates(stage, "b", timing=SHORT_TIMING):
+                    first.transport.hangs = True
                     with pytest.raises(LeadershipLost):
                         await first.running
                     await stage.led_by("b")
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_leader_that_cannot_renew_stops_before_another_starts(self) -> None:
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a") as (first,):
             await stage.led_by("a")
             async with candidates(stage, "b"):
                 await asyncio.sleep(60)
-                first.road.hangs = True
+                first.transport.hangs = True
                 began = asyncio.get_running_loop().time()
                 with pytest.raises(LeadershipLost, match="kube-system/controller"):
                     await first.running
@@ -172,59 +174,59 @@ class TestLosing:
                 assert 8 <= stopped <= 10, "counted from when the last renewal was sent"
                 assert 13 <= await stage.led_by("b") - began <= 20
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_one_lost_answer_does_not_cost_the_lead(self) -> None:
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a", "b") as both:
             await asyncio.sleep(60)
             leader = next(each for each in both if each.name == stage.leader)
 
             def lost(_: object) -> Response | None:
-                leader.road.answer = lambda _: None
+                leader.transport.answer = lambda _: None
                 raise Unreachable("the server", "cut")
 
             for _ in range(20):
-                leader.road.answer = lost
+                leader.transport.answer = lost
                 await asyncio.sleep(9)
             assert 1 == len(stage.leads)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_renewal_that_was_done_but_not_answered_is_found_again(self) -> None:
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a") as (only,):
             await stage.led_by("a")
-            inner = only.road.inner
+            inner = only.transport.inner
 
             class Deaf:
                 async def send(self, request: object) -> Response:
-                    only.road.inner = inner
+                    only.transport.inner = inner
                     await inner.send(request)  # type: ignore[arg-type]  # whatever a person may write
                     raise Unreachable("the server", "cut")
 
-            only.road.inner = Deaf()
+            only.transport.inner = Deaf()
             await asyncio.sleep(60)
             assert 1 == len(stage.leads)
             assert only.elector.is_leader
 
-    @in_loop
-    async def test_a_leader_whose_lease_is_anothers_stops_at_the_next_look(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
-            async with candidates(stage, "a", timing=BRISK) as (first,):
+    @run_in_loop
+    async def test_a_leader_whose_lease_is_anothers_stops_at_the_next_look(self, cluster: ApiServerUnderTest) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
+            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
                 await stage.led_by("a")
                 theirs = {"spec": {"holderIdentity": "b", "renewTime": "2030-01-01T00:00:00.000000Z"}}
-                await guest.client.merge_patch(LEASES, "controller", theirs, namespace=guest.namespace)
+                await api.client.merge_patch(LEASES, "controller", theirs, namespace=api.namespace)
                 with pytest.raises(LeadershipLost):
                     await first.running
                 assert (await lease(stage)).spec.holder_identity == "b", "what is another's is not given back"
 
-    @in_loop
-    async def test_a_deleted_lease_is_made_again(self, cluster: Cluster) -> None:
-        async with cluster.guest() as guest:
-            stage = Stage(guest.road, guest.namespace)
-            async with candidates(stage, "a", timing=BRISK) as (first,):
+    @run_in_loop
+    async def test_a_deleted_lease_is_made_again(self, cluster: ApiServerUnderTest) -> None:
+        async with cluster.open_namespace() as api:
+            stage = Stage(api.transport, api.namespace)
+            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
                 await stage.led_by("a")
-                await guest.client.delete(LEASES, "controller", namespace=guest.namespace)
+                await api.client.delete(LEASES, "controller", namespace=api.namespace)
                 held_by = None
                 async with asyncio.timeout(60):
                     while held_by != "a":
@@ -233,24 +235,24 @@ class TestLosing:
                 assert not first.running.done()
                 assert 1 == len(stage.leads)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_lease_that_vanishes_is_not_taken_before_who_held_it_has_stopped(self) -> None:
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a") as (first,), candidates(stage, "b"):
             await stage.led_by("a")
             await asyncio.sleep(10)
-            first.road.hangs = True
+            first.transport.hangs = True
             await KubeClient(stage.server).delete(LEASES, "controller", namespace="kube-system")
             await stage.led_by("b")
 
     @pytest.mark.parametrize("pause", [3.0, 3.5, 4.0, 4.5, 4.9])
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_renewal_that_others_cannot_see_is_none(self, pause: float) -> None:
         """A successor of the same name, whose clock stands still, writes what is there already."""
-        stage = Stage(pocket())
+        stage = Stage(lite_api_server())
         async with candidates(stage, "a") as (first,):
             await stage.led_by("a")
-            first.road.hangs = True
+            first.transport.hangs = True
             async with candidates(stage, "b"):
                 with pytest.raises(LeadershipLost):
                     await first.running
@@ -259,14 +261,14 @@ class TestLosing:
                     await asyncio.sleep(60)
                     assert stage.leader
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_two_never_lead_whatever_the_roads_do(self) -> None:
         """The stage itself asserts it; this makes sure that the lead changes hands often enough to mean something."""
-        stage, rng = Stage(pocket()), random.Random(5)  # noqa: S311  seeded
+        stage, rng = Stage(lite_api_server()), random.Random(5)  # noqa: S311  seeded
         async with candidates(stage, "a", "b", "c") as all_three:
             for _ in range(400):
                 each = rng.choice(all_three)
-                each.road.hangs = not each.road.hangs
+                each.transport.hangs = not each.transport.hangs
                 await asyncio.sleep(rng.uniform(0, 20))
                 for index, candidate in enumerate(all_three):
                     if candidate.running.done():

@@ -1,4 +1,4 @@
-"""What podpool's commands print, on a real API server."""
+"""Manifests printed by podpool's commands, on a real API server."""
 
 import subprocess
 import sys
@@ -13,20 +13,20 @@ from podpool.api.crds import crd_manifests
 PODPOOL = Path(sys.executable).parent / "podpool"
 
 
-def printed(*words: str) -> str:
+def podpool_output(*words: str) -> str:
     return subprocess.run([PODPOOL, *words], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
-def define_kinds(plane: ControlPlane) -> None:
-    """Apply `podpool crds`, and wait until every kind is served."""
-    plane.kubectl("apply", "-f", "-", manifest=printed("crds"))
+def install_crds_with_kubectl(plane: ControlPlane) -> None:
+    """Apply `podpool crds` and wait until every kind is served."""
+    plane.kubectl("apply", "-f", "-", manifest=podpool_output("crds"))
     for manifest in crd_manifests():
         group, version = manifest["spec"]["group"], manifest["spec"]["versions"][0]["name"]
         path = f"/apis/{group}/{version}/{manifest['spec']['names']['plural']}"
-        until(partial(served, plane.admin, path), f"{path} is served")
+        until(partial(is_served, plane.admin, path), f"{path} is served")
 
 
-def served(api: Api, path: str) -> bool:
+def is_served(api: Api, path: str) -> bool:
     try:
         return bool(api.get(path))
     except ApiError:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from podpool.core.errors import PodpoolError
 from podpool.kube.errors import ApiTooManyRequests
 from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
-from tests.kube.clusters import Cluster
-from tests.kube.loops import in_loop, in_virtual_time
-from tests.kube.mirrors import NNC, ask, make, mirror
+from tests.kube.api_servers import ApiServerUnderTest
+from tests.kube.event_loops import run_in_loop, run_in_virtual_time
+from tests.kube.running_informer import NNC, create, running_informer, set_request
 
 
 def queue() -> WorkQueue:
@@ -31,7 +31,7 @@ async def worked(queue: WorkQueue, reconcile: Callable[[str], Awaitable[Requeue 
 
 
 class TestKeys:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_keys_come_in_order_and_one_that_waits_is_not_added_again(self) -> None:
         keys = queue()
         for key in ("a", "b", "a", "c", "b"):
@@ -39,7 +39,7 @@ class TestKeys:
         assert ["a", "b", "c"] == [await keys.get() for _ in range(3)]
         assert len(keys) == 0
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_key_that_is_asked_for_while_worked_on_comes_back_after(self) -> None:
         keys = queue()
         keys.add("a")
@@ -52,7 +52,7 @@ class TestKeys:
         keys.done("a")
         assert keys.idle
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_of_several_delays_the_earliest_counts(self) -> None:
         keys, loop = queue(), asyncio.get_running_loop()
         for seconds in (5.0, 2.0, 8.0):
@@ -63,7 +63,7 @@ class TestKeys:
         await asyncio.sleep(20)
         assert keys.idle
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_what_fails_comes_back_later_each_time_until_it_is_forgotten(self) -> None:
         keys, loop = queue(), asyncio.get_running_loop()
         times = [loop.time()]
@@ -82,8 +82,8 @@ class TestKeys:
 
 
 class TestMetrics:
-    @in_virtual_time
-    async def test_they_tell_how_the_queue_is_and_what_it_did(self) -> None:
+    @run_in_virtual_time
+    async def test_metrics_show_the_present_state(self) -> None:
         keys, hanging = queue(), asyncio.Event()
 
         async def reconcile(key: str) -> Requeue | None:
@@ -110,7 +110,7 @@ class TestMetrics:
 
 
 class TestWork:
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_no_key_is_worked_on_twice_at_once_and_nothing_is_lost(self) -> None:
         keys, busy, seen = queue(), set[str](), dict[str, int]()
         wanted = dict[str, int]()
@@ -136,7 +136,7 @@ class TestWork:
         assert changing.done()
         assert wanted == seen, "the last change of each key was looked at"
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_result_tells_when_to_look_again(self) -> None:
         keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
 
@@ -148,7 +148,7 @@ class TestWork:
         await worked(keys, reconcile, 100)
         assert [0, 10, 20] == pytest.approx(times, abs=0.001)
 
-    @in_virtual_time
+    @run_in_virtual_time
     async def test_a_failure_is_told_and_tried_again_and_does_not_hold_up_others(self) -> None:
         keys, tries, failures = queue(), list[str](), list[str]()
 
@@ -168,8 +168,8 @@ class TestWork:
         assert ["bad", "good", "bad", "bad", "bad"] == tries
         assert ["bad"] * 3 == failures
 
-    @in_virtual_time
-    async def test_a_server_that_asks_for_patience_gets_it(self) -> None:
+    @run_in_virtual_time
+    async def test_a_requested_delay_is_respected(self) -> None:
         keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
 
         async def reconcile(_: str) -> None:
@@ -181,8 +181,8 @@ class TestWork:
         await worked(keys, reconcile, 100)
         assert [0, 7] == pytest.approx(times, abs=0.001)
 
-    @in_virtual_time
-    async def test_what_a_listener_to_failures_raises_ends_the_work(self) -> None:
+    @run_in_virtual_time
+    async def test_an_exception_of_on_error_ends_the_workers(self) -> None:
         keys = queue()
 
         async def reconcile(key: str) -> None:
@@ -196,8 +196,8 @@ class TestWork:
             await run_workers(keys, reconcile, on_error=strict)
         assert isinstance(ended.value.exceptions[0], KeyError)
 
-    @in_virtual_time
-    async def test_after_the_end_nothing_comes_due(self) -> None:
+    @run_in_virtual_time
+    async def test_after_close_no_delayed_key_is_added(self) -> None:
         keys = queue()
         keys.add_after("a", 50)
         await worked(keys, lambda _: asyncio.sleep(0), 1)
@@ -206,30 +206,30 @@ class TestWork:
 
 
 class TestReconciling:
-    @in_loop
-    async def test_what_a_reflector_shows_is_brought_to_what_is_wanted(self, cluster: Cluster) -> None:
+    @run_in_loop
+    async def test_what_a_reflector_shows_is_brought_to_what_is_wanted(self, cluster: ApiServerUnderTest) -> None:
         """Although another writes to the same objects: a conflict is a failure like any other."""
         names = [f"n-{number}" for number in range(10)]
-        async with cluster.guest() as guest, mirror(guest) as seen:
+        async with cluster.open_namespace() as api, running_informer(api) as seen:
             keys = queue()
             seen.cache.subscribe(lambda _, new: keys.add(new.key) if new else None)
 
             async def reconcile(key: str) -> None:
                 found = seen.cache.get(key)
                 if found is not None and found.spec.requested != 7:
-                    await guest.client.merge_patch(
+                    await api.client.merge_patch(
                         NNC,
                         found.metadata.name,
                         {"spec": {"requestedIPCount": 7}},
-                        namespace=guest.namespace,
+                        namespace=api.namespace,
                         precondition=found.metadata.resource_version,
                     )
 
             working = asyncio.ensure_future(run_workers(keys, reconcile))
-            await make(guest, *names)
+            await create(api, *names)
             for turn in range(5):
                 for name in names:
-                    await ask(guest, name, turn)
+                    await set_request(api, name, turn)
             await seen.until(lambda: [7] * 10 == [each.spec.requested for each in seen.cache.values()])
             await seen.equals_a_fresh_list()
             working.cancel()
@@ -238,8 +238,8 @@ class TestReconciling:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["add", "take", "done"])), max_size=60))
-@in_virtual_time
-async def test_whatever_is_added_is_taken_and_never_while_it_is_held(steps: list[tuple[str, str]]) -> None:
+@run_in_virtual_time
+async def test_each_added_key_is_returned_and_never_while_it_is_active(steps: list[tuple[str, str]]) -> None:
     keys, held, due = queue(), list[str](), set[str]()
     for key, step in steps:
         if step == "add":

@@ -1,4 +1,4 @@
-"""Loops for tests: a usual one, and the simulator's, whose time passes only when all wait, and then at once."""
+"""Decorators that run a test in an event loop: a real one, or the simulator's with virtual time."""
 
 import asyncio
 import functools
@@ -10,7 +10,7 @@ from podpool.lab.sim.event_loop import VirtualLoop
 P = ParamSpec("P")
 
 
-def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def run_in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
         asyncio.run(test(*args, **kwargs))
@@ -18,19 +18,19 @@ def in_loop(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     return run
 
 
-def in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
+def run_in_virtual_time(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
     @functools.wraps(test)
     def run(*args: P.args, **kwargs: P.kwargs) -> None:
-        play(test(*args, **kwargs))
+        run_virtual(test(*args, **kwargs))
 
     return run
 
 
-def play(story: Coroutine[Any, Any, None], loop: VirtualLoop | None = None) -> None:
-    """Run to the end in virtual time; what failed where nobody awaited it fails here."""
+def run_virtual(main: Coroutine[Any, Any, None], loop: VirtualLoop | None = None) -> None:
+    """Run a coroutine in virtual time; exceptions of tasks that were not awaited fail the test."""
     loop = loop or VirtualLoop()
     try:
-        loop.run_until_complete(story)
+        loop.run_until_complete(main)
     finally:
         loop.shutdown()
     assert [] == loop.failures, loop.failures

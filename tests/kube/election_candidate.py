@@ -1,6 +1,6 @@
-"""A candidate in a process of its own: `python -m tests.kube.candidate KUBECONFIG NAMESPACE NAME BOOK`.
+"""A candidate in a process of its own: `python -m tests.kube.election_candidate KUBECONFIG NAMESPACE NAME LOG`.
 
-While it leads it signs the book, again and again, with its name and the number of its lead. It says when it lost one.
+While it leads, it appends its name and the number of its term to the log. It prints when it lost the leadership.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from podpool.kube.config import from_kubeconfig
 from podpool.kube.leader_election import LeaderElector, LeadershipLost, LeaseTiming
 from podpool.runtime.clock import SystemClock
 
-BRISK = LeaseTiming(duration=3.0, renew_deadline=2.0, retry=0.3)
-"""client-go's proportions, in a time that a test has."""
+SHORT_TIMING = LeaseTiming(duration=3.0, renew_deadline=2.0, retry=0.3)
+"""client-go's proportions, short enough for a test."""
 
 
-async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
+async def run(kubeconfig: str, namespace: str, name: str, log: str) -> None:
     transport = from_kubeconfig(Path(kubeconfig))
-    pages = os.open(book, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     elector = LeaderElector(
         KubeClient(transport),
         name="controller",
@@ -28,14 +28,14 @@ async def run(kubeconfig: str, namespace: str, name: str, book: str) -> None:
         identity=name,
         clock=SystemClock(),
         rng=random.Random(name),  # noqa: S311  seeded
-        timing=BRISK,
+        timing=SHORT_TIMING,
     )
     leads = 0
 
     async def lead() -> None:
         while True:
             if elector.is_leader:
-                os.write(pages, f"{name} {leads}\n".encode())
+                os.write(descriptor, f"{name} {leads}\n".encode())
             await asyncio.sleep(0.005)
 
     while True:

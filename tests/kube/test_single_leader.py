@@ -16,11 +16,11 @@ import pytest
 from podpool.kube.client import KubeClient
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
 from podpool.lab.apiserver.handler import ResourceHandler
-from tests.kube.candidate import BRISK
-from tests.kube.clusters import Cluster, FixedClock, pocket
-from tests.kube.loops import in_loop, play
-from tests.kube.machines import ClockedLoop, Machine
-from tests.kube.roads import Road
+from tests.kube.api_servers import ApiServerUnderTest, FixedClock, lite_api_server
+from tests.kube.disturbable_transport import DisturbableTransport
+from tests.kube.election_candidate import SHORT_TIMING
+from tests.kube.event_loops import run_in_loop, run_virtual
+from tests.kube.skewed_clocks import ClockedLoop, SkewedMachine
 
 TICK = 0.05
 
@@ -30,22 +30,22 @@ class Contender:
 
     def __init__(self, loop: ClockedLoop, server: ResourceHandler, name: str) -> None:
         self.name = name
-        self.machine = Machine(loop)
-        self.road = Road(server)
+        self.machine = SkewedMachine(loop)
+        self.transport = DisturbableTransport(server)
         self.leads = 0
         self.elector = LeaderElector(
-            KubeClient(self.road),
+            KubeClient(self.transport),
             name="controller",
             namespace="kube-system",
             identity=name,
             clock=self.machine,
             rng=random.Random(name),  # noqa: S311  seeded
         )
-        self.running = self.machine.do(lambda: asyncio.ensure_future(self._run()))
+        self.running = self.machine.call(lambda: asyncio.ensure_future(self._run()))
 
     @property
     def leading(self) -> bool:
-        return self.machine.do(lambda: self.elector.is_leader)
+        return self.machine.call(lambda: self.elector.is_leader)
 
     async def _run(self) -> None:
         while True:
@@ -62,7 +62,7 @@ class Contender:
 @asynccontextmanager
 async def contest(loop: ClockedLoop, names: str) -> AsyncIterator[list[Contender]]:
     """Let them contend; at no tick of the true clock two of them lead."""
-    server = pocket()
+    server = lite_api_server()
     contenders = [Contender(loop, server, name) for name in names]
     watching = asyncio.ensure_future(_only_one(contenders))
     try:
@@ -86,7 +86,7 @@ async def _only_one(contenders: list[Contender]) -> None:
 
 class TestClocks:
     @pytest.mark.parametrize("seed", range(5))
-    def test_stretched_by_less_than_half(self, seed: int) -> None:
+    def test_clock_skew_below_one_half(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
 
         async def story() -> None:
@@ -94,14 +94,14 @@ class TestClocks:
                 for _ in range(150):
                     each = rng.choice(contenders)
                     each.machine.run_at(rng.uniform(0.82, 1.2))
-                    each.road.hangs = rng.random() < 0.4
+                    each.transport.hangs = rng.random() < 0.4
                     await asyncio.sleep(rng.uniform(0, 20))
                 assert sum(each.leads for each in contenders) > 10
 
-        play(story(), loop)
+        run_virtual(story(), loop)
 
     @pytest.mark.parametrize("seed", range(5))
-    def test_stopped_while_the_machine_sleeps(self, seed: int) -> None:
+    def test_clocks_stop_while_the_machine_sleeps(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
 
         async def story() -> None:
@@ -114,9 +114,9 @@ class TestClocks:
                     await asyncio.sleep(rng.uniform(0, 10))
                 assert sum(each.leads for each in contenders) > 10
 
-        play(story(), loop)
+        run_virtual(story(), loop)
 
-    def test_stretched_by_more_than_half_is_more_than_was_promised(self) -> None:
+    def test_clock_skew_above_one_half_allows_two_leaders(self) -> None:
         """Which shows that the contest would see two leaders."""
         loop = ClockedLoop()
 
@@ -126,11 +126,11 @@ class TestClocks:
                 slow, fast = (first, second) if first.leading else (second, first)
                 slow.machine.run_at(0.5)
                 fast.machine.run_at(2.0)
-                slow.road.hangs = True
+                slow.transport.hangs = True
                 await asyncio.sleep(60)
 
         with pytest.raises(AssertionError):
-            play(story(), loop)
+            run_virtual(story(), loop)
 
 
 def _read(lead: str) -> tuple[str, str]:
@@ -146,7 +146,7 @@ class Troupe:
         self.processes: dict[str, Process] = {}
 
     async def enter(self, name: str, kubeconfig: Path, namespace: str) -> None:
-        words = ("-m", "tests.kube.candidate", str(kubeconfig), namespace, name, str(self.book))
+        words = ("-m", "tests.kube.election_candidate", str(kubeconfig), namespace, name, str(self.book))
         self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=PIPE)
 
     def signed(self) -> list[tuple[str, str]]:
@@ -183,13 +183,13 @@ class Troupe:
             await process.wait()
 
 
-@in_loop
-async def test_a_process_that_was_paused_begins_nothing_more(cluster: Cluster, tmp_path: Path) -> None:
+@run_in_loop
+async def test_a_process_that_was_paused_begins_nothing_more(cluster: ApiServerUnderTest, tmp_path: Path) -> None:
     troupe = Troupe(tmp_path / "book")
-    async with cluster.guest() as guest, cluster.kubeconfig(guest, tmp_path) as kubeconfig, asyncio.timeout(120):
+    async with cluster.open_namespace() as api, cluster.kubeconfig(api, tmp_path) as kubeconfig, asyncio.timeout(120):
         try:
             for name in ("a", "b"):
-                await troupe.enter(name, kubeconfig, guest.namespace)
+                await troupe.enter(name, kubeconfig, api.namespace)
             leader = await troupe.led_by_another_than("nobody")
             for _ in range(3):
                 troupe.send(leader, signal.SIGSTOP)
@@ -204,22 +204,22 @@ async def test_a_process_that_was_paused_begins_nothing_more(cluster: Cluster, t
     assert 4 <= len(leads)
 
 
-@in_loop
-async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: Cluster) -> None:
-    async with cluster.guest() as guest, asyncio.timeout(120):
+@run_in_loop
+async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: ApiServerUnderTest) -> None:
+    async with cluster.open_namespace() as api, asyncio.timeout(120):
         leaders: list[str] = []
         lost = asyncio.Event()
         led = asyncio.Event()
 
         async def contend(name: str) -> None:
             elector = LeaderElector(
-                KubeClient(guest.road),
+                KubeClient(api.transport),
                 name="controller",
-                namespace=guest.namespace,
+                namespace=api.namespace,
                 identity=name,
                 clock=FixedClock(),
                 rng=random.Random(name),  # noqa: S311  seeded
-                timing=BRISK,
+                timing=SHORT_TIMING,
             )
 
             async def lead() -> None:
@@ -241,7 +241,7 @@ async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: Clu
         try:
             for _ in range(2):
                 await led.wait()
-                async with guest.hanging():
+                async with api.hanging():
                     await lost.wait()
                     assert [] == leaders
                 led.clear()

@@ -1,4 +1,4 @@
-"""A road to a server that a test can disturb: it notes what passes, changes it, cuts streams and stops answering."""
+"""A transport that records requests and can change them, answer them, cut streams and hang."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -6,21 +6,21 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 
-async def at_once(_: Request) -> None:
-    """Hold up nothing."""
+async def no_delay(_: Request) -> None:
+    """Delay nothing."""
 
 
-class Road:
+class DisturbableTransport:
     """A transport around another."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
         self.sent: list[Request] = []
-        self.before: Callable[[Request], Awaitable[None]] = at_once
-        """What happens before a request goes on."""
+        self.before: Callable[[Request], Awaitable[None]] = no_delay
+        """Called before a request is forwarded."""
         self.change: Callable[[Request], Request] = lambda request: request
         self.answer: Callable[[Request], Response | None] = lambda _: None
-        """Answers in the server's place, when it answers."""
+        """Returns a response instead of the server's, or None."""
         self.hangs = False
         self._cuts: list[asyncio.Event] = []
         self._opened = asyncio.Event()
@@ -41,7 +41,7 @@ class Road:
         return response
 
     async def cut(self) -> None:
-        """Cut all streams, in the middle, as soon as there is one."""
+        """Break all watches, as soon as there is one."""
         await self._opened.wait()
         self._opened.clear()
         for cut in self._cuts:
@@ -55,30 +55,30 @@ class Road:
 
     @property
     def watched(self) -> list[str]:
-        """From which versions watches were asked for."""
+        """The resourceVersions from which watches were requested."""
         return [each.query["resourceVersion"] for each in self.sent if each.query.get("watch")]
 
     @property
     def listed(self) -> list[str]:
-        """At which versions lists were asked for; nothing for a quorum read."""
+        """The resourceVersions of lists; empty for a quorum read."""
         whole = [each for each in self.sent if each.method == "GET" and "limit" in each.query]
         return [each.query.get("resourceVersion", "") for each in whole]
 
 
 async def _until(stream: AsyncIterator[bytes], cut: asyncio.Event) -> AsyncIterator[bytes]:
-    pieces, cutting = aiter(stream), asyncio.ensure_future(cut.wait())
+    chunks, cutting = aiter(stream), asyncio.ensure_future(cut.wait())
     try:
         while True:
-            reading = asyncio.ensure_future(anext(pieces, None))
+            reading = asyncio.ensure_future(anext(chunks, None))
             try:
                 await asyncio.wait([reading, cutting], return_when=asyncio.FIRST_COMPLETED)
             finally:
-                reading.cancel()  # nothing to one that is done
+                reading.cancel()  # no effect if done
                 await asyncio.wait([reading])
             if cutting.done():
                 raise Unreachable("the server", "the connection was cut")
-            if (piece := reading.result()) is None:
+            if (chunk := reading.result()) is None:
                 return
-            yield piece
+            yield chunk
     finally:
         cutting.cancel()

@@ -1,4 +1,4 @@
-"""Machines whose clocks are wrong: each runs at a speed of its own, and stands still while the machine sleeps."""
+"""Machines with skewed clocks: each runs at its own speed and stops while its machine sleeps."""
 
 import asyncio
 import heapq
@@ -10,11 +10,11 @@ from podpool.lab.sim.event_loop import VirtualLoop
 
 T = TypeVar("T")
 
-MACHINE: ContextVar["Machine | None"] = ContextVar("machine", default=None)
+MACHINE: ContextVar["SkewedMachine | None"] = ContextVar("machine", default=None)
 
 
 class ClockedLoop(VirtualLoop):
-    """Whoever runs on a machine is told its time, and waits by it."""
+    """A virtual loop whose time is that of the machine on which the caller runs."""
 
     def time(self) -> float:
         machine = MACHINE.get()
@@ -32,7 +32,7 @@ class ClockedLoop(VirtualLoop):
         if machine is None:
             return super().call_at(when, callback, *args, context=context)
         handle = asyncio.TimerHandle(when, callback, args, self, context)
-        machine.remember(handle)
+        machine.add_timer(handle)
         return handle
 
     def true_time(self) -> float:
@@ -42,8 +42,8 @@ class ClockedLoop(VirtualLoop):
         return super().call_at(when, callback)
 
 
-class Counter:
-    """A clock that runs at some speed."""
+class SkewedClock:
+    """A clock with a speed."""
 
     def __init__(self, loop: ClockedLoop) -> None:
         self._loop = loop
@@ -56,16 +56,16 @@ class Counter:
         self._shown, self._since, self._speed = self.now(), self._loop.true_time(), speed
 
     def comes_at(self, when: float) -> float | None:
-        """Tell at which true time it will show this; None when never."""
+        """Return the true time at which it shows `when`; None for never."""
         return self._since + (when - self._shown) / self._speed if self._speed else None
 
 
-class Machine:
-    """Its loop's clock stops while it sleeps; its boot clock does not."""
+class SkewedMachine:
+    """A machine. Its loop's clock stops while it sleeps; its boot clock does not."""
 
     def __init__(self, loop: ClockedLoop) -> None:
         self._loop = loop
-        self._monotonic, self._boot = Counter(loop), Counter(loop)
+        self._monotonic, self._boot = SkewedClock(loop), SkewedClock(loop)
         self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
         self._count = 0
         self._alarm: asyncio.TimerHandle | None = None
@@ -80,26 +80,26 @@ class Machine:
         return 1_700_000_000.0
 
     def run_at(self, speed: float) -> None:
-        """Let both clocks run at this speed."""
+        """Set the speed of both clocks."""
         self._boot.run_at(speed)
         self._monotonic.run_at(speed)
         self._set_alarm()
 
     def sleep(self) -> None:
-        """Stop all that runs here; only the boot clock goes on."""
+        """Put the machine to sleep: only the boot clock runs."""
         self._monotonic.run_at(0.0)
         self._set_alarm()
 
-    def do(self, what: Callable[[], T]) -> T:
-        """Do something on this machine."""
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function on this machine."""
 
-        def there() -> T:
+        def on_machine() -> T:
             MACHINE.set(self)
-            return what()
+            return function()
 
-        return copy_context().run(there)
+        return copy_context().run(on_machine)
 
-    def remember(self, handle: asyncio.TimerHandle) -> None:
+    def add_timer(self, handle: asyncio.TimerHandle) -> None:
         self._count += 1
         heapq.heappush(self._timers, (handle.when(), self._count, handle))
         self._set_alarm()

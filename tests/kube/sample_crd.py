@@ -1,9 +1,9 @@
-"""A kind to define: lamps."""
+"""A sample CRD."""
 
 from typing import Any
 
 
-def definition(plural: str, kind: str, place: str) -> dict[str, Any]:
+def sample_crd(plural: str, kind: str, place: str) -> dict[str, Any]:
     group = f"{place}.podpool.dev"
     properties = {
         "colour": {"type": "string", "enum": ["red", "green"]},

@@ -12,7 +12,7 @@ from podpool.api.builtin import NAMESPACES
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.kube.proxy import proxy_for
-from tests.kube.loops import in_loop
+from tests.kube.event_loops import run_in_loop
 
 PROXY = {"HTTPS_PROXY": "http://proxy.test:3128", "HTTP_PROXY": "http://plain.test:3128"}
 
@@ -77,7 +77,7 @@ async def pump(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None
 
 @pytest.mark.real
 @pytest.mark.xdist_group("control-plane")
-@in_loop
+@run_in_loop
 async def test_a_kubeconfig_may_name_its_proxy_and_the_servers_name(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:

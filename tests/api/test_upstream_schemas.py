@@ -28,10 +28,10 @@ from podpool.api.whereabouts import (
 from podpool.kube.client import KubeClient
 from podpool.kube.config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
-from tests.api.samples import WHOLE, head, path
-from tests.api.worlds import azure, whereabouts
-from tests.kube.loops import in_loop
-from tests.kube.printed import define_kinds
+from tests.api.sample_objects import WHOLE, head, path
+from tests.api.upstream_schemas import azure, whereabouts
+from tests.kube.cli_manifests import install_crds_with_kubectl
+from tests.kube.event_loops import run_in_loop
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
 
@@ -147,13 +147,13 @@ class TestTheirsFirst:
         azure_at_work(theirs.admin)
         whereabouts_at_work(theirs.admin)
         before = written(theirs.admin)
-        define_kinds(theirs)
+        install_crds_with_kubectl(theirs)
         in_force(theirs.admin, ours=True)
         assert before == written(theirs.admin)
         azure_at_work(theirs.admin)
         whereabouts_at_work(theirs.admin)
 
-    @in_loop
+    @run_in_loop
     async def test_ours_from_our_installer_too(self, theirs: ControlPlane) -> None:
         transport = from_kubeconfig(theirs.kubeconfig)
         try:
@@ -171,10 +171,10 @@ class TestTheirsFirst:
 
 
 class TestOursFirst:
-    @in_loop
+    @run_in_loop
     async def test_what_we_write_is_whole_under_their_definitions(self, theirs: ControlPlane) -> None:
         await as_us(theirs)
         azure_at_work(theirs.admin)
         whereabouts_at_work(theirs.admin)
-        define_kinds(theirs)  # for whoever comes next
+        install_crds_with_kubectl(theirs)  # for whoever comes next
         in_force(theirs.admin, ours=True)
