@@ -87,7 +87,7 @@ class ScenarioDriver:
 
     async def hold_node_gc(self, name: str) -> MessageHold:
         """Delete a Node, and hold the call by which the leader closes its network container."""
-        call = self.hold(reconcile_calls(lambda item: item.get("node_gone")))
+        call = self.hold(reconcile_calls(lambda item: item.node_gone))
         self.cluster.delete_node(name)
         await self.wait_until(lambda: call.messages, within=60)
         return call

@@ -67,7 +67,7 @@ async def pods_are_bound_before_the_underlay_is_programmed(driver: ScenarioDrive
 async def demand_returns_during_a_release(driver: ScenarioDriver) -> None:
     """The controller has read the releases, its call to the ledger is in flight, and Pods are bound again."""
     await driver.join("a")
-    call = await driver.shrink("a", reconcile_calls(lambda item: item.get("released")))
+    call = await driver.shrink("a", reconcile_calls(lambda item: item.released))
     driver.bind("a", 5)
     await driver.run_for(4)
     call.release()
@@ -78,7 +78,7 @@ async def released_addresses_return_as_new_grants(driver: ScenarioDriver) -> Non
     """In a full subnet, before the agent has removed the old releases from its NNC, which a person edits."""
     await driver.join("a")
     pods = await driver.serve_pods("a", 12)
-    call = driver.hold(reconcile_calls(lambda item: item.get("released")))
+    call = driver.hold(reconcile_calls(lambda item: item.released))
     driver.delete_pods(pods[4:])
     await driver.wait_until(lambda: call.messages)
     driver.bind("a", 8)
