@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from podpool.api.meta import KubeObject
 from podpool.controller.allocation_cache import AllocationCache
@@ -76,10 +77,10 @@ class AllocationController:
         """Run until the term ends; raises the reason in an exception group."""
         informers, metrics = self._informers, self._deps.metrics
         unsubscribe = [
-            informers.nodes.subscribe(self._enqueue_node),
-            informers.nncs.subscribe(self._enqueue_node),
-            informers.subnets.subscribe(self._enqueue_subnet),
-            informers.subnet_states.subscribe(self._enqueue_subnet),
+            informers.nodes.subscribe(partial(self._enqueue, "nodes")),
+            informers.nncs.subscribe(partial(self._enqueue, "nodes")),
+            informers.subnets.subscribe(partial(self._enqueue, "subnets")),
+            informers.subnet_states.subscribe(partial(self._enqueue, "subnets")),
         ]
         self._subnets.track(self._deps.settings.subnet)
         try:
@@ -142,12 +143,7 @@ class AllocationController:
             if subnet == (record.state.subnet if record else subnet_of(node, self._deps.settings)).name:
                 self.queues["nodes"].add(node.metadata.name)
 
-    def _enqueue_node(self, old: KubeObject | None, new: KubeObject | None) -> None:
+    def _enqueue(self, queue: str, old: KubeObject | None, new: KubeObject | None) -> None:
         changed = new or old
         if changed is not None:
-            self.queues["nodes"].add(changed.metadata.name)
-
-    def _enqueue_subnet(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        changed = new or old
-        if changed is not None:
-            self.queues["subnets"].add(changed.metadata.name)
+            self.queues[queue].add(changed.metadata.name)

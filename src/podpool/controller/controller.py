@@ -19,7 +19,7 @@ from podpool.controller.nnc_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.deps import SliceDeps
-from podpool.controller.slices.informers import SliceInformers
+from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
@@ -58,7 +58,7 @@ class Controller:
         self._rng = rng
         self._identity = new_uuid(rng)
         self._informers = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
-        self._slice_informers = SliceInformers(kube, settings=settings, rng=rng)
+        self._slice_informers = SliceControllerInformers(kube, settings=settings, rng=rng)
         self._recorder = EventRecorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._events = ControllerEvents(self._recorder)
         self._metrics = ControllerMetrics()

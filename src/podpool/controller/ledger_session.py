@@ -114,7 +114,8 @@ class LedgerSession:
     async def _reload(self) -> bool:
         try:
             await self._call(())
-            self._on_reload((await self._health.call(self._ledger.network_containers(self._term.cluster))).network_containers)
+            loaded = await self._health.call(self._ledger.network_containers(self._term.cluster))
+            self._on_reload(loaded.network_containers)
         except (StaleTerm, InventoryRequired):
             raise
         except (Unreachable, LedgerError):

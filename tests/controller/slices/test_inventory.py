@@ -8,11 +8,11 @@ import msgspec
 
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_UID_LABEL,
-    SIGNATURE_ANNOTATION,
     SLICE_INVENTORY_ANNOTATION,
     SLICE_REPORT_ANNOTATION,
     LostSlice,
@@ -44,7 +44,7 @@ async def report(env: SliceEnv, node: str, request_id: str, *lost: str) -> None:
 async def acknowledge(env: SliceEnv, name: str, acknowledgement: str) -> None:
     """Acknowledge a Lease as an agent does."""
     await env.take(name)
-    note = {"metadata": {"annotations": {SIGNATURE_ANNOTATION: acknowledgement}}}
+    note = {"metadata": {"annotations": {ACKNOWLEDGED_ANNOTATION: acknowledgement}}}
     await env.client.merge_patch(LEASES, name, note, namespace=env.namespace)
 
 
@@ -53,7 +53,7 @@ async def confirmed(env: SliceEnv, name: str, acknowledgement: str) -> None:
 
     async def is_confirmed() -> bool:
         lease = await env.lease(name)
-        return lease is not None and lease.metadata.annotations.get(GRANTED_ANNOTATION) == acknowledgement
+        return lease is not None and lease.metadata.annotations.get(CONFIRMED_ANNOTATION) == acknowledgement
 
     await env.until(is_confirmed, f"{acknowledgement} is confirmed")
 
@@ -241,7 +241,7 @@ class TestConfirmation:
             assert "no NetworkAttachmentDefinition uses it any more" == await env.wait_return_requested(old)
             lease = await env.lease(old)
             assert lease
-            assert GRANTED_ANNOTATION not in lease.metadata.annotations
+            assert CONFIRMED_ANNOTATION not in lease.metadata.annotations
             await env.return_slice(old)
             await env.wait_slices("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
 

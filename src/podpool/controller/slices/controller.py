@@ -16,7 +16,7 @@ from podpool.controller.slices.nodeslicepool_reconciler import NodeSlicePoolReco
 from podpool.controller.slices.orphan_gc import IPPoolOrphanGC
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, sealed_network
-from podpool.controller.slices.slice_reconciler import SliceReconciler
+from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
 from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.whereabouts.network_plan import SliceTableKey
 
@@ -49,7 +49,7 @@ class SliceController:
             on_restart=self._reset_node_gc,
             on_complete=self._enqueue_slices,
         )
-        self._slices = SliceReconciler(
+        self._slices = SliceLeaseReconciler(
             deps,
             self._ownership,
             enqueue=self.queues["slices"].add,

@@ -7,7 +7,7 @@ from podpool.api.builtin import Node
 from podpool.controller.events import ControllerEvents
 from podpool.controller.metrics import ControllerMetrics
 from podpool.controller.settings import ControllerSettings
-from podpool.controller.slices.informers import SliceInformers
+from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import Clock
@@ -20,7 +20,7 @@ class SliceDeps:
     kube: KubeClient
     """Writes only while this controller is the leader."""
     nodes: ObjectCache[Node]
-    informers: SliceInformers
+    informers: SliceControllerInformers
     events: ControllerEvents
     metrics: ControllerMetrics
     settings: ControllerSettings

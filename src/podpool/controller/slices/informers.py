@@ -66,7 +66,7 @@ class TrackedInformer(Generic[T]):
         self.restored_at = asyncio.get_running_loop().time()
 
 
-class SliceInformers:
+class SliceControllerInformers:
     """Informers of NADs, IPPools, Leases and NodeSlicePools; they run on every replica."""
 
     def __init__(self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random) -> None:

@@ -19,7 +19,7 @@ from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
-from podpool.controller.slices.slice_reconciler import SliceReconciler
+from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiNotFound
@@ -34,7 +34,7 @@ class SliceNodeGC:
     """Deletes slices whose Node has been missing for the delay."""
 
     def __init__(
-        self, deps: SliceDeps, ownership: SliceOwnership, reconciler: SliceReconciler, planner: NADPlanner
+        self, deps: SliceDeps, ownership: SliceOwnership, reconciler: SliceLeaseReconciler, planner: NADPlanner
     ) -> None:
         self._deps = deps
         self._ownership = ownership

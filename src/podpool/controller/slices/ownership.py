@@ -13,17 +13,17 @@ import msgspec
 from podpool.api.builtin import Lease, Node
 from podpool.api.meta import KubeObject
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
     IPPool,
     LostSlice,
 )
-from podpool.controller.slices.informers import SliceInformers, WriteThroughCache
+from podpool.controller.slices.informers import SliceControllerInformers, WriteThroughCache
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
@@ -119,7 +119,9 @@ OnPoolChange = Callable[[IPPool | None, IPPool | None], None]
 class SliceOwnership:
     """All owned slices, by name, network and node; follows the caches of IPPools and Leases."""
 
-    def __init__(self, informers: SliceInformers, *, on_change: OnSliceChange, on_unowned_change: OnPoolChange) -> None:
+    def __init__(
+        self, informers: SliceControllerInformers, *, on_change: OnSliceChange, on_unowned_change: OnPoolChange
+    ) -> None:
         self.pools = WriteThroughCache(informers.pools, on_change=self.refresh)
         self.leases = WriteThroughCache(informers.leases, on_change=self.refresh)
         self.unowned_pools: dict[str, IPPool] = {}
@@ -281,7 +283,7 @@ def _read_objects(pool: IPPool | None, lease: Lease | None) -> OwnedSlice | None
         has_pool=pool is not None,
         lease_uid=lease.metadata.uid if lease else "",
         lease_state=_lease_state(lease),
-        acknowledgement=lease_annotations.get(SIGNATURE_ANNOTATION, ""),
+        acknowledgement=lease_annotations.get(ACKNOWLEDGED_ANNOTATION, ""),
         has_allocations=bool(pool and pool.spec.allocations),
         return_reason=annotations.get(RETURN_ANNOTATION, "") if pool else "",
     )
@@ -292,7 +294,7 @@ def _lease_state(lease: Lease | None) -> LeaseState:
         return LeaseState.ABSENT
     annotations = lease.metadata.annotations
     if lease.spec.holder_identity:
-        confirmed = annotations.get(SIGNATURE_ANNOTATION, "") == annotations.get(GRANTED_ANNOTATION, "")
+        confirmed = annotations.get(ACKNOWLEDGED_ANNOTATION, "") == annotations.get(CONFIRMED_ANNOTATION, "")
         return LeaseState.CONFIRMED if confirmed else LeaseState.ACKNOWLEDGED
     return LeaseState.RETURNED if BOOT_ANNOTATION in annotations else LeaseState.ASSIGNED
 

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping
 
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.meta import Kind, KubeObject, T
-from podpool.api.whereabouts import GRANTED_ANNOTATION, IP_POOLS, NODE_UID_LABEL, RETURN_ANNOTATION, IPPool
+from podpool.api.whereabouts import CONFIRMED_ANNOTATION, IP_POOLS, NODE_UID_LABEL, RETURN_ANNOTATION, IPPool
 from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
 from podpool.controller.slices.objects import DesiredSlice, build_lease, build_pool
@@ -29,7 +29,7 @@ CACHE_DELAY = 1.0
 UNWANTED = "no NetworkAttachmentDefinition uses it any more"
 
 
-class SliceReconciler:
+class SliceLeaseReconciler:
     """Reconciles IPPool and Lease of one name with the desired slices."""
 
     def __init__(
@@ -118,7 +118,7 @@ class SliceReconciler:
         returning = bool(desired.return_reason)
         current = returning or self._find_desired(owned.name) == desired
         if known and current and not desired.conflicting and not self._is_blocked(owned, returning=returning):
-            confirmed = {GRANTED_ANNOTATION: owned.acknowledgement}
+            confirmed = {CONFIRMED_ANNOTATION: owned.acknowledgement}
             self._ownership.leases.put(await self._patch(LEASES, lease, {}, confirmed))
 
     def _is_blocked(self, owned: OwnedSlice, *, returning: bool) -> bool:
