@@ -1,7 +1,7 @@
-"""Our agents and the real Whereabouts 0.9.4 at work on the same ranges at the same time, each call a real process.
+"""podpool and the real Whereabouts 0.9.4 on the same ranges at the same time, each call a real process.
 
-16 processes of theirs and 16 of ours on four agents, again and again, ADD beside ADD and ADD beside DEL: no address
-twice, no entry and no reservation of anybody lost, and when all Pods are gone nothing is left.
+16 processes of Whereabouts and 16 of podpool on four agents, ADDs and DELs concurrently: no address is used twice, no
+entry and no reservation is lost, and when all Pods are deleted nothing is left.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 from parts.polling import until
 from parts.whereabouts import POOLS as IP_POOLS
-from tests.slices_end_to_end.sharing import Sharing, outcomes
+from tests.slices_end_to_end.shared_range_installation import SharedRangeInstallation, outcomes
 
 if TYPE_CHECKING:
     import subprocess
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane"), pytest.mark.timeout(600)]
 
 NODES = ("node-0", "node-1", "node-2", "node-3")
-EACH = 16
+PODS_EACH = 16
 WIDE, NARROW = "10.61.0.0/24", "10.61.0.0/25"
 ATTEMPTS, LATER = 5, "'code': 11"
 POOLS = {WIDE: "10.61.0.0-24", NARROW: "10.61.0.0-25"}
 
 
 @pytest.fixture
-def sharing(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sharing]:
-    """Four nodes of ours; Whereabouts needs none."""
-    made = Sharing(control_plane, tmp_path)
+def installation(control_plane: ControlPlane, tmp_path: Path) -> Iterator[SharedRangeInstallation]:
+    """Four podpool nodes; Whereabouts needs none."""
+    made = SharedRangeInstallation(control_plane, tmp_path)
     try:
         made.begin(NODES)
         yield made
@@ -43,38 +43,38 @@ def sharing(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sharing]:
 
 
 class Pods:
-    """Pods whose addresses are of one range, or in turn of two; even ones are Whereabouts', odd ones ours."""
+    """Pods with addresses of one range, or alternately of two; even ones use Whereabouts, odd ones podpool."""
 
-    def __init__(self, sharing: Sharing, ranges: tuple[str, ...]) -> None:
-        self._sharing = sharing
+    def __init__(self, installation: SharedRangeInstallation, ranges: tuple[str, ...]) -> None:
+        self._sharing = installation
         self._ranges = ranges
-        self._configs = {each: sharing.theirs.config(each) for each in ranges}
+        self._configs = {each: installation.whereabouts.config(each) for each in ranges}
 
     def call(self, *, add: Iterable[int] = (), delete: Iterable[int] = ()) -> dict[str, str]:
-        """Start a plugin for each at once, and again where it says later, as runtimes do; tells who got what."""
-        told: dict[str, str] = {}
-        coming, leaving = [*add], [*delete]
-        left = [(command, number) for each in zip_longest(coming, leaving) for command, number in _commands(*each)]
+        """Run all plugins concurrently, and repeat on code 11, as runtimes do; return the address of each Pod."""
+        outcome: dict[str, str] = {}
+        added, deleted = [*add], [*delete]
+        left = [(command, number) for each in zip_longest(added, deleted) for command, number in _commands(*each)]
         for _ in range(ATTEMPTS):
-            told |= outcomes({f"pod-{number}": self._start(command, number) for command, number in left})
-            left = [each for each in left if LATER in told[f"pod-{each[1]}"]]
-        return {f"pod-{number}": told[f"pod-{number}"] for number in coming}
+            outcome |= outcomes({f"pod-{number}": self._start(command, number) for command, number in left})
+            left = [each for each in left if LATER in outcome[f"pod-{each[1]}"]]
+        return {f"pod-{number}": outcome[f"pod-{number}"] for number in added}
 
     def _start(self, command: str, number: int) -> subprocess.Popen[bytes]:
         node = NODES[number // 2 % len(NODES)] if number % 2 else ""
         return self._sharing.start(command, f"pod-{number}", self._configs[self._range(number)], node=node)
 
-    def agree(self, running: Mapping[str, str]) -> None:
-        """Every Pod that runs has its entry and its reservation, and nobody else keeps one."""
+    def check(self, running: Mapping[str, str]) -> None:
+        """Every running Pod has its entry and its reservation, and no other Pod has one."""
         assert len(set(running.values())) == len(running)
-        until(lambda: self._entries().keys() <= running.keys(), "DELs that found their pool busy are done")
+        until(lambda: self._entries().keys() <= running.keys(), "deferred releases are done")
         assert {pod: address.rpartition(".")[2] for pod, address in running.items()} == self._entries()
         reserved = {address: f"default/{pod}" for pod, address in running.items()}
-        assert reserved == self._sharing.theirs.reservations()
+        assert reserved == self._sharing.whereabouts.reservations()
 
     def _entries(self) -> dict[str, str]:
-        """What the pools say, by the Pod that has it."""
-        found = [self._sharing.theirs.entries(POOLS[each]) for each in self._ranges]
+        """Return the keys of the pools' entries by Pod."""
+        found = [self._sharing.whereabouts.entries(POOLS[each]) for each in self._ranges]
         return {each["podref"].partition("/")[2]: key for entries in found for key, each in entries.items()}
 
     def _range(self, number: int) -> str:
@@ -82,7 +82,7 @@ class Pods:
 
 
 def _commands(add: int | None, delete: int | None) -> Iterator[tuple[str, int]]:
-    """An ADD and a DEL in turn, so that neither kind is done before the other begins."""
+    """Alternate ADDs and DELs, so that both run concurrently."""
     if add is not None:
         yield "ADD", add
     if delete is not None:
@@ -90,24 +90,28 @@ def _commands(add: int | None, delete: int | None) -> Iterator[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("ranges", [(WIDE,), (WIDE, NARROW)], ids=["one pool", "two pools that overlap"])
-def test_everybody_gets_an_address_of_their_own_and_nothing_is_lost(sharing: Sharing, ranges: tuple[str, ...]) -> None:
-    pods = Pods(sharing, ranges)
-    running = pods.call(add=range(2 * EACH))
-    pods.agree(running)
-    again = pods.call(add=range(1, 2 * EACH, 2))
+def test_every_pod_gets_its_own_address_and_nothing_is_lost(
+    installation: SharedRangeInstallation, ranges: tuple[str, ...]
+) -> None:
+    pods = Pods(installation, ranges)
+    running = pods.call(add=range(2 * PODS_EACH))
+    pods.check(running)
+    again = pods.call(add=range(1, 2 * PODS_EACH, 2))
     assert again == {pod: running[pod] for pod in again}
-    came = pods.call(delete=range(EACH), add=range(2 * EACH, 3 * EACH))
-    pods.agree({f"pod-{number}": running[f"pod-{number}"] for number in range(EACH, 2 * EACH)} | came)
-    pods.call(delete=range(EACH, 3 * EACH))
-    pods.agree({})
+    added = pods.call(delete=range(PODS_EACH), add=range(2 * PODS_EACH, 3 * PODS_EACH))
+    pods.check({f"pod-{number}": running[f"pod-{number}"] for number in range(PODS_EACH, 2 * PODS_EACH)} | added)
+    pods.call(delete=range(PODS_EACH, 3 * PODS_EACH))
+    pods.check({})
 
 
-def test_a_del_looks_at_every_range_where_theirs_stops_at_the_first_that_has_nothing(sharing: Sharing) -> None:
+def test_a_del_releases_every_range_where_whereabouts_stops_at_the_first_without_an_entry(
+    installation: SharedRangeInstallation,
+) -> None:
     other = "10.61.1.0-24"
-    config = sharing.theirs.config(WIDE, ipRanges=[{"range": "10.61.1.0/24"}])
-    outcomes({"pod": sharing.start("ADD", "pod", config, node=NODES[0])})
-    sharing.plane.admin.patch(f"{IP_POOLS}/{POOLS[WIDE]}", {"spec": {"allocations": {"1": None}}})
-    outcomes({"pod": sharing.start("DEL", "pod", config, node="")})
-    assert ["1"] == [*sharing.theirs.entries(other)]
-    outcomes({"pod": sharing.start("DEL", "pod", config, node=NODES[0])})
-    assert [] == [*sharing.theirs.entries(other)]
+    config = installation.whereabouts.config(WIDE, ipRanges=[{"range": "10.61.1.0/24"}])
+    outcomes({"pod": installation.start("ADD", "pod", config, node=NODES[0])})
+    installation.plane.admin.patch(f"{IP_POOLS}/{POOLS[WIDE]}", {"spec": {"allocations": {"1": None}}})
+    outcomes({"pod": installation.start("DEL", "pod", config, node="")})
+    assert ["1"] == [*installation.whereabouts.entries(other)]
+    outcomes({"pod": installation.start("DEL", "pod", config, node=NODES[0])})
+    assert [] == [*installation.whereabouts.entries(other)]

@@ -7,12 +7,12 @@ from typing import Any
 from podpool.agent.secondary.router import AddressRequest
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    ACKNOWLEDGED_ANNOTATION,
     Allocation,
     IPPool,
 )

@@ -14,11 +14,11 @@ from podpool.agent.secondary.slice_leases import SliceLeases
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
     CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_UID_LABEL,
-    ACKNOWLEDGED_ANNOTATION,
     Allocation,
 )
 from podpool.core.settings import Settings

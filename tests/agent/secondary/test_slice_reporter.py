@@ -4,10 +4,10 @@ import asyncio
 
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
     CONFIRMED_ANNOTATION,
     IP_POOLS,
-    ACKNOWLEDGED_ANNOTATION,
     SLICE_INVENTORY_ANNOTATION,
     Allocation,
     LostSlice,

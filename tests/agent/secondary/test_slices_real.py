@@ -1,4 +1,4 @@
-"""Slices with real parts: a kube-apiserver with our policies in force, the agent's process, and plugin processes."""
+"""Slices with a real kube-apiserver and podpool's admission policies, an agent process and plugin processes."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from parts.installation import Installation, podpool
 from parts.polling import until
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     CONFIRMED_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    ACKNOWLEDGED_ANNOTATION,
 )
 from podpool.cni.build import build
 from podpool.core.ranges import parse_prefix
@@ -41,7 +41,7 @@ SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
 
 
 class Sliced(Installation):
-    """A cluster of slices alone: no ledger, no NodeNetworkConfig; the slice controller's part is done by hand."""
+    """A cluster with slices only: no ledger, no NodeNetworkConfig; the test acts as the slice controller."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
         super().__init__(plane, home, subnet="", cidr="", gateway="", settings=SETTINGS)
@@ -59,21 +59,21 @@ class Sliced(Installation):
 
     def assign_slice(self, network: str) -> None:
         uid = self.plane.admin.get(f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
-        notes = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: "10.2.0.0/16"}
-        meta = {"name": name_of(network), "labels": {NODE_UID_LABEL: uid}, "annotations": notes}
+        annotations = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: "10.2.0.0/16"}
+        meta = {"name": name_of(network), "labels": {NODE_UID_LABEL: uid}, "annotations": annotations}
         pool = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool", "metadata": meta}
         self.plane.admin.post(POOLS, {**pool, "spec": {"range": "10.2.4.0/28", "allocations": {}}})
         self.plane.admin.post(LEASES, {"metadata": meta, "spec": {}})
 
-    def agree(self, network: str) -> None:
-        """Agree to the agent's signature, once it is there."""
-        place = f"{LEASES}/{name_of(network)}"
+    def confirm(self, network: str) -> None:
+        """Confirm the agent's acknowledgement when it is there."""
+        path = f"{LEASES}/{name_of(network)}"
 
-        def signature() -> str:
-            return str(self.plane.admin.get(place)["metadata"]["annotations"].get(ACKNOWLEDGED_ANNOTATION, ""))
+        def acknowledgement() -> str:
+            return str(self.plane.admin.get(path)["metadata"]["annotations"].get(ACKNOWLEDGED_ANNOTATION, ""))
 
-        until(signature, f"the Lease of {network} is signed")
-        self.plane.admin.patch(place, {"metadata": {"annotations": {CONFIRMED_ANNOTATION: signature()}}})
+        until(acknowledgement, f"the Lease of {network} is acknowledged")
+        self.plane.admin.patch(path, {"metadata": {"annotations": {CONFIRMED_ANNOTATION: acknowledgement()}}})
 
     def run(self) -> None:
         words = [
@@ -105,13 +105,13 @@ class Sliced(Installation):
         return [each["address"] for each in json.loads(done.stdout or b"{}").get("ips", [])]
 
     def everywhere(self, command: str) -> dict[tuple[str, str], list[str]]:
-        """Start the plugin for every Pod and network at once."""
-        asked = [(pod, network) for pod in PODS for network in NETWORKS]
-        with ThreadPoolExecutor(max_workers=16) as many:
-            return dict(zip(asked, many.map(lambda each: self.plugin(command, *each), asked), strict=True))
+        """Run the plugin for every Pod and network concurrently."""
+        calls = [(pod, network) for pod in PODS for network in NETWORKS]
+        with ThreadPoolExecutor(max_workers=16) as executor:
+            return dict(zip(calls, executor.map(lambda each: self.plugin(command, *each), calls), strict=True))
 
     def pool_entries(self, network: str) -> dict[str, str]:
-        """What an IPPool shows: Pods by address."""
+        """Return the Pods of an IPPool by address."""
         entries = self.plane.admin.get(f"{POOLS}/{name_of(network)}")["spec"]["allocations"]
         return {f"10.2.4.{key}/16": each["podref"] for key, each in entries.items()}
 
@@ -126,13 +126,13 @@ def name_of(network: str) -> str:
 
 @pytest.fixture
 def sliced(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sliced]:
-    """Ten networks' slices for one node, and its agent."""
+    """One node with slices of ten networks, and its agent."""
     made = Sliced(control_plane, tmp_path)
     try:
         made.install()
         made.run()
         for network in NETWORKS:
-            made.agree(network)
+            made.confirm(network)
         yield made
     finally:
         made.stop()
@@ -142,27 +142,29 @@ def sliced(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sliced]:
             control_plane.admin.delete(f"{LEASES}/{name_of(network)}")
 
 
-def test_ten_networks_from_the_first_pod_to_the_last_slice_handed_back(sliced: Sliced) -> None:
-    """All at once, killed in between, deleted, handed back: every address right, none twice, none left."""
+def test_slices_of_ten_networks_are_used_and_returned(sliced: Sliced) -> None:
+    """Concurrent ADDs, a killed agent, DELs, returns: every address is correct, none is used twice, none is left."""
     mark = sliced.plane.audit.mark()
-    given = sliced.everywhere("ADD")
-    right = {
-        network: {given[pod, network][0]: f"default/{pod}" for pod in PODS}  # each its own, or there are too few
+    addresses = sliced.everywhere("ADD")
+    expected = {
+        network: {addresses[pod, network][0]: f"default/{pod}" for pod in PODS}  # duplicates would reduce the count
         for network in NETWORKS
     }
-    assert {len(PODS)} == {len(each) for each in right.values()}
-    until(lambda: right == {each: sliced.shown(each) for each in NETWORKS}, "the IPPools show all of it")
+    assert {len(PODS)} == {len(each) for each in expected.values()}
+    until(
+        lambda: expected == {each: sliced.pool_entries(each) for each in NETWORKS}, "the IPPools have all assignments"
+    )
 
     sliced.agents[NODE].kill()
     sliced.run()
-    assert given == sliced.everywhere("ADD")
+    assert addresses == sliced.everywhere("ADD")
 
     sliced.everywhere("DEL")
-    until(lambda: not any(map(sliced.shown, NETWORKS)), "the IPPools are empty")
+    until(lambda: not any(map(sliced.pool_entries, NETWORKS)), "the IPPools are empty")
     assert all(sliced.holder(each).startswith(f"{NODE}/") for each in NETWORKS)
     for network in NETWORKS:
-        leave = {"metadata": {"annotations": {RETURN_ANNOTATION: "the test is over"}}}
-        sliced.plane.admin.patch(f"{POOLS}/{name_of(network)}", leave)
+        patch = {"metadata": {"annotations": {RETURN_ANNOTATION: "the test is over"}}}
+        sliced.plane.admin.patch(f"{POOLS}/{name_of(network)}", patch)
     until(lambda: not any(map(sliced.holder, NETWORKS)), "the slices are handed back")
     ours = [each for each in sliced.plane.audit.calls(since=mark) if each.user.endswith(":podpool-agent")]
     assert ours

@@ -1,6 +1,6 @@
-"""A wide cluster on a real API server: 64 nodes with ten networks each, our controller, and agents eight to a process.
+"""A cluster with 64 nodes and ten networks each on a real API server; eight agents share a process.
 
-A node is a Node, an agent and a plugin that is started for each call; its Pod is a name.
+A node is a Node, an agent and a plugin process per call; its Pod is only a name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.cni.build import build
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from tests.cluster.agreement import replayed
-from tests.slices_end_to_end.sharing import report_boot
+from tests.slices_end_to_end.shared_range_installation import report_boot
 
 if TYPE_CHECKING:
     import subprocess
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 
 NODES = [f"wide-{number:02}" for number in range(64)]
 NETWORKS = [f"net{number}" for number in range(10)]
-TOGETHER = 8
+AGENTS_PER_PROCESS = 8
 SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
-ATTACHMENTS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
+NADS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"
 SLICE_POOLS = f"/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/nodeslicepools"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
-OURS = f"?labelSelector={NODE_UID_LABEL}"
-CREW = Path(__file__).with_name("crew.py")
-PATIENCE, LOOK = 300.0, 0.5
+OF_PODPOOL = f"?labelSelector={NODE_UID_LABEL}"
+MULTI_AGENT = Path(__file__).with_name("multi_agent.py")
+TIMEOUT, INTERVAL = 300.0, 0.5
 ATTEMPTS, LATER = 5, 11
 
 Place = tuple[str, str]
@@ -50,16 +50,16 @@ Owners = dict[tuple[str, str], str]
 """Pods and their interfaces, by network and address."""
 
 
-class Wide(Installation):
+class ManyNetworks(Installation):
     """The cluster."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
         super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
-        self.crews: list[Daemon] = []
+        self.agent_processes: list[Daemon] = []
         self._shim = build(platform.machine())
 
     def begin(self) -> None:
-        """Register the nodes, define the networks, and wait until each node has its slices."""
+        """Register the nodes, create the NADs, and wait until each node holds its slices."""
         clear(self.plane)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
         for manifest in (multus_crd_manifest(), podpool("rbac")):
@@ -71,27 +71,27 @@ class Wide(Installation):
         kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
         for network in NETWORKS:
             spec = {"config": config(network).decode()}
-            self.plane.admin.post(ATTACHMENTS, {**kind, "metadata": {"name": network}, "spec": spec})
+            self.plane.admin.post(NADS, {**kind, "metadata": {"name": network}, "spec": spec})
         words = ["controller", "run", "--kubeconfig", self.account("podpool-controller"), "--ledger", "none"]
         listen = ["--listen", f"127.0.0.1:{self.controller_port}", "--settings", SETTINGS]
         self.start("controller", [*words, *listen], port=self.controller_port)
-        for first in range(0, len(NODES), TOGETHER):
-            self.crews.append(self._crew(NODES[first : first + TOGETHER]))
+        for first in range(0, len(NODES), AGENTS_PER_PROCESS):
+            self.agent_processes.append(self._start_agents(NODES[first : first + AGENTS_PER_PROCESS]))
         slices = sum(len(ranges(network)) for network in NETWORKS) * len(NODES)
-        until(lambda: slices == self._taken(), "every agent has its slices", patience=PATIENCE, between=LOOK)
+        until(lambda: slices == self._held_slices(), "every agent holds its slices", timeout=TIMEOUT, interval=INTERVAL)
 
     def end(self) -> None:
-        """Leave nothing behind, whatever happened."""
+        """Delete everything."""
         self.stop()
-        for path in (ATTACHMENTS, SLICE_POOLS, POOLS + OURS, LEASES + OURS):
+        for path in (NADS, SLICE_POOLS, POOLS + OF_PODPOOL, LEASES + OF_PODPOOL):
             self.plane.admin.call("DELETE", path)
         for node in NODES:
             self.plane.admin.delete(f"/api/v1/nodes/{node}")
 
     def call(self, command: str, *, killing: Sequence[Daemon] = ()) -> dict[Place, tuple[str, ...]]:
-        """Start a plugin for every node and network at once; agents are killed when half of them are started.
+        """Run a plugin for every node and network concurrently; agents are killed when half of them are started.
 
-        Who is told to come back later does so, as with runtimes. Gives the addresses that each was told.
+        A plugin that returns code 11 is run again, as by runtimes. Returns the addresses of each.
         """
         places = [(node, network) for network in NETWORKS for node in NODES]
         half = len(places) // 2
@@ -101,33 +101,35 @@ class Wide(Installation):
         started |= {each: self._start(command, *each) for each in places[half:]}
         for each in killing:
             each.start()
-        said = {each: answered(process) for each, process in started.items()}
+        results = {each: answered(process) for each, process in started.items()}
         for _ in range(ATTEMPTS):
-            again = {each: self._start(command, *each) for each, told in said.items() if told.get("code") == LATER}
-            said |= {each: answered(process) for each, process in again.items()}
-        failed = [f"{each}: {told}" for each, told in said.items() if told["exit"]]
+            again = {
+                each: self._start(command, *each) for each, result in results.items() if result.get("code") == LATER
+            }
+            results |= {each: answered(process) for each, process in again.items()}
+        failed = [f"{each}: {result}" for each, result in results.items() if result["exit"]]
         if failed:
             raise AssertionError(f"{len(failed)} {command}s failed, as {failed[0]}")
-        return {each: tuple(ip["address"] for ip in told.get("ips", ())) for each, told in said.items()}
+        return {each: tuple(ip["address"] for ip in result.get("ips", ())) for each, result in results.items()}
 
-    def undefine(self) -> None:
-        """Delete the networks."""
+    def delete_nads(self) -> None:
+        """Delete the NADs."""
         for network in NETWORKS:
-            self.plane.admin.delete(f"{ATTACHMENTS}/{network}")
+            self.plane.admin.delete(f"{NADS}/{network}")
 
-    # What is
+    # State
 
     def slices(self) -> dict[tuple[str, str, str], str]:
-        """The slice of each node, by network, range and node."""
+        """Return the slices by network, range and node."""
         found = [(each["metadata"]["annotations"], each["spec"]["range"]) for each in self._pools()]
         return {
-            (notes[NETWORK_ANNOTATION], notes[RANGE_ANNOTATION], notes[NODE_ANNOTATION]): range_
-            for notes, range_ in found
-            if notes[NODE_ANNOTATION] in NODES
+            (annotations[NETWORK_ANNOTATION], annotations[RANGE_ANNOTATION], annotations[NODE_ANNOTATION]): range_
+            for annotations, range_ in found
+            if annotations[NODE_ANNOTATION] in NODES
         }
 
-    def shown(self) -> Owners:
-        """Who has what, by the IPPools."""
+    def listed(self) -> Owners:
+        """Return the owners according to the IPPools."""
         return {
             (pool["metadata"]["annotations"][NETWORK_ANNOTATION], str(ip_network(pool["spec"]["range"])[int(key)])): (
                 f"{entry['podref']} {entry['ifname']}"
@@ -137,42 +139,42 @@ class Wide(Installation):
         }
 
     def journalled(self) -> Owners:
-        """Who has what, by the agents' journals."""
+        """Return the owners according to the agents' journals."""
         return {
-            (each.network, str(each.address(value))): f"{tenant.podref} {tenant.owner.ifname}"
+            (each.network, str(each.address(value))): f"{holder.podref} {holder.attachment.ifname}"
             for node in NODES
             for each in replayed(self.home / node, Slices())
-            for value, tenant in each.held.items()
+            for value, holder in each.assigned.items()
         }
 
-    def left_for_later(self) -> list[Path]:
-        """DELs that no agent has worked through yet."""
+    def deferred_deletes(self) -> list[Path]:
+        """Return the deferred DELs that no agent has processed yet."""
         return [each for node in NODES for each in (self.home / f"{node}.deletes").iterdir()]
 
     def left(self) -> list[str]:
-        """What the controller made, and is still there."""
-        found = [*self._pools(), *self._items(LEASES + OURS), *self._items(SLICE_POOLS)]
+        """Return the names of remaining objects of the controller."""
+        found = [*self._pools(), *self._items(LEASES + OF_PODPOOL), *self._items(SLICE_POOLS)]
         return [each["metadata"]["name"] for each in found]
 
     def _pools(self) -> list[dict[str, Any]]:
-        return self._items(POOLS + OURS)
+        return self._items(POOLS + OF_PODPOOL)
 
     def _items(self, path: str) -> list[dict[str, Any]]:
         return list(self.plane.admin.get(path)["items"])
 
-    def _taken(self) -> int:
+    def _held_slices(self) -> int:
         return sum(1 for node in NODES for _ in replayed(self.home / node, Slices()))
 
-    def _crew(self, nodes: Sequence[str]) -> Daemon:
+    def _start_agents(self, nodes: Sequence[str]) -> Daemon:
         pairs = [f"{node}={self.account('podpool-agent', node=node)}" for node in nodes]
-        crew = Daemon(
-            [sys.executable, CREW, self.home, SETTINGS, *pairs],
+        process = Daemon(
+            [sys.executable, MULTI_AGENT, self.home, SETTINGS, *pairs],
             log=self.home / f"{nodes[0]}.log",
-            ready=lambda: all(opens(self.home / f"{node}.sock") for node in nodes),
+            ready=lambda: all(accepts_connections(self.home / f"{node}.sock") for node in nodes),
         )
-        crew.start()
-        self.running.append(crew)
-        return crew
+        process.start()
+        self.running.append(process)
+        return process
 
     def _start(self, command: str, node: str, network: str) -> subprocess.Popen[bytes]:
         environment = {
@@ -185,7 +187,7 @@ class Wide(Installation):
 
 
 def ranges(network: str) -> dict[str, list[str]]:
-    """The ranges of a network, and what is excluded of each; the last two networks have IPv6, one of them alone."""
+    """Return the ranges of a network and the exclusions of each. The last two networks have IPv6, one only IPv6."""
     number = NETWORKS.index(network)
     v4, v6 = f"10.{64 + number}.0.0/20", f"fd00:{number}::/64"
     first = v4.removesuffix(".0/20")
@@ -194,7 +196,7 @@ def ranges(network: str) -> dict[str, list[str]]:
 
 
 def config(network: str) -> bytes:
-    """What Pods of a network are configured with."""
+    """Return the CNI configuration of a network."""
     listed = [{"range": range_, "exclude": excluded} for range_, excluded in ranges(network).items()]
     size = "/27" if ":" not in listed[0]["range"] else "/123"
     kind = "whereabouts" if NETWORKS.index(network) % 2 else "podpool"
@@ -202,26 +204,26 @@ def config(network: str) -> bytes:
     return json.dumps({"cniVersion": "1.0.0", "name": network, "type": "macvlan", "ipam": ipam}).encode()
 
 
-def owners(given: Mapping[Place, Sequence[str]]) -> Owners:
-    """Who has what, by what the plugins said; who shares an address with another is among several."""
+def owners_of(results: Mapping[Place, Sequence[str]]) -> Owners:
+    """Return the owners according to the plugins; several owners of an address are joined."""
     found: Owners = {}
-    for (node, network), interfaces in given.items():
+    for (node, network), interfaces in results.items():
         for each in interfaces:
-            where, who = (network, str(ip_interface(each).ip)), f"default/{pod_of(node)} {network}"
-            found[where] = f"{found[where]}, {who}" if where in found else who
+            key, owner = (network, str(ip_interface(each).ip)), f"default/{pod_of(node)} {network}"
+            found[key] = f"{found[key]}, {owner}" if key in found else owner
     return found
 
 
-def faults(given: Mapping[Place, Sequence[str]], slices: Mapping[tuple[str, str, str], str]) -> Iterator[str]:
-    """What is wrong with addresses: not one of each range, with its mask, of the node's own slice, and not excluded."""
-    for (node, network), interfaces in given.items():
+def address_errors(results: Mapping[Place, Sequence[str]], slices: Mapping[tuple[str, str, str], str]) -> Iterator[str]:
+    """Return violations: one address per range, with its prefix length, of the node's slice, and not excluded."""
+    for (node, network), interfaces in results.items():
         wanted = ranges(network)
         if len(wanted) != len(interfaces):
             yield f"{node} has {interfaces} of {network}"
         for interface, (range_, excluded) in zip(map(ip_interface, interfaces), wanted.items(), strict=False):
             slice_ = ip_network(slices[network, range_, node])
             if str(interface.network) != range_:
-                yield f"{node} has {interface}, whose mask is not that of {range_}"
+                yield f"{node} has {interface}, whose prefix length is not that of {range_}"
             if interface.ip not in slice_ or interface.ip in (slice_[0], slice_[-1]):
                 yield f"{node} has {interface}, and its slice is {slice_}"
             if any(interface.ip in ip_network(each) for each in excluded):
@@ -229,11 +231,11 @@ def faults(given: Mapping[Place, Sequence[str]], slices: Mapping[tuple[str, str,
 
 
 def pod_of(node: str) -> str:
-    """The Pod on a node."""
+    """Return the name of the Pod on a node."""
     return f"pod-of-{node}"
 
 
-def opens(door: Path) -> bool:
-    """Whether an agent answers at its door."""
-    with socket.socket(socket.AF_UNIX) as knocking:
-        return knocking.connect_ex(str(door)) == 0
+def accepts_connections(path: Path) -> bool:
+    """Return whether an agent accepts connections on its socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        return client.connect_ex(str(path)) == 0
