@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from podpool.api.builtin import PODS
 from podpool.ledger.admin_messages import PodUsage
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs, until
@@ -39,6 +41,7 @@ async def pods_of(env: ControllerEnv, address: str, count: int, *, ended: int = 
     return await until(known, f"{count} Pods had {address}")
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_pod_is_reported_with_uid_start_and_end(envs: ControllerEnvs) -> None:
     async with envs.create() as env:

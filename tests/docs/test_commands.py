@@ -48,6 +48,7 @@ def test_every_block_says_what_it_is() -> None:
         assert set(fences[1::2]) <= {""}, page
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("command", QUICK.values())
 def test_a_quick_form_works(command: str) -> None:
     program, *words = shlex.split(command)

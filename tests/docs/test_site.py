@@ -1,4 +1,4 @@
-"""The site is built from the pages as they are, has everything that it needs with it, and finds what is looked for."""
+"""The documentation site builds without warnings, works offline, and its search finds pages."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
 """What a page asks for by itself; where a link leads is the reader's choice."""
+
+pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")

@@ -45,7 +45,8 @@ class Spine(Installation):
         self.plane.admin.post("/api/v1/nodes", {"metadata": {"name": node}})
         self.plane.admin.patch(f"/api/v1/nodes/{node}/status", {"status": {"nodeInfo": node_info(boot)}})
         deletes = str(self.home / node / "deletes")
-        self.start_agent(node, "--boot-id", boot, "--socket", str(self.door(node)), "--deletes", deletes, *options)
+        paths = ("--socket", str(self.door(node)), "--deferred-deletes", deletes)
+        self.start_agent(node, "--boot-id", boot, *paths, *options)
 
     def door(self, node: str) -> Path:
         return self.home / f"{node}.sock"

@@ -5,6 +5,8 @@ import random
 from contextlib import aclosing
 from pathlib import Path
 
+import pytest
+
 from podpool.api.azure import NodeNetworkConfig
 from podpool.kube.cache import ObjectCache
 from podpool.kube.informer import Applied, Deleted, Informer, InformerEvent, Replaced
@@ -139,6 +141,7 @@ class TestConnection:
                 await seen.shows(*AFTER)
 
 
+@pytest.mark.integration
 class TestLoad:
     @run_in_loop
     async def test_a_slow_consumer(self, cluster: ApiServerUnderTest, tmp_path: Path) -> None:

@@ -115,6 +115,7 @@ class TestLeading:
             await asyncio.sleep(3600)
             assert 1 == len(stage.leads)
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_it_renews_and_stays_on_either_server(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:

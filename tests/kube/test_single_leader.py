@@ -183,6 +183,7 @@ class Troupe:
             await process.wait()
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_process_that_was_paused_begins_nothing_more(cluster: ApiServerUnderTest, tmp_path: Path) -> None:
     troupe = Troupe(tmp_path / "book")
@@ -204,6 +205,7 @@ async def test_a_process_that_was_paused_begins_nothing_more(cluster: ApiServerU
     assert 4 <= len(leads)
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_server_that_hangs_has_no_leader_and_soon_one_again(cluster: ApiServerUnderTest) -> None:
     async with cluster.open_namespace() as api, asyncio.timeout(120):

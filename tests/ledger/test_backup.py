@@ -207,6 +207,7 @@ def given(row: dict[str, object], *, slot: int, owner: int, grant: bytes) -> dic
     return {**row, "slots": block.encode()}
 
 
+@pytest.mark.integration
 class TestCommands:
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "podpool", "ledger", *arguments]

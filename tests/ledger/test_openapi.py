@@ -42,6 +42,7 @@ def test_every_route_is_documented() -> None:
     assert {(route.method, route.path) for route in ROUTES} == described
 
 
+@pytest.mark.integration
 @schema.exclude(path="/v1/changes").parametrize()
 @settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck), phases=[Phase.generate])
 def test_responses_conform_to_the_document(case: schemathesis.Case[Any], ledger: ServedLedger) -> None:

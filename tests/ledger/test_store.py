@@ -39,6 +39,7 @@ def ledger_on(store: SqliteStore | InlineSqliteStore) -> LedgerService:
     return LedgerService(store, clock=ManualClock(), rng=random.Random(1))  # noqa: S311  reproducible
 
 
+@pytest.mark.integration
 class TestFiles:
     def test_restart_keeps_committed_state_and_is_no_rollback(self, tmp_path: Path) -> None:
         async def first() -> tuple[int, NetworkContainerState | None]:

@@ -109,6 +109,7 @@ def test_a_failed_write_is_rolled_back(tmp_path: Path) -> None:
     file.close()
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_killed_server_loses_no_answered_write(tmp_path: Path) -> None:
     api_server = ApiServerProcess(tmp_path, "--file", str(tmp_path / "api_server.db"))

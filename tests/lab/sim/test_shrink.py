@@ -56,6 +56,7 @@ def test_a_trace_shows_the_scenario_and_the_log_of_each_process(capsys: pytest.C
     assert re.search(r"^seed 2: no violation after \d+ steps$", log, re.MULTILINE)
 
 
+@pytest.mark.integration
 def test_a_trace_ends_with_the_state_of_every_component(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
