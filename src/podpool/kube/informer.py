@@ -126,7 +126,7 @@ class Informer(Generic[T]):
                 await self._backoff.wait(at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
 
     async def quorum_list(self) -> ObjectList[T]:
-        """Read the watched objects from etcd, for a decision that must not rest on a cache.
+        """Read the watched objects from etcd, for a decision that must not use a cache.
 
         If they are older than what was seen before the request, the API server was restored, which is reported.
         """
@@ -187,7 +187,7 @@ class Informer(Generic[T]):
 async def quorum_get(
     client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None
 ) -> T:
-    """Read one object from etcd, for a decision that must not rest on a cache; a restored API server is logged."""
+    """Read one object from etcd, for a decision that must not use a cache; a restored API server is logged."""
     cached = cache.get(f"{namespace}/{name}" if namespace else name)
     found = await client.get(kind, name, namespace=namespace)
     if cached and is_older(found.metadata.resource_version, cached.metadata.resource_version):
