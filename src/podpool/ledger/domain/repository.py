@@ -179,7 +179,7 @@ class Repository(Protocol):
     def close_periods(self, *, until: float, number: int | None = None, nc_id: str | None = None) -> None:
         """Write the end of one allocation period, or of all open ones of an NC."""
 
-    def periods(self, question: HistoryQuery) -> list[AllocationPeriodRow]:
+    def periods(self, query: HistoryQuery) -> list[AllocationPeriodRow]:
         """Return the allocation periods of an address or a node that overlap a time, the latest first."""
 
     def put_pod_usage(self, row: PodUsageRow) -> None:
@@ -191,7 +191,7 @@ class Repository(Protocol):
     def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
         """Return the Pods of a cluster that used an address within a time, the latest first."""
 
-    def reported_usages(self, question: HistoryQuery) -> list[PodUsageRow]:
+    def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
         """Return the usages of a Pod within a time, the latest first.
 
         For an address or a node: only addresses that no NC held, that is those of secondary networks.
