@@ -65,8 +65,8 @@ def no_report_is_awaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SliceInventory, "complete", property(lambda _: True))
 
 
-def grants_are_ignored(patch: pytest.MonkeyPatch) -> None:
-    """An agent uses an offered slice without the controller's grant."""
+def confirmations_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """An agent uses an offered slice without the controller's confirmation."""
 
     def pending(leases: SliceLeases, lease: Lease) -> Acknowledgement | None:
         return leases._acknowledged.get(lease.metadata.uid) if leases.is_pending(lease) else None

@@ -197,7 +197,7 @@ async def restore_without_slices(driver: ScenarioDriver, *, away: str = "") -> N
     nads.write(cluster.store, network(driver))
 
 
-async def a_restored_lease_is_unsigned(driver: ScenarioDriver) -> None:
+async def a_restored_lease_is_not_acknowledged(driver: ScenarioDriver) -> None:
     """A machine did not take an offered slice, a waiting node has it by now, and a copy shows the offer."""
     cluster = driver.cluster
     taking = driver.hold(writes_of(LEASES.plural, "a"))

@@ -74,9 +74,9 @@ BUGS = (
         ("one owner",),
     ),
     Bug(
-        "an agent uses a slice after the controller has granted its signature",
-        planted_slices.grants_are_ignored,
-        scenarios_slices.a_restored_lease_is_unsigned,
+        "an agent uses a slice after the controller has confirmed its acknowledgement",
+        planted_slices.confirmations_are_ignored,
+        scenarios_slices.a_restored_lease_is_not_acknowledged,
         ("one owner",),
     ),
     Bug(

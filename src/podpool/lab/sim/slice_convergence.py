@@ -19,7 +19,7 @@ from podpool.lab.sim.slice_invariants import (
     annotations,
     holder,
     ippools,
-    is_granted,
+    is_confirmed,
     is_kept,
     leases,
     shared_entries,
@@ -58,19 +58,19 @@ def _check_sliced_network(cluster: SimCluster, network: AttachedNetwork) -> None
 
 
 def _check_pool(cluster: SimCluster, network: AttachedNetwork, key: str, pools: Mapping[str, Object]) -> None:
-    """Check that a pool has a Node and a granted Lease, and is to be returned only while in use."""
+    """Check that a pool has a Node and a confirmed Lease, and is to be returned only while in use."""
     pool, lease = pools[key], leases(cluster).get(key)
     node = cluster.nodes().get(annotations(pool)[NODE_ANNOTATION])
     if node is None or pool["metadata"]["labels"][NODE_UID_LABEL] != node["metadata"]["uid"]:
         raise Violation("no leaks", f"IPPool {key} has no Node")
-    if lease is None or not holder(lease) or not (is_granted(lease) or _is_blocked(cluster, pool)):
-        raise Violation("agreement", f"IPPool {key} has no granted Lease")
+    if lease is None or not holder(lease) or not (is_confirmed(lease) or _is_blocked(cluster, pool)):
+        raise Violation("agreement", f"IPPool {key} has no confirmed Lease")
     fits, leaves = _fits_layout(cluster, network, pool), not is_kept(pool)
     has_other = any(is_kept(each) and _is_same_node(each, pool) for each in pools.values())
     if fits is leaves and not (leaves and has_other):  # the range was another meanwhile, or a copy was restored
         state = "fits, but is to be returned" if fits else "does not fit, but is not to be returned"
         raise Violation("agreement", f"IPPool {key} {state}")
-    if leaves and not pool["spec"]["allocations"] and is_granted(lease):
+    if leaves and not pool["spec"]["allocations"] and is_confirmed(lease):
         raise Violation("agreement", f"IPPool {key} is to be returned and not in use")
 
 

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
-    GRANTED_ANNOTATION,
+    CONFIRMED_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     RETURN_ANNOTATION,
-    SIGNATURE_ANNOTATION,
     SLICE_ANNOTATION,
 )
 from podpool.lab.apiserver.registry import Object
@@ -44,8 +44,8 @@ class SliceInvariantChecker:
         """When a Node last had each boot ID and each UID."""
         self._held_leases: dict[str, Object] = {}
         """The last state of every Lease that had a holder, by UID."""
-        self._granted_at: dict[str, float] = {}
-        """When the controller granted the last signature of each Lease, by UID."""
+        self._confirmed_at: dict[str, float] = {}
+        """When the controller confirmed the last acknowledgement of each Lease, by UID."""
         cluster.oracle.on_assign.append(self._on_assign)
         cluster.oracle.needs_no_cooldown = self._needs_no_cooldown
         cluster.oracle.exhaustion_checks.append(lambda *_: True)  # a slice without another free address is exhausted
@@ -87,8 +87,8 @@ class SliceInvariantChecker:
             uid = event.new["metadata"]["uid"]
             if holder(event.new):
                 self._held_leases[uid] = event.new
-            if is_granted(event.new) and not (event.old and is_granted(event.old)):
-                self._granted_at[uid] = self._cluster.loop.time()
+            if is_confirmed(event.new) and not (event.old and is_confirmed(event.old)):
+                self._confirmed_at[uid] = self._cluster.loop.time()
             if event.deleted:
                 self._check_lease_deletion(event.new)
             else:
@@ -100,7 +100,7 @@ class SliceInvariantChecker:
         """Check that no two nodes are offered overlapping slices, and none has two that it keeps.
 
         After a restore or a journal fault, agents report slices that were offered to others meanwhile: then only
-        granted ones must not overlap. A node may have a slice beside another that it is to return.
+        confirmed ones must not overlap. A node may have a slice beside another that it is to return.
         """
         name = lease["metadata"]["name"]
         for other in [each for each in leases(self._cluster).values() if _slice(each).overlaps(_slice(lease))]:
@@ -108,14 +108,14 @@ class SliceInvariantChecker:
             if not two_nodes:
                 counts = self._is_kept
             else:
-                counts = self._is_granted_since_restore if self._may_have_lost_state() else self._is_offered
+                counts = self._is_confirmed_since_restore if self._may_have_lost_state() else self._is_offered
             if counts(lease) and counts(other) and other["metadata"]["name"] != name:
                 self._cluster.report(Violation("one owner", f"{name} and {other['metadata']['name']} overlap"))
 
-    def _is_granted_since_restore(self, lease: Object) -> bool:
-        """Return whether it was granted after the last restore: a restored copy shows former grants."""
-        granted_at = self._granted_at.get(lease["metadata"]["uid"], NEVER)
-        return is_granted(lease) and granted_at > self._cluster.restored_at
+    def _is_confirmed_since_restore(self, lease: Object) -> bool:
+        """Return whether it was confirmed after the last restore: a restored copy shows former confirmations."""
+        confirmed_at = self._confirmed_at.get(lease["metadata"]["uid"], NEVER)
+        return is_confirmed(lease) and confirmed_at > self._cluster.restored_at
 
     def _may_have_lost_state(self) -> bool:
         damaged = any(each.machine.journal_faults for each in self._cluster.hosts.values())
@@ -124,7 +124,7 @@ class SliceInvariantChecker:
     def _is_kept(self, lease: Object) -> bool:
         meta = lease["metadata"]
         pool = ippools(self._cluster).get(f"{meta['namespace']}/{meta['name']}")
-        return is_granted(lease) and pool is not None and is_kept(pool)
+        return is_confirmed(lease) and pool is not None and is_kept(pool)
 
     def _is_offered(self, lease: Object) -> bool:
         """Return whether an agent may take it; no agent takes a Lease without its IPPool."""
@@ -152,8 +152,8 @@ class SliceInvariantChecker:
         slice_, node = ipaddress.ip_network(pool["spec"]["range"]), annotations(pool).get(NODE_ANNOTATION)
         uses = [each for each in self._cluster.oracle.uses() if each.machine == node and _is_within(each, slice_)]
         own = [each for each in leases(self._cluster).values() if annotations(each).get(NODE_ANNOTATION) == node]
-        granted = [_slice(each) for each in own if is_granted(each)]
-        used = [use for use in uses if not any(_is_within(use, each) for each in granted)]
+        confirmed = [_slice(each) for each in own if is_confirmed(each)]
+        used = [use for use in uses if not any(_is_within(use, each) for each in confirmed)]
         if used and key not in leases(self._cluster):
             detail = f"IPPool {key} was deleted while {used[0].pod} uses {used[0].address}"
             self._cluster.report(Violation("consent", detail))
@@ -211,10 +211,10 @@ def holder(lease: Object) -> str:
     return lease.get("spec", {}).get("holderIdentity") or ""
 
 
-def is_granted(lease: Object) -> bool:
-    """Return whether the controller has granted the holder's signature: the agent may assign addresses."""
-    signature, granted = (annotations(lease).get(each) for each in (SIGNATURE_ANNOTATION, GRANTED_ANNOTATION))
-    return bool(holder(lease)) and signature == granted
+def is_confirmed(lease: Object) -> bool:
+    """Return whether the controller has confirmed the acknowledgement: the agent may assign addresses."""
+    acknowledged, confirmed = (annotations(lease).get(each) for each in (ACKNOWLEDGED_ANNOTATION, CONFIRMED_ANNOTATION))
+    return bool(holder(lease)) and acknowledged == confirmed
 
 
 def _slice(lease: Object) -> IPNetwork:
