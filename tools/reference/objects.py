@@ -16,7 +16,7 @@ from podpool.api.crds import crd_manifests
 from podpool.api.meta import Kind
 from podpool.controller import settings
 from podpool.whereabouts import ippool_owner
-from tools.reference.words import code, table, told_below, told_in
+from tools.reference.markdown import assignment_docs, code, field_docs, table
 
 KINDS: tuple[Kind[Any], ...] = (
     azure.NODE_NETWORK_CONFIGS,
@@ -35,7 +35,7 @@ WRITERS: Mapping[tuple[str, str], str] = {
     ("NodeSlicePool", "spec"): "the controller",
     ("NodeSlicePool", "status"): "the controller",
     ("IPPool", "spec"): "the controller makes it; of a slice the node's agent, of a shared range every agent writes it",
-    ("OverlappingRangeIPReservation", "spec"): "whoever takes the address",
+    ("OverlappingRangeIPReservation", "spec"): "the agent that assigns the address",
 }
 MARKS: tuple[ModuleType, ...] = (azure, whereabouts, ippool_owner, settings, builtin)
 """Where the names of annotations, labels, finalizers and taints are declared."""
@@ -89,7 +89,7 @@ def _section(kind: Kind[Any], definition: Mapping[str, Any]) -> str:
 
 def _fields(struct: type[msgspec.Struct], schema: Schema, above: str) -> Iterator[tuple[str, str, str, str]]:
     """Tell every field of a struct, and of the structs in it, by its path."""
-    told = told_in(struct)
+    told = field_docs(struct)
     for field in msgspec.structs.fields(struct):
         name, within = field.encode_name, _struct(field.type)
         inner = schema["properties"][name]
@@ -145,7 +145,7 @@ def _rules(schema: Schema) -> Iterator[str]:
 
 
 def _report() -> Iterator[tuple[str, str, str, str]]:
-    told, schema = told_in(azure.AgentReport), msgspec.json.schema_components([azure.AgentReport])[1]["AgentReport"]
+    told, schema = field_docs(azure.AgentReport), msgspec.json.schema_components([azure.AgentReport])[1]["AgentReport"]
     for field in msgspec.structs.fields(azure.AgentReport):
         shape = schema["properties"][field.encode_name]
         words = _explained(told[field.name], f"AgentReport.{field.name}")
@@ -155,7 +155,7 @@ def _report() -> Iterator[tuple[str, str, str, str]]:
 
 def _marks() -> Iterator[tuple[str, str]]:
     for module in MARKS:
-        for name, words in told_below(ast.parse(inspect.getsource(module))).items():
+        for name, words in assignment_docs(ast.parse(inspect.getsource(module))).items():
             value = getattr(module, name)
             if isinstance(value, str) and value.startswith("podpool.io/"):
                 yield code(value), _explained(words, f"{module.__name__}.{name}")
