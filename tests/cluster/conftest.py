@@ -1,4 +1,4 @@
-"""A real cluster with podpool in it, started once for all of its tests, and empty before and after each."""
+"""A real cluster with podpool, started once for all tests, and empty before and after each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from parts.cluster import NODES, PODS, Cluster, runs
 from parts.installation import Installation, podpool
 from parts.multus import Multus
 from parts.polling import until
-from tests.cluster.agreement import differences
-from tests.cluster.attachments import network_differences
+from tests.cluster.consistency import differences
+from tests.cluster.network_consistency import network_differences
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

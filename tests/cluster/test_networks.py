@@ -1,4 +1,4 @@
-"""Pods with ten networks beside the first one, through Multus, by both names of the plugin: all agree on them."""
+"""Pods with ten secondary networks through Multus, by both names of the plugin: all sources agree."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from parts.multus import attached, wanting
 from parts.node_config import BRIDGE
 from parts.polling import until
 from parts.whereabouts import POOLS, RESERVATIONS
-from tests.cluster.attachments import collected, entries, pod_in
 from tests.cluster.conftest import INTERVAL, MOVES
+from tests.cluster.network_consistency import collected, entries, pod_in
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from parts.multus import Multus
-    from tests.cluster.agreement import Addresses
     from tests.cluster.conftest import World
+    from tests.cluster.consistency import Addresses
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(600)]
 

@@ -1,4 +1,4 @@
-"""The nodes are machines of their own, and whoever disagrees about their Pods is found out."""
+"""Nodes are separate machines, and the consistency check finds planted differences."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.node_config import SETTINGS
-from tests.cluster.agreement import differences
+from tests.cluster.consistency import differences
 
 if TYPE_CHECKING:
     from parts.node import Node

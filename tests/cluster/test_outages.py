@@ -1,4 +1,4 @@
-"""Whatever ends in the middle of things, and comes back or does not: each Pod has its address, and nothing is lost."""
+"""Outages of components and nodes: every Pod gets its address, and nothing is lost."""
 
 from __future__ import annotations
 

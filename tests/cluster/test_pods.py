@@ -1,4 +1,4 @@
-"""Pods of real nodes get podpool's addresses, each its own, and reach each other over them."""
+"""Pods of real nodes get addresses from podpool, and reach each other."""
 
 from __future__ import annotations
 

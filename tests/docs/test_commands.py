@@ -87,5 +87,7 @@ def runner_of(page: str) -> Path | None:
 def flags_of(words: list[str]) -> set[str]:
     """Return the options of a command, or of all commands of a group; raise if there is no such command."""
     found, _ = find_command([word for word in words if re.fullmatch("[a-z-]+", word) and not word.startswith("-")])
+    if found is None:
+        raise LookupError(" ".join(words))
     names = [found.name] if isinstance(found, Command) else [name for name in COMMANDS if name.startswith(found.name)]
     return {option.name for name in names for option in options_of(COMMANDS[name])}

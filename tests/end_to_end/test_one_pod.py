@@ -1,4 +1,4 @@
-"""One Pod from end to end: every process its own, on a real API server, with the plugin in a real network namespace."""
+"""One Pod from end to end: all components as processes, a real API server, the plugin in a real namespace."""
 
 from __future__ import annotations
 

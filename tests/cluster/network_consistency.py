@@ -1,7 +1,7 @@
-"""Whether everybody who knows something about Pods' further networks says the same, in a cluster that has come to rest.
+"""Consistency of secondary networks in a settled cluster.
 
-What Multus has told of a Pod, the interfaces in its namespace, the entries of the IPPools, and for the slices of a node
-the journal of its agent. Every difference is a sentence.
+Sources are Multus' network status, the interfaces in the Pods' namespaces, the entries of IPPools, and the journals of
+nodes with slices.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from parts.multus import attached, wanted
 from parts.whereabouts import POOLS
 from podpool.agent.secondary.slices import Slices
 from podpool.api.whereabouts import NODE_UID_LABEL
-from tests.cluster.agreement import Addresses, apart, name_of, replayed, shared
+from tests.cluster.consistency import Addresses, apart, name_of, replayed, shared
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -84,8 +84,8 @@ def of_a_node(pool: Mapping[str, Any]) -> bool:
 def journalled(node: Node) -> Iterator[Pair]:
     """What the agent of a node has written down about its slices."""
     for each in replayed(state(node), Slices()):
-        for value, tenant in each.held.items():
-            yield f"{pod_in(tenant.podref)} {tenant.owner.ifname}", str(each.address(value))
+        for value, holder in each.assigned.items():
+            yield f"{pod_in(holder.podref)} {holder.attachment.ifname}", str(each.address(value))
 
 
 def pod_in(podref: str) -> str:

@@ -1,8 +1,7 @@
-"""Whether everybody who knows something about addresses says the same, in a cluster that has come to rest.
+"""Consistency of a settled cluster: every source agrees on each Pod's address.
 
-The API server's Pods, each kubelet's own list, the interfaces in the Pods' namespaces, the agents' journals, the
-NodeNetworkConfigs and the ledger's books: every difference between them is a sentence, and so is whatever is left over
-of a Pod that is no more. While something is under way there are differences; where nothing is, there are none.
+Sources are the API server's Pods, the kubelets, the interfaces in the Pods' namespaces, the agents' journals, the
+NodeNetworkConfigs and the ledger. Every difference, and everything that is left over, is reported as one line.
 """
 
 from __future__ import annotations
