@@ -21,7 +21,7 @@ from podpool.lab.demo.scenario import STEPS
 from tools.docs import DOCS
 
 WIDTH = 1400
-LAST_STEP = next(number for number, act in enumerate(STEPS, 1) if act.title == "Slices")
+LAST_STEP = next(number for number, step in enumerate(STEPS, 1) if step.title == "Slices")
 PAUSE = 30.0
 """Seconds after each step, so that the chart shows it and the forecast has samples."""
 
@@ -64,10 +64,10 @@ def _demo_until_step(home: Path) -> Iterator[str]:
     pipe = subprocess.PIPE
     with subprocess.Popen([sys.executable, "-m", "podpool", *words], stdin=pipe, stdout=pipe, text=True) as demo:
         try:
-            for act in range(1, LAST_STEP + 1):
+            for step in range(1, LAST_STEP + 1):
                 _read_until(demo, PRESS_ENTER)
                 time.sleep(PAUSE)
-                if act < LAST_STEP:
+                if step < LAST_STEP:
                     _press_enter(demo)
             yield f"http://127.0.0.1:{port + 1}"
         finally:

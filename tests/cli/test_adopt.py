@@ -53,9 +53,9 @@ class Cluster(SharedRangeCluster):
         await self.kube.create(NODES, {"metadata": {"name": "one"}})
 
     async def attach(self, name: str, **ipam: object) -> None:
-        told = {"name": name, "type": "macvlan", "ipam": {"type": "whereabouts", **ipam}}
+        config = {"name": name, "type": "macvlan", "ipam": {"type": "whereabouts", **ipam}}
         meta = {"name": name, "namespace": "default"}
-        await self.kube.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": json.dumps(told)}})
+        await self.kube.create(NETWORK_ATTACHMENTS, {"metadata": meta, "spec": {"config": json.dumps(config)}})
 
     async def run(self, pod: str, **networks: str) -> None:
         """A Pod that Multus connected; a keyword names an attachment and the address on it."""

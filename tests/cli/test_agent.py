@@ -44,10 +44,10 @@ def file(tmp_path: Path) -> Path:
 
 class TestConfigFile:
     def test_it_sets_options(self, file: Path) -> None:
-        told = options("--config", str(file))
-        assert ("filed", "reactive", True) == (told["node"], told["mode"], told["taint"])
-        assert "batch=8,buffer=0.25" == told["settings"]
-        assert told == {**options(f"--config={file}"), "config": told["config"]}
+        values = options("--config", str(file))
+        assert ("filed", "reactive", True) == (values["node"], values["mode"], values["taint"])
+        assert "batch=8,buffer=0.25" == values["settings"]
+        assert values == {**options(f"--config={file}"), "config": values["config"]}
 
     def test_the_environment_takes_precedence_and_the_command_line_before_it(self, file: Path) -> None:
         environment = {"PODPOOL_NODE": "environment", "PODPOOL_CONFIG": str(file)}

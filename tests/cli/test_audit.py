@@ -30,7 +30,7 @@ def stopped_cluster() -> Iterator[SmallCluster]:
 
 @pytest.fixture
 def cluster(stopped_cluster: SmallCluster) -> Iterator[SmallCluster]:
-    """A cluster in which nobody mends anything any more, as it was before the test before."""
+    """A cluster in which nothing is reconciled, restored to its first state."""
     copy = stopped_cluster.store.snapshot()
     yield stopped_cluster
     stopped_cluster.store.restore(copy)

@@ -1,4 +1,4 @@
-"""The commands of the page work as they are written, on everything that `podpool up` starts, with the real kubectl."""
+"""The commands of docs/commands.md work as written, on the demo cluster and with the real kubectl."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.real
 
 
 def test_the_commands_of_the_page_work_as_they_are_written(namespaces: Namespaces, tmp_path: Path) -> None:
-    told = run_commands(commands_of("docs/commands.md"), namespaces=namespaces, home=tmp_path)
-    assert 0 == told.returncode, told.stdout
-    assert "No violations in 2 nodes" in told.stdout
-    assert "Every Pod has its address." in told.stdout
+    done = run_commands(commands_of("docs/commands.md"), namespaces=namespaces, home=tmp_path)
+    assert 0 == done.returncode, done.stdout
+    assert "No violations in 2 nodes" in done.stdout
+    assert "Every Pod has an address." in done.stdout
     assert "complete -F" in (tmp_path / "podpool.bash").read_text()

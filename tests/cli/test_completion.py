@@ -56,8 +56,8 @@ def complete_in_bash(line: str) -> set[str]:
     script = IN_BASH.format(words=shlex.join(words), at=len(words) - 1)
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
     bash = [command("bash"), "--norc", "-euc", script]
-    told = subprocess.run(bash, check=True, capture_output=True, text=True, env=environment)
-    return set(told.stdout.split())
+    done = subprocess.run(bash, check=True, capture_output=True, text=True, env=environment)
+    return set(done.stdout.split())
 
 
 @pytest.mark.parametrize("line", CASES)
@@ -79,12 +79,12 @@ def test_kubectl_completes_the_same(line: str) -> None:
     """As its completion scripts do, whatever the shell."""
     words = shlex.split(line) + [""] * line.endswith(" ")
     environment = os.environ | {"PATH": f"{BIN}:{os.environ['PATH']}"}
-    told = subprocess.run(
+    done = subprocess.run(
         [program("kubectl"), "__complete", *words], check=True, capture_output=True, text=True, env=environment
     )
-    candidates = [each.partition("\t")[0] for each in told.stdout.splitlines() if not each.startswith(":")]
+    candidates = [each.partition("\t")[0] for each in done.stdout.splitlines() if not each.startswith(":")]
     assert sorted(CASES[line]) == sorted(candidates)
-    assert ":4" == told.stdout.split()[-1]
+    assert ":4" == done.stdout.split()[-1]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

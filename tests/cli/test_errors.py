@@ -132,13 +132,13 @@ def test_a_port_in_use(failing: Failing, words: tuple[str, ...], used_port: int)
     ("words", "code", "error"),
     [
         ((*LEDGER, "--database", "sqlite://prose/x.db"), 2, "--database 'prose/x.db': cannot be opened"),
-        ((*LEDGER, "--database", "postgresql://me:s3cret@127.0.0.1:1/books"), 3, "cannot connect to PostgreSQL"),
+        ((*LEDGER, "--database", "postgresql://me:s3cret@127.0.0.1:1/ledger"), 3, "cannot connect to PostgreSQL"),
         (
-            ("ledger", "check", "--database", "postgresql://me:s3cret@127.0.0.1:1/books"),
+            ("ledger", "check", "--database", "postgresql://me:s3cret@127.0.0.1:1/ledger"),
             3,
             "cannot connect to PostgreSQL",
         ),
-        ((*LEDGER, "--database", "books"), 2, "--database 'books': is not a database URL"),
+        ((*LEDGER, "--database", "nonsense"), 2, "--database 'nonsense': is not a database URL"),
         (("ledger", "restore", "noise", *DATABASE), 1, "the file is not a backup"),
         (("ledger", "check", "--file", "prose"), 1, "the file is not a backup"),
         (("ledger", "backup", "copy", *DATABASE), 1, "there is no ledger database at ledger.db"),
@@ -187,11 +187,11 @@ def test_an_invalid_token(failing: Failing, directory: Path) -> None:
 
 @pytest.mark.integration
 def test_a_process_prints_it_and_a_traceback_only_with_debug(directory: Path) -> None:
-    words = [sys.executable, "-m", "podpool", *LEDGER, "--database", "books"]
+    words = [sys.executable, "-m", "podpool", *LEDGER, "--database", "nonsense"]
     plain, debug = (
         subprocess.run([*words, *more], check=False, cwd=directory, capture_output=True, text=True, env={"PATH": ""})
         for more in ((), ("--debug",))
     )
-    assert (2, "podpool: --database 'books': is not a database") == (plain.returncode, plain.stderr[:46])
+    assert (2, "podpool: --database 'nonsense': is not a database") == (plain.returncode, plain.stderr[:49])
     assert "Traceback" not in plain.stderr
     assert "Traceback (most recent call last)" in debug.stderr

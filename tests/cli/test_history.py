@@ -60,7 +60,7 @@ def test_without_a_namespace_it_is_the_contexts(cluster: SmallCluster) -> None:
 
 def test_an_address_of_a_secondary_network(cluster: SmallCluster) -> None:
     """The ledger does not manage it, but it was reported."""
-    client = LedgerClient(cluster.network.transport("somebody", cluster.ledger_host.replicas[0]))
+    client = LedgerClient(cluster.network.transport("controller", cluster.ledger_host.replicas[0]))
     use = PodUsage(
         network="default/fast",
         address="10.9.0.7",

@@ -95,7 +95,7 @@ def test_a_refusal_is_one_line(served: Served) -> None:
     (served.home / "wrong").write_text("podpool_0_0")
     assert "no valid token" in served.run("subnet", "list", by="wrong", code=1)
     assert "there is no subnet vnet.none" in served.run("subnet", "show", "vnet.none", code=1)
-    assert "is pending" in served.run("recovery", "excuse", "nobody", code=1)
+    assert "is pending" in served.run("recovery", "excuse", "unknown", code=1)
     assert "no ownership conflict" in _resolve(served)
 
 
@@ -116,12 +116,12 @@ def test_a_stream_ends_when_the_ledger_stops(served: Served) -> None:
     secret = (served.home / "ledger.db.admin-token").read_text().strip()
 
     async def follow() -> int:
-        road = HttpTransport(served.url)
+        transport = HttpTransport(served.url)
         count = 0
-        async for _ in LedgerClient(road, token=secret).changes("c1"):
+        async for _ in LedgerClient(transport, token=secret).changes("c1"):
             count += 1
             await asyncio.to_thread(served.daemon.stop)
-        await road.close()
+        await transport.close()
         return count
 
     assert 1 == asyncio.run(follow())

@@ -39,8 +39,8 @@ def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
         made.stop()
 
 
-def typed(spine: Spine, *words: str) -> tuple[int, str]:
-    """Type `kubectl podpool ...`, as somebody who looks after the cluster."""
+def run(spine: Spine, *words: str) -> tuple[int, str]:
+    """Run `kubectl podpool ...` as an administrator."""
     environment = os.environ | {
         "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         "KUBECONFIG": str(spine.plane.kubeconfig),
@@ -67,24 +67,24 @@ def show(spine: Spine, pod: str, address: str) -> None:
 def test_a_pods_address_from_its_first_to_a_wrong_one(spine: Spine) -> None:
     until(lambda: 15 == len(spine.grants("one")) == len(spine.grants("two")), "both nodes have their first batch")
     spine.bind("first", "one")
-    code, told = typed(spine, "why", "first")
-    assert 1 == code, told
-    assert "Node one has 15 addresses at hand" in told
+    code, output = run(spine, "why", "first")
+    assert 1 == code, output
+    assert "Node one has 15 addresses free" in output
     address = str(spine.plugin("ADD", "one", "first")["ips"][0]["address"]).partition("/")[0]
     show(spine, "first", address)
 
-    code, told = typed(spine, "status")
-    assert 0 == code, told
-    assert told.startswith("Every Pod has its address.")
-    code, told = typed(spine, "who", address)
-    assert f"{address} belongs to Pod default/first on node one." == told.splitlines()[0]
-    code, told = typed(spine, "audit")
-    assert (0, "No violations in 2 nodes, 30 grants, 1 Pod,") == (code, told[:43]), told
+    code, output = run(spine, "status")
+    assert 0 == code, output
+    assert output.startswith("Every Pod has an address.")
+    code, output = run(spine, "who", address)
+    assert f"{address} belongs to Pod default/first on node one." == output.splitlines()[0]
+    code, output = run(spine, "audit")
+    assert (0, "No violations in 2 nodes, 30 grants, 1 Pod,") == (code, output[:43]), output
 
     wrong = spine.grants("two")[0]
     show(spine, "first", wrong)
-    code, told = typed(spine, "audit", "--settle", "1s", "-o", "json")
-    found = json.loads(told)["findings"]
+    code, output = run(spine, "audit", "--settle", "1s", "-o", "json")
+    found = json.loads(output)["findings"]
     assert (1, [("pod-outside-grants", "pod/default/first")]) == (
         code,
         [(each["code"], each["subject"]) for each in found],

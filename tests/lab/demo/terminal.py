@@ -1,4 +1,4 @@
-"""A terminal with a program in it: what is shown there, and what somebody types."""
+"""A pseudo-terminal that runs a program: its output and its input."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ class Terminal:
     def _read(self) -> None:
         while select.select([self._mine], [], [], 0)[0]:
             try:
-                told = os.read(self._mine, 65536)
-            except OSError:  # nobody has it open any more
+                output = os.read(self._mine, 65536)
+            except OSError:  # the program has closed it
                 return
-            self.shown += CONTROL.sub("", told.decode(errors="replace"))
+            self.shown += CONTROL.sub("", output.decode(errors="replace"))

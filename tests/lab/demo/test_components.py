@@ -96,7 +96,7 @@ class TestNextSteps:
         assert max(map(len, lines)) <= 80
 
     def test_a_password_is_not_printed(self, tmp_path: Path) -> None:
-        lines = next_steps(DemoSettings(database="postgresql://me:s3cret@host/books"), tmp_path)
+        lines = next_steps(DemoSettings(database="postgresql://me:s3cret@host/ledger"), tmp_path)
         assert "s3cret" not in "".join(lines)
 
 
@@ -155,10 +155,10 @@ class TestStateDirectory:
 
     def test_settings_are_readable_by_the_owner_only(self, tmp_path: Path) -> None:
         home = StateDirectory(tmp_path / "up")
-        home.prepare(DemoSettings(database="postgresql://me:s3cret@host/books"), fresh=False)
+        home.prepare(DemoSettings(database="postgresql://me:s3cret@host/ledger"), fresh=False)
         assert [0o700, 0o600] == [each.stat().st_mode & 0o777 for each in (home.path, home.path / "settings.json")]
-        with pytest.raises(InvalidInput, match="me@host/books") as refused:
-            home.prepare(DemoSettings(database="postgresql://me:0ther@host/books"), fresh=False)
+        with pytest.raises(InvalidInput, match="me@host/ledger") as refused:
+            home.prepare(DemoSettings(database="postgresql://me:0ther@host/ledger"), fresh=False)
         assert not {"s3cret", "0ther"} & set(re.findall(r"\w+", str(refused.value)))
 
 

@@ -25,7 +25,7 @@ SUBNET, CAPACITY = "10.77.0.0/25", 125
 STEP_TIMEOUT = 240.0
 """Seconds for a step on a busy machine."""
 STEP = "document.getElementById('step')"
-LARGEST_REST = "window.largestRest"
+MOST_COOLING = "window.mostCooling"
 
 
 @pytest.fixture
@@ -41,48 +41,48 @@ def figure(words: str) -> str:
     return f"Number({row}.querySelector('dd').textContent.replace(/\\D/g, ''))"
 
 
-def tells(selector: str, words: str) -> str:
+def contains(selector: str, words: str) -> str:
     """Part of the page contains a text."""
     return f"document.querySelector({json.dumps(selector)}).textContent.includes({json.dumps(words)})"
 
 
 def steady_state(_: str) -> Sequence[str]:
-    return [tells("#nodes-title", f"{NODES} nodes"), tells(".card .full", f"{NODES * 16} of {CAPACITY} reserved")]
+    return [contains("#nodes-title", f"{NODES} nodes"), contains(".card .full", f"{NODES * 16} of {CAPACITY} reserved")]
 
 
 def burst(_: str) -> Sequence[str]:
     busiest = "document.getElementById('node-active').textContent"
-    return [f"{busiest}.startsWith('node-1, ')", f"Number({busiest}.match(/([0-9]+) used by Pods/)[1]) >= {BURST_PODS}"]
+    return [f"{busiest}.startsWith('node-1, ')", f"Number({busiest}.match(/([0-9]+) assigned/)[1]) >= {BURST_PODS}"]
 
 
-def growth(told: str) -> Sequence[str]:
-    pods_that_fill = number_in("would be full at ([0-9]+) Pods", told)
-    return [f"{figure('used by Pods')} === {pods_that_fill}", "document.querySelectorAll('.threshold').length === 2"]
+def growth(output: str) -> Sequence[str]:
+    pods_that_fill = number_in("would be full at ([0-9]+) Pods", output)
+    return [f"{figure('assigned')} === {pods_that_fill}", "document.querySelectorAll('.threshold').length === 2"]
 
 
-def scarcity(told: str) -> Sequence[str]:
+def scarcity(output: str) -> Sequence[str]:
     smaller = "Number(document.querySelector('.ladder [aria-current]').textContent) < 16"
     marked = "document.querySelectorAll('.chart .band').length > 0"
-    more = f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run instead of', told)}"
-    return [smaller, marked, more, tells(".chip", "exhausted"), tells("#headline", "vnet.pods is exhausted")]
+    more = f"{figure('assigned')} === {number_in('([0-9]+) Pods run instead of', output)}"
+    return [smaller, marked, more, contains(".chip", "exhausted"), contains("#headline", "vnet.pods is exhausted")]
 
 
 def slices(_: str) -> Sequence[str]:
     given = f"{MULTI_NETWORK_PODS * INTERFACES} of {NODES * 62} addresses used"
-    return [tells("#network-list", f"{NODES} of 1\u202f024 slices taken"), tells("#network-list", given)]
+    return [contains("#network-list", f"{NODES} of 1\u202f024 slices taken"), contains("#network-list", given)]
 
 
-def node_loss(told: str) -> Sequence[str]:
-    held = number_in("was destroyed with ([0-9]+) addresses", told)
-    gone = tells("#activity-list", f"node-{NODES} was removed")
-    return [f"{LARGEST_REST} >= {held}", gone, tells("#nodes-title", f"{NODES - 1} nodes")]
+def node_loss(output: str) -> Sequence[str]:
+    held = number_in("was destroyed with ([0-9]+) addresses", output)
+    gone = contains("#activity-list", f"node-{NODES} was removed")
+    return [f"{MOST_COOLING} >= {held}", gone, contains("#nodes-title", f"{NODES - 1} nodes")]
 
 
 def restarts(_: str) -> Sequence[str]:
-    return [tells("#step", "restarted"), tells("#headline", "Every Pod has an address")]
+    return [contains("#step", "restarted"), contains("#headline", "Every Pod has an address")]
 
 
-INFORMER_TIMEOUT = (steady_state, burst, growth, scarcity, slices, node_loss, restarts)
+EXPECTED = (steady_state, burst, growth, scarcity, slices, node_loss, restarts)
 """What the page shows after each step, from what the terminal prints."""
 
 
@@ -93,17 +93,17 @@ def number_in(pattern: str, text: str) -> int:
     return int(found[1])
 
 
-async def look(page: Page, number: int, told: str) -> None:
+async def compare(page: Page, number: int, output: str) -> None:
     """Compare the page with the terminal."""
-    outcome, figures, audit = (line.strip() for line in told.splitlines()[-3:])
+    outcome, figures, audit = (line.strip() for line in output.splitlines()[-3:])
     assert audit.startswith("audit: No violations in")
     await page.until(f"!{STEP}.hidden && {STEP}.textContent.startsWith('Step {number} ')")
     await page.until(f"{STEP}.textContent.endsWith({json.dumps(outcome)})")
-    await page.until(f"{figure('used by Pods')} === {number_in('([0-9]+) Pods run, 0 wait', figures)}")
-    for each in INFORMER_TIMEOUT[number - 1](told):
+    await page.until(f"{figure('assigned')} === {number_in('([0-9]+) Pods run, 0 wait', figures)}")
+    for each in EXPECTED[number - 1](output):
         await page.until(each)
     assert "live" == await page.text("#link-text")
-    assert await page.run("document.getElementById('troubles').hidden")
+    assert await page.run("document.getElementById('problems').hidden")
 
 
 @pytest.mark.real
@@ -117,15 +117,15 @@ def test_after_each_step_the_audit_is_clean_and_the_dashboard_shows_it(
         async with browser.page(height=1400) as page:
             await page.open(demo.dashboard)
             await page.until("document.querySelectorAll('#subnet-cards .figures div').length > 0")
-            rest = f"{LARGEST_REST} = Math.max({LARGEST_REST} ?? 0, {figure('resting')})"
-            await page.run(f"void setInterval(() => {rest}, 100)")
+            update = f"{MOST_COOLING} = Math.max({MOST_COOLING} ?? 0, {figure('cooling down')})"
+            await page.run(f"void setInterval(() => {update}, 100)")
             for number, step in enumerate(STEPS, 1):
                 await asyncio.to_thread(demo.wait_for_output, PRESS_ENTER, times=number, timeout=STEP_TIMEOUT)
-                told = demo.output.split(f"Step {number} of {len(STEPS)}: ")[1].rpartition(f"{PRESS_ENTER}\n")[0]
-                assert told.startswith(f"{step.title}: {step.about}")
+                output = demo.output.split(f"Step {number} of {len(STEPS)}: ")[1].rpartition(f"{PRESS_ENTER}\n")[0]
+                assert output.startswith(f"{step.title}: {step.about}")
                 report = await asyncio.to_thread(demo.audit)
                 assert (True, []) == (report["clean"], report.get("findings", [])), step.title
-                await look(page, number, told)
+                await compare(page, number, output)
                 (pictures / f"step-{number}.png").write_bytes(await page.screenshot())
                 demo.press_enter()
             await asyncio.to_thread(demo.wait_for_output, "The scenario has finished")

@@ -227,7 +227,7 @@ class TestErrors:
             (("--scarcity", "some"), "off, exhaustion, graded"),
             (("--scenario", "sad"), "full, short, none"),
             (("--api", "mine"), "lite, real"),
-            (("--database", "mysql://me:s3cret@host/books"), "'mysql://me@host/books': use postgresql://"),
+            (("--database", "mysql://me:s3cret@host/ledger"), "'mysql://me@host/ledger': use postgresql://"),
         ],
     )
     def test_an_invalid_value(self, words: tuple[str, ...], error: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -77,11 +77,11 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
     def _check_capacity(self) -> None:
         """Refuse a subnet that is too small for the scenario."""
         used = 3 + parse_settings(self.overrides).reserved_for_primaries + self.nodes  # network, broadcast and gateway
-        room, needed = self._read_subnet().num_addresses - used, self.nodes
+        usable, needed = self._read_subnet().num_addresses - used, self.nodes
         if self.scenario != "none":
             needed = INITIAL_PODS * self.nodes + BURST_PODS
-        if room < needed:
-            reason = f"has {max(0, room)} addresses for Pods with {self.nodes} nodes, but {needed} are needed"
+        if usable < needed:
+            reason = f"has {max(0, usable)} addresses for Pods with {self.nodes} nodes, but {needed} are needed"
             raise InvalidInput("--subnet", self.subnet, f"{reason}: use a larger subnet, or fewer --nodes")
 
     @property

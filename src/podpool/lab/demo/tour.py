@@ -37,10 +37,10 @@ def show_tour(console: Console) -> None:
     console.print("\n[bold]Next[/bold]  podpool up   a demo cluster on this machine\n", highlight=False)
 
 
-def _heading(console: Console, title: str, *sentences: str) -> None:
+def _heading(console: Console, title: str, *lines: str) -> None:
     console.print(f"\n[bold green]{title}[/bold green]", highlight=False)
-    for sentence in sentences:
-        console.print(sentence, highlight=False)
+    for line in lines:
+        console.print(line, highlight=False)
 
 
 def _show_targets(console: Console, settings: Settings) -> None:
