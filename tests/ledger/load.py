@@ -105,10 +105,10 @@ class Cluster:
     async def send_inventory(self) -> None:
         """Send the inventory, as after a restore."""
         containers = tuple(self.shown(node, state) for (_, node), state in self.held.items())
-        listing = Inventory(
+        inventory = Inventory(
             cluster=self.name, term=self.term, known_revision=self.known_revision, network_containers=containers
         )
-        response = await self.replica().apply_inventory(listing)
+        response = await self.replica().apply_inventory(inventory)
         assert () == response.conflicts
         self.known_revision = max(self.known_revision, response.revision)
         for key, result in zip(self.held, response.results, strict=True):

@@ -1,7 +1,7 @@
-"""The reconcile call against plain Python: every address in a dictionary, and nothing clever.
+"""The reconcile call against a reference model: every address in a dictionary.
 
-What the plain books cannot predict, which addresses and how many when others wait, they bound; all else they know.
-Times are whole seconds and the cooldown is 64 of them, so that no rest is rounded.
+The model predicts every result but which addresses are granted, and how many while others wait: those it bounds.
+Times are whole seconds and the cooldown is 64 of them, so that no cooldown is rounded.
 """
 
 import ipaddress
@@ -294,7 +294,7 @@ class Model(RuleBasedStateMachine):
         for cluster, leader in self.leaders.items():
             leader.lead()
             mine = {key: model_nc for key, model_nc in self.open.items() if key[0] == cluster}
-            response = leader.send_inventory(*(self.listing(key, model_nc, named) for key, model_nc in mine.items()))
+            response = leader.send_inventory(*(self.inventory_item(key, each, named) for key, each in mine.items()))
             assert () == response.conflicts
             for (key, model_nc), result in zip(mine.items(), response.results, strict=True):
                 assert result.state is not None
@@ -305,7 +305,7 @@ class Model(RuleBasedStateMachine):
                 self.open[key] = ModelNC(result.state)
         self.tidy()
 
-    def listing(self, key: tuple[str, str], model_nc: ModelNC, named: int) -> InventoryItem:
+    def inventory_item(self, key: tuple[str, str], model_nc: ModelNC, named: int) -> InventoryItem:
         released = tuple(grant.id for grant in model_nc.state.grants[:named])
         return inventory_item(key[1], model_nc.state, released=released)
 

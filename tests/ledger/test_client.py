@@ -34,7 +34,7 @@ async def lost() -> Response:
 
 async def hanging() -> Response:
     await asyncio.sleep(3600)
-    raise AssertionError("nobody waits so long")
+    raise AssertionError("the deadline has passed")
 
 
 class ScriptedTransport:

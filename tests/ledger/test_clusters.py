@@ -126,7 +126,7 @@ def test_retire_releases_only_the_cluster(harness: LedgerHarness) -> None:
     kept = nodes(other, 2)
     done_with = run(harness.client.retire("c1"))
     assert (6, 24) == (done_with.network_containers, done_with.addresses)
-    assert 32 == harness.reserved(), "it rests first"
+    assert 32 == harness.reserved(), "it cools down first"
     harness.advance(31.0)
     assert 8 == harness.reserved()
     assert ["c2"] == [each.id for each in run(harness.client.clusters()).clusters]

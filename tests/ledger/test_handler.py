@@ -193,13 +193,13 @@ def test_stream_sends_the_removal_of_a_subnet() -> None:
         harness = LedgerHarness()
         harness.subnet("10.0.0.0/24")
         stream = Stream(harness)
-        heard = [await stream.next()]
+        events = [await stream.next()]
         await harness.client.delete_subnet(SUBNET)
-        heard.append(await stream.next())
+        events.append(await stream.next())
         harness.subnet("10.0.0.0/24", name="other")
-        heard.append(await stream.next())
-        told = [(change.state.subnet.name, change.removed) for change in heard]
-        assert [("pods", False), ("pods", True), ("other", False)] == told
+        events.append(await stream.next())
+        removals = [(change.state.subnet.name, change.removed) for change in events]
+        assert [("pods", False), ("pods", True), ("other", False)] == removals
         await stream.close()
 
     asyncio.run(main())

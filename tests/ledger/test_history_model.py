@@ -92,7 +92,7 @@ class HistoryModel(RuleBasedStateMachine):
         if not hasattr(self, "shown"):
             return
         for time, held in self.shown.items():
-            assert held == self.told(time), f"at {time}"
+            assert held == self.history_at(time), f"at {time}"
 
     def held(self) -> Owners:
         """Return the owners in the database now."""
@@ -105,7 +105,7 @@ class HistoryModel(RuleBasedStateMachine):
                     found[address] = (leader.cluster, record.node, state.nc_id)
         return found
 
-    def told(self, time: float) -> Owners:
+    def history_at(self, time: float) -> Owners:
         """Return the owners at a time, by the history."""
         at = dt.datetime.fromtimestamp(time, dt.UTC).isoformat()
         periods = [

@@ -37,11 +37,11 @@ class TestOwnershipConflict:
         first.send_inventory(inventory_item("n1", mine))
         claim = Grant(id="00000000-0000-4000-8000-000000000001", address=mine.grants[0].address)
         response = second.send_inventory(inventory_item("n1", other, grants=(*other.grants, claim)))
-        (alarm,) = response.conflicts
+        (conflict,) = response.conflicts
         assert (mine.grants[0].address, mine.nc_id, other.nc_id) == (
-            alarm.address,
-            alarm.holder,
-            alarm.claimant,
+            conflict.address,
+            conflict.holder,
+            conflict.claimant,
         )
         finish_cooldowns(restored)
         return first, second, mine, other
@@ -75,12 +75,12 @@ class TestOwnershipConflict:
     def test_only_a_claimant_can_be_assigned_it(self, harness: LedgerHarness) -> None:
         first, *_ = self.disputed(harness)
         client = first.harness.client
-        decision = ResolveConflictRequest(subnet=SUBNET, address="10.0.0.200", nc_id="nobody")
+        decision = ResolveConflictRequest(subnet=SUBNET, address="10.0.0.200", nc_id="none")
         with pytest.raises(NotFound):
             run(client.resolve_conflict(decision))
-        (alarm,) = recovery(first.harness).conflicts
+        (conflict,) = recovery(first.harness).conflicts
         with pytest.raises(NotFound):
-            run(client.resolve_conflict(ResolveConflictRequest(subnet=SUBNET, address=alarm.address, nc_id="nobody")))
+            run(client.resolve_conflict(ResolveConflictRequest(subnet=SUBNET, address=conflict.address, nc_id="none")))
 
     def test_excused_cluster_that_returns_raises_a_conflict(self, harness: LedgerHarness) -> None:
         leader, late = Leader(harness, "c1"), Leader(harness, "late")
@@ -97,7 +97,7 @@ class TestOwnershipConflict:
         response = late.send_inventory(inventory_item("n1", other))
         both = set(addresses(taken)) & set(addresses(other))
         assert both
-        assert both == {alarm.address for alarm in response.conflicts}
+        assert both == {conflict.address for conflict in response.conflicts}
 
     def test_second_restore_deletes_conflicts_and_requires_inventories(self, harness: LedgerHarness) -> None:
         first, second, mine, other = self.disputed(harness)

@@ -265,8 +265,8 @@ class TestInventoriesBecomeTheDatabase:
         leader.send_inventory(inventory_item("n1", new))
         assert leader.reconcile_one(item("n1", old)).closed
         assert new.nc_id == leader.node(wanted=1).nc_id
-        told = run(restored.client.history(node="n1")).periods
-        assert {new.nc_id} == {each.nc_id for each in told if each.until is None}
+        periods = run(restored.client.history(node="n1")).periods
+        assert {new.nc_id} == {each.nc_id for each in periods if each.until is None}
 
     def test_ncs_that_changed_nodes_are_found_on_them(self, harness: LedgerHarness) -> None:
         leader = Leader(harness)

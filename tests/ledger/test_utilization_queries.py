@@ -35,17 +35,17 @@ class TestSqlite:
     @pytest.fixture
     def statements(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the statements of all connections."""
-        heard: list[str] = []
+        statements: list[str] = []
         connect = sqlite3.connect
 
         def listened(*arguments: object, **named: object) -> sqlite3.Connection:
             # passed on
             connection: sqlite3.Connection = connect(*arguments, **named)  # type: ignore[call-overload]
-            connection.set_trace_callback(heard.append)
+            connection.set_trace_callback(statements.append)
             return connection
 
         monkeypatch.setattr(sqlite3, "connect", listened)
-        return heard
+        return statements
 
     def test_first_request_reads_one_row_the_next_none(self, statements: list[str]) -> None:
         store = InlineSqliteStore()
