@@ -435,12 +435,14 @@ class TestLease:
     async def test_it_is_not_needed_without_overlap_or_among_podpool_agents_or_for_a_del(
         self, cluster: SharedRangeCluster
     ) -> None:
-        plain, ours = cluster.node("a"), cluster.node("b", third_party=False)
-        await plain.add(pod_interface("p"), ONE)
+        with_third_party, without = cluster.node("a"), cluster.node("b", third_party=False)
+        await with_third_party.add(pod_interface("p"), ONE)
         await cluster.fill("10.0.0.0/28")
-        await ours.add(pod_interface("q"), ONE)
-        await plain.delete(pod_interface("p"), ONE)
-        assert [] == [each for node in (plain, ours) for each in node.transport.sent if "lease" in each[1]]
+        await without.add(pod_interface("q"), ONE)
+        await with_third_party.delete(pod_interface("p"), ONE)
+        assert [] == [
+            each for node in (with_third_party, without) for each in node.transport.sent if "lease" in each[1]
+        ]
 
 
 class TestRuntime:

@@ -166,6 +166,6 @@ def test_slices_of_ten_networks_are_used_and_returned(sliced: Sliced) -> None:
         patch = {"metadata": {"annotations": {RETURN_ANNOTATION: "the test is over"}}}
         sliced.plane.admin.patch(f"{POOLS}/{name_of(network)}", patch)
     until(lambda: not any(map(sliced.holder, NETWORKS)), "the slices are handed back")
-    ours = [each for each in sliced.plane.audit.calls(since=mark) if each.user.endswith(":podpool-agent")]
-    assert ours
-    assert [] == [each for each in ours if each.status in (401, 403, 422)]
+    calls = [each for each in sliced.plane.audit.calls(since=mark) if each.user.endswith(":podpool-agent")]
+    assert calls
+    assert [] == [each for each in calls if each.status in (401, 403, 422)]

@@ -13,7 +13,7 @@ may be missing. With `enable_overlapping_ranges: false` only the own pool counts
 | podpool agents only | for overlapping ranges, checked after the entry is stored, or if configured | never |
 | also third-party plugins | always, unless disabled | for an ADD if ranges overlap |
 
-Overlaps are checked after the entry is stored, because whoever creates an overlapping pool later reads later and finds
+Overlaps are checked after the entry is stored: a writer that creates an overlapping pool later reads later, and finds
 the entry. Third-party plugins read only reservations, and delete any reservation of an address: between their read and
 their write no other may reserve. If an overlapping pool appears meanwhile, everything is repeated with the Lease before
 a request is answered.

@@ -19,7 +19,7 @@ import msgspec
 from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.api.builtin import LEASES, Lease
-from podpool.api.whereabouts import BOOT_ANNOTATION, CONFIRMED_ANNOTATION, NODE_UID_LABEL, ACKNOWLEDGED_ANNOTATION
+from podpool.api.whereabouts import ACKNOWLEDGED_ANNOTATION, BOOT_ANNOTATION, CONFIRMED_ANNOTATION, NODE_UID_LABEL
 from podpool.runtime.entropy import new_uuid
 
 
@@ -71,8 +71,9 @@ class SliceLeases:
 
     def is_pending(self, lease: Lease) -> bool:
         """Return whether it shows this agent's last acknowledgement."""
-        last, shown = self._acknowledged.get(lease.metadata.uid), lease.metadata.annotations.get(ACKNOWLEDGED_ANNOTATION)
-        return last is not None and last.id == shown and self.is_acknowledged(lease)
+        last = self._acknowledged.get(lease.metadata.uid)
+        shown_id = lease.metadata.annotations.get(ACKNOWLEDGED_ANNOTATION)
+        return last is not None and last.id == shown_id and self.is_acknowledged(lease)
 
     def confirmed(self, lease: Lease) -> Acknowledgement | None:
         """Return this agent's last acknowledgement if the controller has confirmed it."""
