@@ -23,7 +23,7 @@ from podpool.api.crds import multus_crd_manifest
 from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL
 from podpool.cni.build import build
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
-from tests.cluster.agreement import replayed
+from tests.cluster.consistency import replayed
 from tests.slices_end_to_end.shared_range_installation import report_boot
 
 if TYPE_CHECKING:
