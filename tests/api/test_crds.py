@@ -85,7 +85,7 @@ class TestRealServer:
         assert {"assignedIPCount": 0, "networkContainers": [expected]} == kept["status"]
 
     @pytest.mark.parametrize(
-        ("kind", "parts", "sentence"),
+        ("kind", "parts", "message"),
         [
             ("NodeNetworkConfig", {"spec": {"requestedIPCount": -1}}, "should be greater than or equal to 0"),
             ("NodeNetworkConfig", {"spec": {"requestedIPCount": "16"}}, "must be of type integer"),
@@ -125,9 +125,9 @@ class TestRealServer:
         ],
     )
     def test_what_is_wrong_is_refused_with_a_sentence(
-        self, api: Api, kind: str, parts: dict[str, Any], sentence: str
+        self, api: Api, kind: str, parts: dict[str, Any], message: str
     ) -> None:
-        with pytest.raises(ApiError, match=sentence) as refused:
+        with pytest.raises(ApiError, match=message) as refused:
             put(api, kind, "wrong", **parts)
         assert (422, "Invalid") == (refused.value.status, refused.value.reason)
 

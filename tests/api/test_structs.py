@@ -24,7 +24,7 @@ from tests.api.sample_objects import WHOLE
 
 
 def test_a_network_config_has_azures_names() -> None:
-    told = {
+    manifest = {
         "metadata": {"name": "n", "namespace": "kube-system", "managedFields": [{}]},
         "spec": {"requestedIPCount": 16, "ipsNotInUse": ["a"]},
         "status": {
@@ -35,26 +35,26 @@ def test_a_network_config_has_azures_names() -> None:
             ],
         },
     }
-    config = msgspec.convert(told, NodeNetworkConfig)
+    config = msgspec.convert(manifest, NodeNetworkConfig)
     assert (16, ("a",), 250) == (config.spec.requested, config.spec.pending_release, config.status.scaler.max_ip_count)
     assert "s" == config.status.network_containers[0].subscription_id
     assert "kube-system/n" == config.key
-    del told["metadata"]["managedFields"]  # type: ignore[attr-defined]  # a dict of this test's own
-    assert told == msgspec.json.decode(msgspec.json.encode(config))
+    del manifest["metadata"]["managedFields"]  # type: ignore[attr-defined]  # a dict of this test's own
+    assert manifest == msgspec.json.decode(msgspec.json.encode(config))
 
 
 def test_words_that_we_do_not_know_are_read() -> None:
-    told = {
+    manifest = {
         "status": {"status": "Dreaming", "networkContainers": [{"status": "NCUpdateLater", "assignmentMode": "odd"}]}
     }
-    config = msgspec.convert(told, NodeNetworkConfig)
+    config = msgspec.convert(manifest, NodeNetworkConfig)
     assert ("Dreaming", "NCUpdateLater") == (config.status.status, config.status.network_containers[0].status)
 
 
 @pytest.mark.parametrize("kind", [IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS])
 def test_objects_of_whereabouts_go_through_unchanged(kind: Kind[Any]) -> None:
-    told = {"metadata": {"name": "x"}, **WHOLE[kind.kind]}
-    assert told == msgspec.json.decode(msgspec.json.encode(msgspec.convert(told, kind.type)))
+    manifest = {"metadata": {"name": "x"}, **WHOLE[kind.kind]}
+    assert manifest == msgspec.json.decode(msgspec.json.encode(msgspec.convert(manifest, kind.type)))
 
 
 def test_what_their_schema_demands_is_always_written() -> None:
@@ -71,14 +71,14 @@ def test_one_bad_object_of_another_is_no_reason_to_read_none() -> None:
 
 
 def test_a_network_attachment_is_its_configuration() -> None:
-    told = {"metadata": {"name": "n", "namespace": "default"}, "spec": {"config": '{"type": "macvlan"}'}}
-    assert '{"type": "macvlan"}' == msgspec.convert(told, NetworkAttachmentDefinition).spec.config
+    manifest = {"metadata": {"name": "n", "namespace": "default"}, "spec": {"config": '{"type": "macvlan"}'}}
+    assert '{"type": "macvlan"}' == msgspec.convert(manifest, NetworkAttachmentDefinition).spec.config
     place = "/apis/k8s.cni.cncf.io/v1/namespaces/default/network-attachment-definitions/n"
     assert place == NETWORK_ATTACHMENTS.path(namespace="default", name="n")
 
 
 def test_an_event_has_the_names_of_events_k8s_io() -> None:
-    told = {
+    manifest = {
         "metadata": {"name": "n.1"},
         "eventTime": "2026-01-01T00:00:00.000000Z",
         "reportingController": "podpool-agent",
@@ -90,7 +90,7 @@ def test_an_event_has_the_names_of_events_k8s_io() -> None:
         "type": "Warning",
         "series": {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"},
     }
-    assert told == msgspec.json.decode(msgspec.json.encode(msgspec.convert(told, Event)))
+    assert manifest == msgspec.json.decode(msgspec.json.encode(msgspec.convert(manifest, Event)))
     assert "/apis/events.k8s.io/v1/namespaces/default/events" == EVENTS.path(namespace="default")
 
 

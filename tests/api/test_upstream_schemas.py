@@ -76,13 +76,13 @@ def azure_at_work(api: Api) -> None:
     place = f"{path('NodeNetworkConfig')}/azures"
     clear(api, "NodeNetworkConfig", "azures")
     made = api.post(path("NodeNetworkConfig"), {**head("NodeNetworkConfig", "azures"), "spec": {}})
-    told = api.put(f"{place}/status", {**made, "status": WHOLE["NodeNetworkConfig"]["status"]})
-    assert WHOLE["NodeNetworkConfig"]["status"] == told["status"]
-    assert 31 == api.put(place, {**told, "spec": {"requestedIPCount": 31}})["spec"]["requestedIPCount"]
+    updated = api.put(f"{place}/status", {**made, "status": WHOLE["NodeNetworkConfig"]["status"]})
+    assert WHOLE["NodeNetworkConfig"]["status"] == updated["status"]
+    assert 31 == api.put(place, {**updated, "spec": {"requestedIPCount": 31}})["spec"]["requestedIPCount"]
     empty = {"assignedIPCount": 0, "scaler": {}}
     body = {**head("NodeNetworkConfig", "azures"), "spec": {"requestedIPCount": 47}, "status": empty}
     applied = api.patch(f"{place}?fieldManager=azure-cns&force=true", body, media="application/apply-patch+yaml")
-    assert (47, told["status"]) == (applied["spec"]["requestedIPCount"], applied["status"])
+    assert (47, updated["status"]) == (applied["spec"]["requestedIPCount"], applied["status"])
 
 
 def whereabouts_at_work(api: Api) -> None:
@@ -176,5 +176,5 @@ class TestOursFirst:
         await as_us(theirs)
         azure_at_work(theirs.admin)
         whereabouts_at_work(theirs.admin)
-        install_crds_with_kubectl(theirs)  # for whoever comes next
+        install_crds_with_kubectl(theirs)  # for the next test
         in_force(theirs.admin, ours=True)

@@ -380,8 +380,8 @@ async def seen(
 ) -> list[tuple[str, str]]:
     """The next so many changes: what, and to which object."""
     changes: list[tuple[str, str]] = []
-    told = api.client.watch(kind, resource_version=since, namespace=api.namespace, labels=labels, fields=fields)
-    async with aclosing(told) as watch:
+    events = api.client.watch(kind, resource_version=since, namespace=api.namespace, labels=labels, fields=fields)
+    async with aclosing(events) as watch:
         async for change in watch:
             if change.type != "BOOKMARK":
                 changes.append((change.type, change.object.metadata.name))
@@ -458,10 +458,10 @@ class TestWatches:
                 api.client.watch(NNC, resource_version=since, namespace=api.namespace, timeout_seconds=1)
             ) as watch:
                 await made(api, "b")
-                told = [change async for change in watch]
-            assert ["b"] == [each.object.metadata.name for each in told if each.type == "ADDED"]
+                received = [change async for change in watch]
+            assert ["b"] == [each.object.metadata.name for each in received if each.type == "ADDED"]
             await made(api, "c")
-            assert [("ADDED", "c")] == await seen(api, since=told[-1].object.metadata.resource_version, count=1)
+            assert [("ADDED", "c")] == await seen(api, since=received[-1].object.metadata.resource_version, count=1)
 
     @run_in_loop
     async def test_a_watch_from_a_forgotten_version_is_gone(self, cluster: ApiServerUnderTest) -> None:

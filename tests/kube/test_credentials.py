@@ -21,7 +21,7 @@ NOW = 1_700_000_000.0
 
 
 class Server:
-    """One that knows some tokens, and a plugin that gives the next one each time, with what it was told."""
+    """A server that accepts some tokens, and a plugin that prints the next one each time and saves its input."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -41,9 +41,9 @@ class Server:
         return len(runs.read_text().splitlines()) if runs.exists() else 0
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What the plugin was told last."""
-        found: dict[str, Any] = json.loads((self.home / "told").read_text())
+    def plugin_input(self) -> dict[str, Any]:
+        """The last input of the plugin."""
+        found: dict[str, Any] = json.loads((self.home / "plugin-input").read_text())
         return found
 
     def plugin(self, *, valid_for: float | None = None, first: str = "") -> dict[str, Any]:
@@ -56,7 +56,7 @@ class Server:
             cd {self.home}
             {first}
             echo run >>runs
-            echo "$KUBERNETES_EXEC_INFO" >told
+            echo "$KUBERNETES_EXEC_INFO" >plugin-input
             echo '{json.dumps(printed)}' | sed "s/@/$(wc -l <runs | tr -d ' ')/"
         """
         path = self.home / "plugin"
@@ -97,7 +97,7 @@ async def test_a_plugin_runs_once_for_all_who_wait(server: Server) -> None:
     async with server.connected(server.plugin()) as transport:
         assert [200] * 5 == await asyncio.gather(*(status(transport) for _ in range(5)))
         assert (1, {"token-1"}) == (server.runs, set(server.seen))
-        assert {"interactive": False} == server.told["spec"]
+        assert {"interactive": False} == server.plugin_input["spec"]
 
 
 @run_in_loop
@@ -162,7 +162,7 @@ async def test_one_that_still_runs_ends_with_the_connection(server: Server) -> N
 async def test_the_cluster_is_told_if_wanted(server: Server) -> None:
     async with server.connected(server.plugin() | {"provideClusterInfo": True}) as transport:
         await status(transport)
-        assert {"server": str(transport.base).rstrip("/")} == server.told["spec"]["cluster"]
+        assert {"server": str(transport.base).rstrip("/")} == server.plugin_input["spec"]["cluster"]
 
 
 @pytest.mark.parametrize(

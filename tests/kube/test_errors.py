@@ -1,4 +1,4 @@
-"""What the API server refuses, and how it is told; and that it does not answer at all."""
+"""Typed errors of the API server, and a server that does not answer."""
 
 import asyncio
 from contextlib import aclosing

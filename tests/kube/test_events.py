@@ -1,4 +1,4 @@
-"""What happened, told to people: seldom enough, and nothing lost but the repetition."""
+"""Event recorder: series, rate limit and retries."""
 
 import asyncio
 import random
@@ -41,15 +41,15 @@ def recorder(client: KubeClient, clock: Clock) -> EventRecorder:
     return EventRecorder(client, component="podpool-agent", instance="n", clock=clock, rng=random.Random(1))  # noqa: S311  seeded
 
 
-class Told:
-    """A recorder that runs on pocket, and a transport to disturb."""
+class RecorderFixture:
+    """A recorder on the lite API server, with a disturbable transport."""
 
     def __init__(self) -> None:
         self.transport = DisturbableTransport(lite_api_server())
         self.client = KubeClient(self.transport)
         self.recorder = recorder(self.client, LoopClock())
 
-    def tell(self, name: str = "a", *, reason: str = "InsufficientAddresses", note: str = "no address left") -> None:
+    def record(self, name: str = "a", *, reason: str = "InsufficientAddresses", note: str = "no address left") -> None:
         self.recorder.record(on(name), reason=reason, action="Scaling", note=note, warning=True)
 
     async def events(self) -> list[Event]:
@@ -71,10 +71,10 @@ async def running(made: EventRecorder) -> AsyncIterator[EventRecorder]:
 
 
 @asynccontextmanager
-async def recording() -> AsyncIterator[Told]:
-    told = Told()
-    async with running(told.recorder):
-        yield told
+async def recording() -> AsyncIterator[RecorderFixture]:
+    fixture = RecorderFixture()
+    async with running(fixture.recorder):
+        yield fixture
 
 
 async def written(api: NamespaceClient, regarding: ObjectReference, *, times: int = 1) -> Event:
@@ -128,86 +128,86 @@ async def test_kubectl_shows_them(control_plane: ControlPlane) -> None:
 
 @run_in_virtual_time
 async def test_the_same_thing_is_one_event_written_every_five_minutes() -> None:
-    async with recording() as told:
+    async with recording() as fixture:
         for _ in range(170):
-            told.tell()
+            fixture.record()
             await asyncio.sleep(5)
-        (event,) = await told.events()
+        (event,) = await fixture.events()
         assert event.series
-        assert 3 == told.writes
+        assert 3 == fixture.writes
         await asyncio.sleep(300)
-        (event,) = await told.events()
+        (event,) = await fixture.events()
         assert event.series
-        assert (170, 4) == (event.series.count, told.writes)
+        assert (170, 4) == (event.series.count, fixture.writes)
         assert str(event.series.last_observed_time).startswith("2023-11-14T22:27:25.")
 
 
 @run_in_virtual_time
 async def test_after_a_while_it_is_a_new_event_with_its_own_note() -> None:
-    async with recording() as told:
-        told.tell(note="first")
+    async with recording() as fixture:
+        fixture.record(note="first")
         await asyncio.sleep(601)
-        told.tell(note="second")
+        fixture.record(note="second")
         await asyncio.sleep(1)
-        assert ["first", "second"] == [each.note for each in await told.events()]
+        assert ["first", "second"] == [each.note for each in await fixture.events()]
 
 
 @run_in_virtual_time
 async def test_other_objects_and_reasons_are_other_events() -> None:
-    async with recording() as told:
+    async with recording() as fixture:
         for name in ("a", "b"):
             for reason in ("InsufficientAddresses", "Fenced"):
-                told.tell(name, reason=reason)
+                fixture.record(name, reason=reason)
         await asyncio.sleep(1)
-        assert 4 == len(await told.events())
+        assert 4 == len(await fixture.events())
 
 
 @run_in_virtual_time
 async def test_many_are_written_at_once_and_then_one_a_second() -> None:
-    async with recording() as told:
+    async with recording() as fixture:
         for number in range(BURST + 10):
-            told.tell(f"n-{number}")
+            fixture.record(f"n-{number}")
         await asyncio.sleep(0.5)
-        assert BURST == len(await told.events())
+        assert BURST == len(await fixture.events())
         await asyncio.sleep(5)
-        assert BURST + 5 == len(await told.events())
+        assert BURST + 5 == len(await fixture.events())
         await asyncio.sleep(30)
-        assert BURST + 10 == len(await told.events())
+        assert BURST + 10 == len(await fixture.events())
 
 
 @run_in_virtual_time
 async def test_while_the_server_is_away_they_wait_and_the_oldest_are_forgotten() -> None:
-    async with recording() as told:
-        told.transport.answer = lambda _: Response(503, b"")
+    async with recording() as fixture:
+        fixture.transport.answer = lambda _: Response(503, b"")
         for number in range(MAX_SERIES + 5):
-            told.tell(f"n-{number:03}")
+            fixture.record(f"n-{number:03}")
         await asyncio.sleep(60)
-        told.transport.answer = lambda _: None
+        fixture.transport.answer = lambda _: None
         await asyncio.sleep(3600)
-        names = sorted(each.regarding.name for each in await told.events())
+        names = sorted(each.regarding.name for each in await fixture.events())
         assert [f"n-{number:03}" for number in range(5, MAX_SERIES + 5)] == names
 
 
 @run_in_virtual_time
 async def test_what_is_refused_is_given_up() -> None:
-    async with recording() as told:
-        told.transport.answer = lambda request: Response(403, b"") if request.method == "POST" else None
-        told.tell()
-        told.recorder.record(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
+    async with recording() as fixture:
+        fixture.transport.answer = lambda request: Response(403, b"") if request.method == "POST" else None
+        fixture.record()
+        fixture.recorder.record(on("x", "no-such-place"), reason="Lost", action="Looking", note="nowhere")
         await asyncio.sleep(200)
-        assert 2 == told.writes
+        assert 2 == fixture.writes
 
 
 @run_in_virtual_time
 async def test_one_that_the_server_forgot_is_written_anew() -> None:
-    async with recording() as told:
-        told.tell()
+    async with recording() as fixture:
+        fixture.record()
         await asyncio.sleep(1)
-        (old,) = await told.events()
-        await told.client.delete(EVENTS, old.metadata.name, namespace="default")
-        told.tell()
+        (old,) = await fixture.events()
+        await fixture.client.delete(EVENTS, old.metadata.name, namespace="default")
+        fixture.record()
         await asyncio.sleep(301)
-        (new,) = await told.events()
+        (new,) = await fixture.events()
         assert new.series
         assert (2, old.event_time) == (new.series.count, new.event_time)
         assert old.metadata.name != new.metadata.name
@@ -215,7 +215,7 @@ async def test_one_that_the_server_forgot_is_written_anew() -> None:
 
 @run_in_virtual_time
 async def test_a_name_that_is_taken_is_not_used() -> None:
-    async with recording() as told:
+    async with recording() as fixture:
         taken: list[bytes] = []
 
         def once(request: Request) -> Response | None:
@@ -224,7 +224,7 @@ async def test_a_name_that_is_taken_is_not_used() -> None:
             taken.append(request.body)
             return Response(409, b'{"reason": "AlreadyExists"}')
 
-        told.transport.answer = once
-        told.tell()
+        fixture.transport.answer = once
+        fixture.record()
         await asyncio.sleep(5)
-        assert 1 == len(await told.events())
+        assert 1 == len(await fixture.events())

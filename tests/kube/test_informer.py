@@ -1,4 +1,4 @@
-"""The reflector's one promise: whatever happens on the way, the store comes to equal a fresh list."""
+"""The informer converges to a fresh list, whatever happens."""
 
 import asyncio
 import itertools
@@ -70,21 +70,23 @@ class TestStream:
         async with cluster.open_namespace() as api:
             await create(api, "a", "b")
             await wait_for_server_cache(api, 2)
-            async with aclosing(reflector(api).stream()) as events, asyncio.timeout(300):
+            async with aclosing(informer(api).stream()) as events, asyncio.timeout(300):
                 first = await anext(events)
                 assert isinstance(first, Replaced)
                 assert ["a", "b"] == [each.metadata.name for each in first.objects]
                 await create(api, "c")
                 await set_request(api, "a", 5)
                 await delete(api, "b")
-                told = [await anext(events) for _ in range(3)]
-                assert [Applied, Applied, Deleted] == [type(each) for each in told]
-                assert ["c", "a", "b"] == [each.object.metadata.name for each in told if not isinstance(each, Replaced)]
+                received = [await anext(events) for _ in range(3)]
+                assert [Applied, Applied, Deleted] == [type(each) for each in received]
+                assert ["c", "a", "b"] == [
+                    each.object.metadata.name for each in received if not isinstance(each, Replaced)
+                ]
 
     @run_in_loop
     async def test_who_takes_it_anew_is_told_all_again(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            followed = reflector(api)
+            followed = informer(api)
             for names in (("a",), ("a", "b")):
                 await create(api, names[-1])
                 await wait_for_server_cache(api, len(names))
@@ -108,7 +110,7 @@ class TestQuorum:
     @run_in_loop
     async def test_it_shows_every_write_that_was_answered(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            followed = reflector(api)
+            followed = informer(api)
             for number in range(20):
                 await create(api, f"n-{number}")
                 assert number + 1 == len((await followed.quorum_list()).items)
@@ -205,7 +207,7 @@ def from_version(request: Request, version: str) -> Request:
     return Request(method=request.method, path=request.path, query={**request.query, "resourceVersion": version})
 
 
-def reflector(api: NamespaceClient) -> Informer[NodeNetworkConfig]:
+def informer(api: NamespaceClient) -> Informer[NodeNetworkConfig]:
     return Informer(api.client, NNC, rng=random.Random(1), namespace=api.namespace)  # noqa: S311  seeded
 
 
@@ -310,7 +312,7 @@ async def asked_at(api: NamespaceClient, *, seconds: float) -> list[float]:
         return answer(request)
 
     api.transport.answer = noted
-    running = asyncio.ensure_future(reflector(api).run())
+    running = asyncio.ensure_future(informer(api).run())
     await asyncio.sleep(seconds)
     running.cancel()
     await asyncio.wait([running])

@@ -1,4 +1,4 @@
-"""The reflector through all that happens to servers and connections: afterwards its store equals a fresh list."""
+"""Failures of server and connection: afterwards the cache equals a fresh list."""
 
 import asyncio
 import random
@@ -151,17 +151,17 @@ class TestLoad:
             cluster.through_proxy(api, tmp_path, request_timeout=30) as (far, _),
         ):
             await create(api, *BEFORE)
-            store: ObjectCache[NodeNetworkConfig] = ObjectCache()
+            cache: ObjectCache[NodeNetworkConfig] = ObjectCache()
             rng = random.Random(1)  # noqa: S311  seeded
             follower = Informer(far.client, NNC, rng=rng, namespace=far.namespace)
             async with aclosing(follower.stream()) as events, asyncio.timeout(300):
-                take(store, await anext(events))
+                take(cache, await anext(events))
                 next_one = asyncio.ensure_future(anext(events))
                 await write_much(api)
-                take(store, await next_one)
+                take(cache, await next_one)
                 wanted = await quorum_objects(api)
-                while wanted != {each.key: each for each in store.values()}:
-                    take(store, await anext(events))
+                while wanted != {each.key: each for each in cache.values()}:
+                    take(cache, await anext(events))
 
     @run_in_loop
     async def test_very_many_objects(self, cluster: ApiServerUnderTest) -> None:
@@ -179,14 +179,14 @@ class TestLoad:
             await api.empty()
 
 
-def take(store: ObjectCache[NodeNetworkConfig], event: InformerEvent[NodeNetworkConfig]) -> None:
+def take(cache: ObjectCache[NodeNetworkConfig], event: InformerEvent[NodeNetworkConfig]) -> None:
     match event:
         case Replaced():
-            store.replace(event.objects)
+            cache.replace(event.objects)
         case Applied():
-            store.apply(event.object)
+            cache.apply(event.object)
         case Deleted():
-            store.discard(event.object.key)
+            cache.discard(event.object.key)
 
 
 async def write_much(api: NamespaceClient) -> None:

@@ -18,8 +18,8 @@ from tests.kube.election_candidate import SHORT_TIMING
 from tests.kube.event_loops import run_in_loop, run_in_virtual_time
 
 
-class Stage:
-    """Where candidates appear; notes who leads, and that nobody else does."""
+class Election:
+    """The Lease of the candidates; records each leader and asserts that there is only one."""
 
     def __init__(self, server: Transport, namespace: str = "kube-system") -> None:
         self.server = server
@@ -39,7 +39,7 @@ class Stage:
             self.leader = ""
 
     async def led_by(self, name: str) -> float:
-        """Wait until it leads, and tell when that was."""
+        """Wait until it leads, and return when."""
         async with asyncio.timeout(120):
             while self.leader != name:
                 self.changed.clear()
@@ -48,31 +48,33 @@ class Stage:
 
 
 class Candidate:
-    def __init__(self, stage: Stage, name: str, timing: LeaseTiming = DEFAULT_TIMING) -> None:
-        self.stage = stage
+    def __init__(self, election: Election, name: str, timing: LeaseTiming = DEFAULT_TIMING) -> None:
+        self.election = election
         self.name = name
-        self.transport = DisturbableTransport(stage.server)
+        self.transport = DisturbableTransport(election.server)
         self.clock = FixedClock()  # a wall clock that stands still decides nothing
         self.elector = LeaderElector(
             KubeClient(self.transport),
             name="controller",
-            namespace=stage.namespace,
+            namespace=election.namespace,
             identity=name,
             clock=self.clock,
             rng=random.Random(name),  # noqa: S311  seeded
             timing=timing,
         )
-        self.running = asyncio.ensure_future(self.elector.run(lambda: stage.lead(name)))
+        self.running = asyncio.ensure_future(self.elector.run(lambda: election.lead(name)))
 
     async def stop(self) -> None:
         self.running.cancel()
-        with suppress(asyncio.CancelledError, LeadershipLost):  # but not what the stage has seen
+        with suppress(asyncio.CancelledError, LeadershipLost):  # but not the assertions of the election
             await self.running
 
 
 @asynccontextmanager
-async def candidates(stage: Stage, *names: str, timing: LeaseTiming = DEFAULT_TIMING) -> AsyncIterator[list[Candidate]]:
-    all_of_them = [Candidate(stage, name, timing) for name in names]
+async def candidates(
+    election: Election, *names: str, timing: LeaseTiming = DEFAULT_TIMING
+) -> AsyncIterator[list[Candidate]]:
+    all_of_them = [Candidate(election, name, timing) for name in names]
     try:
         yield all_of_them
     finally:
@@ -80,13 +82,13 @@ async def candidates(stage: Stage, *names: str, timing: LeaseTiming = DEFAULT_TI
             await each.stop()
 
 
-async def lease(stage: Stage) -> Lease:
-    return await KubeClient(stage.server).get(LEASES, "controller", namespace=stage.namespace)
+async def lease(election: Election) -> Lease:
+    return await KubeClient(election.server).get(LEASES, "controller", namespace=election.namespace)
 
 
-async def holder(stage: Stage) -> str | None:
+async def holder(election: Election) -> str | None:
     try:
-        return (await lease(stage)).spec.holder_identity
+        return (await lease(election)).spec.holder_identity
     except ApiNotFound:
         return None
 
@@ -95,41 +97,41 @@ class TestLeading:
     @run_in_loop
     async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            async with candidates(stage, "a") as (first,):
-                await stage.led_by("a")
+            election = Election(api.transport, api.namespace)
+            async with candidates(election, "a") as (first,):
+                await election.led_by("a")
                 assert first.elector.is_leader
-                async with candidates(stage, "b") as (second,):
+                async with candidates(election, "b") as (second,):
                     assert not second.elector.is_leader
                     await first.stop()
                     freed = asyncio.get_running_loop().time()
-                    assert (await lease(stage)).spec.holder_identity == ""
-                    assert await stage.led_by("b") - freed < 10, "nobody waited for the Lease to run out"
-                    held = (await lease(stage)).spec
+                    assert (await lease(election)).spec.holder_identity == ""
+                    assert await election.led_by("b") - freed < 10, "no candidate waited for the Lease to expire"
+                    held = (await lease(election)).spec
                     assert ("b", 15, 1) == (held.holder_identity, held.lease_duration_seconds, held.lease_transitions)
 
     @run_in_virtual_time
     async def test_a_leader_renews_and_stays(self) -> None:
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a", "b", "c"):
+        election = Election(lite_api_server())
+        async with candidates(election, "a", "b", "c"):
             await asyncio.sleep(3600)
-            assert 1 == len(stage.leads)
+            assert 1 == len(election.leads)
 
     @pytest.mark.integration
     @run_in_loop
     async def test_it_renews_and_stays_on_either_server(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            async with candidates(stage, "a", "b", "c", timing=SHORT_TIMING):
-                await stage.changed.wait()
+            election = Election(api.transport, api.namespace)
+            async with candidates(election, "a", "b", "c", timing=SHORT_TIMING):
+                await election.changed.wait()
                 await asyncio.sleep(3 * SHORT_TIMING.duration)
-                assert 1 == len(stage.leads)
+                assert 1 == len(election.leads)
 
     @run_in_loop
     async def test_the_lead_ends_with_its_work(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            candidate = Candidate(stage, "a", SHORT_TIMING)
+            election = Election(api.transport, api.namespace)
+            candidate = Candidate(election, "a", SHORT_TIMING)
             await candidate.stop()
 
             async def short() -> None:
@@ -139,10 +141,10 @@ class TestLeading:
                 raise ValueError("broken")
 
             await candidate.elector.run(short)
-            assert "" == await holder(stage)
+            assert "" == await holder(election)
             with pytest.raises(ValueError, match="broken"):
                 await candidate.elector.run(failing)
-            assert "" == await holder(stage)
+            assert "" == await holder(election)
 
 
 class TestLosing:
@@ -151,21 +153,21 @@ class TestLosing:
         self, cluster: ApiServerUnderTest
     ) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
-                await stage.led_by("a")
-                async with candidates(stage, "b", timing=SHORT_TIMING):
+            election = Election(api.transport, api.namespace)
+            async with candidates(election, "a", timing=SHORT_TIMING) as (first,):
+                await election.led_by("a")
+                async with candidates(election, "b", timing=SHORT_TIMING):
                     first.transport.hangs = True
                     with pytest.raises(LeadershipLost):
                         await first.running
-                    await stage.led_by("b")
+                    await election.led_by("b")
 
     @run_in_virtual_time
     async def test_a_leader_that_cannot_renew_stops_before_another_starts(self) -> None:
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a") as (first,):
-            await stage.led_by("a")
-            async with candidates(stage, "b"):
+        election = Election(lite_api_server())
+        async with candidates(election, "a") as (first,):
+            await election.led_by("a")
+            async with candidates(election, "b"):
                 await asyncio.sleep(60)
                 first.transport.hangs = True
                 began = asyncio.get_running_loop().time()
@@ -173,14 +175,14 @@ class TestLosing:
                     await first.running
                 stopped = asyncio.get_running_loop().time() - began
                 assert 8 <= stopped <= 10, "counted from when the last renewal was sent"
-                assert 13 <= await stage.led_by("b") - began <= 20
+                assert 13 <= await election.led_by("b") - began <= 20
 
     @run_in_virtual_time
     async def test_one_lost_answer_does_not_cost_the_lead(self) -> None:
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a", "b") as both:
+        election = Election(lite_api_server())
+        async with candidates(election, "a", "b") as both:
             await asyncio.sleep(60)
-            leader = next(each for each in both if each.name == stage.leader)
+            leader = next(each for each in both if each.name == election.leader)
 
             def lost(_: object) -> Response | None:
                 leader.transport.answer = lambda _: None
@@ -189,13 +191,13 @@ class TestLosing:
             for _ in range(20):
                 leader.transport.answer = lost
                 await asyncio.sleep(9)
-            assert 1 == len(stage.leads)
+            assert 1 == len(election.leads)
 
     @run_in_virtual_time
     async def test_a_renewal_that_was_done_but_not_answered_is_found_again(self) -> None:
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a") as (only,):
-            await stage.led_by("a")
+        election = Election(lite_api_server())
+        async with candidates(election, "a") as (only,):
+            await election.led_by("a")
             inner = only.transport.inner
 
             class Deaf:
@@ -206,67 +208,69 @@ class TestLosing:
 
             only.transport.inner = Deaf()
             await asyncio.sleep(60)
-            assert 1 == len(stage.leads)
+            assert 1 == len(election.leads)
             assert only.elector.is_leader
 
     @run_in_loop
     async def test_a_leader_whose_lease_is_anothers_stops_at_the_next_look(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
-                await stage.led_by("a")
+            election = Election(api.transport, api.namespace)
+            async with candidates(election, "a", timing=SHORT_TIMING) as (first,):
+                await election.led_by("a")
                 theirs = {"spec": {"holderIdentity": "b", "renewTime": "2030-01-01T00:00:00.000000Z"}}
                 await api.client.merge_patch(LEASES, "controller", theirs, namespace=api.namespace)
                 with pytest.raises(LeadershipLost):
                     await first.running
-                assert (await lease(stage)).spec.holder_identity == "b", "what is another's is not given back"
+                assert (await lease(election)).spec.holder_identity == "b", (
+                    "the Lease of another candidate is not released"
+                )
 
     @run_in_loop
     async def test_a_deleted_lease_is_made_again(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
-            stage = Stage(api.transport, api.namespace)
-            async with candidates(stage, "a", timing=SHORT_TIMING) as (first,):
-                await stage.led_by("a")
+            election = Election(api.transport, api.namespace)
+            async with candidates(election, "a", timing=SHORT_TIMING) as (first,):
+                await election.led_by("a")
                 await api.client.delete(LEASES, "controller", namespace=api.namespace)
                 held_by = None
                 async with asyncio.timeout(60):
                     while held_by != "a":
                         await asyncio.sleep(0.1)
-                        held_by = await holder(stage)
+                        held_by = await holder(election)
                 assert not first.running.done()
-                assert 1 == len(stage.leads)
+                assert 1 == len(election.leads)
 
     @run_in_virtual_time
     async def test_a_lease_that_vanishes_is_not_taken_before_who_held_it_has_stopped(self) -> None:
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a") as (first,), candidates(stage, "b"):
-            await stage.led_by("a")
+        election = Election(lite_api_server())
+        async with candidates(election, "a") as (first,), candidates(election, "b"):
+            await election.led_by("a")
             await asyncio.sleep(10)
             first.transport.hangs = True
-            await KubeClient(stage.server).delete(LEASES, "controller", namespace="kube-system")
-            await stage.led_by("b")
+            await KubeClient(election.server).delete(LEASES, "controller", namespace="kube-system")
+            await election.led_by("b")
 
     @pytest.mark.parametrize("pause", [3.0, 3.5, 4.0, 4.5, 4.9])
     @run_in_virtual_time
     async def test_a_renewal_that_others_cannot_see_is_none(self, pause: float) -> None:
         """A successor of the same name, whose clock stands still, writes what is there already."""
-        stage = Stage(lite_api_server())
-        async with candidates(stage, "a") as (first,):
-            await stage.led_by("a")
+        election = Election(lite_api_server())
+        async with candidates(election, "a") as (first,):
+            await election.led_by("a")
             first.transport.hangs = True
-            async with candidates(stage, "b"):
+            async with candidates(election, "b"):
                 with pytest.raises(LeadershipLost):
                     await first.running
                 await asyncio.sleep(pause)
-                async with candidates(stage, "a"):
+                async with candidates(election, "a"):
                     await asyncio.sleep(60)
-                    assert stage.leader
+                    assert election.leader
 
     @run_in_virtual_time
     async def test_two_never_lead_whatever_the_roads_do(self) -> None:
-        """The stage itself asserts it; this makes sure that the lead changes hands often enough to mean something."""
-        stage, rng = Stage(lite_api_server()), random.Random(5)  # noqa: S311  seeded
-        async with candidates(stage, "a", "b", "c") as all_three:
+        """The election asserts it; this checks that the leader changes often enough."""
+        election, rng = Election(lite_api_server()), random.Random(5)  # noqa: S311  seeded
+        async with candidates(election, "a", "b", "c") as all_three:
             for _ in range(400):
                 each = rng.choice(all_three)
                 each.transport.hangs = not each.transport.hangs
@@ -274,5 +278,5 @@ class TestLosing:
                 for index, candidate in enumerate(all_three):
                     if candidate.running.done():
                         assert isinstance(candidate.running.exception(), LeadershipLost)
-                        all_three[index] = Candidate(stage, candidate.name)
-        assert len(stage.leads) > 20
+                        all_three[index] = Candidate(election, candidate.name)
+        assert len(election.leads) > 20

@@ -49,7 +49,7 @@ def installed(started_control_plane: ControlPlane) -> ControlPlane:
 
 
 def unshare(plane: ControlPlane) -> None:
-    """Take back the right to shared ranges, whoever gave it."""
+    """Remove the role for shared ranges."""
     for kind in ("role", "rolebinding"):
         plane.kubectl("delete", "--ignore-not-found", "-n", HOME, kind, "podpool-agent-shared-ranges")
 
@@ -90,8 +90,8 @@ class TestAnotherNode:
     def test_no_writing_verb_reaches_another_nodes_objects(self, nodes: Nodes) -> None:
         for kind, path in theirs("node-b").items():
             before = nodes.plane.admin.get(path)
-            for verb, act in writes(nodes.a, path, before).items():
-                assert refused(act), f"{verb} {kind}"
+            for verb, write in writes(nodes.a, path, before).items():
+                assert refused(write), f"{verb} {kind}"
             assert before == nodes.plane.admin.get(path), kind
 
     @pytest.mark.usefixtures("rights")
@@ -354,22 +354,22 @@ class TestRoles:
         self, installed: ControlPlane, control_plane: ControlPlane, account: str, namespace: str
     ) -> None:
         api = control_plane.api(installed.accounts.token(account, namespace=HOME))
-        everyone = told(control_plane.api(installed.accounts.token("nobody", namespace=HOME)), namespace)
+        everyone = permissions(control_plane.api(installed.accounts.token("nobody", namespace=HOME)), namespace)
         expected = {
             (resource, verb)
             for place in {"default", namespace}
             for resource, verbs in RIGHTS[account][place].items()
             for verb in verbs
         }
-        until(lambda: expected == told(api, namespace) - everyone, f"{account} has its rights")
+        until(lambda: expected == permissions(api, namespace) - everyone, f"{account} has its rights")
 
     def test_elsewhere_an_agent_reads_no_secrets_and_no_pools(self, nodes: Nodes) -> None:
         for path in ("/api/v1/secrets", f"/api/v1/namespaces/{HOME}/secrets", POOLS.replace(HOME, "default")):
             assert refused(nodes.a.get, path)
 
 
-def told(api: Api, namespace: str) -> set[tuple[str, str]]:
-    """All that an account may do in a namespace, as the API server tells it: resources, with names if bound to any."""
+def permissions(api: Api, namespace: str) -> set[tuple[str, str]]:
+    """Return the permissions of an account in a namespace, as the API server reports them."""
     review = {**of("authorization.k8s.io/v1", "SelfSubjectRulesReview"), "spec": {"namespace": namespace}}
     answer = api.post("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)
     return {

@@ -82,17 +82,17 @@ class TestInstalling:
             ours = sample_crd("lamps", "Lamp", api.namespace)
             name = ours["metadata"]["name"]
             await install_crds(api.client, [ours])
-            told: list[str] = []
+            rejected: list[str] = []
 
             def once(request: Request) -> Response | None:
-                if request.method != "PUT" or told:
+                if request.method != "PUT" or rejected:
                     return None
-                told.append(request.path)
+                rejected.append(request.path)
                 return Response(409, b'{"reason": "Conflict"}')
 
             api.transport.answer = once
             await install_crds(api.client, [ours])
-            assert [CRDS.path(name=name)] == told
+            assert [CRDS.path(name=name)] == rejected
             await api.client.delete(CRDS, name)
 
     def test_other_fields_of_a_crd_stay(self) -> None:

@@ -1,4 +1,4 @@
-"""Two never lead at once: not with wrong clocks, not on a server that hangs, not after a process was paused."""
+"""Two candidates never lead at once: with skewed clocks, a hanging server, or a paused process."""
 
 import asyncio
 import itertools
@@ -89,7 +89,7 @@ class TestClocks:
     def test_clock_skew_below_one_half(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with contest(loop, "abc") as contenders:
                 for _ in range(150):
                     each = rng.choice(contenders)
@@ -98,13 +98,13 @@ class TestClocks:
                     await asyncio.sleep(rng.uniform(0, 20))
                 assert sum(each.leads for each in contenders) > 10
 
-        run_virtual(story(), loop)
+        run_virtual(scenario(), loop)
 
     @pytest.mark.parametrize("seed", range(5))
     def test_clocks_stop_while_the_machine_sleeps(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with contest(loop, "abc") as contenders:
                 for _ in range(100):
                     each = rng.choice(contenders)
@@ -114,13 +114,13 @@ class TestClocks:
                     await asyncio.sleep(rng.uniform(0, 10))
                 assert sum(each.leads for each in contenders) > 10
 
-        run_virtual(story(), loop)
+        run_virtual(scenario(), loop)
 
     def test_clock_skew_above_one_half_allows_two_leaders(self) -> None:
         """Which shows that the contest would see two leaders."""
         loop = ClockedLoop()
 
-        async def story() -> None:
+        async def scenario() -> None:
             async with contest(loop, "ab") as (first, second):
                 await asyncio.sleep(5)
                 slow, fast = (first, second) if first.leading else (second, first)
@@ -130,7 +130,7 @@ class TestClocks:
                 await asyncio.sleep(60)
 
         with pytest.raises(AssertionError):
-            run_virtual(story(), loop)
+            run_virtual(scenario(), loop)
 
 
 def _read(lead: str) -> tuple[str, str]:
@@ -138,15 +138,15 @@ def _read(lead: str) -> tuple[str, str]:
     return name, number
 
 
-class Troupe:
-    """Candidates in processes of their own, and the book that they sign."""
+class Candidates:
+    """Candidates in separate processes, and the log to which the leader appends."""
 
-    def __init__(self, book: Path) -> None:
-        self.book = book
+    def __init__(self, log_path: Path) -> None:
+        self.log_path = log_path
         self.processes: dict[str, Process] = {}
 
     async def enter(self, name: str, kubeconfig: Path, namespace: str) -> None:
-        words = ("-m", "tests.kube.election_candidate", str(kubeconfig), namespace, name, str(self.book))
+        words = ("-m", "tests.kube.election_candidate", str(kubeconfig), namespace, name, str(self.log_path))
         self.processes[name] = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=PIPE)
 
     def signed(self) -> list[tuple[str, str]]:
@@ -154,7 +154,7 @@ class Troupe:
 
         Who was stopped between the look at its lead and its signature finishes that one: no lead can prevent it.
         """
-        lines = self.book.read_text().splitlines() if self.book.exists() else []
+        lines = self.log_path.read_text().splitlines() if self.log_path.exists() else []
         runs = [(lead, len(list(signatures))) for lead, signatures in itertools.groupby(lines)]
         late = {at for at, (lead, count) in enumerate(runs) if count == 1 and lead in dict(runs[:at])}
         leads = [lead for at, (lead, _) in enumerate(runs) if at not in late]
@@ -165,7 +165,7 @@ class Troupe:
         last = name
         while last == name:
             await asyncio.sleep(TICK)
-            last = next((each for each, _ in reversed(self.signed())), name)  # nobody yet is no other
+            last = next((each for each, _ in reversed(self.signed())), name)  # no leader yet
         return last
 
     async def lost(self, name: str) -> None:
@@ -186,22 +186,22 @@ class Troupe:
 @pytest.mark.integration
 @run_in_loop
 async def test_a_process_that_was_paused_begins_nothing_more(cluster: ApiServerUnderTest, tmp_path: Path) -> None:
-    troupe = Troupe(tmp_path / "book")
+    candidates = Candidates(tmp_path / "log")
     async with cluster.open_namespace() as api, cluster.kubeconfig(api, tmp_path) as kubeconfig, asyncio.timeout(120):
         try:
             for name in ("a", "b"):
-                await troupe.enter(name, kubeconfig, api.namespace)
-            leader = await troupe.led_by_another_than("nobody")
+                await candidates.enter(name, kubeconfig, api.namespace)
+            leader = await candidates.led_by_another_than("nobody")
             for _ in range(3):
-                troupe.send(leader, signal.SIGSTOP)
-                follower = await troupe.led_by_another_than(leader)
-                troupe.send(leader, signal.SIGCONT)
-                await troupe.lost(leader)
+                candidates.send(leader, signal.SIGSTOP)
+                follower = await candidates.led_by_another_than(leader)
+                candidates.send(leader, signal.SIGCONT)
+                await candidates.lost(leader)
                 leader = follower
         finally:
-            await troupe.leave()
-    leads = troupe.signed()
-    assert len(leads) == len(set(leads)), "nobody signs between the signatures of another's lead"
+            await candidates.leave()
+    leads = candidates.signed()
+    assert len(leads) == len(set(leads)), "no candidate writes during the term of another"
     assert 4 <= len(leads)
 
 

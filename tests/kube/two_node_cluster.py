@@ -116,7 +116,7 @@ WANTED: dict[str, dict[str, Any]] = {
 
 
 def again(admin: Api, path: str, body: dict[str, Any]) -> None:
-    """Make an object anew."""
+    """Create an object again."""
     remove(admin, f"{path}/{body['metadata']['name']}")
     admin.post(path, body)
 
@@ -131,10 +131,10 @@ def remove(admin: Api, place: str) -> None:
             raise
 
 
-def refused(act: Callable[..., object], *args: object) -> bool:
+def refused(call: Callable[..., object], *args: object) -> bool:
     """Whether the API server says that this is forbidden."""
     try:
-        act(*args)
+        call(*args)
     except ApiError as error:
         assert 403 == error.status, error
         return True

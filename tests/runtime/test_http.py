@@ -17,8 +17,8 @@ from podpool.runtime.transport import Request, Response, Unreachable
 
 
 async def echo(request: Request) -> Response:
-    told = f"{request.method} {request.path} {dict(request.query)} {request.headers['x-test']} {request.body.decode()}"
-    return Response(201, told.encode(), headers={"x-answer": "yes"})
+    text = f"{request.method} {request.path} {dict(request.query)} {request.headers['x-test']} {request.body.decode()}"
+    return Response(201, text.encode(), headers={"x-answer": "yes"})
 
 
 async def endless(_: Request) -> Response:
@@ -106,9 +106,9 @@ def test_any_path_reaches_the_handler() -> None:
         async with serving(echo, host="127.0.0.1", port=0) as port:
             transport = HttpTransport(f"http://127.0.0.1:{port}", headers=lambda: {"x-test": "ours"})
             answer = await transport.send(Request(method="GET", path="/a\nb/ü"))
-            told = (await answer.read()).decode()
+            text = (await answer.read()).decode()
             await transport.close()
-            return told
+            return text
 
     assert asyncio.run(exchange()).startswith("GET /a\nb/ü ")
 
@@ -152,7 +152,7 @@ def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
 
 
 def test_what_was_given_up_over_tls_does_not_outlive_its_loop() -> None:
-    """A goodbye that the other side does not hear would leave a connection behind, and a warning of it to somebody."""
+    """A close_notify that the other side does not read would leave the connection open, with a warning."""
     authority = trustme.CA()
     theirs, ours = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), ssl.create_default_context()
     authority.issue_cert("127.0.0.1").configure_cert(theirs)
@@ -161,17 +161,17 @@ def test_what_was_given_up_over_tls_does_not_outlive_its_loop() -> None:
 
     async def silent(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         asked.set()
-        cast("asyncio.Transport", writer.transport).pause_reading()  # it does not hear the goodbye
+        cast("asyncio.Transport", writer.transport).pause_reading()  # it does not read close_notify
         await over.wait()
         writer.transport.abort()
 
     async def give_up(port: int) -> None:
-        road = HttpTransport(f"https://127.0.0.1:{port}", tls=ours)
-        asking = asyncio.ensure_future(road.send(Request(method="GET", path="/")))
+        transport = HttpTransport(f"https://127.0.0.1:{port}", tls=ours)
+        asking = asyncio.ensure_future(transport.send(Request(method="GET", path="/")))
         await asyncio.to_thread(asked.wait)
         asking.cancel()
         await asyncio.wait([asking])
-        await road.close()
+        await transport.close()
 
     def ask(port: int) -> list[warnings.WarningMessage]:
         with warnings.catch_warnings(record=True) as seen:
@@ -180,10 +180,10 @@ def test_what_was_given_up_over_tls_does_not_outlive_its_loop() -> None:
             gc.collect()
         return [each for each in seen if each.category is ResourceWarning]
 
-    async def story() -> None:
+    async def main() -> None:
         server = await asyncio.start_server(silent, "127.0.0.1", 0, ssl=theirs)
         async with server:
             assert [] == await asyncio.to_thread(ask, server.sockets[0].getsockname()[1])
             over.set()
 
-    asyncio.run(story())
+    asyncio.run(main())

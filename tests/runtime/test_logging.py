@@ -9,7 +9,9 @@ from podpool.runtime.logging import JsonFormatter, log_context
 
 
 def record(**parts: object) -> logging.LogRecord:
-    made = logging.makeLogRecord({"msg": "%s rests", "args": ("10.0.0.5",), "levelno": 20, "levelname": "INFO"} | parts)
+    made = logging.makeLogRecord(
+        {"msg": "%s cools down", "args": ("10.0.0.5",), "levelno": 20, "levelname": "INFO"} | parts
+    )
     made.created = 0.25
     return made
 
@@ -20,7 +22,7 @@ def test_a_record_is_one_line_with_its_time() -> None:
         "time": "1970-01-01T00:00:00.250+00:00",
         "level": "info",
         "logger": "podpool.agent",
-        "event": "10.0.0.5 rests",
+        "event": "10.0.0.5 cools down",
     } == msgspec.json.decode(line)
 
 
@@ -35,6 +37,6 @@ def test_a_traceback_stays_on_the_line() -> None:
 
 def test_what_is_logged_meanwhile_says_what_it_is_about() -> None:
     with log_context(controller="nodes", key="n1"), log_context(key="n2"):
-        told = msgspec.json.decode(JsonFormatter().format(record()))
-    assert ("nodes", "n2") == (told["controller"], told["key"])
+        line = msgspec.json.decode(JsonFormatter().format(record()))
+    assert ("nodes", "n2") == (line["controller"], line["key"])
     assert "key" not in msgspec.json.decode(JsonFormatter().format(record()))

@@ -1,4 +1,4 @@
-"""A process that runs until it is told to stop."""
+"""A daemon: signals and health endpoints."""
 
 import asyncio
 import signal
