@@ -16,10 +16,10 @@ from podpool.api.builtin import EVENTS, LEASES, NODES, SHORT_CONDITION, SHORT_TA
 from podpool.api.meta import Kind
 from podpool.api.rbac import AGENT, CONTROLLER, NAMESPACE, SHARE_VERB
 from podpool.api.whereabouts import (
+    ACKNOWLEDGED_ANNOTATION,
     BOOT_ANNOTATION,
     IP_POOLS,
     NODE_ANNOTATION,
-    ACKNOWLEDGED_ANNOTATION,
     SLICE_INVENTORY_ANNOTATION,
     SLICE_REPORT_ANNOTATION,
 )
