@@ -40,7 +40,7 @@ class StoreSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     objects: Mapping[GroupResource, Mapping[str, Object]]
 
 
-class ListPage(msgspec.Struct, frozen=True, kw_only=True):
+class ObjectPage(msgspec.Struct, frozen=True, kw_only=True):
     """Objects of a list with their keys, and how many keys remain; not all of those need match the selector."""
 
     items: list[tuple[str, Object]]
@@ -107,7 +107,7 @@ class ObjectStore:
         revision: int | None = None,
         after: str = "",
         limit: int = 0,
-    ) -> ListPage:
+    ) -> ObjectPage:
         """Return objects after a key, up to a limit; the cost is that of the page, not of the list."""
         objects, keys = self._objects[resource.id], self._keys[resource.id]
         older: Mapping[str, Object | None] = {}
@@ -123,9 +123,9 @@ class ObjectStore:
             obj = older.get(key) or objects[key]
             if selector(obj):
                 if limit and len(found) == limit:
-                    return ListPage(items=found, remaining=end - position)
+                    return ObjectPage(items=found, remaining=end - position)
                 found.append((key, obj))
-        return ListPage(items=found, remaining=0)
+        return ObjectPage(items=found, remaining=0)
 
     def cached_revision(self) -> int:
         """The revision that a cached list shows."""
