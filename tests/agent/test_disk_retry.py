@@ -3,7 +3,7 @@
 import asyncio
 import json
 
-from podpool.agent.disk_retry import RETRY_INTERVAL
+from podpool.agent.state import RETRY_INTERVAL
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.core.settings import Settings
 from tests.agent.disks import FullDisk, MemoryDisk

@@ -4,9 +4,9 @@ import asyncio
 
 import pytest
 
-from podpool.agent.inventory_report import InventoryReport, inventory_report, requested_inventory
 from podpool.agent.pool import Pool
 from podpool.agent.records import NCAccepted, NCAdopted, ReleasePending, Started
+from podpool.agent.scaling import InventoryReport, inventory_report, requested_inventory
 from podpool.api.azure import (
     INVENTORY_ANNOTATION,
     NODE_NETWORK_CONFIGS,

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from podpool.agent.journal import GROUP_COMMIT_INTERVAL, Journal, read_journal
-from podpool.agent.pool_snapshot import take_snapshot
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -328,7 +327,7 @@ class TestCompaction:
             again.write(record)
         once_more = AgentState(disk, SetClock(), fence_limit=FENCE)
         assert not once_more.open(boot_id="boot-1").damaged
-        assert take_snapshot(again.pool) == take_snapshot(once_more.pool)
+        assert again.pool.snapshot() == once_more.pool.snapshot()
 
     def test_the_journal_is_compacted_and_the_state_is_kept(self) -> None:
         async def churn() -> tuple[AgentState, MemoryDisk]:
@@ -351,7 +350,7 @@ class TestCompaction:
         assert sum(map(len, disk.written.values())) < 8_000
         again = AgentState(disk, SetClock(), fence_limit=FENCE)
         again.open(boot_id="boot-1")
-        assert take_snapshot(state.pool) == take_snapshot(again.pool)
+        assert state.pool.snapshot() == again.pool.snapshot()
 
 
 class TestAgentState:
@@ -379,7 +378,7 @@ class TestAgentState:
             expected.open(boot_id="boot-1")
             for record in HISTORY[:done]:
                 expected.write(record)
-            assert take_snapshot(expected.pool) == take_snapshot(again.pool)
+            assert expected.pool.snapshot() == again.pool.snapshot()
 
     def test_a_clean_shutdown_avoids_the_cooldown_after_a_reboot(self) -> None:
         disk = MemoryDisk()

@@ -5,7 +5,6 @@ import json
 from typing import Any
 
 from podpool.agent.agent import Agent
-from podpool.agent.pool_snapshot import take_snapshot
 from podpool.api.azure import AGENT_ANNOTATION
 from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env
 from tests.agent.test_pool_monitor import requests
@@ -87,8 +86,8 @@ async def test_both_survive_a_restart_and_a_snapshot(env: NodeEnv) -> None:
     agent = await env.start()
     assert given == await addresses(env, "a")
     again = type(agent.pool)()
-    again.apply(take_snapshot(agent.pool))
-    assert take_snapshot(agent.pool) == take_snapshot(again)
+    again.apply(agent.pool.snapshot())
+    assert agent.pool.snapshot() == again.snapshot()
     assert agent.pool.nc_families == again.nc_families
 
 

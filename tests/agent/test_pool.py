@@ -5,7 +5,6 @@ import pytest
 
 from podpool.agent.grant_table import TRANSITIONS, GrantState, InvalidTransition
 from podpool.agent.pool import Pool
-from podpool.agent.pool_snapshot import take_snapshot
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -322,7 +321,7 @@ class TestRestart:
     def test_a_damaged_journal_is_incomplete_until_a_forced_cooldown_or_a_reboot(self) -> None:
         for end in (CooldownForced(at=2.0), Started(boot_id="boot-2", boot=0.0, wall=0.0)):
             pool = after(pool_of(1), Started(boot_id=pool_of(1).boot_id, boot=1.0, wall=1.0, damaged=True))
-            assert after(Pool(), take_snapshot(pool)).incomplete
+            assert after(Pool(), pool.snapshot()).incomplete
             assert None is assign(pool, A, now=1000.0)
             assert [] == list(pool.releasable(now=1000.0, cooldown=30.0))
             pool.apply(Started(boot_id=pool.boot_id, boot=1.5, wall=1.5))
@@ -335,7 +334,7 @@ class TestRestart:
         assert not after(pool, CooldownForced(at=2.0)).incomplete
 
     def test_a_snapshot_keeps_lost_grants_and_a_reboot_clears_them(self) -> None:
-        pool = after(Pool(), take_snapshot(after(pool_of(1), CooldownForced(at=1.0, lost=("g1",)))))
+        pool = after(Pool(), after(pool_of(1), CooldownForced(at=1.0, lost=("g1",))).snapshot())
         assert {"g1"} == pool.lost
         assert "g1" == assign(after(pool, started(boot_id="boot-2", at=3.0)), A, now=33.0)
 
@@ -350,9 +349,9 @@ class TestRestart:
         pool = pool_of(1)
         assign(pool, A)
         pool.apply(accepted(status(2, {"new": "10.0.1.1"})))
-        again = after(Pool(), take_snapshot(pool))
+        again = after(Pool(), pool.snapshot())
         assert ["new"] == list(again.unusable)
-        assert take_snapshot(pool) == take_snapshot(again)
+        assert pool.snapshot() == again.snapshot()
 
     def test_on_the_first_start_nothing_cools_down(self) -> None:
         assert "g1" == assign(pool_of(1), A)

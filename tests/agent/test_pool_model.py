@@ -6,7 +6,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from podpool.agent.grant_table import TRANSITIONS, GrantState
 from podpool.agent.pool import Pool
-from podpool.agent.pool_snapshot import take_snapshot
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -144,8 +143,8 @@ class PoolAgainstModel(RuleBasedStateMachine):
     @rule()
     def the_agent_restarts_from_a_snapshot(self) -> None:
         again = Pool()
-        again.apply(take_snapshot(self.pool))
-        assert take_snapshot(self.pool) == take_snapshot(again)
+        again.apply(self.pool.snapshot())
+        assert self.pool.snapshot() == again.snapshot()
         self.pool = again
         self.start()
 

@@ -2,7 +2,7 @@
 
     Pods, Node, NNC, subnet (informers) -> ScalingInputs -> decision -> NNC patch   pool_monitor
     NNC status -> pool -> waiting ADDs                                              nnc_tracker, pool_ipam
-    programmed NC versions -> pool                                                  underlay_poller
+    programmed NC versions -> pool                                                  underlay
     plugin's request -> pool or secondary networks -> journal -> response           cni_handler
     Node and NNC (quorum reads) -> fence                                            node_confirmation
     Pods that wait for addresses -> Node condition, taint, Event                    node_condition
@@ -16,7 +16,6 @@ import asyncio
 from podpool.agent.cni_handler import CNIHandler
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.disk_retry import DiskRetry
 from podpool.agent.fence import Fence
 from podpool.agent.informers import AgentInformers
 from podpool.agent.lost_grant_gc import LostGrantGC
@@ -29,8 +28,8 @@ from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.secondary.networks import SecondaryNetworks
-from podpool.agent.state import AgentState
-from podpool.agent.underlay_poller import UnderlayPoller
+from podpool.agent.state import AgentState, DiskRetry
+from podpool.agent.underlay import UnderlayPoller
 from podpool.core.errors import PodpoolError
 
 
@@ -52,7 +51,7 @@ class Agent:
             underlay=deps.underlay is not None,
             segment_bytes=options.segment_bytes,
         )
-        self._disk_retry = DiskRetry(deps, state)
+        self._disk_retry = DiskRetry(deps.log, state.journal)
         self._nnc = NNCTracker(deps, state)
         self._informers = AgentInformers(deps, on_node=self._on_node, on_nnc=self._on_nnc)
         demand = PodDemand()

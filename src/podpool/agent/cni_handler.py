@@ -15,13 +15,12 @@ import msgspec
 
 from podpool.agent.demand import AddRequest
 from podpool.agent.deps import AgentDeps
-from podpool.agent.disk_retry import DiskRetry
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_inputs import InputCollector
 from podpool.agent.secondary.networks import SecondaryNetworks
 from podpool.agent.secondary.router import AddressRequest, reject_ranges
-from podpool.agent.state import AgentState
+from podpool.agent.state import AgentState, DiskRetry
 from podpool.cni.protocol import (
     Attachment,
     BadFrame,

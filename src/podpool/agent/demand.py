@@ -1,19 +1,76 @@
-"""Pods of the node that still need an address.
+"""Demand for addresses: ADDs that wait, first come, first served, and Pods of the node that still need an address.
+
+An attachment waits once, however often the runtime repeats its ADD: all get one answer. A DEL ends the wait.
 
 A Pod counts from when it is bound until its sandbox has an address; a Pod with a deletion timestamp gets no new
 sandbox. A Pod whose sandbox was deleted has most likely ended, and counts again only when its next sandbox sends an
 ADD: otherwise every Pod that ends would count twice for a moment, as cooling down and as waiting.
 """
 
+import asyncio
 from collections.abc import Iterable
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from podpool.agent.add_queue import AddQueue
 from podpool.agent.records import Assignment, PodIdentity
 from podpool.api.builtin import Pod
 from podpool.cni.protocol import Attachment
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+
+class SandboxDeleted(msgspec.Struct, frozen=True):
+    """The answer to an ADD whose sandbox was deleted while it waited."""
+
+
+class _Waiter(Generic[Q, A]):
+    def __init__(self, request: Q) -> None:
+        self.request = request
+        self.answer: asyncio.Future[A | SandboxDeleted] = asyncio.get_running_loop().create_future()
+        self.calls = 0
+
+
+class AddQueue(Generic[Q, A]):
+    """Waiting requests by attachment, with their answers."""
+
+    def __init__(self) -> None:
+        self._waiters: dict[Attachment, _Waiter[Q, A]] = {}
+
+    def __len__(self) -> int:
+        return len(self._waiters)
+
+    def first(self) -> Q | None:
+        """Return the request that has waited longest."""
+        return next((waiter.request for waiter in self._waiters.values()), None)
+
+    def waiting(self) -> dict[Attachment, Q]:
+        """Return all requests, the longest waiting first."""
+        return {attachment: waiter.request for attachment, waiter in self._waiters.items()}
+
+    async def wait(self, attachment: Attachment, request: Q, *, timeout: float) -> A | SandboxDeleted | None:  # noqa: ASYNC109  waiting is all it does
+        """Wait for an address or the deletion of the sandbox; None when neither came in time."""
+        waiter = self._waiters.setdefault(attachment, _Waiter(request))
+        waiter.calls += 1
+        try:
+            await asyncio.wait({waiter.answer}, timeout=timeout)
+            return waiter.answer.result() if waiter.answer.done() else None
+        finally:
+            waiter.calls -= 1
+            if not waiter.calls and self._waiters.get(attachment) is waiter:
+                del self._waiters[attachment]
+
+    def cancel(self, attachment: Attachment) -> None:
+        """End the wait of an attachment whose sandbox was deleted."""
+        self.serve(attachment, SandboxDeleted())
+
+    def serve(self, attachment: Attachment, answer: A | SandboxDeleted) -> None:
+        """Answer the ADDs of an attachment, if it waits."""
+        waiter = self._waiters.pop(attachment, None)
+        if waiter:
+            waiter.answer.set_result(answer)
+
 
 Assignments: TypeAlias = tuple[Assignment, ...]
 """What a sandbox gets: one address of each NC and family."""

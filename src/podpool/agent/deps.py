@@ -1,13 +1,13 @@
 """What the parts of an agent share: dependencies from outside, options, and the change signal."""
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Protocol
 
 from podpool.agent.journal import SEGMENT_BYTES
 from podpool.agent.scaling import ScalingMode
-from podpool.agent.underlay import Underlay
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.events import EventRecorder
@@ -19,6 +19,13 @@ NAMESPACE = "kube-system"
 """The namespace of NNCs and subnet objects."""
 MIN_WAIT = 0.001
 """Seconds to wait at least: two clocks may differ in the last digit, which would make a busy loop."""
+
+
+class Underlay(Protocol):
+    """Reports what is programmed."""
+
+    async def programmed(self) -> Mapping[str, int]:
+        """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
 
 
 class ChangeSignal:

@@ -20,7 +20,7 @@ from itertools import chain
 
 import msgspec
 
-from podpool.agent.records import Assignment, PoolGrant
+from podpool.agent.records import Assignment, PoolGrant, Snapshot
 from podpool.cni.protocol import Attachment
 from podpool.core.errors import PodpoolError
 
@@ -35,28 +35,14 @@ class GrantState(enum.Enum):
     PENDING_PROGRAMMING = "PendingProgramming"
 
 
+AVAILABLE, ASSIGNED, COOLING_DOWN, PENDING_RELEASE, PENDING_PROGRAMMING = GrantState
 TRANSITIONS: Mapping[GrantState, frozenset[GrantState]] = {
-    GrantState.AVAILABLE: frozenset(
-        {
-            GrantState.ASSIGNED,
-            GrantState.COOLING_DOWN,  # use without a record became possible
-            GrantState.PENDING_RELEASE,
-            GrantState.PENDING_PROGRAMMING,  # a rebooted machine may be on another host
-        }
-    ),
-    GrantState.PENDING_PROGRAMMING: frozenset(
-        {GrantState.AVAILABLE, GrantState.COOLING_DOWN, GrantState.PENDING_RELEASE}
-    ),
-    GrantState.COOLING_DOWN: frozenset(
-        {
-            GrantState.AVAILABLE,
-            GrantState.PENDING_PROGRAMMING,
-            GrantState.ASSIGNED,  # the caller checks the cooldown
-            GrantState.PENDING_RELEASE,
-        }
-    ),
-    GrantState.ASSIGNED: frozenset({GrantState.COOLING_DOWN, GrantState.PENDING_RELEASE}),
-    GrantState.PENDING_RELEASE: frozenset(),
+    # to CoolingDown: use without a record became possible; to PendingProgramming: after a reboot on another host
+    AVAILABLE: frozenset({ASSIGNED, COOLING_DOWN, PENDING_RELEASE, PENDING_PROGRAMMING}),
+    PENDING_PROGRAMMING: frozenset({AVAILABLE, COOLING_DOWN, PENDING_RELEASE}),
+    COOLING_DOWN: frozenset({AVAILABLE, PENDING_PROGRAMMING, ASSIGNED, PENDING_RELEASE}),  # callers check the cooldown
+    ASSIGNED: frozenset({COOLING_DOWN, PENDING_RELEASE}),
+    PENDING_RELEASE: frozenset(),
 }
 
 
@@ -83,12 +69,12 @@ class GrantTable:
     def stored_state(self, grant: str) -> GrantState | None:
         """Return the stored state of a grant; None when it is not in the pool."""
         if grant in self.assigned:
-            return GrantState.ASSIGNED
+            return ASSIGNED
         if grant in self.unused:
-            return GrantState.AVAILABLE
+            return AVAILABLE
         if grant in self.used:
-            return GrantState.COOLING_DOWN
-        return GrantState.PENDING_RELEASE if grant in self.pending_release else None
+            return COOLING_DOWN
+        return PENDING_RELEASE if grant in self.pending_release else None
 
     def free(self) -> Iterator[PoolGrant]:
         """Return the grants that are neither assigned nor pending release."""
@@ -114,7 +100,7 @@ class GrantTable:
     def assign(self, assignments: Iterable[Assignment]) -> None:
         """Assign free grants to a sandbox."""
         for each in assignments:
-            self._take(each.grant.id, to=GrantState.ASSIGNED)
+            self._take(each.grant.id, to=ASSIGNED)
             self._insert(each)
 
     def unassign(self, grant: str, *, at: float, to: GrantState | None) -> PoolGrant:
@@ -126,9 +112,9 @@ class GrantTable:
         if left:
             self._by_attachment[assignment.attachment] = left
         used = msgspec.structs.replace(assignment.grant, since=at, used=True, use_assumed=False)
-        if to is GrantState.COOLING_DOWN:
+        if to is COOLING_DOWN:
             self.used[grant] = used
-        elif to is GrantState.PENDING_RELEASE:
+        elif to is PENDING_RELEASE:
             self.pending_release[grant] = used
         return used
 
@@ -137,7 +123,7 @@ class GrantTable:
         if grant in self.assigned:
             self._revoke(grant)
         elif grant not in self.pending_release and self.stored_state(grant):
-            self.pending_release[grant] = self._take(grant, to=GrantState.PENDING_RELEASE)
+            self.pending_release[grant] = self._take(grant, to=PENDING_RELEASE)
 
     def remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> list[PoolGrant]:
         """Remove and return the grants of an NC that are not listed; those in use are revoked and kept."""
@@ -167,18 +153,12 @@ class GrantTable:
         pending = self.pending_release.values()
         self.pending_release = by_id(msgspec.structs.replace(grant, since=at) for grant in pending)
 
-    def restore(
-        self,
-        *,
-        unused: Iterable[PoolGrant],
-        used: Iterable[PoolGrant],
-        assigned: Iterable[Assignment],
-        pending_release: Iterable[PoolGrant],
-    ) -> None:
+    def restore(self, record: Snapshot) -> None:
         """Replace everything by the contents of a snapshot."""
-        self.unused, self.used, self.pending_release = by_id(unused), by_id(used), by_id(pending_release)
+        self.unused, self.used = by_id(record.unused), by_id(record.used)
+        self.pending_release = by_id(record.pending_release)
         self.assigned, self._by_attachment = {}, {}
-        for each in assigned:
+        for each in record.assigned:
             self._insert(each)
 
     def _insert(self, assignment: Assignment) -> None:

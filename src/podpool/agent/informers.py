@@ -1,13 +1,29 @@
-"""The agent's informers: Pods, Node and NNC of its node, and the objects of its subnet."""
+"""The agent's informers: Pods, Node and NNC of its node, and the objects of its subnet.
+
+Batch, buffer and exhaustion are in the ClusterSubnet of the NC's subnet. Without one, the NNC has the scaler and the
+ClusterSubnetState has exhaustion, in which case scaling is by single addresses. Nothing is assumed: until it is known
+what exists, there are no scaling parameters.
+"""
 
 import asyncio
 import math
 from collections.abc import Callable
+from decimal import Decimal
 
 from podpool.agent.deps import NAMESPACE, AgentDeps
-from podpool.agent.subnet_informer import SubnetInformer
-from podpool.api.azure import NODE_NETWORK_CONFIGS
+from podpool.agent.scaling import ScalingParameters
+from podpool.api.azure import (
+    CLUSTER_SUBNET_STATES,
+    CLUSTER_SUBNETS,
+    NODE_NETWORK_CONFIGS,
+    ClusterSubnet,
+    ClusterSubnetState,
+    NodeScaler,
+)
 from podpool.api.builtin import NODES, PODS, Pod
+from podpool.api.meta import Kind, T
+from podpool.core.scaling import Scaler
+from podpool.core.settings import Settings
 from podpool.kube.informer import Informer
 from podpool.kube.object_informer import ObjectInformer
 
@@ -54,3 +70,96 @@ class AgentInformers:
 def _relevant(pod: Pod) -> tuple[bool, bool, str]:
     """Return what of a Pod changes demand: other updates are ignored."""
     return pod.needs_address, pod.metadata.deletion_timestamp is not None, pod.metadata.uid
+
+
+class SubnetInformer:
+    """Follows the objects of one subnet at a time."""
+
+    def __init__(self, deps: AgentDeps) -> None:
+        self._deps = deps
+        self._name = ""
+        self._restart = asyncio.Event()
+        self._subnet: ObjectInformer[ClusterSubnet] | None = None
+        self._state: ObjectInformer[ClusterSubnetState] | None = None
+
+    def follow(self, name: str) -> None:
+        """Follow this subnet from now on."""
+        if name != self._name:
+            self._name = name
+            self._subnet, self._state = self._informer(CLUSTER_SUBNETS, name), None
+            self._restart.set()
+
+    def parameters(self, nnc_scaler: NodeScaler) -> ScalingParameters | None:
+        """Return what the subnet prescribes, with the scaler of the NNC; None while something is not known."""
+        if self._subnet is None or not self._subnet.synced:
+            return None
+        subnet, settings = self._subnet.object, self._deps.settings
+        if subnet is None and (self._state is None or not self._state.synced):
+            return None
+        state = subnet or (self._state and self._state.object)
+        exhausted = bool(state and state.status.exhausted)
+        if subnet and subnet.status.scaler.batch:
+            scaler = subnet_scaler(subnet.status.scaler.batch, subnet.status.scaler.buffer, default=settings)
+            max_buffer = 0
+        else:
+            scaler = node_scaler(nnc_scaler, default=settings)
+            scaler = scaler.exhausted() if exhausted else scaler
+            nnc_max_buffer = nnc_scaler.release_threshold_percent
+            max_buffer = nnc_max_buffer if nnc_scaler.batch_size > 0 else settings.shrink_buffer
+        return ScalingParameters(
+            scaler=scaler,
+            max_buffer=scaler.buffer + 100 if exhausted else max(max_buffer, scaler.buffer + 100),
+            exhausted=exhausted,
+            maximum=nnc_scaler.max_ip_count if nnc_scaler.max_ip_count > 0 else settings.node_maximum,
+        )
+
+    @property
+    def last_contact(self) -> float | None:
+        """When a watch last received anything, by the loop's time."""
+        times = [each.last_contact for each in (self._subnet, self._state) if each and each.last_contact is not None]
+        return min(times, default=None)
+
+    async def run(self) -> None:
+        """Run the informers of the followed subnet, until cancelled."""
+        while True:
+            self._restart.clear()
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(each.run()) for each in (self._subnet, self._state) if each]
+                await self._restart.wait()
+                for task in running:
+                    task.cancel()
+
+    def _on_change(self) -> None:
+        # the older object is watched only where the newer does not exist: an agent has few watches
+        missing = self._subnet is not None and self._subnet.synced and self._subnet.object is None
+        if not missing and self._state is not None:
+            self._state = None
+            self._restart.set()
+        if missing and self._state is None:
+            self._state = self._informer(CLUSTER_SUBNET_STATES, self._name)
+            self._restart.set()
+        self._deps.changes.notify()
+
+    def _informer(self, kind: Kind[T], name: str) -> ObjectInformer[T]:
+        return ObjectInformer(
+            self._deps.kube,
+            kind,
+            name,
+            rng=self._deps.rng,
+            namespace=NAMESPACE,
+            relist_interval=self._deps.settings.relist_interval,
+            on_change=self._on_change,
+        )
+
+
+def subnet_scaler(batch: int, buffer: Decimal | None, *, default: Settings) -> Scaler:
+    """Return a ClusterSubnet's scaler within the allowed values; hundredths are rounded up, to more free addresses."""
+    hundredths = default.buffer if buffer is None else int(-(-buffer * 100 // 1))
+    return Scaler(min(max(batch, 1), 256), min(max(hundredths, 0), 400))
+
+
+def node_scaler(nnc_scaler: NodeScaler, *, default: Settings) -> Scaler:
+    """Return an NNC's scaler within the allowed values; a batch of 0 was never written."""
+    if nnc_scaler.batch_size <= 0:
+        return default.scaler
+    return Scaler(min(nnc_scaler.batch_size, 256), min(max(nnc_scaler.request_threshold_percent, 0), 400))

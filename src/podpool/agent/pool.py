@@ -13,7 +13,6 @@ import msgspec
 
 from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
 from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
-from podpool.agent.pool_snapshot import restore_snapshot
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -217,8 +216,37 @@ class Pool:
             case Assigned() | Unassigned() | ReleasePending():
                 self._apply_use(record)
             case Snapshot():
-                restore_snapshot(self, record)
-                self._update_nc_families()
+                self._restore(record)
+
+    def snapshot(self) -> Snapshot:
+        """Return the whole pool as one record."""
+        grants = self.grants
+        return Snapshot(
+            boot_id=self.boot_id,
+            stopped=self.stopped,
+            incomplete=self.incomplete,
+            cooldown_forced_at=self.cooldown_forced_at,
+            adopted_nc=self.adopted_nc,
+            closed_ncs=tuple(sorted(self.closed_ncs)),
+            nc=self.nc,
+            additional_ncs=tuple(self.additional_ncs.values()),
+            unused=tuple(grants.unused.values()),
+            used=tuple(grants.used.values()),
+            assigned=tuple(grants.assigned.values()),
+            pending_release=tuple(grants.pending_release.values()),
+            departed=dict(self.departed),
+            unusable=dict(self.unusable),
+            lost=tuple(sorted(self.lost)),
+        )
+
+    def _restore(self, record: Snapshot) -> None:
+        self.boot_id, self.stopped, self.incomplete = record.boot_id, record.stopped, record.incomplete
+        self.cooldown_forced_at, self.adopted_nc, self.nc = record.cooldown_forced_at, record.adopted_nc, record.nc
+        self.closed_ncs, self.lost = set(record.closed_ncs), set(record.lost)
+        self.additional_ncs = {each.id: each for each in record.additional_ncs}
+        self.departed, self.unusable = dict(record.departed), dict(record.unusable)
+        self.grants.restore(record)
+        self._update_nc_families()
 
     def _apply_use(self, record: Assigned | Unassigned | ReleasePending) -> None:
         match record:

@@ -6,8 +6,7 @@ reason.
 
 import asyncio
 
-from podpool.agent.add_queue import SandboxDeleted
-from podpool.agent.demand import AddRequest, Assignments, PodDemand
+from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions
 from podpool.agent.records import Assigned, Assignment, Unassigned
 from podpool.agent.scaling import ScalingMode

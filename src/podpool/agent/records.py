@@ -258,17 +258,8 @@ class SliceRangeChanged(JournalRecord, frozen=True, kw_only=True, tag="slice-ran
     range: str
 
 
-SliceRecord: TypeAlias = (
-    SliceAcquired
-    | SliceAssigned
-    | SliceUnassigned
-    | SliceCooledDown
-    | SliceClosed
-    | SliceRemoved
-    | SliceRecovered
-    | SliceAcknowledged
-    | SliceRangeChanged
-)
+SliceLifecycle: TypeAlias = SliceAcquired | SliceAcknowledged | SliceRecovered | SliceClosed | SliceRemoved
+SliceRecord: TypeAlias = SliceLifecycle | SliceRangeChanged | SliceAssigned | SliceUnassigned | SliceCooledDown
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -318,19 +309,6 @@ class Snapshot(JournalRecord, frozen=True, kw_only=True, tag="snapshot"):
     programmed: dict[str, int] = {}
 
 
-AnyRecord: TypeAlias = (
-    Started
-    | Stopped
-    | NCAdopted
-    | NodeConfirmed
-    | NCAccepted
-    | NCRemoved
-    | NCProgrammed
-    | Assigned
-    | Unassigned
-    | ReleasePending
-    | CooldownForced
-    | LostGrantsCleared
-    | SliceRecord
-    | Snapshot
-)
+NCRecord: TypeAlias = NCAdopted | NCAccepted | NCRemoved | NCProgrammed
+GrantRecord: TypeAlias = Assigned | Unassigned | ReleasePending | CooldownForced | LostGrantsCleared
+AnyRecord: TypeAlias = Started | Stopped | NodeConfirmed | NCRecord | GrantRecord | SliceRecord | Snapshot

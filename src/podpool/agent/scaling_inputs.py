@@ -7,9 +7,14 @@ from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.errors import no_address_reason, not_ready_reason
 from podpool.agent.fence import own_report, shows_other_nc
 from podpool.agent.informers import AgentInformers
-from podpool.agent.inventory_report import InventoryReport, inventory_report, requested_inventory
 from podpool.agent.nnc_tracker import NNCTracker
-from podpool.agent.scaling import ScalingInputs, ScalingParameters
+from podpool.agent.scaling import (
+    InventoryReport,
+    ScalingInputs,
+    ScalingParameters,
+    inventory_report,
+    requested_inventory,
+)
 from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NodeNetworkConfig
 

@@ -1,18 +1,62 @@
-"""The agent's state and its journal: every change is journalled before it is applied."""
+"""The agent's state and its journal: every change is journalled before it is applied.
+
+What a failed write, for example on a full disk, did not write did not happen: nothing is lost, Pods keep their
+addresses, and new requests are refused. Background work starts again after a pause, from the state that the journal
+has, so it recovers without a restart.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from podpool.agent.fence import Fence
 from podpool.agent.journal import SEGMENT_BYTES, Journal, JournalContents, JournalFormat, read_journal
 from podpool.agent.pool import Pool
-from podpool.agent.pool_snapshot import take_snapshot
-from podpool.agent.records import AnyRecord, Snapshot, Started, Stopped
+from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
-from podpool.agent.underlay import ProgrammedVersions
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
+from podpool.runtime.logging import Logger
 
 AGENT_JOURNAL: JournalFormat[AnyRecord] = JournalFormat(AnyRecord)
+RETRY_INTERVAL = 5.0
+"""Seconds between two attempts: soon after space was freed, and with little load on the API server."""
+
+
+class ProgrammedVersions:
+    """The versions that the underlay has programmed; without an underlay every version counts as programmed."""
+
+    def __init__(self, *, required: bool) -> None:
+        self._required = required
+        self._boot_id = ""
+        self._versions: dict[str, int] = {}
+
+    @property
+    def versions(self) -> Mapping[str, int]:
+        """The programmed version of each NC."""
+        return self._versions
+
+    def covers(self, nc: str, version: int) -> bool:
+        """Return whether an NC is programmed up to a version."""
+        return not self._required or version <= self._versions.get(_normalized(nc), -1)
+
+    def new_versions(self, programmed: Mapping[str, int], of: set[str]) -> dict[str, int]:
+        """Return the versions of these NCs that were not known; a host may write NC IDs in other letter case."""
+        ours = {_normalized(each) for each in of}
+        versions = {_normalized(nc): version for nc, version in programmed.items()}
+        return {nc: version for nc, version in versions.items() if nc in ours and not self.covers(nc, version)}
+
+    def apply(self, record: AnyRecord) -> None:
+        """Apply a record; a machine that rebooted may be on another host."""
+        match record:
+            case NCProgrammed():
+                self._versions |= record.versions
+            case Started():
+                if record.boot_id != self._boot_id:
+                    self._boot_id, self._versions = record.boot_id, {}
+            case Snapshot():
+                self._boot_id, self._versions = record.boot_id, dict(record.programmed)
 
 
 class AgentState:
@@ -75,7 +119,7 @@ class AgentState:
     def snapshot(self) -> Snapshot:
         """Return the whole state as one record."""
         return msgspec.structs.replace(
-            take_snapshot(self.pool),
+            self.pool.snapshot(),
             confirmed=self.fence.confirmed,
             node_confirmed=self.node_fence.confirmed,
             slices=self.slices.snapshot(),
@@ -83,6 +127,55 @@ class AgentState:
         )
 
 
+class DiskRetry:
+    """Retries work, and has the error of the last journal write."""
+
+    def __init__(self, log: Logger, journal: Journal[AnyRecord]) -> None:
+        self._log = log
+        self._journal = journal
+        self._error = ""
+        self._appended = -1
+
+    @property
+    def error(self) -> str | None:
+        """The error of the last write; None when a later one succeeded."""
+        return self._error if self._journal.appended == self._appended else None
+
+    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Run some work until it is done, and start it again when the disk fails."""
+        while True:
+            try:
+                await asyncio.ensure_future(work())  # a failing task group leaves its own task half cancelled
+            except* OSError as group:
+                self._record(_first_error(group))
+            else:
+                return
+            _raise_if_cancelled()
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    def _record(self, error: BaseException) -> None:
+        repeated = self.error is not None
+        self._appended = self._journal.appended
+        self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
+        if not repeated:
+            self._log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
+
+
 def read_agent_journal(disk: Disk) -> JournalContents[AnyRecord]:
     """Read the journal of an agent and change nothing, also while the agent runs."""
     return read_journal(disk, AGENT_JOURNAL)
+
+
+def _first_error(error: BaseException) -> BaseException:
+    return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
+
+
+def _raise_if_cancelled() -> None:
+    """A task group whose task fails while it is cancelled raises the failure alone."""
+    task = asyncio.current_task()
+    if task and task.cancelling():
+        raise asyncio.CancelledError
+
+
+def _normalized(nc: str) -> str:
+    return nc.lower()

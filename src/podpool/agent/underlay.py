@@ -7,16 +7,20 @@ listed the grant and the version that the underlay has programmed.
 
 import asyncio
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
-from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started
+from podpool.agent.deps import AgentDeps, Underlay
+from podpool.agent.records import NCProgrammed
+from podpool.agent.state import AgentState
 from podpool.core.errors import PodpoolError
+from podpool.kube.backoff import backoff_delay
 from podpool.runtime.transport import Request, Transport, Unreachable
 
 TIMEOUT = 5.0
 """Seconds for one response."""
+FIRST_INTERVAL, LAST_INTERVAL = 0.05, 1.0
+"""Seconds between two polls, doubled from the first to the last."""
 
 
 class BadUnderlay(PodpoolError):
@@ -24,13 +28,6 @@ class BadUnderlay(PodpoolError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"invalid response of the underlay: {reason}")
-
-
-class Underlay(Protocol):
-    """Reports what is programmed."""
-
-    async def programmed(self) -> Mapping[str, int]:
-        """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
 
 
 class _Programmed(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,40 +69,44 @@ class NMAgentClient:
             raise BadUnderlay(str(error)) from error
 
 
-class ProgrammedVersions:
-    """The versions that the underlay has programmed; without an underlay every version counts as programmed."""
+class UnderlayPoller:
+    """Records how far the underlay is; grants then become Available."""
 
-    def __init__(self, *, required: bool) -> None:
-        self._required = required
-        self._boot_id = ""
-        self._versions: dict[str, int] = {}
+    def __init__(self, deps: AgentDeps, state: AgentState, underlay: Underlay) -> None:
+        self._deps = deps
+        self._state = state
+        self._underlay = underlay
+        self._changed = asyncio.Event()
 
-    @property
-    def versions(self) -> Mapping[str, int]:
-        """The programmed version of each NC."""
-        return self._versions
+    def on_change(self) -> None:
+        """Check again: an NC may be newer."""
+        self._changed.set()
 
-    def covers(self, nc: str, version: int) -> bool:
-        """Return whether an NC is programmed up to a version."""
-        return not self._required or version <= self._versions.get(_normalized(nc), -1)
+    async def run(self) -> None:
+        """Poll until cancelled."""
+        attempts = 0
+        while True:
+            self._changed.clear()
+            programming, ncs = self._state.programming, self._state.pool.ncs
+            pending = {each.id for each in ncs if not programming.covers(each.id, each.version)}
+            if not pending:
+                attempts = 0
+                await self._changed.wait()
+            elif versions := await self._poll(pending, first=not attempts):
+                self._state.write(NCProgrammed(versions=versions))
+                self._deps.log.info("underlay programmed network containers", nc=",".join(sorted(versions)))
+                self._deps.changes.notify()
+            else:
+                attempts += 1
+                await asyncio.sleep(
+                    backoff_delay(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL)
+                )
 
-    def new_versions(self, programmed: Mapping[str, int], of: set[str]) -> dict[str, int]:
-        """Return the versions of these NCs that were not known; a host may write NC IDs in other letter case."""
-        ours = {_normalized(each) for each in of}
-        versions = {_normalized(nc): version for nc, version in programmed.items()}
-        return {nc: version for nc, version in versions.items() if nc in ours and not self.covers(nc, version)}
-
-    def apply(self, record: AnyRecord) -> None:
-        """Apply a record; a machine that rebooted may be on another host."""
-        match record:
-            case NCProgrammed():
-                self._versions |= record.versions
-            case Started():
-                if record.boot_id != self._boot_id:
-                    self._boot_id, self._versions = record.boot_id, {}
-            case Snapshot():
-                self._boot_id, self._versions = record.boot_id, dict(record.programmed)
-
-
-def _normalized(nc: str) -> str:
-    return nc.lower()
+    async def _poll(self, pending: set[str], *, first: bool) -> dict[str, int]:
+        """Poll once; return the versions that were not known before."""
+        try:
+            return self._state.programming.new_versions(await self._underlay.programmed(), of=pending)
+        except (BadUnderlay, Unreachable) as error:
+            if first:
+                self._deps.log.warning("cannot poll the underlay, new addresses wait", error=error)
+            return {}

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from podpool.agent.add_queue import AddQueue, SandboxDeleted
+from podpool.agent.demand import AddQueue, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps
 from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
