@@ -36,25 +36,25 @@ format: .venv/.dev ## format the code and apply automatic fixes
 
 sim: .venv/.dev ## run fixed seeds of every profile in the simulator; about four minutes
 	@$(BIN)/podpool sim --seeds 1-80 --profile storm
-	@$(BIN)/podpool sim --seeds 1-30 --profile shared
+	@$(BIN)/podpool sim --seeds 1-30 --profile shared-subnet
 	@$(BIN)/podpool sim --seeds 1-220 --profile narrow
 	@$(BIN)/podpool sim --seeds 1-60 --profile narrow-tight
-	@$(BIN)/podpool sim --seeds 1-150 --profile narrow-meddled
+	@$(BIN)/podpool sim --seeds 1-150 --profile narrow-manual-edits
 	@$(BIN)/podpool sim --seeds 1-270 --profile narrow-restores
-	@$(BIN)/podpool sim --seeds 1-200 --profile narrow-shared
-	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-spoilt
+	@$(BIN)/podpool sim --seeds 1-200 --profile narrow-shared-subnet
+	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-damaged-journals
 	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-underlay
 	@$(BIN)/podpool sim --seeds 1-60 --profile slices
 	@$(BIN)/podpool sim --seeds 1-60 --profile slices-restores
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20000 in property tests
-	@$(BIN)/podpool sim --seeds $(SEEDS) --profile shared
+	@$(BIN)/podpool sim --seeds $(SEEDS) --profile shared-subnet
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-tight
-	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-meddled
+	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-manual-edits
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-restores
-	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-shared
-	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-spoilt
+	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-shared-subnet
+	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-damaged-journals
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices-restores
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not integration and not simulation" --timeout 0

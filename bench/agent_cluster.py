@@ -78,7 +78,7 @@ class BenchNode:
 
     def config(self) -> dict[str, Any]:
         """Its NNC; empty before there is one."""
-        return next((each for name, each in self.site.configs().items() if name == self.name), {})
+        return next((each for name, each in self.site.nncs().items() if name == self.name), {})
 
     def fill(self, count: int) -> BenchNode:
         """Have so many addresses in use."""

@@ -123,10 +123,10 @@ class Installation:
         """Run a command of a person who manages the ledger."""
         return podpool("ledger", *argv, "--ledger", self.url, "--ledger-token-file", str(self.home / ADMIN_TOKEN))
 
-    def ledger_containers(self) -> list[dict[str, Any]]:
+    def ledger_ncs(self) -> list[dict[str, Any]]:
         """What the ledger has for the nodes of this cluster."""
         uid = self.plane.admin.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-        return list(self.read_ledger(f"/v1/containers?cluster={uid}").get("containers", []))
+        return list(self.read_ledger(f"/v1/network-containers?cluster={uid}").get("network_containers", []))
 
     def ledger_subnet(self) -> dict[str, Any]:
         """The subnet in the ledger's terms."""
@@ -138,7 +138,7 @@ class Installation:
         token = (self.home / CLUSTER_TOKEN).read_text().strip()
         return dict(json.loads(read(self.ledger_port, path, token=token)))
 
-    def configs(self) -> dict[str, dict[str, Any]]:
+    def nncs(self) -> dict[str, dict[str, Any]]:
         """The NodeNetworkConfigs, by node."""
         return {each["metadata"]["name"]: each for each in self.plane.admin.get(CONFIGS)["items"]}
 

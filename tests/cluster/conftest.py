@@ -51,20 +51,23 @@ class World:
 
     def agrees(self, *, pods: int) -> None:
         """Wait until so many Pods run, and everybody says the same of them."""
-        told = ["nobody was asked"]
+        differences_found = ["nobody was asked"]
 
         def settled() -> bool:
             there, running = len(self.cluster.pods()), len(self.running())
             if there == running == pods:  # else there is more to see than is worth a look
-                told[:] = [*differences(self.cluster, self.installation), *network_differences(self.cluster)]
+                differences_found[:] = [
+                    *differences(self.cluster, self.installation),
+                    *network_differences(self.cluster),
+                ]
             else:
-                told[:] = [f"{there} Pods are there and {running} run, not {pods}"]
-            return not told
+                differences_found[:] = [f"{there} Pods are there and {running} run, not {pods}"]
+            return not differences_found
 
         try:
             until(settled, "all agree", timeout=TIMEOUT, interval=INTERVAL)
         except TimeoutError:
-            raise AssertionError("\n".join(told)) from None
+            raise AssertionError("\n".join(differences_found)) from None
 
     def lose(self, node: str) -> None:
         """Have a machine die; then its Node is deleted, and the Pods that were on it are forgotten."""

@@ -28,45 +28,47 @@ if TYPE_CHECKING:
 Addresses = dict[str, str]
 """Addresses by Pod, or by grant."""
 Part = TypeVar("Part", Pool, Slices)
-LATE_DELETES = "/run/podpool/deletes"
+DEFERRED_DELETES = "/run/podpool/deletes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Books:
-    """What a node was given: one container, as somebody has it."""
+class NCState:
+    """Version and grants of a network container, according to one source."""
 
     version: int
     grants: Addresses
 
 
 def differences(cluster: Cluster, installation: Installation) -> list[str]:
-    """Tell every difference, and everything that is left over."""
-    pods, configs, containers = cluster.pods(), installation.configs(), installation.ledger_containers()
-    ledger = {each["node"]: given(each["state"]) for each in containers}
+    """Return every difference, and everything that is left over."""
+    pods, nncs, ncs = cluster.pods(), installation.nncs(), installation.ledger_ncs()
+    ledger = {each["node"]: given(each["state"]) for each in ncs}
     nodes = {each["metadata"]["name"] for each in cluster.admin.get(NODES)["items"]}
-    told = [f"Pod {name_of(pod)} does not run: {pod['status']['phase']}" for pod in pods if not runs(pod)]
-    told += shared("Pods have", (pod["status"].get("podIP", "none") for pod in pods))
-    told += shared("containers hold", (ip for each in containers for ip in given(each["state"]).grants.values()))
-    told += shared("containers in the ledger are of", (each["node"] for each in containers))
-    told += miscounted(installation.ledger_subnet(), containers)
-    told += apart_names("Nodes", nodes, "machines", set(cluster.nodes))
-    told += apart_names("Nodes", nodes, "NodeNetworkConfigs", set(configs))
-    told += apart_names("Nodes", nodes, "the ledger's nodes", set(ledger))
-    for name in sorted(nodes & set(cluster.nodes) & set(configs) & set(ledger)):
+    found_differences = [f"Pod {name_of(pod)} does not run: {pod['status']['phase']}" for pod in pods if not runs(pod)]
+    found_differences += shared("Pods have", (pod["status"].get("podIP", "none") for pod in pods))
+    found_differences += shared(
+        "network containers hold", (ip for each in ncs for ip in given(each["state"]).grants.values())
+    )
+    found_differences += shared("network containers in the ledger belong to", (each["node"] for each in ncs))
+    found_differences += miscounted(installation.ledger_subnet(), ncs)
+    found_differences += apart_names("Nodes", nodes, "machines", set(cluster.nodes))
+    found_differences += apart_names("Nodes", nodes, "NodeNetworkConfigs", set(nncs))
+    found_differences += apart_names("Nodes", nodes, "the ledger's nodes", set(ledger))
+    for name in sorted(nodes & set(cluster.nodes) & set(nncs) & set(ledger)):
         here = {name_of(pod): pod["status"].get("podIP", "") for pod in pods if pod["spec"].get("nodeName") == name}
         found = [
             *on_the_node(cluster.nodes[name], here),
-            *in_the_books(cluster.nodes[name], here, configs[name], ledger[name]),
+            *in_agent_and_ledger(cluster.nodes[name], here, nncs[name], ledger[name]),
         ]
-        told += [f"{name}: {each}" for each in found]
-    return told
+        found_differences += [f"{name}: {each}" for each in found]
+    return found_differences
 
 
-def miscounted(subnet: Mapping[str, Any], containers: Sequence[Mapping[str, Any]]) -> list[str]:
+def miscounted(subnet: Mapping[str, Any], ncs: Sequence[Mapping[str, Any]]) -> list[str]:
     """What the ledger cannot grant beside what the nodes hold: one primary each, and their grants."""
-    held = sum(1 + len(given(each["state"]).grants) for each in containers)
-    told = f"{subnet['reserved']} addresses of the subnet are taken, and nodes hold {held}"
-    return [told] if subnet["reserved"] != held else []
+    held = sum(1 + len(given(each["state"]).grants) for each in ncs)
+    found_differences = f"{subnet['reserved']} addresses of the subnet are taken, and nodes hold {held}"
+    return [found_differences] if subnet["reserved"] != held else []
 
 
 def on_the_node(node: Node, pods: Addresses) -> list[str]:
@@ -76,7 +78,7 @@ def on_the_node(node: Node, pods: Addresses) -> list[str]:
         "network namespaces": (len(node.network_namespaces()), len(pods)),
         "ports of the bridge": (len(node.ports()), len(pods)),
         "workloads and sandboxes": (len(node.tasks()), 2 * len(pods)),
-        "DELs left for later": (len(node.run("sh", "-c", f"ls {LATE_DELETES} 2>/dev/null || true").split()), 0),
+        "deferred DELs": (len(node.run("sh", "-c", f"ls {DEFERRED_DELETES} 2>/dev/null || true").split()), 0),
     }
     return [
         *apart("Pod", "the API server", pods, "the kubelet", kubelet),
@@ -85,31 +87,33 @@ def on_the_node(node: Node, pods: Addresses) -> list[str]:
     ]
 
 
-def in_the_books(node: Node, pods: Addresses, config: Mapping[str, Any], ledger: Books) -> list[str]:
+def in_agent_and_ledger(node: Node, pods: Addresses, config: Mapping[str, Any], ledger: NCState) -> list[str]:
     """What the agent, the NodeNetworkConfig and the ledger have."""
     pool = replayed(state(node), Pool())
-    containers = config.get("status", {}).get("networkContainers", [])
-    if len(containers) != 1 or pool.nc is None:
-        return [f"{len(containers)} containers in its status, {pool.nc and 1} in its agent's journal"]
-    shown = Books(
-        version=containers[0].get("version", 0),
-        grants={each["name"]: each["ip"] for each in containers[0].get("ipAssignments", [])},
+    ncs = config.get("status", {}).get("networkContainers", [])
+    if len(ncs) != 1 or pool.nc is None:
+        return [f"{len(ncs)} network containers in its status, {pool.nc and 1} in its agent's journal"]
+    shown = NCState(
+        version=ncs[0].get("version", 0),
+        grants={each["name"]: each["ip"] for each in ncs[0].get("ipAssignments", [])},
     )
     accepted = {each.name: each.ip for each in pool.nc.ip_assignments}
     held = {each.pod.name: each.grant.address for each in pool.assigned.values()}
     spec = config["spec"]
-    told = [
+    found_differences = [
         *apart("Pod", "the API server", pods, "the agent", held),
         *apart("grant", "the agent", accepted, "the NodeNetworkConfig", shown.grants),
         *apart("grant", "the NodeNetworkConfig", shown.grants, "the ledger", ledger.grants),
     ]
     versions = {"agent": pool.version, "NodeNetworkConfig": shown.version, "ledger": ledger.version}
     if len(set(versions.values())) > 1:
-        told += [f"versions differ: {versions}"]
+        found_differences += [f"versions differ: {versions}"]
     if spec.get("ipsNotInUse") or spec["requestedIPCount"] != len(shown.grants):
         named = len(spec.get("ipsNotInUse") or [])
-        told += [f"asks for {spec['requestedIPCount']} and has {len(shown.grants)}, of which {named} are let go of"]
-    return told
+        found_differences += [
+            f"asks for {spec['requestedIPCount']} and has {len(shown.grants)}, of which {named} are let go of"
+        ]
+    return found_differences
 
 
 def replayed(journal: Path, part: Part) -> Part:
@@ -123,10 +127,10 @@ def replayed(journal: Path, part: Part) -> Part:
     return part
 
 
-def given(container: Mapping[str, Any]) -> Books:
+def given(container: Mapping[str, Any]) -> NCState:
     """A container in the ledger's words."""
     grants = {each["id"]: each["address"] for each in container.get("grants", [])}
-    return Books(version=container["version"], grants=grants)
+    return NCState(version=container["version"], grants=grants)
 
 
 def apart(what: str, one: str, ones: Addresses, other: str, others: Addresses) -> list[str]:
